@@ -1,0 +1,70 @@
+"""The one exception that reaches people.
+
+Owns the shape of a refusal: a reason code, a sentence, the numbers behind it and what to do next,
+and its form on the wire (RFC 9457 problem details).  Knows nothing of HTTP servers, kernels or
+stores: they raise it or show it.  Everything else that goes wrong is a logged error with a
+reference id, and reaches people as reason ``internal``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: What a problem's members are called on the wire; ``reason``, ``numbers`` and ``next_step`` are
+#: our extension members (RFC 9457, section 3.2).
+PROBLEM_TYPE = "application/problem+json"
+
+
+class GPULeaseError(Exception):
+    """A refusal or failure that a person may read.
+
+    Attributes:
+        reason: machine-readable code, ``snake_case``; listed in ``policy.explain``.
+        sentence: one sentence saying what happened and why, for a person.
+        next_step: what the person can do now; may be empty when there is nothing.
+        numbers: the quantities behind the sentence (JSON values only).
+        status: the HTTP status a service answers with.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        sentence: str,
+        *,
+        next_step: str = "",
+        numbers: Mapping[str, Any] | None = None,
+        status: int = 400,
+    ) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        self.sentence = sentence
+        self.next_step = next_step
+        self.numbers: dict[str, Any] = dict(numbers or {})
+        self.status = status
+
+    def __str__(self) -> str:
+        return f"{self.sentence} {self.next_step}".rstrip()
+
+    def to_problem(self) -> dict[str, Any]:
+        """Return the RFC 9457 object for this error."""
+        return {
+            "type": "about:blank",
+            "title": self.sentence,
+            "status": self.status,
+            "detail": str(self),
+            "reason": self.reason,
+            "numbers": self.numbers,
+            "next_step": self.next_step,
+        }
+
+    @classmethod
+    def from_problem(cls, problem: Mapping[str, Any]) -> GPULeaseError:
+        """Rebuild the error from what ``to_problem`` gave; missing members get neutral values."""
+        return cls(
+            str(problem.get("reason", "unknown")),
+            str(problem.get("title") or problem.get("detail") or "The request failed."),
+            next_step=str(problem.get("next_step", "")),
+            numbers=problem.get("numbers") or {},
+            status=int(problem.get("status", 500)),
+        )

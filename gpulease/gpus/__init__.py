@@ -1,0 +1,1 @@
+"""Reads GPUs: NVML and simulated devices behind one port."""

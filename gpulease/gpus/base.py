@@ -1,0 +1,50 @@
+"""The probe port: what a GPU says of itself.
+
+Owns the shape of a device's inventory and of a utilisation sample, and the rule that an error is a
+gap, never a zero.  Refuses to judge: verdicts are ``policy.idleness``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class GPUInfo:
+    """A device as its driver (or the simulation) describes it.  ``memory`` in bytes."""
+
+    uuid: str
+    index: int
+    name: str
+    memory: int
+    simulated: bool
+    compute_capability: tuple[int, int] | None = None
+    ecc: bool | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Device use at one instant.  ``utilisation`` 0..1, or ``None``: a gap, with its reason."""
+
+    uuid: str
+    at: datetime
+    utilisation: float | None
+    memory_used: int | None = None
+    pids: tuple[int, ...] = ()
+    gap: str = ""
+
+
+class Probe(Protocol):
+    """Reads devices.  Called by the local provider in a worker thread, never on the event loop."""
+
+    def inventory(self) -> Sequence[GPUInfo]:
+        """Called at start and each minute.  An empty list where there is no GPU or no driver."""
+
+    def sample(self) -> Sequence[Sample]:
+        """Called once a second: one sample a device, a gap where the driver gave an error."""
+
+    def close(self) -> None:
+        """Called at shutdown."""

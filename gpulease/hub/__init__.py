@@ -1,0 +1,1 @@
+"""Runs inside JupyterHub: the spawner mixin and ``setup_gpulease(c)``."""

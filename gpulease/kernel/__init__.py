@@ -1,0 +1,1 @@
+"""Runs in the home kernel: route, gate, output relay, magics."""

@@ -1,0 +1,1 @@
+"""The Jupyter server extension: one event channel, the local companions, the kernels' bus."""

@@ -1,0 +1,302 @@
+"""The nouns that policy decides about, as frozen dataclasses.
+
+Owns their shapes and nothing else: who stores them is ``store``, who shows them is ``service``.
+All times are timezone-aware UTC datetimes, all durations are seconds, all sizes are bytes.
+
+A *request* and the *lease* it becomes are one record, ``Lease``: it begins ``queued`` and ends
+``ended``; its ``ticket`` is its place in the queue and survives every return to the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class LeaseState(StrEnum):
+    """States of a lease; the transitions stand in ``policy.lifecycle``."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    ACTIVE = "active"
+    WARNED = "warned"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+class EndReason(StrEnum):
+    """Why a lease ended; exactly one on every ended lease."""
+
+    RETURNED = "returned"
+    IDLE = "idle"
+    PREEMPTED = "preempted"
+    EXPIRED = "expired"
+    WINDOW_OVER = "window_over"
+    WITHDRAWN = "withdrawn"
+    DENIED = "denied"
+    FAILED = "failed"
+    SERVER_GONE = "server_gone"
+    FORCED = "forced"
+
+
+class WaitReason(StrEnum):
+    """Why a lease is not active yet, or waits again."""
+
+    NO_CAPACITY = "no_capacity"
+    CAPACITY_TAKEN = "capacity_taken"
+    USER_LIMIT = "user_limit"
+    HELD = "held"
+    QUARANTINED = "quarantined"
+    SERVER_STARTING = "server_starting"
+    STARTING = "starting"
+    CONNECTING = "connecting"
+    IMAGE_ERROR = "image_error"
+    SUPERVISOR_FAILED = "supervisor_failed"
+
+
+class Verdict(StrEnum):
+    """What the evidence says about a lease; first match of ``policy.idleness`` wins."""
+
+    BUSY = "busy"
+    QUIET = "quiet"
+    IDLE = "idle"
+    UNKNOWN = "unknown"
+
+
+class EvidenceLevel(StrEnum):
+    """How finely a pool's devices can attribute use."""
+
+    PROCESS = "process"
+    DEVICE = "device"
+    CELLS = "cells"
+
+
+@dataclass(frozen=True)
+class TimeOuts:
+    """The durations (seconds) that govern a lease; a class may override the document's."""
+
+    idle: float = 300.0
+    idle_under_pressure: float = 120.0
+    quiet: float = 900.0
+    warning: float = 60.0
+    warm_up: float = 120.0
+    keep: float = 900.0
+    keeps: int = 3
+    claim: float = 180.0
+    drain_max: float = 60.0
+    interrupt_grace: float = 10.0
+    minimum_runtime: float = 300.0
+    hard_length: float = 28800.0
+    start_max: float = 60.0
+    unknown_hold: float = 300.0
+    busy_max: float = 10800.0
+    wait: float = 300.0
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Physical devices of one layout; pools are disjoint."""
+
+    name: str
+    evidence: EvidenceLevel = EvidenceLevel.PROCESS
+    spare: int = 0
+
+
+@dataclass(frozen=True)
+class GPUClass:
+    """A kind of GPU share on offer."""
+
+    name: str
+    pool: str
+    title: str = ""
+    memory: int = 0
+    max_count: int = 1
+    price: float = 1.0
+    time_outs: TimeOuts = field(default_factory=TimeOuts)
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device as capacity: what the provider shows now.
+
+    ``lost`` is neither free nor used: nobody knows what runs on it.
+    ``occupied_by`` names the lease whose processes still live there, or ``"foreign"``.
+    """
+
+    uuid: str
+    pool: str
+    name: str = ""
+    memory: int = 0
+    simulated: bool = False
+    healthy: bool = True
+    lost: bool = False
+    occupied_by: str | None = None
+
+
+@dataclass(frozen=True)
+class PolicyDocument:
+    """The validated policy, one version of it.  ``policy.document`` parses and checks the YAML."""
+
+    version: int
+    pools: tuple[Pool, ...]
+    classes: tuple[GPUClass, ...]
+    default_class: str
+    time_outs: TimeOuts = field(default_factory=TimeOuts)
+    leases_per_server: int = 1
+    leases_per_user: int = 2
+    click_runs_cells: bool = True
+    queue_max: int = 1000
+    # Shares, budgets and reservations get their sections here.
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A request or lease, as stored."""
+
+    id: str
+    user: str
+    server: str
+    gpu_class: str
+    count: int
+    ticket: tuple[datetime, int]
+    created: datetime
+    state: LeaseState = LeaseState.QUEUED
+    state_since: datetime | None = None
+    kernel_id: str | None = None
+    origin: str = "magic"
+    groups: tuple[str, ...] = ()
+    project: str = ""
+    wanted: float | None = None
+    in_quota_only: bool = False
+    reason: str = ""
+    attempt: int = 0
+    not_before: datetime | None = None
+    devices: tuple[str, ...] = ()
+    active_since: datetime | None = None
+    claimed: datetime | None = None
+    hard_end: datetime | None = None
+    warned_until: datetime | None = None
+    drain_until: datetime | None = None
+    end_reason_wanted: EndReason | None = None
+    undrainable: bool = False
+    park: bool = False
+    keeps: int = 0
+    kept_until: datetime | None = None
+    nominated_for: str | None = None
+    server_ready: bool = True
+    end_reason: EndReason | None = None
+    end_note: str = ""
+    ended: datetime | None = None
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The verdict on one lease now and since when it has stood without interruption.
+
+    ``idle_for`` and ``quiet_for`` are the seconds that count towards the two time-outs: pauses by
+    ``unknown`` and the warm-up are already left out.  ``unknown_since`` is set while no data comes.
+    ``drained`` is what the companions said to the last drain: ``""``, ``done``, ``blocked``.
+    """
+
+    verdict: Verdict
+    since: datetime
+    idle_for: float = 0.0
+    quiet_for: float = 0.0
+    unknown_since: datetime | None = None
+    utilisation: float | None = None
+    cells: int = 0
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the provider and the supervisor channel show of one lease now."""
+
+    lease_id: str
+    attempt: int
+    connected: bool = False
+    failed: str = ""
+    gone: bool = False
+    drained: str = ""  # "", "done", "blocked", "parked"
+    in_use: bool = False  # some home kernel holds a connection
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything one plan is made from."""
+
+    now: datetime
+    policy: PolicyDocument
+    devices: tuple[Device, ...]
+    leases: tuple[Lease, ...]
+    evidence: Mapping[str, Evidence]
+    observed: Mapping[str, Observed]
+    capacity_known: bool = True
+    # Reservations, gangs and projects' use get their fields here.
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing to do, with the reason that is recorded; the kinds are the subclasses."""
+
+    lease_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Start(Action):
+    """Grant these devices and start the lease."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Activate(Action):
+    """The supervisor is there: the lease counts from now on."""
+
+
+@dataclass(frozen=True)
+class Requeue(Action):
+    """Back to the queue with the old ticket, not before ``not_before``."""
+
+    not_before: datetime
+
+
+@dataclass(frozen=True)
+class Warn(Action):
+    """Say that the lease will be taken at ``until`` for ``reason``."""
+
+    until: datetime
+    end_reason: EndReason
+    nominated_for: str | None = None
+
+
+@dataclass(frozen=True)
+class Clear(Action):
+    """The warning is over: the lease is used again."""
+
+
+@dataclass(frozen=True)
+class Drain(Action):
+    """Bring the variables home until ``until``; then the lease ends for ``end_reason``."""
+
+    until: datetime
+    end_reason: EndReason
+    park: bool
+    nominated_for: str | None = None
+
+
+@dataclass(frozen=True)
+class Resume(Action):
+    """Back to active: undrainable without pressure (once), or asked for again."""
+
+    undrainable: bool = False
+
+
+@dataclass(frozen=True)
+class End(Action):
+    """Stop what is left and free the devices."""
+
+    end_reason: EndReason

@@ -1,0 +1,281 @@
+"""The words that gpulease's processes say to each other.
+
+Owns names, versions and JSON shapes of five conversations, so that both ends read one page:
+
+* **REST** between anyone and the lease service (``LeaseView`` and the lists of it);
+* **events**: ``api/events`` websocket, service to a page or to one notebook server;
+* **bus**: Unix socket of ``gpulease.lab``, notebook server to its kernels;
+* **supervisor channel**: ``api/leases/{id}/supervisor`` websocket, lease supervisor to service;
+* **desk**: CurveZMQ socket of the supervisor, home kernel to lease.
+
+Refuses to know who sends what when: that stands in the rooms that speak.  The sixth conversation,
+variables between home kernel and companion, belongs to ``gpulease.transfer``.
+Times are ISO 8601 strings in UTC with offset, durations are seconds, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, NotRequired, TypedDict
+
+#: Both ends of supervisor channel, desk and wire must have the same major number.
+PROTOCOL_VERSION: Final = "1.0"
+
+#: Mark in the environment of every process of a lease; how a lease's processes are found again.
+ENV_LEASE: Final = "GPULEASE_LEASE"
+#: Path of the bus socket, set by ``gpulease.lab`` for the kernels it starts.
+ENV_BUS: Final = "GPULEASE_BUS"
+#: Public prefix of the lease service, with scheme and host, set by the spawner.
+ENV_SERVICE_URL: Final = "GPULEASE_SERVICE_URL"
+#: ``1`` where the IPython startup file shall load the kernel extension.
+ENV_AUTOLOAD: Final = "GPULEASE_AUTOLOAD"
+
+LeaseStateName = Literal["queued", "starting", "active", "warned", "draining", "ended"]
+
+
+class KeepView(TypedDict):
+    """Whether and how the holder may keep the lease a while."""
+
+    allowed: bool
+    left: int  # how many Keeps are left
+    seconds: float  # how long one Keep lasts
+    reason: str  # why not, when not allowed; else ""
+
+
+class DeviceView(TypedDict):
+    """One device of a lease."""
+
+    uuid: str
+    name: str
+    memory: int  # bytes
+    simulated: bool
+
+
+class EndView(TypedDict):
+    """How a lease ended."""
+
+    reason: str  # EndReason
+    sentence: str
+    note: str  # what an admin wrote, may be ""
+    at: str
+
+
+class GrantView(TypedDict):
+    """What the notebook server's own channel (and nobody else) learns of a starting lease."""
+
+    attempt: int
+    token: str  # the supervisor's credential for the supervisor channel
+    visible_devices: str  # for CUDA_VISIBLE_DEVICES; "" for simulated devices
+    simulated: bool
+    drain_max: float
+    park_dir: str  # where values that cannot go home are parked; "" for none
+
+
+class LeaseView(TypedDict):
+    """A request or lease as everyone sees it."""
+
+    id: str
+    version: int  # grows with every change
+    user: str
+    server: str  # "" is the default server
+    kernel_id: str | None  # the kernel that asked, None for a page
+    origin: str  # page | magic | lab | cli
+    gpu_class: str
+    count: int
+    simulated: bool
+    state: LeaseStateName
+    reason: str  # wait or warn reason code, "" when none
+    sentence: str  # what is happening and why
+    next_step: str  # what comes next and what one can do now
+    position: int | None  # 1 is next; None when not queued
+    expected_start: str | None  # None is unknown
+    created: str
+    active_since: str | None
+    hard_end: str | None
+    warned_until: str | None
+    drain_until: str | None
+    idle_end: str | None  # when it would be warned if it stays as it is
+    verdict: str  # busy | quiet | idle | unknown
+    utilisation: float | None  # 0..1, peak of the last 10 s; None is no data
+    keep: KeepView
+    devices: list[DeviceView]
+    end: EndView | None
+    click_runs_cells: bool  # a page's ask turns sticky on in the kernel
+    grant: NotRequired[GrantView]  # on the server's own channel only
+
+
+class ClassView(TypedDict):
+    """A GPU class on offer, with what is free now."""
+
+    name: str
+    title: str
+    memory: int
+    simulated: bool
+    total: int
+    free: int
+    queued: int
+
+
+class EventSnapshot(TypedDict):
+    """First message of the events websocket: everything the reader may see."""
+
+    type: Literal["snapshot"]
+    id: int
+    leases: list[LeaseView]
+    classes: list[ClassView]
+
+
+class EventDelta(TypedDict):
+    """Later messages: one changed lease, or the classes when what is free changed."""
+
+    type: Literal["lease", "classes"]
+    id: int
+    lease: NotRequired[LeaseView]
+    classes: NotRequired[list[ClassView]]
+
+
+class KernelReport(TypedDict):
+    """Server to service over the events websocket (``type: kernels``): the server's kernels."""
+
+    id: str
+    last_cell: str | None  # when a cell ran last, ISO; the newest is the page's kernel
+    busy: bool
+
+
+class Activity(TypedDict):
+    """Supervisor to service: what lives in the lease, one a second, batched."""
+
+    at: str
+    cells: int  # user cells running now (sleep and input() included)
+    threads: int  # threads the user started, alive
+    processes: int  # processes the user started, alive
+    use: float  # 0..1: peak share of one core that user code used; gpulease's own work left out
+    transfers: bool  # gpulease itself moved values in this second
+
+
+class Blocker(TypedDict):
+    """A variable that cannot go home, and why."""
+
+    name: str
+    reason: str
+    sentence: str
+    size: int | None
+
+
+#: Supervisor channel.  From the supervisor: hello, activity, drained, bye.
+#: From the service: admit, revoke, warn, clear, drain, resume, end.
+SupervisorMessageType = Literal[
+    "hello", "activity", "drained", "bye",
+    "admit", "revoke", "warn", "clear", "drain", "resume", "end",
+]  # fmt: skip
+
+
+class SupervisorMessage(TypedDict, total=False):
+    """One message of the supervisor channel; the members that each type carries:
+
+    * ``hello``: address, public_key (Z85), protocol, python, pid, attempt
+    * ``activity``: samples (list of Activity)
+    * ``drained``: result (``done`` | ``blocked`` | ``parked``), blockers, reason
+    * ``bye``: reason (``parent_gone``, ``ended``, ``failed``), detail
+    * ``admit``, ``revoke``: client_key (Z85), kernel_id
+    * ``warn``: until, reason, sentence;  ``clear``: the warning is over
+    * ``drain``: until, reason, park (bool: park what cannot go home, then end)
+    * ``resume``: the drain is called off;  ``end``: reason
+    """
+
+    type: SupervisorMessageType
+    address: str
+    public_key: str
+    protocol: str
+    python: str
+    pid: int
+    attempt: int
+    samples: list[Activity]
+    result: str
+    blockers: list[Blocker]
+    reason: str
+    detail: str
+    sentence: str
+    client_key: str
+    kernel_id: str
+    until: str
+    park: bool
+
+
+class ConnectionView(TypedDict):
+    """What ``POST leases/{id}/connections`` gives a home kernel, once its key is admitted.
+
+    ``gpulease companion --connection-file F`` writes the same object to F, with the client's own
+    key pair added, so that ``%gpu connect F`` works without a hub.
+    """
+
+    lease_id: str
+    address: str  # tcp://host:port of the supervisor's desk
+    server_key: str  # Z85
+    protocol: str
+    simulated: bool
+    gpu_class: str
+    devices: list[DeviceView]
+    client_public_key: NotRequired[str]
+    client_secret_key: NotRequired[str]
+
+
+#: Desk, home kernel (DEALER) to supervisor (ROUTER): one JSON frame each way, with an ``id`` that
+#: the answer repeats.  Calls: ``open`` (DeskOpen -> DeskOpened), ``interrupt``, ``abandon``
+#: (kill this kernel's companion), ``close`` (end it in order), ``drained`` (DeskDrained), ``ping``.
+#: Pushed without id: ``warn``, ``clear``, ``drain``, ``resume``, ``companion_died``, ``end``.
+class DeskOpen(TypedDict):
+    """Ask for this home kernel's companion; starts it when it does not run."""
+
+    kernel_id: str
+    protocol: str
+    python: str  # "3.11.7"; another minor version is refused
+    packages: dict[str, str]  # versions of packages whose objects travel
+    cwd: str
+    path: list[str]  # sys.path
+    environ: dict[str, str]  # allow-listed by home, never tokens or device variables
+    hash_seed: str  # PYTHONHASHSEED of home, "" when unset
+    wire_key: str  # home's public key for the transfer wire (Z85)
+
+
+class DeskOpened(TypedDict):
+    """The companion runs: where its Jupyter channels and its transfer wire are."""
+
+    connection: dict[str, Any]  # jupyter_client connection info, with Curve keys
+    wire_address: str
+    wire_key: str  # Z85, the companion's server key
+    pid: int
+    fresh: bool  # False when the companion lived already
+    warnings: list[str]  # sentences about differing package versions
+    parked: str  # path of this kernel's parked values, "" for none
+
+
+class DeskDrained(TypedDict):
+    """Home kernel to supervisor: what the drain brought home."""
+
+    kernel_id: str
+    result: Literal["done", "blocked"]
+    blockers: list[Blocker]
+
+
+#: Bus of gpulease.lab (Unix socket, mode 0600, JSON lines).  The kernel opens with
+#: ``{"hello": kernel_id}`` and gets ``{"event": "snapshot", "leases": [...], "classes": [...]}``,
+#: then ``{"event": "lease", "lease": ...}``, ``{"event": "classes", ...}`` and
+#: ``{"event": "link", "up": bool}`` as they come.  Calls are
+#: ``{"id": n, "call": name, "args": {...}}``, answered by ``{"id": n, "ok": ...}`` or
+#: ``{"id": n, "problem": RFC 9457 object}``.  Calls: ``ask`` (AskBody -> LeaseView), ``end``
+#: (lease_id, reason), ``keep`` (lease_id), ``connection`` (lease_id, client_key -> ConnectionView),
+#: ``leases``, ``cell`` (busy: bool; no answer needed: which kernel ran a cell last).
+BusCall = Literal["ask", "end", "keep", "connection", "leases", "cell"]
+
+
+class AskBody(TypedDict):
+    """Body of ``POST api/leases``."""
+
+    gpu_class: NotRequired[str | None]  # None: the policy's default class
+    count: NotRequired[int]
+    seconds: NotRequired[float | None]  # --for: how long it is wanted
+    server: NotRequired[str | None]  # a page names it; a server's token implies it
+    user: NotRequired[str | None]  # admins only; else the token's user
+    kernel_id: NotRequired[str | None]
+    origin: NotRequired[str]
+    in_quota_only: NotRequired[bool]

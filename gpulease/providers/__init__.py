@@ -1,0 +1,1 @@
+"""Where leases run: the Provider port and its adapters."""

@@ -1,0 +1,1 @@
+"""Keeps leases, their history and the policy versions: SQLAlchemy models and alembic migrations."""

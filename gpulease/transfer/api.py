@@ -1,0 +1,171 @@
+"""What the rooms around ``transfer`` may rely on: its reports, and the two halves' contract.
+
+Owns the vocabulary of a switch (DESIGN, "How data flows", 5 to 7).  The classes that do the work
+are ``home.HomeSide`` and ``away.AwaySide``; these protocols say who calls what when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class Place(StrEnum):
+    """Where the newest content of a variable is."""
+
+    HOME = "home"
+    BOTH = "both"
+    GPU = "gpu"
+    LOST = "lost"
+    CONFLICTED = "conflicted"
+    PARKED = "parked"
+
+
+@dataclass(frozen=True)
+class VariableStatus:
+    """One row of ``%gpu``: ``size`` in bytes (None: never measured), ``blocker`` a sentence."""
+
+    name: str
+    type_name: str
+    place: Place
+    size: int | None
+    verified: bool
+    blocker: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something the person should read under a cell; ``names`` are the variables concerned."""
+
+    reason: str
+    sentence: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SwitchReport:
+    """What one switch moved: bytes on the wire, seconds, names each way, and what to say."""
+
+    moved: tuple[str, ...] = ()
+    bytes: int = 0
+    seconds: float = 0.0
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
+class DrainReport:
+    """Result of a drain: ``done`` when nothing that is newer away is left there."""
+
+    done: bool
+    blockers: tuple[VariableStatus, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a companion's wire listens: ``tcp://host:port`` and its Curve public key (Z85)."""
+
+    address: str
+    server_key: str
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A Curve key pair in Z85; the secret half never leaves its process."""
+
+    public: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class TransferSettings:
+    """Bounds of the simple model (contract, "Small is eager")."""
+
+    small_bytes: int = 16 * 2**20
+    small_seconds: float = 0.020
+    small_objects: int = 10_000
+    eager_bytes: int = 64 * 2**20
+    eager_seconds: float = 0.100
+    reply_wait: float = 0.200
+    memory_margin: int = 256 * 2**20
+
+
+Progress = Callable[[str, int, int], None]  # (name, bytes done, bytes in all)
+
+
+class Home(Protocol):
+    """The home kernel's half.
+
+    The kernel's gate and route call it on the main thread unless a method says otherwise; every
+    wait there ends on ``KeyboardInterrupt``, leaving both sides as before the call.
+    Refusals are ``GPULeaseError`` with the variable's name, reason and way out.
+    """
+
+    def connect(self, endpoint: Endpoint, keys: KeyPair, *, parked: str = "") -> Sequence[Note]:
+        """Called after the desk's ``opened``: a companion is there (new, or the same again)."""
+
+    def disconnect(self, *, died: bool, cell: str = "") -> Sequence[Note]:
+        """Called when the companion is gone.  ``died``: what was not home becomes *lost*."""
+
+    def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
+        """Called before a cell goes away: makes the companion the owner, sends what it needs."""
+
+    def after_gpu_cell(self, execution_count: int) -> SwitchReport:
+        """Called before the GPU cell's reply: small groups home, changed names removed."""
+
+    def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
+        """Called by the gate before each home cell: brings home what it may read, or raises."""
+
+    def after_home_cell(self) -> None:
+        """Called when a home cell ended: its groups are unverified from now on."""
+
+    def commit_pending(self) -> bool:
+        """Called between cells (also by the idle loop): commit what is staged; True if any."""
+
+    def drain(self, seconds: float) -> DrainReport:
+        """Called on any thread when the lease leaves; values are committed between cells."""
+
+    def fetch(self, names: Sequence[str]) -> SwitchReport:
+        """``%gpu fetch NAME...``: bring these home now."""
+
+    def resolve(self, name: str, keep: str) -> None:
+        """``%gpu resolve NAME home|gpu``: end a conflict."""
+
+    def recover(self, names: Sequence[str]) -> None:
+        """``%gpu recover NAME...``: accept the older value of a lost name."""
+
+    def status(self) -> Sequence[VariableStatus]:
+        """``%gpu``: every user variable and where it lives; never moves anything."""
+
+    def explain(self, name: str) -> Note | None:
+        """Called on a NameError: why ``name`` is absent, or None when it is simply not defined."""
+
+    def away_names(self) -> Sequence[str]:
+        """Called by Tab and inspection: names whose value is only away."""
+
+    def result(self, execution_count: int) -> Any:
+        """Called lazily by ``Out[n]`` and ``_``: the value of a GPU cell's result, fetched."""
+
+
+class Away(Protocol):
+    """The companion's half; it runs its own thread and never blocks the companion's main thread."""
+
+    def start(self, client_key: str, *, host: str) -> Endpoint:
+        """Called once, before the companion's kernel says it is ready."""
+
+    def cell_started(self, source: str) -> None:
+        """Called on the main thread before each user cell or callback: background passes abort."""
+
+    def cell_ended(self, execution_count: int | None, result: Any) -> None:
+        """Called on the main thread after it: everything this side owns is unverified."""
+
+    def thread_ids(self) -> frozenset[int]:
+        """Called by the activity watch: native ids of transfer's own threads, never user work."""
+
+    def park(self, path: str, seconds: float) -> DrainReport:
+        """Called at the hard end: write what is not home to ``path`` (mode 0600)."""
+
+    def close(self) -> None:
+        """Called when the companion ends."""
