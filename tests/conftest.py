@@ -1,0 +1,74 @@
+"""The suite's own rules: what is skipped for want of a program is named, counted and may fail.
+
+Markers `browser`, `postgresql` and `gpu` (pyproject.toml) skip a test whose program is missing.
+With GPULEASE_REQUIRE_ALL=1 such a skip fails instead, except for `gpu`, which nobody can install.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import chromium_path, postgresql_bin
+
+INSTALLABLE = {"browser": "Chromium", "postgresql": "PostgreSQL"}
+REQUIRE_ALL = os.environ.get("GPULEASE_REQUIRE_ALL") == "1"
+
+# The rooms whose modules take longest go to the workers first, so that none is left alone with one.
+SLOW_FIRST = ("end_to_end", "browser", "hub", "lab", "service", "kernel", "companion")
+
+
+def missing_programs() -> dict[str, str]:
+    """Return marker -> why its tests cannot run here."""
+    missing = {}
+    if chromium_path() is None:
+        missing["browser"] = "Chromium is not installed"
+    if postgresql_bin() is None:
+        missing["postgresql"] = "PostgreSQL is not installed"
+    if not Path("/dev/nvidiactl").exists():
+        missing["gpu"] = "no NVIDIA driver on this machine"
+    return missing
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = missing_programs()
+    for item in items:
+        for marker, why in missing.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=why))
+    items.sort(key=_slowness)  # stable: the order inside a room stays
+
+
+def _slowness(item: pytest.Item) -> int:
+    parts = item.path.parts
+    return next((n for n, room in enumerate(SLOW_FIRST) if room in parts), len(SLOW_FIRST))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    wanted = [m for m in INSTALLABLE if item.get_closest_marker(m)]
+    if report.skipped and not hasattr(report, "wasxfail") and wanted:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.user_properties.append(("wanted", wanted[0]))
+        if REQUIRE_ALL:
+            report.outcome = "failed"
+            report.longrepr = f"GPULEASE_REQUIRE_ALL=1 and this test was skipped: {reason}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    counted: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        counted.update(value for name, value in report.user_properties if name == "wanted")
+    if not counted:
+        return
+    for marker, number in sorted(counted.items()):
+        terminalreporter.write_line(f"{number} tests skipped for want of {INSTALLABLE[marker]}")
+    terminalreporter.write_line("`make setup-system` (root, Debian) installs what they need")

@@ -1,0 +1,113 @@
+"""What several rooms' tests share: waiting for something, and finding the system's programs.
+
+Nothing here knows a room.  It owns the only sleeps of the suite: a test names the condition
+it waits for and the longest time it may take.
+"""
+
+import asyncio
+import inspect
+import os
+import shutil
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.02
+
+
+class WaitedTooLongError(AssertionError):
+    """The condition did not come true in time; the text says which, and what was seen last."""
+
+
+def wait_for(condition: Callable[[], T], seconds: float = 30.0, what: str = "") -> T:
+    """Poll `condition` until it is truthy and return its value.
+
+    A condition may raise AssertionError for "not yet": the last one is shown in the failure.
+    Deadlines should be generous: the machine may be busy, and success returns at once.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        value, doubt = _look(condition)
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise WaitedTooLongError(_complaint(condition, seconds, what, value, doubt)) from doubt
+        time.sleep(POLL_SECONDS)
+
+
+async def wait_for_async(
+    condition: Callable[[], T | Awaitable[T]], seconds: float = 30.0, what: str = ""
+) -> T:
+    """Do the same on a running event loop; the condition may be a coroutine function."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value: T | None = None
+        doubt: AssertionError | None = None
+        try:
+            found = condition()
+            value = await found if inspect.isawaitable(found) else found
+        except AssertionError as error:
+            doubt = error
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise WaitedTooLongError(_complaint(condition, seconds, what, value, doubt)) from doubt
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _look(condition: Callable[[], T]) -> tuple[T | None, AssertionError | None]:
+    try:
+        return condition(), None
+    except AssertionError as error:
+        return None, error
+
+
+def _complaint(
+    condition: object, seconds: float, what: str, value: object, doubt: AssertionError | None
+) -> str:
+    name = what or getattr(condition, "__name__", repr(condition))
+    seen = f"raised {doubt}" if doubt else f"last value {value!r}"
+    return f"waited {seconds:g} s for: {name} ({seen})"
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nothing listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def chromium_path() -> str | None:
+    """Return Chromium's executable (Debian's package), or None where there is none."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def postgresql_bin() -> Path | None:
+    """Return the directory of `initdb` and `postgres`, the newest version found, or None."""
+    named = shutil.which("initdb")
+    if named:
+        return Path(named).resolve().parent
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"),
+        key=lambda path: int(path.parts[-3]) if path.parts[-3].isdigit() else 0,
+    )
+    return found[-1].parent if found else None
+
+
+def process_is_gone(pid: int) -> bool:
+    """Tell whether a process has ended; a zombie has ended too."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] in ("Z", "X")
+
+
+def is_root() -> bool:
+    """Tell whether the tests run as root (PostgreSQL's programs refuse to)."""
+    return os.geteuid() == 0
