@@ -223,6 +223,22 @@ class ConnectionView(TypedDict):
 #: the answer repeats.  Calls: ``open`` (DeskOpen -> DeskOpened), ``interrupt``, ``abandon``
 #: (kill this kernel's companion), ``close`` (end it in order), ``drained`` (DeskDrained), ``ping``.
 #: Pushed without id: ``warn``, ``clear``, ``drain``, ``resume``, ``companion_died``, ``end``.
+#: Shapes: ``{"id": n, "call": name, "args": {...}}``, answered by ``{"id": n, "ok": ...}`` or
+#: ``{"id": n, "problem": RFC 9457 object}``; pushed ``{"push": name, ...members}`` with the members
+#: of the supervisor message of that name (``companion_died``: ``kernel_id``, ``detail``).
+#:
+#: Jupyter channels, home kernel to companion: ordinary messages.  An ``execute_request`` carries
+#: home's own ``msg_id`` in its header and, under ``EXECUTE_METADATA`` in its metadata, an
+#: ``ExecuteMetadata``; the companion runs the cell under that execution count.
+EXECUTE_METADATA: Final = "gpulease"
+
+
+class ExecuteMetadata(TypedDict):
+    """What home adds to an ``execute_request``'s metadata, under ``EXECUTE_METADATA``."""
+
+    execution_count: int  # home's count for this cell: ``In[n]``, ``Out[n]``, ``Cell In[n]``
+
+
 class DeskOpen(TypedDict):
     """Ask for this home kernel's companion; starts it when it does not run."""
 
