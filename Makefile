@@ -1,0 +1,45 @@
+# Everything here needs Linux, Python 3.11+, pip and make; `make` alone lists the targets.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= $(shell nproc)
+# What a new environment depends on: a change of these installs again, nothing else does.
+PINS := pyproject.toml constraints.txt tools/set_up.py
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-system demo test check bench docs clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.ready-%: $(PINS)
+	@$(or $(PYTHON),python3) tools/set_up.py $*
+
+setup: $(VENV)/.ready-check ## make the environment .venv with everything for work on gpulease
+
+setup-system: ## as root on Debian: install Chromium and PostgreSQL for the tests that need them
+	@tools/setup-system
+
+demo: $(VENV)/.ready-demo ## start a JupyterHub with gpulease here and print its address (Ctrl-C ends it)
+	@$(BIN)/gpulease demo $(ARGS)
+
+test: $(VENV)/.ready-test ## run the whole suite (ARGS="-k name" for a part)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
+
+check: $(VENV)/.ready-check ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.ready-bench ## measure what the README's figures come from (minutes)
+	@$(BIN)/python -m benchmarks all $(ARGS)
+
+docs: $(VENV)/.ready-docs ## build the documentation into site/
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+clean: ## remove what these targets made here
+	rm -rf $(VENV) site .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
