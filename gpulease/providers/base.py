@@ -7,10 +7,45 @@ trees).  Refuses to decide: it does what it is told and shows what it sees.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Device, Lease, Observed
-from gpulease.protocol import GrantView
+from gpulease.protocol import Activity, GrantView, SupervisorMessage
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """What the supervisor channel of one lease shows now."""
+
+    attempt: int
+    connected: bool
+    pid: int | None = None
+    drained: str = ""  # "", done, blocked, parked: the answer to the present drain
+    in_use: bool = False  # some home kernel holds a connection
+    bye: str = ""  # why the supervisor said that it ends, "" while it has not
+
+
+class SupervisorLink(Protocol):
+    """The service's end of the supervisor channels, as a provider sees it."""
+
+    def state(self, lease_id: str) -> LinkState | None:
+        """Called by ``observe``; ``None`` when no supervisor of this lease ever said hello."""
+
+    def send(self, lease_id: str, message: SupervisorMessage) -> bool:
+        """Called by ``stop``; false when no supervisor is connected."""
+
+
+@dataclass(frozen=True)
+class SupervisorReport:
+    """What a notebook server says of a companion supervisor that it started."""
+
+    lease_id: str
+    attempt: int
+    state: str  # started | failed | exited
+    detail: str = ""
+    pids: tuple[int, ...] = ()
 
 
 class Provider(Protocol):
@@ -49,3 +84,18 @@ class Provider(Protocol):
 
         Only providers whose companions the server starts itself (local) grant anything.
         """
+
+    def report(self, report: SupervisorReport) -> None:
+        """Called when the lease's own server reports on a supervisor that it started."""
+
+    def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
+        """Called with each batch of activity that a lease's supervisor sent."""
+
+    async def inventory(self) -> Sequence[GPUInfo]:
+        """Called at start and for views: every device as its driver describes it."""
+
+    async def sample(self) -> Sequence[Sample]:
+        """Called once a second: the use of each device; gaps where there is no word."""
+
+    def problem(self) -> str:
+        """Called by ``health``: why there is no device, "" when there are some."""

@@ -1,1 +1,5 @@
-"""Leases on this machine: grants devices; each notebook server starts its own companions."""
+"""Devices of this machine, leased to the notebook servers that run on it."""
+
+from gpulease.providers.local.provider import LocalProvider, pool_of
+
+__all__ = ["LocalProvider", "pool_of"]

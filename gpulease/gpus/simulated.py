@@ -1,0 +1,76 @@
+"""Simulated GPUs: what a machine without a driver offers instead.
+
+Owns devices that exist only as names.  Their utilisation is the companion's own CPU time, as the
+lease's supervisor reports it; a leased device of which no report comes is a gap, like a real one
+that does not answer.  Every view of them says ``simulated``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from gpulease.gpus.base import GPUInfo, Sample
+
+#: A report older than this says nothing about now (they come once a second, batched).
+_FRESH = timedelta(seconds=12)
+
+
+class SimulatedProbe:
+    """The ``Probe`` of N simulated devices.
+
+    Fed by the local provider from the event loop and read in a worker thread, hence the lock.
+
+    Args:
+        count: how many devices.
+        name: what they are called.
+        memory: bytes each.
+    """
+
+    def __init__(
+        self, count: int, *, name: str = "Simulated GPU", memory: int = 16 * 2**30
+    ) -> None:
+        self._infos = [
+            GPUInfo(f"SIM-{index:04d}", index, name, memory, simulated=True)
+            for index in range(count)
+        ]
+        self._lock = threading.Lock()
+        self._leased: dict[str, tuple[datetime, float] | None] = {}
+
+    def lease(self, uuid: str) -> None:
+        """Say that a lease runs on this device from now on: its reports are awaited."""
+        with self._lock:
+            self._leased.setdefault(uuid, None)
+
+    def release(self, uuid: str) -> None:
+        """Say that no lease runs on this device: its utilisation is zero by construction."""
+        with self._lock:
+            self._leased.pop(uuid, None)
+
+    def feed(self, uuid: str, use: float, at: datetime) -> None:
+        """Take one report: ``use`` 0..1 is the peak share of a core that user code used."""
+        with self._lock:
+            if uuid in self._leased:
+                self._leased[uuid] = (at, min(1.0, max(0.0, use)))
+
+    def inventory(self) -> Sequence[GPUInfo]:
+        """Return the devices."""
+        return list(self._infos)
+
+    def sample(self) -> Sequence[Sample]:
+        """Return the newest report of each leased device, zero for the others."""
+        now = datetime.now(UTC)
+        with self._lock:
+            return [self._sample(info.uuid, now) for info in self._infos]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _sample(self, uuid: str, now: datetime) -> Sample:
+        if uuid not in self._leased:
+            return Sample(uuid, now, 0.0)
+        report = self._leased[uuid]
+        if report is None or now - report[0] > _FRESH:
+            return Sample(uuid, now, None, gap="no_report")
+        return Sample(uuid, report[0], report[1])

@@ -1,0 +1,230 @@
+"""The local provider: devices of this machine, leased to notebook servers on it.
+
+Owns which device a lease occupies and when nothing of a lease is left.  It never starts a
+companion: it publishes a grant, and the student's own server starts the process under the
+student's own account.  What runs is found again from ``/proc``, from the server's reports and
+from the supervisor channel, so a restarted service loses nothing.  Refuses to decide anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gpulease.gpus.base import GPUInfo, Probe, Sample
+from gpulease.gpus.nvml import LOST_GAPS
+from gpulease.gpus.simulated import SimulatedProbe
+from gpulease.policy.model import Device, Lease, LeaseState, Observed
+from gpulease.protocol import Activity, GrantView
+from gpulease.providers.base import SupervisorLink, SupervisorReport
+from gpulease.providers.local import processes
+from gpulease.providers.local.processes import Process
+
+log = logging.getLogger(__name__)
+
+FOREIGN = "foreign"
+
+
+@dataclass
+class _Held:
+    """What the provider knows of one lease."""
+
+    lease: Lease
+    ran: bool = False  # something of this attempt was seen
+    shown_at: float = 0.0  # when something of it was seen last
+    stopping_since: float | None = None
+    report: SupervisorReport | None = None
+    named: set[Process] = field(default_factory=set)  # by reports and by the channel
+    found: set[Process] = field(default_factory=set)  # by the last scan
+
+
+class LocalProvider:
+    """Leases the devices of this machine.
+
+    Args:
+        probe: reads the devices; called in worker threads only.
+        link: the supervisor channels.
+        grant: makes the grant of a lease from what the provider adds (visible devices, simulated).
+        lost_after: seconds without any sign of a lease that ran, until it counts as gone.
+        kill_after: seconds after ``stop`` until the service itself ends what it can reach.
+        clock: monotonic seconds.
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        probe: Probe,
+        link: SupervisorLink,
+        grant: Callable[[Lease, str, bool], GrantView],
+        *,
+        lost_after: float = 15.0,
+        kill_after: float = 15.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._probe = probe
+        self._link = link
+        self._grant = grant
+        self._lost_after = lost_after
+        self._kill_after = kill_after
+        self._clock = clock
+        self._infos: dict[str, GPUInfo] = {}
+        self._samples: dict[str, Sample] = {}
+        self._held: dict[str, _Held] = {}
+
+    async def open(self) -> None:
+        """Read the inventory and the first samples."""
+        await self.inventory()
+        await self.sample()
+
+    async def close(self) -> None:
+        """Give the driver back; leases are left running."""
+        await asyncio.to_thread(self._probe.close)
+
+    async def inventory(self) -> Sequence[GPUInfo]:
+        """Read the devices anew."""
+        infos = await asyncio.to_thread(self._probe.inventory)
+        self._infos = {info.uuid: info for info in infos}
+        return infos
+
+    async def sample(self) -> Sequence[Sample]:
+        """Read each device's use."""
+        samples = await asyncio.to_thread(self._probe.sample)
+        self._samples = {sample.uuid: sample for sample in samples}
+        return samples
+
+    def problem(self) -> str:
+        """Say why there is no device."""
+        return "" if self._infos else str(getattr(self._probe, "problem", "")) or "no device"
+
+    async def devices(self) -> Sequence[Device]:
+        """Return every device with what occupies it."""
+        return [self._device(info) for info in self._infos.values()]
+
+    async def start(self, lease: Lease) -> None:
+        """Hold the devices for this attempt; the grant travels on the server's own channel."""
+        held = self._held.get(lease.id)
+        if held is None or held.lease.attempt != lease.attempt:
+            held = _Held(lease, shown_at=self._clock())
+            # A lease that was active before this service started did run.
+            held.ran = lease.state is not LeaseState.STARTING
+            self._held[lease.id] = held
+        held.lease = lease
+        if isinstance(self._probe, SimulatedProbe):
+            for uuid in lease.devices:
+                self._probe.lease(uuid)
+
+    async def stop(self, lease: Lease) -> None:
+        """Tell the supervisor to end; after ``kill_after`` end what this account may reach."""
+        held = self._held.setdefault(lease.id, _Held(lease))
+        if held.stopping_since is None:
+            held.stopping_since = self._clock()
+            self._link.send(lease.id, {"type": "end", "reason": lease.end_reason or lease.reason})
+        elif self._clock() - held.stopping_since >= self._kill_after:
+            told = await asyncio.to_thread(processes.kill, held.found)
+            if told:
+                log.warning("killed %d processes that outlived lease %s", told, lease.id)
+
+    async def observe(self) -> Sequence[Observed]:
+        """Look at every held lease; one that was stopped and of which nothing is left is freed."""
+        marks = await asyncio.to_thread(processes.marked)
+        shown = []
+        for lease_id, held in list(self._held.items()):
+            held.found = marks.get(lease_id, set())
+            observed = self._look(held)
+            if observed.gone and held.stopping_since is not None:
+                self._free(lease_id)
+            else:
+                shown.append(observed)
+        return shown
+
+    def grant(self, lease: Lease) -> GrantView | None:
+        """Return what the lease's own server needs to start the supervisor."""
+        if not lease.devices or lease.state in {LeaseState.QUEUED, LeaseState.ENDED}:
+            return None
+        infos = [self._infos[uuid] for uuid in lease.devices if uuid in self._infos]
+        visible = ",".join(info.uuid for info in infos if not info.simulated)
+        return self._grant(lease, visible, any(info.simulated for info in infos))
+
+    def report(self, report: SupervisorReport) -> None:
+        """Take what the server says of its supervisor; reports of old attempts are dropped."""
+        held = self._held.get(report.lease_id)
+        if held is None or held.lease.attempt != report.attempt:
+            return
+        held.report = report
+        held.ran = held.ran or report.state == "started"
+        held.named |= {found for pid in report.pids if (found := processes.find(pid))}
+
+    def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
+        """Feed simulated devices with the CPU time of the lease's own processes."""
+        if isinstance(self._probe, SimulatedProbe):
+            for sample in samples:
+                at = datetime.fromisoformat(sample["at"])
+                for uuid in lease.devices:
+                    self._probe.feed(uuid, sample["use"], at)
+
+    def _look(self, held: _Held) -> Observed:
+        lease = held.lease
+        link = self._link.state(lease.id)
+        if link is not None and link.attempt != lease.attempt:
+            link = None
+        connected = link is not None and link.connected
+        if link is not None and link.pid is not None and connected:
+            found = processes.find(link.pid)
+            held.named |= {found} if found else set()
+        held.named = {process for process in held.named if processes.alive(process)}
+        now = self._clock()
+        left = bool(connected or held.found or held.named)
+        if left:
+            held.ran, held.shown_at = True, now
+        report = held.report
+        ended = report is not None and report.state in {"failed", "exited"} and not connected
+        stopped = held.stopping_since is not None
+        lost = held.ran and now - held.shown_at >= self._lost_after
+        failed = "" if report is None or not ended else report.detail or report.state
+        if not failed and link is not None and link.bye and not connected:
+            failed = link.bye
+        return Observed(
+            lease.id,
+            lease.attempt,
+            connected=connected,
+            failed=failed,
+            gone=not left and (stopped or (ended and held.ran) or lost),
+            drained=link.drained if link else "",
+            in_use=link.in_use if link else False,
+        )
+
+    def _device(self, info: GPUInfo) -> Device:
+        sample = self._samples.get(info.uuid)
+        return Device(
+            uuid=info.uuid,
+            pool=pool_of(info),
+            name=info.name,
+            memory=info.memory,
+            simulated=info.simulated,
+            lost=sample is not None and sample.gap in LOST_GAPS,
+            occupied_by=self._occupant(info.uuid, sample),
+        )
+
+    def _occupant(self, uuid: str, sample: Sample | None) -> str | None:
+        for lease_id, held in self._held.items():
+            if uuid in held.lease.devices:
+                return lease_id
+        # Nobody holds it, yet NVML lists a process: not ours to give away.
+        return FOREIGN if sample is not None and sample.pids else None
+
+    def _free(self, lease_id: str) -> None:
+        held = self._held.pop(lease_id)
+        if isinstance(self._probe, SimulatedProbe):
+            for uuid in held.lease.devices:
+                self._probe.release(uuid)
+
+
+def pool_of(info: GPUInfo) -> str:
+    """Return the pool of a device: one for each model on this machine."""
+    return re.sub(r"[^a-z0-9]+", "-", info.name.lower()).strip("-") or "gpu"
