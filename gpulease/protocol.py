@@ -100,6 +100,7 @@ class LeaseView(TypedDict):
     devices: list[DeviceView]
     end: EndView | None
     click_runs_cells: bool  # a page's ask turns sticky on in the kernel
+    busy_share: NotRequired[float | None]  # 0..1 of the time since active; None is not known
     grant: NotRequired[GrantView]  # on the server's own channel only
 
 
@@ -122,6 +123,7 @@ class EventSnapshot(TypedDict):
     id: int
     leases: list[LeaseView]
     classes: list[ClassView]
+    now: NotRequired[str]  # the service's clock; countdowns are by it, not by the browser's
 
 
 class EventDelta(TypedDict):
@@ -131,6 +133,7 @@ class EventDelta(TypedDict):
     id: int
     lease: NotRequired[LeaseView]
     classes: NotRequired[list[ClassView]]
+    now: NotRequired[str]
 
 
 class KernelReport(TypedDict):
@@ -161,10 +164,10 @@ class Blocker(TypedDict):
     size: int | None
 
 
-#: Supervisor channel.  From the supervisor: hello, activity, drained, bye.
+#: Supervisor channel.  From the supervisor: hello, activity, drained, admitted, bye.
 #: From the service: admit, revoke, warn, clear, drain, resume, end.
 SupervisorMessageType = Literal[
-    "hello", "activity", "drained", "bye",
+    "hello", "activity", "drained", "admitted", "bye",
     "admit", "revoke", "warn", "clear", "drain", "resume", "end",
 ]  # fmt: skip
 
@@ -177,6 +180,7 @@ class SupervisorMessage(TypedDict, total=False):
     * ``drained``: result (``done`` | ``blocked`` | ``parked``), blockers, reason
     * ``bye``: reason (``parent_gone``, ``ended``, ``failed``), detail
     * ``admit``, ``revoke``: client_key (Z85), kernel_id
+    * ``admitted``: client_key; the answer to ``admit``
     * ``warn``: until, reason, sentence;  ``clear``: the warning is over
     * ``drain``: until, reason, park (bool: park what cannot go home, then end)
     * ``resume``: the drain is called off;  ``end``: reason
@@ -251,6 +255,7 @@ class DeskOpen(TypedDict):
     environ: dict[str, str]  # allow-listed by home, never tokens or device variables
     hash_seed: str  # PYTHONHASHSEED of home, "" when unset
     wire_key: str  # home's public key for the transfer wire (Z85)
+    executable: NotRequired[str]  # sys.executable of home, used where it exists in the lease too
 
 
 class DeskOpened(TypedDict):

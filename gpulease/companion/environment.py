@@ -1,0 +1,102 @@
+"""What a lease's processes may know of the machine they run on.
+
+Owns the allow-list of environment variables, the mark by which a lease's processes are found
+again, and the list of devices that a companion sees.  Knows nothing of processes or sockets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Mapping
+
+from gpulease.protocol import ENV_BUS, ENV_LEASE
+
+#: Which home kernel a process belongs to; how one companion's stray children are told apart.
+ENV_COMPANION = "GPULEASE_COMPANION"
+#: The mark of a process that was started ahead is rewritten in place, so it needs room.
+MARK_ROOM = 72
+
+_NAMES = frozenset(
+    """PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP TERM PWD HOSTNAME
+    PYTHONPATH PYTHONHASHSEED PYTHONHOME PYTHONUNBUFFERED PYTHONUTF8 PYTHONIOENCODING
+    PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX PYTHONNOUSERSITE PYTHONUSERBASE PYTHONWARNINGS
+    VIRTUAL_ENV LD_LIBRARY_PATH IPYTHONDIR MPLBACKEND MPLCONFIGDIR SSL_CERT_FILE SSL_CERT_DIR
+    REQUESTS_CA_BUNDLE CURL_CA_BUNDLE HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy
+    JUPYTER_DATA_DIR JUPYTER_CONFIG_DIR JUPYTER_RUNTIME_DIR JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
+    CUDA_HOME CUDA_PATH CUDA_CACHE_PATH CUDA_CACHE_MAXSIZE CUDA_LAUNCH_BLOCKING
+    CUBLAS_WORKSPACE_CONFIG NUMEXPR_NUM_THREADS NUMEXPR_MAX_THREADS NUMBA_NUM_THREADS
+    TORCH_HOME HF_HOME HF_DATASETS_CACHE TRANSFORMERS_CACHE KERAS_HOME KERAS_BACKEND
+    TF_CPP_MIN_LOG_LEVEL TF_FORCE_GPU_ALLOW_GROWTH XLA_FLAGS SCIKIT_LEARN_DATA""".split()
+)
+_PREFIXES = ("LC_", "CONDA_", "XDG_", "OMP_", "MKL_", "OPENBLAS_", "NCCL_", "PYTORCH_", "PYSPARK_")
+#: Never taken over from anybody, however it was allowed: devices belong to the lease, and
+#: credentials to the process that was given them.
+_DEVICES = frozenset(("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"))
+_SECRET = re.compile(
+    r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY|^JUPYTERHUB_|^JPY_|^GPULEASE_"
+)
+_LEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def is_lease_id(text: str) -> bool:
+    """Tell whether ``text`` may stand in a mark and in a file name."""
+    return _LEASE_ID.fullmatch(text) is not None
+
+
+def forbidden(name: str) -> bool:
+    """Tell whether a variable must never reach a companion from outside."""
+    return name in _DEVICES or _SECRET.search(name.upper()) is not None
+
+
+def allowed_environment(source: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of a server's or kernel's environment that a supervisor may have."""
+    return {
+        name: value
+        for name, value in source.items()
+        if (name in _NAMES or name.startswith(_PREFIXES)) and not forbidden(name)
+    }
+
+
+def marked_environment(source: Mapping[str, str], mark: str) -> dict[str, str]:
+    """Return the allow-listed environment with the lease's mark first, padded for rewriting."""
+    return {ENV_LEASE: mark.ljust(MARK_ROOM, " "), **allowed_environment(source)}
+
+
+def companion_environment(
+    base: Mapping[str, str], home: Mapping[str, str], mark: str, kernel_id: str, devices: str | None
+) -> dict[str, str]:
+    """Return the environment of one companion.
+
+    ``home`` was allow-listed by the home kernel and is checked again here.  ``devices`` is what
+    the lease grants (empty: none); None leaves what this machine shows to everybody.
+    """
+    result = allowed_environment(base)
+    result.update({name: value for name, value in home.items() if not forbidden(name)})
+    result[ENV_LEASE] = mark
+    result[ENV_COMPANION] = kernel_id
+    result.pop(ENV_BUS, None)
+    if devices is not None:
+        result["CUDA_VISIBLE_DEVICES"] = devices
+    elif "CUDA_VISIBLE_DEVICES" in base:
+        result["CUDA_VISIBLE_DEVICES"] = base["CUDA_VISIBLE_DEVICES"]
+    return result
+
+
+def take_mark(mark: str) -> None:
+    """Make this process and the children it starts from now on carry ``mark``.
+
+    ``/proc/PID/environ`` shows the memory that the kernel laid out at exec, which ``os.environ``
+    does not touch; so the bytes are overwritten where they lie.  That is why a process that is
+    started ahead gets a mark with room (``marked_environment``).
+    """
+    encoded = mark.encode()
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_void_p
+    address = getenv(ENV_LEASE.encode())
+    if address:
+        room = len(ctypes.string_at(address))
+        if len(encoded) <= room:
+            ctypes.memmove(address, encoded.ljust(room, b" "), room)
+    os.environ[ENV_LEASE] = mark
