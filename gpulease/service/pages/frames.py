@@ -1,0 +1,137 @@
+"""Renders page frames from templates.
+
+Owns the template environment, the address of every asset and the Content-Security-Policy.  Refuses
+to know who is asking: the caller says what to render for whom.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the pages and their hub stand, as a browser sees them.
+
+    Attributes:
+        prefix: path of the service, with a slash at both ends.
+        hub_url: path or full address of the hub, ending in ``/hub/``.
+        hub_origin: ``scheme://host`` of the hub where that differs from the service's own, else "".
+    """
+
+    prefix: str
+    hub_url: str
+    hub_origin: str = ""
+
+    def __post_init__(self) -> None:
+        if self.hub_origin:
+            parts = urlsplit(self.hub_origin)
+            if not parts.scheme or not parts.netloc or parts.path not in {"", "/"}:
+                raise ValueError(f"hub_origin must be scheme://host, not {self.hub_origin!r}")
+
+    @property
+    def hub_source(self) -> str:
+        """The hub as a source expression of the security policy."""
+        return self.hub_origin.rstrip("/") or "'self'"
+
+    def hub(self, path: str) -> str:
+        """Address of a hub page or asset."""
+        return f"{self.hub_origin.rstrip('/')}{self.hub_url}{path}"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One page: its path under the prefix, template, script module and title."""
+
+    path: str
+    template: str
+    script: str
+    title: str
+    audience: str = "everyone"  # everyone | leaders | admins
+    in_menu: bool = True
+
+
+FRAMES = (
+    Frame("", "student.html", "student.js", "My GPU"),
+    Frame("card", "card.html", "card.js", "GPU", in_menu=False),
+    Frame("group", "group.html", "group.js", "Group", audience="leaders"),
+    Frame("admin", "admin.html", "admin.js", "All leases", audience="admins"),
+    Frame("policy", "policy.html", "policy.js", "Policy", audience="admins"),
+    Frame("health", "health.html", "health.js", "Health", audience="admins"),
+)
+
+
+def content_security_policy(site: Site) -> str:
+    """Only our own scripts run, nothing is inline, and only the hub may frame a page."""
+    hub = site.hub_source
+    own = "'self'" if hub == "'self'" else f"'self' {hub}"
+    return "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            f"style-src {own}",
+            f"img-src {own} data:",
+            f"font-src {own}",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'self'",
+            f"frame-ancestors {hub}",
+        )
+    )
+
+
+@cache
+def assets_version() -> str:
+    """Short digest of every asset: a changed asset has a new address, an old one may be cached."""
+    digest = hashlib.sha256()
+    for path in sorted(STATIC.iterdir()):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def render(frame: Frame, site: Site, *, user: str, audiences: frozenset[str], xsrf: str) -> str:
+    """Return the markup of a frame for one reader.
+
+    Args:
+        frame: what to render.
+        site: where it stands.
+        user: the reader's name, as the hub knows it.
+        audiences: which of ``everyone``, ``leaders``, ``admins`` the reader belongs to.
+        xsrf: the reader's token for changes.
+    """
+    menu = [item for item in FRAMES if item.in_menu and item.audience in audiences]
+    return (
+        _environment()
+        .get_template(frame.template)
+        .render(
+            frame=frame,
+            menu=menu if len(menu) > 1 else [],
+            site=site,
+            user=user,
+            user_path=quote(user, safe=""),
+            admin="admins" in audiences,
+            xsrf=xsrf,
+            assets=f"{site.prefix}static/{assets_version()}/",
+        )
+    )

@@ -1,0 +1,117 @@
+"""The tornado routes of the pages.
+
+Owns who may open which page and the headers of each.  Refuses to authenticate: the base handler it
+is given does that in ``prepare``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tornado.web import HTTPError, RequestHandler, StaticFileHandler
+
+from gpulease.service.pages.frames import (
+    FRAMES,
+    STATIC,
+    Frame,
+    Site,
+    content_security_policy,
+    render,
+)
+
+
+@dataclass(frozen=True)
+class PageReader:
+    """Who opens a page: the name, and which pages beyond the student's are theirs."""
+
+    name: str
+    admin: bool = False
+    leads: tuple[str, ...] = ()  # groups whose leases the reader may see
+
+    @property
+    def audiences(self) -> frozenset[str]:
+        """The audiences of frames that this reader belongs to."""
+        found = {"everyone"}
+        if self.leads or self.admin:
+            found.add("leaders")
+        if self.admin:
+            found.add("admins")
+        return frozenset(found)
+
+
+ReaderOf = Callable[[RequestHandler], PageReader]
+Route = tuple[str, type[RequestHandler], dict[str, Any]]
+
+
+class Assets(StaticFileHandler):
+    """Scripts and styles.  They hold nothing secret, so they need no log-in."""
+
+    @classmethod
+    def get_absolute_path(cls, root: str, path: str) -> str:
+        """Drop the version from the address; it is there so that a change is a new address."""
+        _, _, name = path.partition("/")
+        return super().get_absolute_path(root, name)
+
+    def get_cache_time(self, path: str, modified: Any, mime_type: str) -> int:  # noqa: ARG002
+        """Cache a year: the address names the content."""
+        return 365 * 86400
+
+    def set_extra_headers(self, path: str) -> None:  # noqa: ARG002
+        """Content is what its type says."""
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+
+def _page_handler(
+    base: type[RequestHandler], site: Site, reader_of: ReaderOf
+) -> type[RequestHandler]:
+    class PageHandler(base):  # type: ignore[misc, valid-type]
+        """Answers one frame."""
+
+        frame: Frame
+
+        def initialize(self, frame: Frame, **rest: Any) -> None:
+            super().initialize(**rest)
+            self.frame = frame
+
+        def set_default_headers(self) -> None:
+            super().set_default_headers()
+            self.set_header("Content-Security-Policy", content_security_policy(site))
+            self.set_header("X-Content-Type-Options", "nosniff")
+            self.set_header("Referrer-Policy", "same-origin")
+            self.set_header("Cache-Control", "no-store")
+
+        async def get(self) -> None:
+            reader = reader_of(self)
+            if self.frame.audience not in reader.audiences:
+                raise HTTPError(403, f"the page {self.frame.path!r} is not for this user")
+            token = self.xsrf_token
+            self.set_header("Content-Type", "text/html; charset=utf-8")
+            self.finish(
+                render(
+                    self.frame,
+                    site,
+                    user=reader.name,
+                    audiences=reader.audiences,
+                    xsrf=token.decode() if isinstance(token, bytes) else token,
+                )
+            )
+
+    return PageHandler
+
+
+def handlers(base: type[RequestHandler], site: Site, reader_of: ReaderOf) -> Sequence[Route]:
+    """Return the routes of all pages and their assets.
+
+    Args:
+        base: authenticates in ``prepare`` (a navigation by redirect to log-in).
+        site: where the pages stand.
+        reader_of: says who an authenticated request is from.
+    """
+    page = _page_handler(base, site, reader_of)
+    prefix = re.escape(site.prefix)
+    routes: list[Route] = [(f"{prefix}{frame.path}", page, {"frame": frame}) for frame in FRAMES]
+    routes.append((f"{prefix}static/(.*)", Assets, {"path": str(STATIC)}))
+    return routes

@@ -1,0 +1,74 @@
+// Talks REST to the lease service.  Owns the XSRF header, idempotency keys and the form of a
+// refusal.  Knows no page.
+import { meta } from "./dom.js";
+
+/** A refusal as RFC 9457 tells it: reason code, sentence, next step, numbers. */
+export class Refusal extends Error {
+  constructor(status, problem) {
+    super(problem.title ?? problem.detail ?? `The service answered ${status}.`);
+    this.status = status;
+    this.reason = problem.reason ?? "unknown";
+    this.sentence = this.message;
+    this.nextStep = problem.next_step ?? "";
+    this.numbers = problem.numbers ?? {};
+  }
+}
+
+async function problemOf(response) {
+  try {
+    return await response.json();
+  } catch {
+    return {
+      title: `The lease service could not answer (${response.status}).`,
+      next_step: response.status === 403 ? "Load this page again to log in." : "Try again in a moment.",
+    };
+  }
+}
+
+async function call(method, path, body, headers = {}) {
+  const options = {
+    method,
+    credentials: "same-origin",
+    headers: { Accept: "application/json", "X-XSRFToken": meta("xsrf"), ...headers },
+  };
+  if (body !== undefined) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  let response;
+  try {
+    response = await fetch(`${meta("prefix")}api/${path}`, options);
+  } catch {
+    throw new Refusal(0, {
+      reason: "unreachable",
+      title: "The lease service does not answer.",
+      next_step: "Your notebook and a running GPU cell go on; try again in a moment.",
+    });
+  }
+  if (!response.ok) throw new Refusal(response.status, await problemOf(response));
+  return response.status === 204 ? null : response.json();
+}
+
+export const get = (path) => call("GET", path);
+export const post = (path, body = {}, headers = {}) => call("POST", path, body, headers);
+export const put = (path, body) => call("PUT", path, body);
+export const del = (path, body) => call("DELETE", path, body);
+
+function freshKey() {
+  const random = new Uint8Array(16);
+  crypto.getRandomValues(random); // randomUUID exists on https only
+  return [...random].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Ask for a GPU.  A second click on the same button is the same ask. */
+export function ask(body) {
+  return post("leases", { origin: "page", ...body }, { "Idempotency-Key": freshKey() });
+}
+
+export const keep = (id) => post(`leases/${encodeURIComponent(id)}/keep`);
+
+/** Return, withdraw or (with a note) end a lease. */
+export const end = (id, note) => del(`leases/${encodeURIComponent(id)}`, note ? { note } : {});
+
+export const listLeases = (state, offset, limit) =>
+  get(`leases?state=${state}&offset=${offset}&limit=${limit}`);

@@ -1,0 +1,80 @@
+// The form that asks for a GPU.  Makes markup from what is on offer; asks nothing itself.
+import { h } from "./dom.js";
+import { simulatedBadge } from "./lease.js";
+import { bytes, serverName } from "./words.js";
+
+/** "2 of 3 free", "none of 3 free, 4 waiting". */
+export function freeWords(item) {
+  if (!item.total) return "none here at present";
+  const free = item.free ? `${item.free} of ${item.total} free now` : `none of ${item.total} free now`;
+  return item.queued ? `${free}, ${item.queued} waiting` : free;
+}
+
+function classOption(item, chosen) {
+  const id = `class-${item.name}`;
+  return h(
+    "div",
+    { class: "gl-class", "data-key": id },
+    h("input", { type: "radio", class: "form-check-input", name: "gpu_class", id, value: item.name, checked: item.name === chosen, "aria-describedby": `${id}-about` }),
+    h("label", { for: id }, h("span", { class: "gl-class-title" }, item.title || item.name), item.simulated ? simulatedBadge() : null),
+    h(
+      "span",
+      { class: "gl-class-about", id: `${id}-about` },
+      item.memory ? `${bytes(item.memory)} · ` : "",
+      h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)),
+    ),
+  );
+}
+
+function serverChoice(holder, chosen) {
+  const servers = holder.freeServers();
+  if (servers.length < 2) return h("input", { type: "hidden", name: "server", value: servers[0]?.name ?? "", "data-key": "server" });
+  return h(
+    "div",
+    { class: "mb-3", "data-key": "servers" },
+    h("label", { class: "form-label", for: "ask-server" }, "For which server"),
+    h(
+      "select",
+      { class: "form-select", id: "ask-server", name: "server" },
+      servers.map((server) => h("option", { value: server.name, selected: server.name === chosen }, server.display_name || serverName(server.name))),
+    ),
+  );
+}
+
+/** What the click does, before it is made. */
+function promise(holder, chosen) {
+  if (holder.servers.length === 0) return "Your server starts first; the GPU follows it by itself.";
+  const free = chosen && chosen.free > 0;
+  return free
+    ? "It comes to your running notebook in a moment. Plain cells then run beside the GPU, with all your variables."
+    : "You get a place in the queue. Your notebook goes on meanwhile, and the GPU comes to it by itself.";
+}
+
+/** The first class that has something free, else the first. */
+export function defaultClass(classes) {
+  return (classes.find((item) => item.free > 0) ?? classes[0])?.name ?? null;
+}
+
+/** The words on the button. */
+export function askWords(holder) {
+  return holder.servers.length === 0 ? "Start my server and get a GPU" : "Request GPU";
+}
+
+/** The whole form.  `choice` holds what the person picked; `more`: they hold a lease already. */
+export function askForm(classes, holder, choice, more) {
+  const picked = classes.some((item) => item.name === choice.gpuClass) ? choice.gpuClass : defaultClass(classes);
+  const item = classes.find((one) => one.name === picked);
+  const heading = h("h2", { class: "h4", id: "ask-heading", "data-key": "heading" }, more ? "Request one for another server" : "Request a GPU");
+  if (!classes.length) return [heading, h("p", { "data-key": "empty" }, "No GPU class is on offer. An admin can add one to the policy.")];
+  return [
+    heading,
+    h(
+      "form",
+      { id: "ask-form", "data-key": "form" },
+      h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label" }, "GPU class"), classes.map((one) => classOption(one, picked))),
+      serverChoice(holder, choice.server),
+      h("p", { class: "gl-next", "data-key": "promise" }, promise(holder, item)),
+      h("button", { class: "btn btn-primary", type: "submit", "data-action": "ask", "data-key": "submit", disabled: holder.busy }, askWords(holder)),
+    ),
+  ];
+}

@@ -1,0 +1,82 @@
+// The card on the hub's home page: the compact student page.
+import { h, onAction, update } from "./dom.js";
+import { askWords, defaultClass, freeWords } from "./ask.js";
+import { Holder, drawer } from "./holder.js";
+import { leaseBody, stateBadge, tick } from "./lease.js";
+import { Live, everySecond, showLink } from "./live.js";
+import { bytes, serverName } from "./words.js";
+
+const live = new Live();
+const holder = new Holder(live);
+let chosen = null;
+const $ = (id) => document.getElementById(id);
+
+function leaseLine(lease, now) {
+  const title = live.classes.find((item) => item.name === lease.gpu_class)?.title || lease.gpu_class;
+  return h(
+    "div",
+    { class: "gl-card-lease", "data-key": lease.id, "data-state": lease.state },
+    h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, `for ${serverName(lease.server)}`)),
+    leaseBody(lease, now, { busy: holder.busy }),
+  );
+}
+
+function classPicker(picked) {
+  if (live.classes.length < 2) return null;
+  return h(
+    "div",
+    { "data-key": "picker" },
+    h("label", { class: "visually-hidden", for: "card-class" }, "GPU class"),
+    h(
+      "select",
+      { class: "form-select", id: "card-class" },
+      live.classes.map((item) => h("option", { value: item.name, selected: item.name === picked }, `${item.title || item.name}: ${freeWords(item)}`)),
+    ),
+  );
+}
+
+function offer() {
+  if (holder.servers === null) return h("p", { "data-key": "wait" }, "Looking up your servers…");
+  if (!live.classes.length) return h("p", { "data-key": "empty" }, "No GPU class is on offer at present.");
+  const picked = live.classes.some((item) => item.name === chosen) ? chosen : defaultClass(live.classes);
+  const item = live.classes.find((one) => one.name === picked);
+  const several = holder.freeServers().length > 1;
+  return h(
+    "div",
+    { class: "gl-offer", "data-key": "offer" },
+    h("p", { class: "mb-0" }, h("strong", {}, item.title || item.name), item.memory ? ` · ${bytes(item.memory)}` : "", ": ", h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item))),
+    classPicker(picked),
+    several
+      ? h("a", { class: "btn btn-primary", href: "./", target: "_top", "data-key": "choose" }, "Request GPU: choose a server")
+      : h("button", { class: "btn btn-primary", type: "button", "data-action": "ask", "data-key": "ask", disabled: holder.busy }, askWords(holder)),
+  );
+}
+
+function draw() {
+  if (!live.ready) return;
+  const now = live.now();
+  const current = holder.current();
+  const last = current.length ? null : holder.lastEnded();
+  const shown = last ? [last] : current;
+  update($("card"), shown.length ? shown.map((lease) => leaseLine(lease, now)) : offer());
+  $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
+}
+
+holder.addEventListener("change", drawer(draw));
+showLink(live);
+everySecond(() => tick(live.now()));
+holder.lookUpServers();
+$("card").addEventListener("change", (event) => {
+  if (event.target.id === "card-class") chosen = event.target.value;
+  draw();
+});
+onAction(document.body, (action, target) => {
+  if (action === "ask") holder.ask(chosen ?? defaultClass(live.classes), holder.freeServers()[0]?.name ?? "");
+  else holder.act(action, target.dataset.id);
+});
+
+// The frame is as high as the card: same origin, so the card may say so itself.
+new ResizeObserver(() => {
+  const frame = window.frameElement;
+  if (frame) frame.style.height = `${Math.ceil($("main").getBoundingClientRect().height) + 8}px`;
+}).observe($("main"));

@@ -1,0 +1,241 @@
+// Shows one lease: what is happening, why, what comes next and when, what can be done now.
+// Pure but for the elements it makes.  The sentences are the service's.
+import { h } from "./dom.js";
+import { about, bytes, capital, clock, duration, percent, secondsUntil, serverName, when } from "./words.js";
+
+const STATES = {
+  queued: ["Waiting in the queue", "secondary"],
+  starting: ["Starting", "info"],
+  active: ["Active", "success"],
+  warned: ["Ends soon", "warning"],
+  draining: ["Bringing variables home", "warning"],
+  ended: ["Ended", "secondary"],
+};
+
+const VERDICTS = {
+  busy: ["in use", "success"],
+  quiet: ["a cell runs, the GPU rests", "warning"],
+  idle: ["idle", "secondary"],
+  unknown: ["no data", "secondary"],
+};
+
+const END_WORDS = {
+  returned: "returned by you",
+  idle: "it was idle",
+  preempted: "somebody with a guarantee needed it",
+  expired: "its time was over",
+  window_over: "the reserved time was over",
+  withdrawn: "you left the queue",
+  denied: "it cannot be given",
+  failed: "its process failed",
+  server_gone: "your server stopped",
+  forced: "an admin ended it",
+};
+
+// What became of the variables, by how the lease ended; "" where none had ever left home.
+const HOME = "Your notebook goes on without a GPU. The variables that GPU cells changed are in it; any that could not come home are named there.";
+const VARIABLES = {
+  failed: "Everything that had come home is intact. Names whose newest values died with it are marked lost in the notebook and say so when read.",
+  server_gone: "Variables live in the notebook's kernel and ended with your server. What a GPU cell could still save waits for the next lease of that notebook.",
+  withdrawn: "",
+  denied: "",
+};
+
+export const isLive = (lease) => lease.state !== "ended";
+export const stateWord = (lease) => STATES[lease.state]?.[0] ?? lease.state;
+export const endWord = (lease) => END_WORDS[lease.end?.reason] ?? lease.end?.reason ?? "";
+
+export function badge([text, colour]) {
+  return h("span", { class: `badge text-bg-${colour}` }, text);
+}
+
+export const stateBadge = (lease) => badge(STATES[lease.state] ?? [lease.state, "secondary"]);
+export const verdictBadge = (lease) => badge(VERDICTS[lease.verdict] ?? [lease.verdict, "secondary"]);
+export const simulatedBadge = () => h("span", { class: "badge gl-simulated" }, "simulated");
+
+/** A countdown that `tick` keeps going; a screen reader may ask for it but is not told each second. */
+export function timer(iso, now, label, large = false) {
+  return h(
+    "span",
+    { role: "timer", class: large ? "gl-clock" : "gl-timer", "data-until": iso, "aria-label": label },
+    clock(secondsUntil(iso, now)),
+  );
+}
+
+/** Bring every countdown in the page up to `now`. */
+export function tick(now) {
+  for (const element of document.querySelectorAll("[data-until]")) {
+    const text = clock(secondsUntil(element.getAttribute("data-until"), now));
+    if (element.textContent !== text) element.textContent = text;
+  }
+  for (const element of document.querySelectorAll("[data-since]")) {
+    const text = duration(-secondsUntil(element.getAttribute("data-since"), now));
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+
+/** How long ago, kept going by `tick`. */
+export const since = (iso, now) =>
+  iso ? h("span", { "data-since": iso, title: when(iso) }, duration(-secondsUntil(iso, now))) : "-";
+
+export function useMeter(lease) {
+  if (lease.utilisation === null || lease.utilisation === undefined) return "no data";
+  return [
+    h("progress", { class: "gl-meter", max: 1, value: lease.utilisation, "aria-label": "GPU use" }),
+    " ",
+    percent(lease.utilisation),
+  ];
+}
+
+function fact(name, ...value) {
+  return h("div", { class: "gl-fact", "data-key": name }, h("dt", {}, name), h("dd", {}, ...value));
+}
+
+function devices(lease) {
+  return lease.devices.map((device) =>
+    h("div", { title: device.uuid }, device.name, device.memory ? ` · ${bytes(device.memory)}` : ""),
+  );
+}
+
+function queuedFacts(lease, now) {
+  return [
+    fact("Place in the queue", lease.position === 1 ? "1 (next)" : (lease.position ?? "not known yet")),
+    fact("Expected", about(lease.expected_start, now)),
+    fact("Waiting for", since(lease.created, now)),
+  ];
+}
+
+function startingSteps(lease) {
+  const at = lease.reason === "connecting" ? 2 : 1;
+  const steps = ["GPU is yours", "Starting a companion beside your notebook", "Connecting your notebook"];
+  const mark = (index) => (index < at ? "done" : index === at ? "now" : "next");
+  const words = { done: "done", now: "now", next: "to come" };
+  return h(
+    "ol",
+    { class: "gl-steps" },
+    steps.map((step, index) =>
+      h("li", { class: `gl-step-${mark(index)}`, "aria-current": index === at ? "step" : null }, step, h("span", { class: "visually-hidden" }, ` (${words[mark(index)]})`)),
+    ),
+  );
+}
+
+function activeFacts(lease, now) {
+  return [
+    lease.devices.length ? fact(lease.devices.length > 1 ? "Devices" : "Device", devices(lease)) : null,
+    fact("GPU use, last 10 s", useMeter(lease)),
+    fact("Verdict", verdictBadge(lease)),
+    fact("Held for", since(lease.active_since, now)),
+    lease.hard_end ? fact("Time left at most", timer(lease.hard_end, now, "Time left at most")) : null,
+    lease.idle_end && lease.state === "active"
+      ? fact("Warning, if it stays so", timer(lease.idle_end, now, "Time until the idle warning"))
+      : null,
+  ];
+}
+
+function countdown(lease, now) {
+  const warned = lease.state === "warned";
+  const until = warned ? lease.warned_until : lease.drain_until;
+  if (!until) return null;
+  const words = warned ? "until this GPU leaves" : "at most, until it is done";
+  return h("p", { class: "gl-countdown", "data-key": "countdown" }, timer(until, now, `Time ${words}`, true), h("span", {}, words));
+}
+
+function ended(lease) {
+  const variables = lease.active_since ? (VARIABLES[lease.end?.reason] ?? HOME) : "";
+  return [
+    lease.end?.note
+      ? h("blockquote", { class: "gl-note", "data-key": "note" }, h("span", { class: "gl-note-by" }, "From the admin: "), lease.end.note)
+      : null,
+    variables && !lease.next_step.includes("variable") && !lease.sentence.includes("variable")
+      ? h("p", { "data-key": "variables" }, variables)
+      : null,
+  ];
+}
+
+function body(lease, now) {
+  switch (lease.state) {
+    case "queued":
+      return h("dl", { class: "gl-facts" }, queuedFacts(lease, now));
+    case "starting":
+      return startingSteps(lease);
+    case "active":
+      return h("dl", { class: "gl-facts" }, activeFacts(lease, now));
+    case "warned":
+      return [countdown(lease, now), h("dl", { class: "gl-facts" }, activeFacts(lease, now))];
+    case "draining":
+      return countdown(lease, now);
+    default:
+      return ended(lease);
+  }
+}
+
+function button(action, id, text, style, more = {}) {
+  return h("button", { type: "button", class: `btn ${style}`, "data-action": action, "data-id": id, "data-key": `${action}-${id}`, ...more }, text);
+}
+
+function keepButton(lease, busy) {
+  if (lease.state !== "active" && lease.state !== "warned") return null;
+  const { allowed, left, seconds, reason } = lease.keep;
+  const style = lease.state === "warned" ? "btn-primary" : "btn-outline-contrast";
+  const words = allowed ? `Keep it ${duration(seconds)}` : "Keep";
+  const hint = allowed ? `${left} left` : reason;
+  return [
+    button("keep", lease.id, words, style, { disabled: !allowed || busy, "aria-describedby": `keep-${lease.id}` }),
+    h("span", { class: "gl-hint", id: `keep-${lease.id}`, "data-key": `keep-hint-${lease.id}` }, hint),
+  ];
+}
+
+function actions(lease, busy) {
+  const id = lease.id;
+  switch (lease.state) {
+    case "queued":
+    case "starting":
+      return button("end", id, lease.state === "queued" ? "Leave the queue" : "Cancel", "btn-outline-contrast", { disabled: busy });
+    case "active":
+    case "warned":
+      return [keepButton(lease, busy), button("end", id, "Return it now", "btn-outline-contrast", { disabled: busy })];
+    case "ended":
+      return button("again", id, "Request again", "btn-primary", { disabled: busy });
+    default:
+      return null;
+  }
+}
+
+/** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way. */
+export function leaseBody(lease, now, { busy = false, withActions = true } = {}) {
+  const sentence = lease.state === "ended" ? (lease.end?.sentence ?? lease.sentence) : lease.sentence;
+  const doable = withActions ? actions(lease, busy) : null;
+  return [
+    h("p", { class: "gl-sentence", "data-key": "sentence" }, sentence || `${stateWord(lease)}.`),
+    body(lease, now),
+    lease.next_step ? h("p", { class: "gl-next", "data-key": "next" }, lease.next_step) : null,
+    doable ? h("div", { class: "gl-actions", "data-key": "actions" }, doable) : null,
+  ];
+}
+
+/** The whole card of a lease on the student page. */
+export function leaseCard(lease, title, now, options) {
+  return h(
+    "section",
+    { class: `card gl-lease gl-${lease.state}`, "data-key": lease.id, "data-state": lease.state, "aria-labelledby": `lease-${lease.id}` },
+    h(
+      "div",
+      { class: "card-body" },
+      h(
+        "div",
+        { class: "gl-lease-head", "data-key": "head" },
+        h("h2", { class: "h4 mb-0", id: `lease-${lease.id}` }, title, lease.count > 1 ? ` × ${lease.count}` : ""),
+        stateBadge(lease),
+        lease.simulated ? simulatedBadge() : null,
+        h("span", { class: "gl-server" }, `for ${serverName(lease.server)}`),
+      ),
+      leaseBody(lease, now, options),
+    ),
+  );
+}
+
+/** What a screen reader is told when a lease changes state. */
+export function spoken(lease) {
+  const sentence = lease.state === "ended" ? (lease.end?.sentence ?? lease.sentence) : lease.sentence;
+  return `${capital(stateWord(lease))}. ${sentence} ${lease.next_step}`.trim();
+}

@@ -1,0 +1,153 @@
+// The policy editor: check, save as a new version, restore an earlier one.
+import * as api from "./api.js";
+import { alertError, announce, clearAlert, h, onAction, update } from "./dom.js";
+import { pager } from "./pager.js";
+import { when } from "./words.js";
+
+const SIZE = 10;
+const $ = (id) => document.getElementById(id);
+const text = $("policy-text");
+let saved = null; // the version the editor began from
+let versions = { offset: 0, total: 0, items: [] };
+let findings = [];
+
+function drawLines() {
+  const marked = new Map(findings.map((finding) => [finding.line, finding.level ?? "error"]));
+  const count = text.value.split("\n").length;
+  const lines = Array.from({ length: count }, (_, index) => {
+    const level = marked.get(index + 1);
+    return h("span", { class: level ? `gl-line-${level}` : null }, `${index + 1}\n`);
+  });
+  $("policy-lines").replaceChildren(...lines);
+  $("policy-lines").scrollTop = text.scrollTop;
+}
+
+function drawState() {
+  const changed = saved !== null && text.value !== saved.text;
+  const pinned = saved?.pinned;
+  $("policy-save").disabled = !changed || pinned;
+  $("policy-check").disabled = saved === null;
+  const by = saved ? `version ${saved.version}${saved.author ? `, by ${saved.author}` : ""}` : "";
+  $("policy-state").textContent = pinned
+    ? `${by}; pinned to a file, change it there`
+    : changed
+      ? `changed, based on ${by}`
+      : by;
+}
+
+function findingItem(finding) {
+  const level = finding.level ?? "error";
+  const place = finding.line ? `Line ${finding.line}` : "Document";
+  return h(
+    "li",
+    {},
+    h("button", { type: "button", class: `gl-finding gl-finding-${level}`, "data-action": "line", "data-line": finding.line || 1 }, h("strong", {}, `${place}: `), finding.sentence, finding.next_step ? ` ${finding.next_step}` : ""),
+  );
+}
+
+function drawFindings(result) {
+  findings = result.findings ?? [];
+  const changes = result.changes ?? [];
+  const bad = findings.some((finding) => (finding.level ?? "error") === "error");
+  const verdict = bad
+    ? h("p", { class: "text-danger-emphasis" }, `${findings.length} to mend before it can be saved.`)
+    : h("p", { class: "text-success-emphasis" }, findings.length ? "It can be saved; mind this:" : "It is valid.");
+  const dryRun = changes.length
+    ? [h("h3", { class: "h6" }, "Saving it would"), h("ul", {}, changes.map((change) => h("li", {}, change)))]
+    : null;
+  $("policy-findings").replaceChildren(verdict, h("ul", { class: "list-unstyled" }, findings.map(findingItem)));
+  if (dryRun) $("policy-findings").append(...dryRun);
+  drawLines();
+  return !bad;
+}
+
+async function attempt(work) {
+  try {
+    await work();
+    clearAlert();
+  } catch (error) {
+    if (!(error instanceof api.Refusal)) throw error;
+    if (Array.isArray(error.numbers.findings)) drawFindings({ findings: error.numbers.findings });
+    alertError(error);
+  }
+}
+
+const check = () => attempt(async () => drawFindings(await api.post("policy/check", { text: text.value })));
+
+async function save(event) {
+  event.preventDefault();
+  $("policy-save").disabled = true;
+  await attempt(async () => {
+    if (!drawFindings(await api.post("policy/check", { text: text.value }))) return;
+    take(await api.put("policy", { text: text.value, base_version: saved.version }));
+    announce(`Saved as version ${saved.version}; it counts from now on.`);
+    await readVersions(0);
+  });
+  drawState();
+}
+
+function take(document_) {
+  saved = document_;
+  text.value = document_.text;
+  text.disabled = false;
+  text.readOnly = Boolean(document_.pinned);
+  drawLines();
+  drawState();
+}
+
+function versionItem(version) {
+  const current = version.version === saved?.version;
+  return h(
+    "li",
+    { class: "list-group-item gl-version", "data-key": `v${version.version}` },
+    h("span", {}, h("strong", {}, `Version ${version.version}`), current ? " (in force)" : "", h("span", { class: "gl-small d-block" }, `${version.author || "gpulease"}, ${when(version.at)}`)),
+    current ? null : h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": "restore", "data-version": version.version, "aria-label": `Restore version ${version.version}` }, "Restore…"),
+  );
+}
+
+async function readVersions(offset = versions.offset) {
+  const answer = await api.get(`policy/versions?offset=${offset}&limit=${SIZE}`);
+  versions = { offset, total: answer.total, items: answer.items };
+  update($("policy-versions"), h("ul", { class: "list-group" }, versions.items.map(versionItem)), pager(versions, SIZE));
+}
+
+// Restoring puts the old text into the editor; it counts only when it is saved, as a new version.
+const restore = (version) =>
+  attempt(async () => {
+    text.value = (await api.get(`policy/versions/${version}`)).text;
+    drawState();
+    await check();
+    $("policy-state").textContent = `version ${version} is in the editor; save to put it in force`;
+    $("policy-save").focus();
+  });
+
+function goToLine(line) {
+  const lines = text.value.split("\n");
+  const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
+  text.focus();
+  text.setSelectionRange(start, start + (lines[line - 1]?.length ?? 0));
+  const height = text.scrollHeight / Math.max(lines.length, 1);
+  text.scrollTop = Math.max(0, (line - 5) * height);
+}
+
+text.addEventListener("input", () => {
+  drawLines();
+  drawState();
+});
+text.addEventListener("scroll", () => {
+  $("policy-lines").scrollTop = text.scrollTop;
+});
+$("policy-check").addEventListener("click", check);
+$("policy-form").addEventListener("submit", save);
+onAction(document.body, (action, target) => {
+  if (action === "line") goToLine(Number(target.dataset.line));
+  if (action === "restore") restore(Number(target.dataset.version));
+  if (action === "page") attempt(() => readVersions(Number(target.dataset.offset)));
+});
+window.addEventListener("beforeunload", (event) => {
+  if (saved && text.value !== saved.text) event.preventDefault();
+});
+attempt(async () => {
+  take(await api.get("policy"));
+  await readVersions();
+});

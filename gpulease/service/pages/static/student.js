@@ -1,0 +1,88 @@
+// The student's page: own leases, asking for one, earlier ones.
+import * as api from "./api.js";
+import { alertError, h, onAction, update } from "./dom.js";
+import { askForm } from "./ask.js";
+import { Holder, drawer } from "./holder.js";
+import { endWord, leaseCard, tick } from "./lease.js";
+import { Live, everySecond, showLink } from "./live.js";
+import { pager } from "./pager.js";
+import { duration, serverName, when } from "./words.js";
+
+const PAGE = 10;
+const live = new Live();
+const holder = new Holder(live);
+const choice = { gpuClass: null, server: null };
+const history = { offset: 0, total: 0, items: [] };
+const $ = (id) => document.getElementById(id);
+
+function classTitle(name) {
+  const found = live.classes.find((item) => item.name === name);
+  return found?.title || name;
+}
+
+function draw() {
+  if (!live.ready) return;
+  const now = live.now();
+  const current = holder.current();
+  const shown = current.length ? current : [holder.lastEnded()].filter(Boolean);
+  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy }));
+  const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, "You hold no GPU. Your notebooks run on the CPU and lose nothing when a GPU comes or goes.");
+  update($("leases"), cards.length ? cards : nothing);
+  $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
+  const may = holder.mayAsk();
+  $("ask").hidden = !may;
+  if (may) update($("ask"), askForm(live.classes, holder, choice, current.length > 0));
+  drawHistory();
+}
+
+function drawHistory() {
+  $("history").hidden = history.total === 0;
+  const rows = history.items.map((lease) =>
+    h(
+      "li",
+      { class: "list-group-item gl-history", "data-key": lease.id },
+      h("span", { class: "gl-history-when" }, when(lease.end?.at ?? lease.created)),
+      h("span", {}, `${classTitle(lease.gpu_class)} for ${serverName(lease.server)}`),
+      h("span", {}, lease.active_since && lease.end ? `held ${duration((Date.parse(lease.end.at) - Date.parse(lease.active_since)) / 1000)}` : "never started"),
+      h("span", { class: "text-body-secondary" }, `ended: ${endWord(lease)}`, lease.end?.note ? ` (“${lease.end.note}”)` : ""),
+    ),
+  );
+  update($("history-list"), h("ul", { class: "list-group list-group-flush" }, rows), pager(history, PAGE));
+}
+
+async function readHistory(offset = history.offset) {
+  try {
+    const answer = await api.listLeases("ended&mine=1", offset, PAGE);
+    Object.assign(history, { offset, total: answer.total, items: answer.items });
+    redraw();
+  } catch (error) {
+    alertError(error);
+  }
+}
+
+const redraw = drawer(draw);
+let liveCount = -1;
+live.addEventListener("change", () => {
+  const count = holder.current().length;
+  if (count < liveCount || liveCount === -1) readHistory(0);
+  liveCount = count;
+});
+holder.addEventListener("change", redraw);
+showLink(live);
+everySecond(() => tick(live.now()));
+holder.lookUpServers();
+
+onAction(document.body, (action, target) => {
+  if (action === "page") readHistory(Number(target.dataset.offset));
+  else if (action !== "ask") holder.act(action, target.dataset.id);
+});
+$("ask").addEventListener("change", (event) => {
+  if (event.target.name === "gpu_class") choice.gpuClass = event.target.value;
+  if (event.target.name === "server") choice.server = event.target.value;
+  redraw();
+});
+$("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const form = new FormData(event.target);
+  holder.ask(form.get("gpu_class"), form.get("server") ?? "");
+});

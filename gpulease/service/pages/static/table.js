@@ -1,0 +1,100 @@
+// Tables of leases for those who watch over others': the live ones from events, the ended ones
+// page by page from REST.
+import { h } from "./dom.js";
+import { endWord, simulatedBadge, since, stateBadge, useMeter, verdictBadge } from "./lease.js";
+import { pager } from "./pager.js";
+import { freeWords } from "./ask.js";
+import { bytes, duration, percent, serverName, when } from "./words.js";
+
+const ORDER = { queued: 0, warned: 1, draining: 2, starting: 3, active: 4 };
+
+const cell = (label, ...value) => h("td", { "data-label": label }, h("div", {}, ...value));
+const head = (names) => h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name))));
+
+/** What is on offer and how much of it is taken. */
+export function classesOverview(classes) {
+  return h(
+    "ul",
+    { class: "gl-overview" },
+    classes.map((item) =>
+      h(
+        "li",
+        { class: "card", "data-key": item.name },
+        h(
+          "div",
+          { class: "card-body" },
+          h("strong", {}, item.title || item.name),
+          item.simulated ? [" ", simulatedBadge()] : null,
+          h("div", { class: "gl-big" }, `${item.total - item.free} of ${item.total}`, h("span", {}, " held")),
+          h("div", { class: "text-body-secondary" }, [bytes(item.memory), freeWords(item)].filter(Boolean).join(" · ")),
+        ),
+      ),
+    ),
+  );
+}
+
+/** Queue first (in its order), then what is about to leave, then the rest by who holds longest. */
+export function sorted(leases) {
+  return [...leases].sort(
+    (a, b) =>
+      ORDER[a.state] - ORDER[b.state] ||
+      (a.position ?? 0) - (b.position ?? 0) ||
+      (a.created < b.created ? -1 : a.created > b.created ? 1 : 0),
+  );
+}
+
+function row(lease, now, extra) {
+  const queued = lease.state === "queued";
+  const use = queued || lease.state === "starting" ? "-" : [useMeter(lease), " ", verdictBadge(lease)];
+  const share = lease.busy_share;
+  return h(
+    "tr",
+    { "data-key": lease.id, "data-state": lease.state },
+    cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, serverName(lease.server))),
+    cell("GPU", lease.gpu_class, lease.count > 1 ? ` × ${lease.count}` : "", lease.devices.map((device) => h("div", { class: "gl-small", title: device.uuid }, device.name))),
+    cell("State", stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, `place ${lease.position}`) : null),
+    cell("How long", since(queued ? lease.created : (lease.active_since ?? lease.created), now)),
+    cell("Use", use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, `busy ${percent(share)} of its time`)),
+    cell("What", h("div", {}, lease.sentence), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
+    extra ? cell("", extra(lease)) : null,
+  );
+}
+
+/** Live leases, `size` a page; `extra` makes the last cell of a row. */
+export function liveTable(leases, now, { offset, size, extra, empty }) {
+  if (!leases.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, empty);
+  const names = ["Who", "GPU", "State", "How long", "Use", "What is happening"];
+  const shown = sorted(leases).slice(offset, offset + size);
+  return [
+    h(
+      "table",
+      { class: "table gl-table", "data-key": "table" },
+      h("caption", { class: "visually-hidden" }, "Present leases and requests"),
+      head(extra ? [...names, h("span", { class: "visually-hidden" }, "Actions")] : names),
+      h("tbody", {}, shown.map((lease) => row(lease, now, extra))),
+    ),
+    pager({ offset, total: leases.length }, size, "live-page"),
+  ];
+}
+
+function endedRow(lease) {
+  const held = lease.active_since ? duration((Date.parse(lease.end.at) - Date.parse(lease.active_since)) / 1000) : "never started";
+  return h(
+    "tr",
+    { "data-key": lease.id },
+    cell("When", when(lease.end.at)),
+    cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, serverName(lease.server))),
+    cell("GPU", lease.gpu_class),
+    cell("Held", held),
+    cell("Why", endWord(lease).replace("by you", "by its holder").replace("you left", "left").replace("your server", "the server"), lease.end.note ? h("div", { class: "gl-small" }, `“${lease.end.note}”`) : null),
+  );
+}
+
+/** One page of ended leases: `{offset, total, items}`. */
+export function endedTable(list, size) {
+  if (!list.total) return h("p", { class: "text-body-secondary", "data-key": "empty" }, "None has ended yet.");
+  return [
+    h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, "Ended leases"), head(["When", "Who", "GPU", "Held", "Why"]), h("tbody", {}, list.items.map(endedRow))),
+    pager(list, size),
+  ];
+}

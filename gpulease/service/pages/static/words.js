@@ -1,0 +1,55 @@
+// Turns figures into words: durations, sizes, times.  Pure.
+
+/** "45 s", "2 min 5 s", "1 h 20 min"; seconds in. */
+export function duration(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 10) return whole % 60 ? `${minutes} min ${whole % 60} s` : `${minutes} min`;
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+}
+
+/** "1:05", "1:02:05": a countdown, whose digits keep their place. */
+export function clock(seconds) {
+  const whole = Math.max(0, Math.ceil(seconds));
+  const pad = (n) => String(n).padStart(2, "0");
+  const hours = Math.floor(whole / 3600);
+  const rest = `${pad(Math.floor((whole % 3600) / 60))}:${pad(whole % 60)}`;
+  return hours ? `${hours}:${rest}` : rest.replace(/^0/, "");
+}
+
+/** "about 3 min" until an ISO time; "unknown" for none. */
+export function about(iso, now) {
+  if (!iso) return "unknown";
+  const seconds = secondsUntil(iso, now);
+  if (seconds <= 5) return "any moment";
+  if (seconds < 60) return `in about ${Math.ceil(seconds / 10) * 10} s`;
+  if (seconds < 5400) return `in about ${Math.round(seconds / 60)} min`;
+  return `in about ${Math.round(seconds / 3600)} h`;
+}
+
+/** "16 GB"; bytes in.  Decimal for disks, binary for memory: these are memories. */
+export function bytes(size) {
+  if (!size) return "";
+  const gib = size / 2 ** 30;
+  return gib >= 1 ? `${Number(gib.toFixed(gib < 10 ? 1 : 0))} GB` : `${Math.round(size / 2 ** 20)} MB`;
+}
+
+export const percent = (share) => (share === null || share === undefined ? "no data" : `${Math.round(share * 100)} %`);
+
+export const secondsUntil = (iso, now) => (Date.parse(iso) - now) / 1000;
+
+/** Local date and time, short. */
+export function when(iso) {
+  const date = new Date(iso);
+  const today = new Date().toDateString() === date.toDateString();
+  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  return today ? time : `${date.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
+}
+
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** The name of a server as a person reads it. */
+export const serverName = (name) => (name ? name : "my server");

@@ -1,0 +1,300 @@
+"""A stage for pages: the real frames and assets, with leases that a test puts there.
+
+It speaks the service's REST and events as `gpulease.protocol` says, from a plain dictionary, so
+that a test can put a page into any state at once. The service itself is tested elsewhere.
+"""
+
+import asyncio
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jupyterhub
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, HTTPError, RequestHandler, StaticFileHandler
+from tornado.websocket import WebSocketHandler
+
+from gpulease.protocol import ClassView, LeaseView
+from gpulease.service.pages import PageReader, Site, handlers
+
+PREFIX = "/services/gpulease/"
+HUB_STATIC = next(
+    str(path)
+    for parent in Path(jupyterhub.__file__).parents
+    if (path := parent / "share" / "jupyterhub" / "static").is_dir()
+)
+XSRF = "stage-xsrf"
+
+
+def soon(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+def lease(state: str = "active", **changes: Any) -> LeaseView:
+    view: dict[str, Any] = {
+        "id": "lease-1",
+        "version": 1,
+        "user": "ada",
+        "server": "",
+        "kernel_id": None,
+        "origin": "page",
+        "gpu_class": "sim",
+        "count": 1,
+        "simulated": True,
+        "state": state,
+        "reason": "",
+        "sentence": "The GPU runs beside your notebook.",
+        "next_step": "Run cells with %%gpu.",
+        "position": None,
+        "expected_start": None,
+        "created": soon(-120),
+        "active_since": None,
+        "hard_end": None,
+        "warned_until": None,
+        "drain_until": None,
+        "idle_end": None,
+        "verdict": "unknown",
+        "utilisation": None,
+        "keep": {"allowed": False, "left": 3, "seconds": 900.0, "reason": ""},
+        "devices": [],
+        "end": None,
+        "click_runs_cells": True,
+    }
+    if state in {"active", "warned", "draining", "ended"}:
+        device = {"uuid": "SIM-0", "name": "Simulated GPU 0", "memory": 8 << 30, "simulated": True}
+        view |= {"active_since": soon(-100), "hard_end": soon(3600), "devices": [device]}
+        view |= {"verdict": "busy", "utilisation": 0.4}
+    if state == "queued":
+        view |= {"position": 1, "reason": "no_capacity"}
+    if state == "starting":
+        view["reason"] = "starting"
+    if state == "warned":
+        view |= {"warned_until": soon(20), "verdict": "idle", "utilisation": 0.0}
+        view["keep"] = {"allowed": True, "left": 2, "seconds": 900.0, "reason": ""}
+    if state == "draining":
+        view["drain_until"] = soon(30)
+    if state == "ended":
+        view["end"] = {"reason": "idle", "sentence": "It was idle.", "note": "", "at": soon(-5)}
+    return view | changes  # type: ignore[return-value]
+
+
+def gpu_class(**changes: Any) -> ClassView:
+    view: dict[str, Any] = {
+        "name": "sim",
+        "title": "Simulated GPU",
+        "memory": 8 << 30,
+        "simulated": True,
+        "total": 2,
+        "free": 2,
+        "queued": 0,
+    }
+    return view | changes  # type: ignore[return-value]
+
+
+class Stage:
+    """The server, in a thread of its own with an event loop of its own."""
+
+    def __init__(self) -> None:
+        self.leases: dict[str, LeaseView] = {}
+        self.ended: list[LeaseView] = []
+        self.classes = [gpu_class()]
+        self.servers: list[dict[str, Any]] = [
+            {"name": "", "display_name": "", "ready": True, "url": "/user/ada/"}
+        ]
+        self.reader = PageReader("ada")
+        self.policy = {"version": 1, "text": "pools: {}\n", "author": "root", "at": soon(-60)}
+        self.versions = [dict(self.policy)]
+        self.findings: list[dict[str, Any]] = []
+        self.calls: list[tuple[str, str, Any]] = []
+        self.answers: dict[str, tuple[int, dict[str, Any]]] = {}
+        self.sockets: set[Any] = set()
+        self.opened = 0
+        self.event = 0
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        if not self._ready.wait(20):
+            raise TimeoutError("the stage did not come up")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{PREFIX}"
+
+    def _serve(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        sockets = bind_sockets(0, "127.0.0.1")
+        self.port = sockets[0].getsockname()[1]
+        server = HTTPServer(application(self))
+        server.add_sockets(sockets)
+        self._ready.set()
+        await self._stop.wait()
+        server.stop()
+        await server.close_all_connections()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(20)
+
+    def _on_loop(self, work: Any) -> None:
+        done = threading.Event()
+
+        def run() -> None:
+            work()
+            done.set()
+
+        self._loop.call_soon_threadsafe(run)
+        assert done.wait(20)
+
+    def put(self, view: LeaseView) -> None:
+        """Change a lease and tell every page."""
+        known = self.leases.get(view["id"])
+        view["version"] = known["version"] + 1 if known else view["version"]
+        self.leases[view["id"]] = view
+        self.event += 1
+        self.tell({"type": "lease", "id": self.event, "lease": view, "now": soon(0)})
+
+    def put_classes(self, classes: list[ClassView]) -> None:
+        self.classes = classes
+        self.event += 1
+        self.tell({"type": "classes", "id": self.event, "classes": classes, "now": soon(0)})
+
+    def tell(self, message: dict[str, Any]) -> None:
+        text = json.dumps(message)
+        self._on_loop(lambda: [socket.write_message(text) for socket in list(self.sockets)])
+
+    def drop(self) -> None:
+        """Cut every live channel."""
+        self._on_loop(lambda: [socket.close() for socket in list(self.sockets)])
+
+    def called(self, method: str, path: str) -> list[Any]:
+        return [body for verb, where, body in self.calls if (verb, where) == (method, path)]
+
+
+class Base(RequestHandler):
+    """Stands for the service's handler: somebody is logged in, and changes need the token."""
+
+    @property
+    def xsrf_token(self) -> bytes:
+        return XSRF.encode()
+
+    def check_xsrf_cookie(self) -> None:
+        if self.request.headers.get("X-XSRFToken") != XSRF:
+            raise HTTPError(403, "no token")
+
+
+class API(Base):
+    def initialize(self, stage: Stage) -> None:
+        self.stage = stage
+
+    def prepare(self) -> None:
+        self.check_xsrf_cookie()
+        self.path_name = self.request.path.partition("/api/")[2]
+        body = json.loads(self.request.body) if self.request.body else None
+        self.stage.calls.append((self.request.method or "", self.path_name, body))
+        prepared = self.stage.answers.get(f"{self.request.method} {self.path_name}")
+        if prepared:
+            self.set_status(prepared[0])
+            self.finish(prepared[1])
+
+    def get(self) -> None:
+        stage = self.stage
+        offset, limit = (
+            int(self.get_argument("offset", "0")),
+            int(self.get_argument("limit", "50")),
+        )
+        if self.path_name == "leases":
+            ended = stage.ended
+            self.finish({"items": ended[offset : offset + limit], "total": len(ended)})
+        elif self.path_name == "servers":
+            self.finish({"items": stage.servers})
+        elif self.path_name == "policy":
+            self.finish(stage.policy)
+        elif self.path_name == "policy/versions":
+            newest = stage.versions[::-1]
+            self.finish({"items": newest[offset : offset + limit], "total": len(newest)})
+        elif self.path_name.startswith("policy/versions/"):
+            self.finish(stage.versions[int(self.path_name.rpartition("/")[2]) - 1])
+        elif self.path_name == "health":
+            self.finish({"status": "ok", "provider": {"name": "local", "devices": 2}})
+        else:
+            raise HTTPError(404)
+
+    def post(self) -> None:
+        stage = self.stage
+        body = json.loads(self.request.body)
+        if self.path_name == "policy/check":
+            self.finish({"ok": not stage.findings, "findings": stage.findings, "changes": []})
+            return
+        if self.path_name == "leases":
+            view = lease("queued", id="asked", gpu_class=body["gpu_class"], server=body["server"])
+        else:
+            view = lease("active", id=self.path_name.split("/")[1])
+        self.finish(view | {"version": 2})
+
+    def put(self) -> None:
+        text = json.loads(self.request.body)["text"]
+        version = len(self.stage.versions) + 1
+        self.stage.policy = {"version": version, "text": text, "author": "ada", "at": soon(0)}
+        self.stage.versions.append(dict(self.stage.policy))
+        self.finish(self.stage.policy)
+
+    def delete(self) -> None:
+        found = self.stage.leases[self.path_name.split("/")[1]]
+        self.finish(dict(found) | {"state": "draining", "version": found["version"] + 1})
+
+
+class Events(WebSocketHandler):
+    def initialize(self, stage: Stage) -> None:
+        self.stage = stage
+
+    def open(self) -> None:
+        stage = self.stage
+        stage.opened += 1
+        stage.sockets.add(self)
+        snapshot = {
+            "type": "snapshot",
+            "id": stage.event,
+            "leases": list(stage.leases.values()),
+            "classes": stage.classes,
+            "now": soon(0),
+        }
+        self.write_message(json.dumps(snapshot))
+
+    def on_close(self) -> None:
+        self.stage.sockets.discard(self)
+
+
+class HubPage(RequestHandler):
+    """The hub beside the service: a page that says where one went, and the card's frame."""
+
+    def get(self) -> None:
+        if self.request.path == "/hub/home":
+            self.finish(f'<title>home</title><iframe src="{PREFIX}card" title="GPU"></iframe>')
+        else:
+            self.finish("<title>the hub</title>")
+
+
+def application(stage: Stage) -> Application:
+    site = Site(prefix=PREFIX, hub_url="/hub/")
+    return Application(
+        [
+            *handlers(Base, site, lambda handler: stage.reader),
+            (f"{PREFIX}api/events", Events, {"stage": stage}),
+            (f"{PREFIX}api/.*", API, {"stage": stage}),
+            ("/hub/static/(.*)", StaticFileHandler, {"path": HUB_STATIC}),
+            (
+                "/hub/logo()",
+                StaticFileHandler,
+                {"path": f"{HUB_STATIC}/images/jupyterhub-80.png"},
+            ),
+            ("/hub/.*", HubPage),
+        ],
+        log_function=lambda handler: None,
+    )
