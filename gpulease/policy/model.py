@@ -172,9 +172,11 @@ class Lease:
     in_quota_only: bool = False
     reason: str = ""
     attempt: int = 0
+    failures: int = 0  # starts that failed; capacity taken by others is not one
     not_before: datetime | None = None
     devices: tuple[str, ...] = ()
     active_since: datetime | None = None
+    idle_from: datetime | None = None  # idle counts only from here: it came back from a drain
     claimed: datetime | None = None
     hard_end: datetime | None = None
     warned_until: datetime | None = None
@@ -198,7 +200,6 @@ class Evidence:
 
     ``idle_for`` and ``quiet_for`` are the seconds that count towards the two time-outs: pauses by
     ``unknown`` and the warm-up are already left out.  ``unknown_since`` is set while no data comes.
-    ``drained`` is what the companions said to the last drain: ``""``, ``done``, ``blocked``.
     """
 
     verdict: Verdict
@@ -208,11 +209,18 @@ class Evidence:
     unknown_since: datetime | None = None
     utilisation: float | None = None
     cells: int = 0
+    before: Verdict = Verdict.UNKNOWN  # the verdict that this one followed
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What the provider and the supervisor channel show of one lease now."""
+    """What the provider and the supervisor channel show of one lease now.
+
+    ``failed`` is a reason code of ``policy.lifecycle.START_FAILURES`` (anything else is read as
+    ``supervisor_failed``).  ``gone`` is set only on proof that the attempt's processes ended.
+    ``drained`` answers the drain that was sent last: it is ``""`` again once a drain or a resume
+    has been sent.
+    """
 
     lease_id: str
     attempt: int
@@ -234,6 +242,7 @@ class Snapshot:
     evidence: Mapping[str, Evidence]
     observed: Mapping[str, Observed]
     capacity_known: bool = True
+    typical_length: float | None = None  # median seconds a lease lasted lately; None is unknown
     # Reservations, gangs and projects' use get their fields here.
 
 
@@ -259,9 +268,13 @@ class Activate(Action):
 
 @dataclass(frozen=True)
 class Requeue(Action):
-    """Back to the queue with the old ticket, not before ``not_before``."""
+    """Back to the queue with the old ticket, not before ``not_before``.
+
+    ``failure`` says whether the start counts as failed; a lost race for a device does not.
+    """
 
     not_before: datetime
+    failure: bool = True
 
 
 @dataclass(frozen=True)
@@ -300,3 +313,23 @@ class End(Action):
     """Stop what is left and free the devices."""
 
     end_reason: EndReason
+
+
+@dataclass(frozen=True)
+class Wait(Action):
+    """Still queued, but for another reason than was recorded."""
+
+
+@dataclass(frozen=True)
+class Nominate(Action):
+    """Record whom a warned or draining lease is taken for (``None``: nobody any more)."""
+
+    nominated_for: str | None
+
+
+@dataclass(frozen=True)
+class Alert(Action):
+    """Nothing to do to a lease: something an admin must know (``lease_id`` may be empty)."""
+
+    sentence: str
+    numbers: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,172 @@
+"""What an ask becomes: the same lease again, a new request, or a refusal.
+
+Owns that a repeated ask is the same ask, that an ask calls a drain off where nobody waits, and
+what is refused at the door.  Refuses to know who may ask: that is the service's to prove.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import lifecycle, queue
+from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
+
+#: A lease that leaves for one of these may be asked back while it drains.
+REVOCABLE = frozenset({EndReason.IDLE, EndReason.RETURNED})
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a person or their notebook asked for; ``gpu_class`` ``None`` is the default class.
+
+    ``wanted`` is how long in seconds (``None``: as long as the policy allows).
+    """
+
+    user: str
+    server: str
+    gpu_class: str | None = None
+    count: int = 1
+    wanted: float | None = None
+    kernel_id: str | None = None
+    origin: str = "magic"
+    groups: tuple[str, ...] = ()
+    in_quota_only: bool = False
+    server_ready: bool = True
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The lease that answers an ask; ``new`` and ``changed`` say whether it must be stored."""
+
+    lease: Lease
+    new: bool = False
+    changed: bool = False
+
+
+def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, int]) -> Answer:
+    """Return the lease for this ask; ``lease_id`` and ``ticket`` are used if it is a new one.
+
+    Raises:
+        GPULeaseError: ``unknown_class``, ``bad_count``, ``bad_duration``, ``other_lease``,
+            ``queue_full``.
+    """
+    gpu_class = _checked(ask, snapshot)
+    mine = sorted(
+        (
+            lease
+            for lease in snapshot.leases
+            if (lease.user, lease.server) == (ask.user, ask.server)
+            and lease.state is not LeaseState.ENDED
+        ),
+        key=queue.order,
+    )
+    standing = [lease for lease in mine if lease.state is not LeaseState.DRAINING]
+    for lease in standing:
+        if lease.gpu_class == gpu_class.name and lease.count >= ask.count:
+            return Answer(lease)
+    if len(standing) >= snapshot.policy.leases_per_server:
+        raise _other_lease(standing[0], gpu_class)
+    for lease in mine:
+        fits = lease.gpu_class == gpu_class.name and lease.count >= ask.count
+        if fits and _can_be_called_back(lease, snapshot):
+            return Answer(lifecycle.asked_again(lease, snapshot.now), changed=True)
+    return Answer(_new(ask, gpu_class, snapshot, lease_id, ticket), new=True)
+
+
+def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
+    policy = snapshot.policy
+    gpu_class = queue.class_of(policy, ask.gpu_class or policy.default_class)
+    names = [c.name for c in policy.classes]
+    if gpu_class is None:
+        close = get_close_matches(ask.gpu_class or "", names, 1)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise GPULeaseError(
+            "unknown_class",
+            f"There is no GPU class {ask.gpu_class!r} here.",
+            next_step=f"{hint}Ask for one of: {', '.join(names)}.",
+            numbers={"classes": names},
+            status=422,
+        )
+    if not 1 <= ask.count <= gpu_class.max_count:
+        raise _bad_count(ask.count, gpu_class, gpu_class.max_count, "a request may have")
+    there = sum(d.pool == gpu_class.pool for d in snapshot.devices)
+    if snapshot.capacity_known and there < ask.count:
+        raise _bad_count(ask.count, gpu_class, there, "there are")
+    if ask.wanted is not None and ask.wanted <= 0:
+        raise GPULeaseError(
+            "bad_duration",
+            f"A lease of {ask.wanted:g} seconds makes no sense.",
+            next_step="Ask for a positive length, for example --for 30m.",
+            numbers={"seconds": ask.wanted},
+            status=422,
+        )
+    return gpu_class
+
+
+def _bad_count(count: int, gpu_class: GPUClass, most: int, what: str) -> GPULeaseError:
+    return GPULeaseError(
+        "bad_count",
+        f"{count} GPUs of class {gpu_class.name!r} were asked for; {what} {most}.",
+        next_step=f"Ask for 1 to {most}." if most else "Ask an admin when GPUs will be there.",
+        numbers={"asked": count, "max": most},
+        status=422,
+    )
+
+
+def _other_lease(lease: Lease, gpu_class: GPUClass) -> GPULeaseError:
+    return GPULeaseError(
+        "other_lease",
+        f"This server already has a lease or request for {lease.count} x {lease.gpu_class!r}.",
+        next_step=f"Return it first (%gpu return), then ask for {gpu_class.name!r} again.",
+        numbers={"lease": lease.id},
+        status=409,
+    )
+
+
+def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:
+    """Under pressure a drain goes on: somebody was told that this GPU is for them."""
+    if lease.end_reason_wanted not in REVOCABLE:
+        return False
+    pool = queue.pool_of(snapshot, lease)
+    limits = queue.Limits(snapshot.policy, queue.holding(snapshot))
+    return not any(
+        request.id == lease.nominated_for
+        or (
+            queue.pool_of(snapshot, request) == pool
+            and queue.kept_waiting(request, snapshot.now, limits) is None
+        )
+        for request in queue.waiting(snapshot)
+    )
+
+
+def _new(
+    ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, int]
+) -> Lease:
+    length = len(queue.waiting(snapshot))
+    if length >= snapshot.policy.queue_max:
+        raise GPULeaseError(
+            "queue_full",
+            f"The queue is full: {length} requests wait.",
+            next_step="Try again in a few minutes.",
+            numbers={"waiting": length, "max": snapshot.policy.queue_max},
+            status=429,
+        )
+    return Lease(
+        id=lease_id,
+        user=ask.user,
+        server=ask.server,
+        gpu_class=gpu_class.name,
+        count=ask.count,
+        ticket=ticket,
+        created=snapshot.now,
+        state_since=snapshot.now,
+        kernel_id=ask.kernel_id,
+        origin=ask.origin,
+        groups=ask.groups,
+        wanted=ask.wanted,
+        in_quota_only=ask.in_quota_only,
+        server_ready=ask.server_ready,
+    )

@@ -1,0 +1,101 @@
+"""What happened to leases by itself: they connected, failed to start, died, lost their device.
+
+Owns the reactions to what the provider shows; the first step of every plan.  Refuses to judge use.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from gpulease.policy.capacity import usable
+from gpulease.policy.lifecycle import START_FAILURES, time_outs_of
+from gpulease.policy.model import (
+    Action,
+    Activate,
+    Drain,
+    End,
+    EndReason,
+    Lease,
+    LeaseState,
+    Observed,
+    Requeue,
+    Snapshot,
+)
+
+#: Starts that may fail in a row before the request ends as ``failed``.
+MAX_FAILURES = 3
+#: First back-off (seconds) after a failed start; doubles each time up to ``MAX_BACK_OFF``.
+BACK_OFF = 5.0
+MAX_BACK_OFF = 60.0
+
+
+def observed_of(snapshot: Snapshot, lease: Lease) -> Observed | None:
+    """Return what is seen of the lease's present attempt; what older attempts left is nothing."""
+    seen = snapshot.observed.get(lease.id)
+    return seen if seen is not None and seen.attempt == lease.attempt else None
+
+
+def check(snapshot: Snapshot, lease: Lease) -> Action | None:
+    """Return what the lease's own state of health asks for, or ``None``."""
+    seen = observed_of(snapshot, lease)
+    if lease.state is LeaseState.STARTING:
+        return _check_start(snapshot, lease, seen)
+    if seen is not None and seen.gone:
+        # What was asked for stands: a lease whose supervisor dies while it drains has drained.
+        return End(lease.id, "gone", lease.end_reason_wanted or EndReason.FAILED)
+    if lease.state is LeaseState.DRAINING:
+        return None
+    broken = device_trouble(snapshot, lease)
+    if not broken:
+        return None
+    time_outs = time_outs_of(snapshot.policy, lease)
+    until = snapshot.now + timedelta(seconds=time_outs.drain_max + time_outs.interrupt_grace)
+    return Drain(lease.id, broken, until, EndReason.FAILED, True, lease.nominated_for)
+
+
+def device_trouble(snapshot: Snapshot, lease: Lease) -> str:
+    """Return ``device_unhealthy`` or ``device_lost`` when the lease cannot go on, else ``""``.
+
+    A device marked ``lost`` may come back: its lease goes on.  One that the provider no longer
+    lists at all does not.
+    """
+    if not snapshot.capacity_known:
+        return ""
+    known = {device.uuid: device for device in snapshot.devices}
+    if any(uuid not in known for uuid in lease.devices):
+        return "device_lost"
+    if any(not known[uuid].healthy for uuid in lease.devices):
+        return "device_unhealthy"
+    return ""
+
+
+def _check_start(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Action | None:
+    if seen is not None and (seen.failed or seen.gone):
+        known = seen.failed in START_FAILURES
+        return _failed_start(snapshot, lease, seen.failed if known else "supervisor_failed")
+    if not _devices_usable(snapshot, lease):
+        return _failed_start(snapshot, lease, "device_unhealthy")
+    if seen is not None and seen.connected:
+        return Activate(lease.id, "connected")
+    since = lease.state_since or lease.created
+    bound = time_outs_of(snapshot.policy, lease).start_max
+    if (snapshot.now - since).total_seconds() >= bound:
+        return _failed_start(snapshot, lease, "start_timeout")
+    return None
+
+
+def _devices_usable(snapshot: Snapshot, lease: Lease) -> bool:
+    if not snapshot.capacity_known:
+        return True
+    good = {device.uuid for device in snapshot.devices if usable(device)}
+    return all(uuid in good for uuid in lease.devices)
+
+
+def _failed_start(snapshot: Snapshot, lease: Lease, reason: str) -> Action:
+    # Losing a race for a device, or the device itself, is not the request's own failure.
+    own = reason not in ("capacity_taken", "device_unhealthy")
+    failures = lease.failures + own
+    if failures >= MAX_FAILURES:
+        return End(lease.id, reason, EndReason.FAILED)
+    delay = min(MAX_BACK_OFF, BACK_OFF * 2 ** max(0, failures - 1))
+    return Requeue(lease.id, reason, snapshot.now + timedelta(seconds=delay), own)

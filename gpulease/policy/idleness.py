@@ -1,0 +1,212 @@
+"""From raw evidence to a verdict, and how long it has counted.
+
+Owns the rule by which a lease is *busy*, *quiet*, *idle* or *unknown*, and the two counters that
+run against the time-outs.  Refuses to end anything: that is ``planner``'s.
+
+The rule, first match wins, over the window of the last ``WINDOW`` seconds:
+
+* *unknown*: no valid sample.  A gap of the probe is no sample and never a zero.
+* *busy*: device use above ``USE`` while a cell, thread or process of the user lived there.
+* *quiet*: a cell of the user ran (``sleep`` and ``input()`` included) without device use.
+* *idle*: none of these.
+
+Busy resets both counters, quiet resets the idle one, unknown pauses both, and the first
+``warm_up`` seconds after *active* count for neither.  At evidence level ``cells`` the device cannot
+be attributed: a running cell is busy, and device data may only make it quiet.
+
+The counters hold seconds, not deadlines, so a changed time-out counts at once and from the
+beginning of the present stretch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from gpulease.policy.model import Evidence, EvidenceLevel, TimeOuts, Verdict
+
+#: Seconds that a sample speaks for; the peak of the window decides.
+WINDOW = 10.0
+#: Share of the device above which it is used.
+USE = 0.03
+#: Seconds within which a device sample and a sign of life belong together.
+TOGETHER = 2.0
+#: A late call is judged in steps no longer than this (seconds), so no burst between is overlooked.
+STEP = 5.0
+#: A call later than this (seconds) is not judged step by step: nobody watched meanwhile.
+LATE = 600.0
+
+_S = TypeVar("_S", "DeviceSample", "ActivitySample")
+
+
+@dataclass(frozen=True)
+class DeviceSample:
+    """Device use at one instant, 0..1; ``None`` is a gap."""
+
+    at: datetime
+    utilisation: float | None
+
+
+@dataclass(frozen=True)
+class ActivitySample:
+    """What lived in the lease at one instant, gpulease's own work left out.
+
+    ``use`` is the peak share of one core that user code used, 0..1.
+    """
+
+    at: datetime
+    cells: int
+    threads: int = 0
+    processes: int = 0
+    use: float = 0.0
+
+    @property
+    def alive(self) -> bool:
+        """Whether anything that the user started lives."""
+        return self.cells + self.threads + self.processes > 0
+
+
+@dataclass(frozen=True)
+class IdleState:
+    """The accumulator: evidence up to ``at`` and the samples that still matter."""
+
+    at: datetime
+    evidence: Evidence
+    device: tuple[DeviceSample, ...] = ()
+    activity: tuple[ActivitySample, ...] = ()
+
+
+def begin(now: datetime) -> IdleState:
+    """Return the state of a lease of which nothing is known yet."""
+    return IdleState(now, Evidence(Verdict.UNKNOWN, since=now, unknown_since=now))
+
+
+def device_samples_of(activity: Iterable[ActivitySample]) -> tuple[DeviceSample, ...]:
+    """Return simulated devices' samples: their use is the companion's own processor time."""
+    return tuple(DeviceSample(sample.at, sample.use) for sample in activity)
+
+
+def advance(
+    state: IdleState,
+    device: Iterable[DeviceSample],
+    activity: Iterable[ActivitySample],
+    now: datetime,
+    *,
+    time_outs: TimeOuts,
+    active_since: datetime | None,
+    level: EvidenceLevel = EvidenceLevel.PROCESS,
+) -> IdleState:
+    """Return the state at ``now`` after new samples, given in any order.
+
+    A clock that goes backwards changes nothing but the samples.
+    """
+    joined = replace(
+        state,
+        device=_ordered([*state.device, *device]),
+        activity=_ordered([*state.activity, *activity]),
+    )
+    counted_from = now if active_since is None else active_since + _seconds(time_outs.warm_up)
+    unwatched_until = now - _seconds(LATE)
+    if joined.at < unwatched_until:
+        joined = replace(joined, at=unwatched_until)
+    for moment in _moments(joined.at, now):
+        joined = _step(joined, moment, counted_from, level)
+    oldest = joined.at - _seconds(WINDOW)
+    return replace(
+        joined,
+        device=tuple(sample for sample in joined.device if sample.at > oldest),
+        activity=tuple(sample for sample in joined.activity if sample.at > oldest),
+    )
+
+
+def judge(
+    device: Sequence[DeviceSample],
+    activity: Sequence[ActivitySample],
+    at: datetime,
+    level: EvidenceLevel = EvidenceLevel.PROCESS,
+) -> Verdict:
+    """Return the verdict at one instant from the samples of the window before it."""
+    seen = [sample for sample in activity if _in_window(sample.at, at)]
+    valid = [s for s in device if s.utilisation is not None and _in_window(s.at, at)]
+    running = any(sample.cells for sample in seen)
+    if not seen:
+        return Verdict.UNKNOWN
+    if level is EvidenceLevel.CELLS:
+        return _judge_cells(valid, running=running)
+    if not valid:
+        return Verdict.UNKNOWN
+    if any((s.utilisation or 0.0) > USE and _alive_near(seen, s.at) for s in valid):
+        return Verdict.BUSY
+    return Verdict.QUIET if running else Verdict.IDLE
+
+
+def _judge_cells(valid: Sequence[DeviceSample], *, running: bool) -> Verdict:
+    if not running:
+        return Verdict.IDLE
+    unused = bool(valid) and all((s.utilisation or 0.0) <= USE for s in valid)
+    return Verdict.QUIET if unused else Verdict.BUSY
+
+
+def _step(
+    state: IdleState, at: datetime, counted_from: datetime, level: EvidenceLevel
+) -> IdleState:
+    verdict = judge(state.device, state.activity, at, level)
+    before = state.evidence
+    counted = max(0.0, (at - max(state.at, counted_from)).total_seconds())
+    idle_for, quiet_for = before.idle_for, before.quiet_for
+    if verdict is Verdict.BUSY:
+        idle_for = quiet_for = 0.0
+    elif verdict is Verdict.QUIET:
+        idle_for, quiet_for = 0.0, quiet_for + counted
+    elif verdict is Verdict.IDLE:
+        idle_for, quiet_for = idle_for + counted, quiet_for + counted
+    evidence = Evidence(
+        verdict,
+        since=before.since if verdict is before.verdict else at,
+        idle_for=idle_for,
+        quiet_for=quiet_for,
+        unknown_since=(before.unknown_since or at) if verdict is Verdict.UNKNOWN else None,
+        utilisation=_peak(state.device, at),
+        cells=_cells(state.activity, at),
+        before=before.before if verdict is before.verdict else before.verdict,
+    )
+    return replace(state, at=at, evidence=evidence)
+
+
+def _moments(last: datetime, now: datetime) -> list[datetime]:
+    """Return the instants to judge between two calls, ``now`` being the last."""
+    gap = (now - last).total_seconds()
+    if gap <= 0:
+        return []
+    steps = max(1, math.ceil(gap / STEP))
+    return [last + (now - last) * n / steps for n in range(1, steps)] + [now]
+
+
+def _ordered(samples: list[_S]) -> tuple[_S, ...]:
+    return tuple(sorted(samples, key=lambda sample: sample.at))
+
+
+def _in_window(sample: datetime, at: datetime) -> bool:
+    return timedelta(0) <= at - sample < _seconds(WINDOW)
+
+
+def _alive_near(activity: Sequence[ActivitySample], at: datetime) -> bool:
+    near = _seconds(TOGETHER)
+    return any(sample.alive and abs(sample.at - at) <= near for sample in activity)
+
+
+def _peak(device: Sequence[DeviceSample], at: datetime) -> float | None:
+    seen = [s.utilisation for s in device if s.utilisation is not None and _in_window(s.at, at)]
+    return max(seen, default=None)
+
+
+def _cells(activity: Sequence[ActivitySample], at: datetime) -> int:
+    seen = [sample for sample in activity if _in_window(sample.at, at)]
+    return seen[-1].cells if seen else 0
+
+
+def _seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)

@@ -1,0 +1,218 @@
+"""Takes idle leases back, for somebody or for nobody, and ends leases whose time is over.
+
+Owns when a lease is warned, cleared, drained, resumed and ended, and which waiting request each
+reclaim is for.  Refuses to know how evidence became a verdict (``idleness``).
+
+Over-quota reclaim and preemption inside a project will choose further victims in ``nominations``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from gpulease.policy import queue
+from gpulease.policy.admission import Unmet
+from gpulease.policy.health import observed_of
+from gpulease.policy.idle_case import idle_case
+from gpulease.policy.lifecycle import time_outs_of
+from gpulease.policy.model import (
+    Action,
+    Clear,
+    Drain,
+    End,
+    EndReason,
+    Lease,
+    LeaseState,
+    Nominate,
+    Resume,
+    Snapshot,
+    TimeOuts,
+    Verdict,
+    Warn,
+)
+
+
+def nominations(snapshot: Snapshot, unmet: Sequence[Unmet], *, reclaims: bool) -> dict[str, str]:
+    """Return which leaving lease is (to be) taken for which waiting request.
+
+    Leases that leave anyway come first, those already nominated for the request before others;
+    then, where ``reclaims``, idle ones: the most idle first, then the youngest.  A request for
+    several devices takes no idle lease unless enough of them can be had.
+    """
+    leases = queue.holding(snapshot)
+    taken_for: dict[str, str] = {}
+    for want in unmet:
+        pool = [x for x in leases if queue.pool_of(snapshot, x) == want.pool]
+        missing = want.missing
+        for lease in _leaving(snapshot, pool, want.request, taken_for):
+            if missing > 0:
+                taken_for[lease.id] = want.request.id
+                missing -= len(lease.devices)
+        victims = _victims(snapshot, pool, taken_for) if reclaims and missing > 0 else []
+        if sum(len(victim.devices) for victim in victims) < missing:
+            continue
+        for lease in victims:
+            if missing > 0:
+                taken_for[lease.id] = want.request.id
+                missing -= len(lease.devices)
+    return taken_for
+
+
+def decide(
+    snapshot: Snapshot, lease: Lease, taken_for: Mapping[str, str], *, reclaims: bool
+) -> Action | None:
+    """Return the next step of one lease that holds devices, or ``None``."""
+    nominee = taken_for.get(lease.id)
+    if lease.state is LeaseState.ACTIVE:
+        return _expiring(snapshot, lease, nominee) or (
+            _warn_idle(snapshot, lease, nominee) if reclaims else None
+        )
+    if lease.state is LeaseState.WARNED:
+        action = _warned(snapshot, lease, nominee, reclaims=reclaims)
+    elif lease.state is LeaseState.DRAINING:
+        action = _draining(snapshot, lease, nominee)
+    else:
+        return None
+    if action is None and nominee != lease.nominated_for:
+        return Nominate(lease.id, lease.reason, nominee)
+    return action
+
+
+def _leaving(
+    snapshot: Snapshot, pool: Sequence[Lease], request: Lease, taken_for: Mapping[str, str]
+) -> list[Lease]:
+    """Return the leases that leave anyway, best first for this request."""
+    live = {x.id for x in snapshot.leases if x.state is LeaseState.QUEUED}
+
+    def rank(lease: Lease) -> tuple[int, int, object]:
+        # Somebody else's nominee keeps what drains for them: a nomination lapses with the request.
+        mine = 0 if lease.nominated_for == request.id else 1
+        return mine, 0 if lease.state is LeaseState.DRAINING else 1, queue.order(lease)
+
+    return sorted(
+        (
+            lease
+            for lease in pool
+            if lease.id not in taken_for
+            and (lease.nominated_for in (None, request.id) or lease.nominated_for not in live)
+            and _leaves(snapshot, lease)
+        ),
+        key=rank,
+    )
+
+
+def _leaves(snapshot: Snapshot, lease: Lease) -> bool:
+    if lease.state is LeaseState.DRAINING:
+        return True
+    if lease.state is not LeaseState.WARNED:
+        return False
+    return lease.end_reason_wanted is not EndReason.IDLE or bool(_idle(snapshot, lease, True))
+
+
+def _victims(
+    snapshot: Snapshot, pool: Sequence[Lease], taken_for: Mapping[str, str]
+) -> list[Lease]:
+    def most_idle(lease: Lease) -> tuple[float, float, object]:
+        evidence = snapshot.evidence.get(lease.id)
+        age = (snapshot.now - (lease.active_since or snapshot.now)).total_seconds()
+        return -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
+
+    return sorted(
+        (
+            lease
+            for lease in pool
+            if lease.state is LeaseState.ACTIVE
+            and lease.id not in taken_for
+            and _idle(snapshot, lease, True)
+        ),
+        key=most_idle,
+    )
+
+
+def _idle(snapshot: Snapshot, lease: Lease, under_pressure: bool) -> str:
+    return idle_case(
+        lease,
+        snapshot.evidence.get(lease.id),
+        observed_of(snapshot, lease),
+        snapshot.now,
+        time_outs_of(snapshot.policy, lease),
+        under_pressure=under_pressure,
+    )
+
+
+def _expiring(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
+    """Warn before the hard end, with the full warning even when the service was away."""
+    warning = timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
+    if lease.hard_end is None or snapshot.now < lease.hard_end - warning:
+        return None
+    until = max(lease.hard_end, snapshot.now + warning)
+    return Warn(lease.id, "hard_end", until, EndReason.EXPIRED, nominee)
+
+
+def _warn_idle(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
+    reason = _idle(snapshot, lease, nominee is not None)
+    if not reason:
+        return None
+    until = snapshot.now + timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
+    return Warn(lease.id, reason, until, EndReason.IDLE, nominee)
+
+
+def _warned(
+    snapshot: Snapshot, lease: Lease, nominee: str | None, *, reclaims: bool
+) -> Action | None:
+    wanted = lease.end_reason_wanted or EndReason.IDLE
+    reason = lease.reason
+    if wanted is EndReason.IDLE:
+        reason = _idle(snapshot, lease, nominee is not None)
+        if not reason:
+            return Clear(lease.id, _why_cleared(snapshot, lease, nominee))
+        if not reclaims:
+            return None
+    if lease.warned_until is not None and snapshot.now < lease.warned_until:
+        return None
+    time_outs = time_outs_of(snapshot.policy, lease)
+    until = snapshot.now + _drain_bound(snapshot, lease, time_outs)
+    # Without pressure an idle lease may turn out undrainable once; else there is no way back.
+    park = nominee is not None or lease.undrainable or wanted is not EndReason.IDLE
+    return Drain(lease.id, reason, until, wanted, park, nominee)
+
+
+def _drain_bound(snapshot: Snapshot, lease: Lease, time_outs: TimeOuts) -> timedelta:
+    """A running cell is interrupted first and gets its grace on top."""
+    evidence = snapshot.evidence.get(lease.id)
+    grace = time_outs.interrupt_grace if evidence is not None and evidence.cells else 0.0
+    return timedelta(seconds=time_outs.drain_max + grace)
+
+
+def _why_cleared(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str:
+    evidence = snapshot.evidence.get(lease.id)
+    if evidence is None or evidence.verdict is Verdict.UNKNOWN:
+        return "no_data"
+    if evidence.verdict is not Verdict.IDLE or lease.reason == "unclaimed":
+        return "used"
+    left_alone = lease.nominated_for is not None and nominee is None
+    return "nobody_waits" if left_alone else "policy_changed"
+
+
+def _draining(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
+    seen = observed_of(snapshot, lease)
+    drained = seen.drained if seen is not None else ""
+    wanted = lease.end_reason_wanted or EndReason.IDLE
+    if drained in ("done", "parked"):
+        return End(lease.id, drained, wanted)
+    over = _over(lease.drain_until, snapshot.now)
+    if drained != "blocked" and not over:
+        return None
+    if lease.park:
+        return End(lease.id, drained or "drain_timeout", wanted)
+    if wanted is EndReason.IDLE and nominee is None and not lease.undrainable:
+        return Resume(lease.id, "undrainable", undrainable=True)
+    # Somebody waits, or it is the second time: park what cannot go home, then end.
+    grace = timedelta(seconds=time_outs_of(snapshot.policy, lease).interrupt_grace)
+    until = max(lease.drain_until or snapshot.now, snapshot.now + grace)
+    return Drain(lease.id, lease.reason, until, wanted, True, nominee)
+
+
+def _over(until: datetime | None, now: datetime) -> bool:
+    return until is None or now >= until
