@@ -1,0 +1,211 @@
+"""The policy document: YAML in, ``PolicyDocument`` or findings with line numbers out.
+
+Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
+
+    default_class: t4
+    pools:
+      cards: {evidence: process}
+    classes:
+      t4: {pool: cards, title: NVIDIA T4, memory: 16GiB, max_count: 1, price: 1, time_outs: {...}}
+    time_outs: {idle: 5m, quiet: 15m, warning: 60s}
+    limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000}
+    click_runs_cells: true
+
+A class's ``time_outs`` override the document's one by one.  Shares, budgets and reservations will
+be sections beside ``limits``.  Refuses to know files and versions: text and number are passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+import yaml
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import (
+    Device,
+    EvidenceLevel,
+    GPUClass,
+    PolicyDocument,
+    Pool,
+    TimeOuts,
+)
+from gpulease.policy.nodes import Finding, Reader, compose
+from gpulease.policy.units import format_duration, format_size
+
+__all__ = ["Finding", "check", "default_document", "dump", "parse"]
+
+_COUNTED = frozenset({"keeps"})
+_MAY_BE_ZERO = frozenset(
+    {"warm_up", "keep", "keeps", "interrupt_grace", "minimum_runtime", "warning"}
+)
+TOP = (
+    "default_class", "pools", "classes", "time_outs", "limits", "click_runs_cells",
+)  # fmt: skip
+LIMITS = ("leases_per_server", "leases_per_user", "queue_max")
+CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs")
+
+
+def check(text: str) -> list[Finding]:
+    """Return everything that is wrong with the document, in the order of its lines."""
+    return _read(text, 0)[1]
+
+
+def parse(text: str, version: int) -> PolicyDocument:
+    """Return the validated document.
+
+    Raises:
+        GPULeaseError: ``bad_policy`` (status 422); ``numbers["findings"]`` lists line, column,
+            message and next step of each finding.
+    """
+    document, findings = _read(text, version)
+    if findings or document is None:
+        first = findings[0]
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        raise GPULeaseError(
+            "bad_policy",
+            f"Line {first.line}: {first.message}{more}",
+            next_step=first.next_step,
+            numbers={"findings": [finding.to_json() for finding in findings]},
+            status=422,
+        )
+    return document
+
+
+def _read(text: str, version: int) -> tuple[PolicyDocument | None, list[Finding]]:
+    findings: list[Finding] = []
+    root = compose(text, findings)
+    if root is None:
+        return None, findings
+    top = Reader(root, findings, "the policy", TOP)
+    outs = _time_outs(top.section("time_outs", _TIME_OUT_NAMES), TimeOuts())
+    pools = tuple(_pool(name, reader) for name, reader in top.entries("pools", ("evidence",)))
+    names = tuple(pool.name for pool in pools)
+    classes = tuple(
+        _gpu_class(name, reader, names, outs) for name, reader in top.entries("classes", CLASS)
+    )
+    limits = top.section("limits", LIMITS)
+    document = PolicyDocument(
+        version=version,
+        pools=pools,
+        classes=classes,
+        default_class=_default_class(top, classes),
+        time_outs=outs,
+        leases_per_server=limits.whole("leases_per_server", 1, least=1),
+        leases_per_user=limits.whole("leases_per_user", 2, least=1),
+        click_runs_cells=top.flag("click_runs_cells", True),
+        queue_max=limits.whole("queue_max", 1000, least=1),
+    )
+    return document, sorted(findings, key=lambda finding: (finding.line, finding.column))
+
+
+_TIME_OUT_NAMES = tuple(field.name for field in fields(TimeOuts))
+
+
+def _time_outs(section: Reader, base: TimeOuts) -> TimeOuts:
+    read: dict[str, Any] = {}
+    for name in _TIME_OUT_NAMES:
+        least = 0 if name in _MAY_BE_ZERO else 1e-3
+        if name in _COUNTED:
+            read[name] = section.whole(name, getattr(base, name), least=0)
+        else:
+            read[name] = section.duration(name, getattr(base, name), least=least)
+    outs = TimeOuts(**read)
+    if outs.hard_length < outs.warning:
+        section.wrong(
+            "hard_length",
+            f"hard_length ({format_duration(outs.hard_length)}) is shorter than the warning "
+            f"({format_duration(outs.warning)}): every lease would be warned at once.",
+            "Make hard_length longer or warning shorter.",
+        )
+    return outs
+
+
+def _pool(name: str, reader: Reader) -> Pool:
+    level = reader.choice("evidence", tuple(EvidenceLevel), EvidenceLevel.PROCESS)
+    return Pool(name, EvidenceLevel(level))
+
+
+def _gpu_class(name: str, reader: Reader, pools: tuple[str, ...], base: TimeOuts) -> GPUClass:
+    return GPUClass(
+        name=name,
+        pool=reader.choice("pool", pools, None),
+        title=reader.text("title", name),
+        memory=reader.size("memory", 0),
+        max_count=reader.whole("max_count", 1, least=1),
+        price=reader.number("price", 1.0),
+        time_outs=_time_outs(reader.section("time_outs", _TIME_OUT_NAMES), base),
+    )
+
+
+def _default_class(top: Reader, classes: tuple[GPUClass, ...]) -> str:
+    names = tuple(gpu_class.name for gpu_class in classes)
+    return top.choice("default_class", names, names[0] if names else "")
+
+
+def dump(document: PolicyDocument) -> str:
+    """Return the document as YAML that ``parse`` reads back to an equal document."""
+    base = TimeOuts()
+    tree: dict[str, Any] = {
+        "default_class": document.default_class,
+        "pools": {pool.name: {"evidence": pool.evidence.value} for pool in document.pools},
+        "classes": {c.name: _class_tree(c, document.time_outs) for c in document.classes},
+        "time_outs": _time_outs_tree(document.time_outs, base, every=True),
+        "limits": {name: getattr(document, name) for name in LIMITS},
+        "click_runs_cells": document.click_runs_cells,
+    }
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
+def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:
+    tree: dict[str, Any] = {"pool": gpu_class.pool, "title": gpu_class.title or gpu_class.name}
+    if gpu_class.memory:
+        tree["memory"] = format_size(gpu_class.memory)
+    tree |= {"max_count": gpu_class.max_count, "price": gpu_class.price}
+    own = _time_outs_tree(gpu_class.time_outs, base, every=False)
+    return tree | ({"time_outs": own} if own else {})
+
+
+def _time_outs_tree(outs: TimeOuts, base: TimeOuts, *, every: bool) -> dict[str, Any]:
+    return {
+        name: value if name in _COUNTED else format_duration(value)
+        for name in _TIME_OUT_NAMES
+        if every or getattr(base, name) != getattr(outs, name)
+        for value in (getattr(outs, name),)
+    }
+
+
+def default_document(
+    devices: Iterable[Device], time_outs: TimeOuts | None = None, version: int = 1
+) -> PolicyDocument:
+    """Return the document of a site that has written none: a class for each pool found.
+
+    Without devices there is one empty pool, so that the service starts and can say so.
+    """
+    outs = time_outs or TimeOuts()
+    found: dict[str, Device] = {}
+    for device in sorted(devices, key=lambda d: d.uuid):
+        found.setdefault(device.pool, device)
+    found = found or {"gpu": Device("", "gpu")}
+    classes = tuple(
+        GPUClass(pool, pool, device.name or pool, device.memory, time_outs=outs)
+        for pool, device in found.items()
+    )
+    pools = tuple(Pool(name) for name in found)
+    return PolicyDocument(version, pools, classes, classes[0].name, outs)
+
+
+def with_time_outs(document: PolicyDocument, **changed: float) -> PolicyDocument:
+    """Return the document with some time-outs changed, for classes that do not override them."""
+    outs = replace(document.time_outs, **changed)  # type: ignore[arg-type]
+    classes = []
+    for gpu_class in document.classes:
+        own = {
+            name: getattr(gpu_class.time_outs, name)
+            for name in _TIME_OUT_NAMES
+            if getattr(gpu_class.time_outs, name) != getattr(document.time_outs, name)
+        }
+        classes.append(replace(gpu_class, time_outs=replace(outs, **own)))
+    return replace(document, time_outs=outs, classes=tuple(classes))

@@ -1,0 +1,69 @@
+"""Durations and sizes as people write them: ``5m``, ``1h30m``, ``90s``, ``24GiB``.
+
+Owns both directions.  ``ValueError`` carries a sentence that may be shown.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_BYTES |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)([dhms]))(?=\d|$)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)?")
+
+
+def parse_duration(text: str | float) -> float:
+    """Return seconds; a bare number is seconds already."""
+    if isinstance(text, bool):
+        raise ValueError(f"{text} is not a duration.")  # noqa: TRY004 - one error for all of it
+    if isinstance(text, (int, float)):
+        return _not_negative(float(text), text)
+    compact = text.strip().replace(" ", "")
+    parts = _DURATION.findall(compact)
+    if parts and "".join(number + unit for number, unit in parts) == compact:
+        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        return _not_negative(float(compact), text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a duration; write for example 90s, 5m or 8h.") from None
+
+
+def format_duration(seconds: float) -> str:
+    """Return the shortest exact writing: 300 -> ``5m``, 5400 -> ``1h30m``, 0.5 -> ``0.5s``."""
+    if seconds != int(seconds) or seconds == 0:
+        return f"{seconds:g}s"
+    rest, parts = int(seconds), []
+    for unit in "hms":
+        size = int(_SECONDS[unit])
+        if rest >= size:
+            parts.append(f"{rest // size}{unit}")
+            rest %= size
+    return "".join(parts)
+
+
+def parse_size(text: str | float) -> int:
+    """Return bytes; a bare number is bytes already."""
+    if isinstance(text, bool):
+        raise ValueError(f"{text} is not a size.")  # noqa: TRY004 - one error for all of it
+    if isinstance(text, (int, float)):
+        return int(_not_negative(float(text), text))
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size; write for example 24GiB.")
+    return int(float(match[1]) * _BYTES[match[2] or ""])
+
+
+def format_size(size: int) -> str:
+    """Return the shortest exact writing: 25769803776 -> ``24GiB``."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}"
+    return str(size)
+
+
+def _not_negative(value: float, text: object) -> float:
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{text} is below zero or not a number.")
+    return value
