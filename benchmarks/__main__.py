@@ -1,0 +1,74 @@
+"""`python -m benchmarks NAME [--json] [--rounds N] [--scale S]`: one run, one result on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.measure import progress
+
+#: Rounds that give a steady 95th percentile in some minutes.
+ROUNDS = {"attach": 20, "cell": 20, "reclaim": 10}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; the exit status says only whether it could be measured."""
+    arguments = _arguments(argv)
+    names = list(ROUNDS) if arguments.name == "all" else [arguments.name]
+    results = {name: _measure(name, arguments) for name in names}
+    if arguments.json:
+        print(json.dumps(results[names[0]] if len(names) == 1 else results, indent=2))
+    else:
+        print("\n".join(line for result in results.values() for line in table(result)))
+    return 0
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", choices=[*ROUNDS, "all"])
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rounds", type=int, help="rounds of each variant")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="share of the whole namespace (cell), for a look"
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.rounds is not None and arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if not 0 < arguments.scale <= 1:
+        parser.error("--scale must be above 0 and at most 1")
+    return arguments
+
+
+def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    rounds = arguments.rounds or ROUNDS[name]
+    progress(f"{name}: {rounds} rounds")
+    module = importlib.import_module(f"benchmarks.{name}")
+    result: dict[str, Any] = asyncio.run(module.measure(rounds=rounds, scale=arguments.scale))
+    return result
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """Return a result as lines for a person."""
+    lines = [f"{result['benchmark']}  (milliseconds; {_where(result['machine'])})"]
+    for variant, numbers in result["variants"].items():
+        lines.append(
+            f"  {variant:<32} median {numbers['median'] * 1000:9.1f}   p95"
+            f" {numbers['p95'] * 1000:9.1f}   {numbers['rounds']:.0f} rounds"
+        )
+    for aim in result["aims"]:
+        verdict = "met" if aim["met"] else "NOT MET"
+        lines.append(f"  {aim['aim']}: measured {aim['measured']:g}, {verdict}")
+    return [*lines, ""]
+
+
+def _where(machine: dict[str, Any]) -> str:
+    return f"{machine['cores']} cores, load {machine['load_1_min']}, Python {machine['python']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
