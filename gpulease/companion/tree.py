@@ -120,11 +120,13 @@ async def end_tree(
     spare: Collection[int] = (),
     grace: float = 1.0,
     limit: float = 15.0,
+    reap: bool = True,
 ) -> set[int]:
     """End a lease's processes; return the pids that outlived ``limit`` seconds (normally none).
 
     SIGTERM first, SIGKILL after ``grace`` seconds, repeated until a scan finds nobody: a process
-    may start another between two scans.
+    may start another between two scans.  ``reap``: also collect the zombies of this process;
+    not for a process whose children somebody else waits for.
     """
     begun = time.monotonic()
     asked: set[int] = set()
@@ -141,7 +143,8 @@ async def end_tree(
             signal_all(alive - asked, signal.SIGTERM)
             asked |= alive
         await asyncio.sleep(_POLL)
-        reap_strangers(spare_children=spare)
+        if reap:
+            reap_strangers(spare_children=spare)
 
 
 def reap_strangers(*, spare_children: Collection[int] = ()) -> None:

@@ -1,0 +1,34 @@
+"""The ``gpulease companion`` subcommand: a lease by hand, without a hub."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand; nothing heavy is imported until it runs."""
+    parser = commands.add_parser(
+        "companion",
+        help="run GPU cells for a notebook elsewhere, without a hub",
+        description=(
+            "Start companions on this machine for notebooks that run `%%gpu connect FILE`. "
+            "Ctrl-C ends every process it started."
+        ),
+    )
+    parser.add_argument(
+        "--connection-file",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="write here what `%%gpu connect FILE` needs; removed at the end",
+    )
+    parser.add_argument("--ip", default="127.0.0.1", help="address of this machine to listen on")
+    parser.add_argument("--park-dir", default="", help="where values may be parked at the end")
+    parser.set_defaults(run=_run, standby=False)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from gpulease.companion.run import run
+
+    return run(arguments, watch_parent=False)

@@ -1,0 +1,120 @@
+"""Emptying a lease: what home kernels bring home, and parking what they cannot.
+
+Owns one drain from its push to its result.  Values are moved by the home kernels; this module
+asks them, listens to their answers within the bound, and parks what is left when it may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from gpulease.protocol import Blocker, SupervisorMessage
+
+#: Of the time a drain has, this part (and no more than this many seconds) is kept for parking.
+_PARK_SHARE = 0.25
+_PARK_MOST = 10.0
+
+Park = Callable[[str, float], Awaitable[dict[str, Any]]]
+
+
+@dataclass
+class Answers:
+    """What the home kernels said so far, by kernel."""
+
+    waited_for: set[str]
+    blocked: dict[str, list[Blocker]] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, kernel_id: str, result: str, blockers: list[Blocker]) -> None:
+        """Note one kernel's answer; a later one replaces an earlier one."""
+        if result == "done":
+            self.done.add(kernel_id)
+            self.blocked.pop(kernel_id, None)
+        else:
+            self.blocked[kernel_id] = blockers
+        self.changed.set()
+
+    def forget(self, kernel_id: str) -> None:
+        """This kernel has no companion any more: nothing is left to bring home."""
+        self.waited_for.discard(kernel_id)
+        self.changed.set()
+
+    @property
+    def missing(self) -> set[str]:
+        """Kernels that have not answered."""
+        return self.waited_for - self.done - set(self.blocked)
+
+    @property
+    def left(self) -> set[str]:
+        """Kernels whose companion still holds something that home has not."""
+        return self.waited_for - self.done
+
+
+class Drain:
+    """One drain.
+
+    Args:
+        kernels: home kernels that have a companion.
+        seconds: how long it may take in all.
+        park: whether what cannot go home is parked.
+        parker: parks one kernel's values within so many seconds.
+    """
+
+    def __init__(self, kernels: Iterable[str], seconds: float, park: bool, parker: Park) -> None:
+        self.answers = Answers(set(kernels))
+        self._seconds = max(0.0, seconds)
+        self._park = park
+        self._parker = parker
+
+    async def run(self) -> SupervisorMessage:
+        """Wait for the answers, park what is left when told to, and return the result."""
+        kept = min(_PARK_MOST, self._seconds * _PARK_SHARE) if self._park else 0.0
+        await self._collect(self._seconds - kept)
+        if not self.answers.left:
+            return SupervisorMessage(type="drained", result="done", blockers=[])
+        if not self._park:
+            return SupervisorMessage(type="drained", result="blocked", blockers=self._blockers())
+        lost = await park_all(self.answers.left, max(1.0, kept), self._parker)
+        return SupervisorMessage(type="drained", result="parked", blockers=lost)
+
+    async def _collect(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self.answers.missing and loop.time() < end:
+            self.answers.changed.clear()
+            try:
+                await asyncio.wait_for(self.answers.changed.wait(), max(0.0, end - loop.time()))
+            except TimeoutError:
+                return
+
+    def _blockers(self) -> list[Blocker]:
+        found = [blocker for blockers in self.answers.blocked.values() for blocker in blockers]
+        if self.answers.missing:
+            sentence = f"The notebook did not bring its values home in {self._seconds:.0f} s."
+            found.append(Blocker(name="", reason="home_silent", sentence=sentence, size=None))
+        return found
+
+
+async def park_all(kernels: Iterable[str], seconds: float, parker: Park) -> list[Blocker]:
+    """Park all at the same time; return what could not be parked and is lost."""
+    names = sorted(kernels)
+    results = await asyncio.gather(*(parker(name, seconds) for name in names))
+    lost: list[Blocker] = []
+    for result in results:
+        lost += result["blockers"]
+        if not result["done"] and not result["blockers"]:
+            sentence = f"Values could not be parked: {result['detail']}."
+            lost.append(Blocker(name="", reason="not_parked", sentence=sentence, size=None))
+    return lost
+
+
+def seconds_until(when: str, default: float) -> float:
+    """Seconds from now to an ISO time; ``default`` when it says nothing."""
+    if not when:
+        return default
+    return (datetime.fromisoformat(when) - datetime.now(UTC)).total_seconds()

@@ -1,0 +1,47 @@
+"""Whether a home kernel and a companion fit together.
+
+Pure: versions in, a refusal or sentences out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpulease.errors import GPULeaseError
+from gpulease.protocol import PROTOCOL_VERSION
+
+
+def check_protocol(home: str) -> None:
+    """Refuse another major version of the protocol (``protocol_mismatch``)."""
+    if home.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+        raise GPULeaseError(
+            "protocol_mismatch",
+            f"The notebook speaks protocol {home}, the lease {PROTOCOL_VERSION}.",
+            next_step="Install the same version of gpulease on both sides.",
+            numbers={"home": home, "lease": PROTOCOL_VERSION},
+            status=409,
+        )
+
+
+def check_python(*, home: str, away: str) -> None:
+    """Refuse another minor version of Python (``python_mismatch``): code would not load."""
+    if home.split(".")[:2] != away.split(".")[:2]:
+        raise GPULeaseError(
+            "python_mismatch",
+            f"The notebook runs Python {home}, the lease would run it on Python {away}.",
+            next_step="Use a kernel with the same minor version of Python.",
+            numbers={"home": home, "lease": away},
+            status=409,
+        )
+
+
+def check_packages(*, home: Mapping[str, str], away: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each package that is missing or differs beside the GPU."""
+    warnings = []
+    for name, version in sorted(home.items()):
+        other = away.get(name, "")
+        if not other:
+            warnings.append(f"{name} {version} is not installed beside the GPU.")
+        elif other != version:
+            warnings.append(f"{name} is {version} here and {other} beside the GPU.")
+    return warnings

@@ -1,0 +1,309 @@
+"""The companion kernel: an IPython kernel that runs the cells of one home kernel.
+
+Owns what differs from an ordinary kernel: it counts cells as home does, tells the transfer side
+and the supervisor when user code runs, keeps no history and reads no start-up files (home did
+both already), and takes its orders from a supervisor over a private line.  It imports ipykernel
+before it knows for whom, so that a process started ahead becomes a companion in a moment.
+Knows nothing of leases, services or queues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from importlib import metadata
+from typing import Any
+
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from tornado.ioloop import IOLoop
+from traitlets.config import Config
+
+from gpulease.companion.environment import take_mark
+from gpulease.companion.link import LinkEnd
+from gpulease.companion.tree import die_with_parent
+from gpulease.protocol import ENV_LEASE, EXECUTE_METADATA
+from gpulease.transfer.api import Away
+
+_LOOK_SECONDS = 1.0
+_TICK_SECONDS = 0.1
+
+
+class CellWatch:
+    """Tells supervisor and transfer side when user code runs on the main thread."""
+
+    def __init__(self, link: LinkEnd) -> None:
+        self._link = link
+        self._running = 0
+        self.away: Away | None = None
+
+    def begin(self, source: str) -> None:
+        """A cell or callback starts."""
+        self._running += 1
+        self._tell()
+        if self.away is not None:
+            self.away.cell_started(source)
+
+    def end(self, execution_count: int | None, result: Any) -> None:
+        """The cell or callback ended; ``result`` is what the cell would display."""
+        if self.away is not None:
+            self.away.cell_ended(execution_count, result)
+        self._running -= 1
+        self._tell()
+
+    def _tell(self) -> None:
+        with suppress(OSError):  # the supervisor is gone: this process ends in a moment
+            self._link.send({"type": "cells", "cells": self._running})
+
+
+class CompanionKernel(IPythonKernel):
+    """An IPython kernel whose cells are counted and watched."""
+
+    shell: Any
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        self.watch: CellWatch | None = None
+        self._result: Any = None
+        self.shell.events.register("post_run_cell", self._keep_result)
+        for name in ("comm_open", "comm_msg", "comm_close"):
+            self.shell_handlers[name] = self._watched(self.shell_handlers[name])
+
+    def _keep_result(self, result: Any) -> None:
+        self._result = getattr(result, "result", None)
+
+    def _watched(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+        async def watched(stream: Any, ident: Any, message: Any) -> None:
+            assert self.watch is not None
+            self.watch.begin("")
+            try:
+                found = handler(stream, ident, message)
+                if asyncio.iscoroutine(found):
+                    await found
+            finally:
+                self.watch.end(None, None)
+
+        return watched
+
+    async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Run under home's execution count."""
+        said = (parent.get("metadata") or {}).get(EXECUTE_METADATA) or {}
+        count = said.get("execution_count")
+        if isinstance(count, int) and count > 0:
+            self.shell.execution_count = count
+        await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+
+    async def do_execute(
+        self,
+        code: str,
+        silent: bool,
+        store_history: bool = True,
+        user_expressions: dict[str, str] | None = None,
+        allow_stdin: bool = False,
+        *,
+        cell_meta: dict[str, Any] | None = None,
+        cell_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Run a cell, watched."""
+        assert self.watch is not None
+        self._result = None
+        self.watch.begin(code)
+        # An interrupt during `await` is noticed when the loop turns, so it is made to turn.
+        ticker = asyncio.ensure_future(_tick())
+        count = self.shell.execution_count
+        try:
+            reply: dict[str, Any] = await super().do_execute(  # type: ignore[no-untyped-call]
+                code, silent, store_history, user_expressions, allow_stdin,
+                cell_meta=cell_meta, cell_id=cell_id,
+            )  # fmt: skip
+        finally:
+            ticker.cancel()
+            result, self._result = self._result, None
+            self.watch.end(count, result)
+        return reply
+
+
+async def _tick() -> None:
+    while True:  # noqa: ASYNC110 - the turning of the loop is the purpose
+        await asyncio.sleep(_TICK_SECONDS)
+
+
+class CompanionApp(IPKernelApp):
+    """The kernel application without what home has done already."""
+
+    name = "ipython-kernel"
+
+    def load_config_file(self, *args: Any, **kwargs: Any) -> None:
+        """Read no configuration: extensions and start-up lines ran at home."""
+
+    def init_code(self) -> None:
+        """Run no start-up files."""
+
+
+class Companion:
+    """One companion process from its first import to its end."""
+
+    def __init__(self, link: LinkEnd) -> None:
+        self._link = link
+        self._away: Away | None = None
+        self._app: Any = None
+        self._own: frozenset[int] = frozenset()  # idents of threads that are not the user's
+        self._told: dict[str, Any] = {}
+        self._said_ready = threading.Event()
+
+    def run(self) -> None:
+        """Wait for the order to start, become a kernel, return when it ends."""
+        self._link.send({"type": "prepared", "python": _version(), "pid": os.getpid()})
+        order = self._link.receive()
+        if order is None or order.get("type") != "start":
+            return
+        try:
+            ready = self._begin(order)
+        except Exception as error:
+            self._link.send({"type": "failed", "detail": f"{type(error).__name__}: {error}"})
+            raise
+        IOLoop.current().add_callback(self._say_ready, ready)
+        self._app.start()
+        if self._away is not None:
+            self._away.close()
+
+    def _begin(self, order: dict[str, Any]) -> dict[str, Any]:
+        take_mark(order["environ"][ENV_LEASE])  # first: it needs the environment of the start
+        os.environ.clear()
+        os.environ.update(order["environ"])
+        sys.path[:] = order["path"]
+        moved = _change_directory(order["cwd"])
+        self._app = _application(order["connection_file"])
+        watch = CellWatch(self._link)
+        self._app.kernel.watch = watch
+        self._away = watch.away = _away_side(self._app.kernel.shell)
+        address, key = "", ""
+        if self._away is not None:
+            endpoint = self._away.start(order["wire_key"], host=order["ip"])
+            address, key = endpoint.address, endpoint.server_key
+        return {
+            "type": "ready",
+            "ports": {
+                f"{name}_port": getattr(self._app, f"{name}_port")
+                for name in ("shell", "iopub", "stdin", "control", "hb")
+            },
+            "wire_address": address,
+            "wire_key": key,
+            "packages": _versions(order["packages"]),
+            "notes": [] if moved else [f"The directory {order['cwd']} does not exist here."],
+        }
+
+    async def _say_ready(self, ready: dict[str, Any]) -> None:
+        """Everything that runs now is ours; what appears later is the user's."""
+        looker = threading.Thread(target=self._look, name="gpulease-look", daemon=True)
+        orders = threading.Thread(target=self._obey, name="gpulease-orders", daemon=True)
+        looker.start()
+        orders.start()
+        self._own = frozenset(sys._current_frames())  # noqa: SLF001 - the only complete list
+        baseline = sorted(int(name) for name in os.listdir("/proc/self/task"))  # noqa: PTH208
+        self._link.send({**ready, "infrastructure": baseline})
+        self._said_ready.set()
+
+    def _look(self) -> None:
+        """Once a second, tell which threads live; only what changed is sent."""
+        self._said_ready.wait()
+        pause = threading.Event()
+        while not pause.wait(_LOOK_SECONDS):
+            transfers = self._away.thread_ids() if self._away is not None else frozenset()
+            ours = {t.ident for t in threading.enumerate() if t.native_id in transfers}
+            alive = set(sys._current_frames())  # noqa: SLF001
+            state = {
+                "type": "threads",
+                "threads": len(alive - self._own - ours),
+                "transfers": sorted(transfers),
+            }
+            if state != self._told:
+                self._told = state
+                try:
+                    self._link.send(state)
+                except OSError:
+                    return
+
+    def _obey(self) -> None:
+        """Do what the supervisor says, beside the main thread; end when it is gone."""
+        while (order := self._link.receive()) is not None:
+            if order["type"] == "stop":
+                loop = self._app.io_loop
+                loop.add_callback(loop.stop)
+            elif order["type"] == "park" and self._away is not None:
+                self._link.send({"type": "parked", **self._park(order)})
+        os._exit(1)
+
+    def _park(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self._away is not None
+        try:
+            report = self._away.park(order["path"], float(order["seconds"]))
+        except Exception as error:  # noqa: BLE001 - told to the supervisor, which names the loss
+            detail = f"{type(error).__name__}: {error}"
+            return {"done": False, "blockers": [], "detail": detail}
+        blockers = [
+            {"name": b.name, "reason": "unparkable", "sentence": b.blocker, "size": b.size}
+            for b in report.blockers
+        ]
+        return {"done": report.done, "blockers": blockers, "detail": ""}
+
+
+def _away_side(shell: Any) -> Away | None:
+    try:
+        from gpulease.transfer.away import AwaySide
+    except ModuleNotFoundError:
+        return None
+    side: Away = AwaySide(shell)
+    return side
+
+
+def _application(connection_file: str) -> Any:
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShellApp.exec_PYTHONSTARTUP = False
+    app = CompanionApp.instance(
+        config=config, kernel_class=CompanionKernel, connection_file=connection_file
+    )
+    app.parent_handle = 0  # the private line ends with the supervisor; no polling of parents
+    app.log_level = 50
+    app.initialize([])  # type: ignore[no-untyped-call]
+    return app
+
+
+def _change_directory(cwd: str) -> bool:
+    try:
+        os.chdir(cwd)
+    except OSError:
+        return False
+    return True
+
+
+def _versions(names: list[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def _version() -> str:
+    return ".".join(str(part) for part in sys.version_info[:3])
+
+
+def main() -> None:
+    """Run ``python -m gpulease.companion.kernel --link FD``."""
+    parser = argparse.ArgumentParser(prog="gpulease.companion.kernel")
+    parser.add_argument("--link", type=int, required=True, help="descriptor of the private line")
+    die_with_parent()
+    Companion(LinkEnd(parser.parse_args().link)).run()
+
+
+if __name__ == "__main__":
+    main()

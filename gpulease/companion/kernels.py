@@ -1,0 +1,324 @@
+"""One companion for each home kernel of a lease.
+
+Owns which companions live: opening (with the handshake), interrupting, parking, closing, and
+noticing that one died.  Knows nothing of the desk's framing or of the lease service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.manager import AsyncKernelManager
+
+from gpulease.companion import tree
+from gpulease.companion.activity import Watched
+from gpulease.companion.environment import (
+    ENV_COMPANION,
+    companion_environment,
+    marked_environment,
+)
+from gpulease.companion.handshake import check_packages, check_protocol, check_python
+from gpulease.companion.processes import CompanionProcess, start_manager
+from gpulease.protocol import DeskOpen, DeskOpened
+
+log = logging.getLogger("gpulease.companion")
+
+#: Called when a companion ended without being asked to: (kernel_id, detail).
+Died = Callable[[str, str], Awaitable[None]]
+_STOP_SECONDS = 1.0
+
+
+class Companion:
+    """A running companion, and what its private line says."""
+
+    def __init__(
+        self,
+        kernel_id: str,
+        bound: CompanionProcess,
+        manager: AsyncKernelManager,
+        ready: Mapping[str, Any],
+        args: DeskOpen,
+    ) -> None:
+        self.kernel_id = kernel_id
+        self.wire_key = args["wire_key"]
+        self.bound = bound
+        self.manager = manager
+        self.ready = ready
+        self.closing = False
+        self.watched = Watched(bound.process.pid, frozenset(ready["infrastructure"]))
+        self.gone = asyncio.Event()
+        self._parked: asyncio.Future[dict[str, Any]] | None = None
+
+    async def listen(self) -> None:
+        """Take in what the companion says until it ends."""
+        while (said := await self.bound.link.receive()) is not None:
+            if said["type"] == "cells":
+                self.watched.said_cells(said["cells"])
+            elif said["type"] == "threads":
+                self.watched.threads = said["threads"]
+                self.watched.transfers = frozenset(said["transfers"])
+            elif said["type"] == "parked" and self._parked and not self._parked.done():
+                self._parked.set_result(said)
+        self.gone.set()
+        if self._parked and not self._parked.done():
+            self._parked.set_result({"done": False, "blockers": [], "detail": "it died"})
+
+    async def park(self, path: str, seconds: float) -> dict[str, Any]:
+        """Have it write what is not home to ``path``; ``done`` is False when time ran out."""
+        self._parked = asyncio.get_running_loop().create_future()
+        self.bound.link.send({"type": "park", "path": path, "seconds": seconds})
+        try:
+            return await asyncio.wait_for(self._parked, seconds + 1.0)
+        except TimeoutError:
+            return {"done": False, "blockers": [], "detail": f"no answer in {seconds:g} s"}
+
+    def interrupt(self) -> None:
+        """Interrupt what runs on its main thread, and what that started in its group."""
+        with suppress(ProcessLookupError):
+            os.killpg(os.getpgid(self.bound.process.pid), signal.SIGINT)
+
+
+class Companions:
+    """All companions of one lease.
+
+    Args:
+        directory: private, for connection files.
+        mark: the lease's mark, or that of a supervisor started ahead.
+        died: told of a companion that ended by itself.
+        ip: address of this machine that kernels and wires bind to.
+    """
+
+    def __init__(self, directory: Path, mark: str, died: Died, *, ip: str = "127.0.0.1") -> None:
+        self._directory = directory
+        self._ip = ip
+        self._mark = mark
+        self._devices: str | None = None
+        self._park_dir = ""
+        self._died = died
+        self._prepared: CompanionProcess | None = None
+        self._running: dict[str, Companion] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def prepare(self) -> None:
+        """Start one process ahead: ipykernel imported, no device, no user code."""
+        environ = marked_environment(os.environ, self._mark)
+        self._prepared = await CompanionProcess.start(sys.executable, environ, self._directory)
+
+    def bind(self, ip: str, mark: str, devices: str | None, park_dir: str) -> None:
+        """Learn what the lease is; the process started ahead takes its mark when it is used.
+
+        ``devices`` is for ``CUDA_VISIBLE_DEVICES`` (None: what is there), ``park_dir`` says where
+        values are parked ("": nowhere).
+        """
+        self._ip, self._mark = ip, mark
+        self._devices, self._park_dir = devices, park_dir
+
+    @property
+    def running(self) -> list[Companion]:
+        """The companions that live now."""
+        return list(self._running.values())
+
+    def infrastructure(self) -> list[int]:
+        """Pids below the supervisor that are neither companions nor the user's."""
+        return [self._prepared.process.pid] if self._prepared else []
+
+    async def open(self, args: DeskOpen) -> DeskOpened:
+        """Return this home kernel's companion, started when it does not run.
+
+        Raises:
+            GPULeaseError: ``protocol_mismatch``, ``python_mismatch``, ``gpulease_missing``,
+                ``companion_failed``.
+        """
+        check_protocol(args["protocol"])
+        lock = self._locks.setdefault(args["kernel_id"], asyncio.Lock())
+        async with lock:
+            companion = self._running.get(args["kernel_id"])
+            if companion is not None and companion.wire_key != args["wire_key"]:
+                await self.close(args["kernel_id"])  # home began anew, so does its companion
+                companion = None
+            fresh = companion is None
+            if companion is None:
+                companion = await self._start(args)
+            return self._opened(companion, args, fresh)
+
+    async def close(self, kernel_id: str, *, now: bool = False) -> None:
+        """End a companion and everything it started; ``now``: without asking first."""
+        companion = self._running.pop(kernel_id, None)
+        if companion is None:
+            return
+        companion.closing = True
+        pid = companion.bound.process.pid
+        below = tree.descendants([pid], tree.process_table())
+        if not now:
+            await self._stop([companion])
+        tree.signal_all([pid], signal.SIGKILL)
+        below |= tree.marked([kernel_id], ENV_COMPANION) - {os.getpid()}
+        tree.signal_all(below - {pid}, signal.SIGKILL)
+        await asyncio.get_running_loop().run_in_executor(None, companion.bound.process.wait)
+        await self._clean_up(companion)
+
+    async def stop_all(self) -> None:
+        """Ask every companion to end by itself; those that do not are ended with the tree."""
+        for companion in self._running.values():
+            companion.closing = True
+        await self._stop(self.running)
+
+    async def clean_up(self) -> None:
+        """Collect the processes; call it when the tree has ended."""
+        if self._prepared is not None:
+            self._prepared.link.close()
+            self._prepared.process.wait()
+        for companion in self.running:
+            companion.bound.process.wait()
+            await self._clean_up(companion)
+        self._running.clear()
+        for task in list(self._tasks):
+            task.cancel()
+
+    def children(self) -> set[int]:
+        """Pids that a ``Popen`` of ours waits for."""
+        found = {companion.bound.process.pid for companion in self.running}
+        return found | set(self.infrastructure())
+
+    def interrupt(self, kernel_id: str) -> bool:
+        """Interrupt a companion's cell; False when it has no companion."""
+        companion = self._running.get(kernel_id)
+        if companion is not None:
+            companion.interrupt()
+        return companion is not None
+
+    def interrupt_cells(self) -> None:
+        """Interrupt every cell that runs now."""
+        for companion in self.running:
+            if companion.watched.cells:
+                companion.interrupt()
+
+    def park_path(self, kernel_id: str) -> Path | None:
+        """Where this kernel's values are parked; None when parking is not configured."""
+        if not self._park_dir:
+            return None
+        safe = "".join(c for c in kernel_id if c.isalnum() or c in "-_")
+        return Path(self._park_dir).expanduser() / f"{safe}.parked"
+
+    async def park(self, kernel_id: str, seconds: float) -> dict[str, Any]:
+        """Park what one companion holds alone; the answer has done, blockers and detail."""
+        companion = self._running.get(kernel_id)
+        path = self.park_path(kernel_id)
+        if companion is None or path is None:
+            where = "nowhere to park is configured" if companion else "it has no companion"
+            return {"done": False, "blockers": [], "detail": where}
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            return {"done": False, "blockers": [], "detail": str(error)}
+        return await companion.park(str(path), seconds)
+
+    async def _start(self, args: DeskOpen) -> Companion:
+        kernel_id = args["kernel_id"]
+        environ = companion_environment(
+            os.environ, args["environ"], self._mark, kernel_id, self._devices
+        )
+        if args["hash_seed"]:
+            environ["PYTHONHASHSEED"] = args["hash_seed"]
+        else:
+            environ.pop("PYTHONHASHSEED", None)
+        bound = await self._process(args, environ)
+        try:
+            check_python(home=args["python"], away=await bound.prepared())
+            order = {
+                "kernel_id": kernel_id,
+                "cwd": args["cwd"],
+                "path": args["path"],
+                "environ": environ,
+                "wire_key": args["wire_key"],
+                "packages": list(args["packages"]),
+            }
+            manager, ready = await start_manager(bound, order, self._directory, self._ip)
+        except BaseException:
+            tree.signal_all([bound.process.pid], signal.SIGKILL)
+            bound.link.close()
+            bound.process.wait()
+            raise
+        companion = Companion(kernel_id, bound, manager, ready, args)
+        self._running[kernel_id] = companion
+        self._keep(companion.listen())
+        self._keep(self._watch(companion))
+        return companion
+
+    async def _process(self, args: DeskOpen, environ: Mapping[str, str]) -> CompanionProcess:
+        executable = args.get("executable") or sys.executable
+        if not os.access(executable, os.X_OK):
+            executable = sys.executable  # home is another machine
+        prepared = self._prepared
+        if prepared is not None and prepared.fits(executable, args["hash_seed"]):
+            self._prepared = None
+            return prepared
+        return await CompanionProcess.start(executable, environ, self._directory)
+
+    def _opened(self, companion: Companion, args: DeskOpen, fresh: bool) -> DeskOpened:
+        info = dict(companion.manager.get_connection_info())
+        if isinstance(info["key"], bytes):
+            info["key"] = info["key"].decode()
+        path = self.park_path(companion.kernel_id)
+        return DeskOpened(
+            connection=info,
+            wire_address=companion.ready["wire_address"],
+            wire_key=companion.ready["wire_key"],
+            pid=companion.bound.process.pid,
+            fresh=fresh,
+            warnings=[
+                *companion.ready["notes"],
+                *check_packages(home=args["packages"], away=companion.ready["packages"]),
+            ],
+            parked=str(path) if path is not None and path.exists() else "",
+        )
+
+    async def _watch(self, companion: Companion) -> None:
+        await companion.gone.wait()
+        loop = asyncio.get_running_loop()
+        status = await loop.run_in_executor(None, companion.bound.process.wait)
+        if companion.closing or self._running.get(companion.kernel_id) is not companion:
+            return
+        log.warning("companion of kernel %s ended by itself: %s", companion.kernel_id, status)
+        # What it started is ended too: the next companion begins with nothing behind it.
+        await self.close(companion.kernel_id, now=True)
+        await self._died(companion.kernel_id, _how(status))
+
+    async def _stop(self, companions: list[Companion]) -> None:
+        if not companions:
+            return
+        for companion in companions:
+            companion.bound.link.send({"type": "stop"})
+        waits = [asyncio.ensure_future(companion.gone.wait()) for companion in companions]
+        _, late = await asyncio.wait(waits, timeout=_STOP_SECONDS)
+        for wait in late:
+            wait.cancel()
+
+    async def _clean_up(self, companion: Companion) -> None:
+        companion.bound.link.close()
+        await companion.manager.cleanup_resources()
+
+    def _keep(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("watching a companion failed", exc_info=task.exception())
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"

@@ -1,0 +1,152 @@
+"""Starting companion processes and binding a kernel manager to one.
+
+Owns the process of a companion: started ahead or on demand, spoken to over its private line,
+bound to a ``KernelManager`` through a provisioner.  Knows nothing of desks or leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+
+from gpulease.companion.link import Link
+from gpulease.errors import GPULeaseError
+
+#: Importing ipykernel takes half a second; a machine under load may need much longer.
+START_SECONDS = 60.0
+
+
+class CompanionProcess:
+    """A process of ``gpulease.companion.kernel``, prepared or running."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], link: Link, executable: str, hash_seed: str
+    ) -> None:
+        self.process = process
+        self.link = link
+        self.executable = executable
+        self.hash_seed = hash_seed
+        self.python = ""
+
+    @classmethod
+    async def start(
+        cls, executable: str, environ: Mapping[str, str], directory: Path
+    ) -> CompanionProcess:
+        """Start a process that imports ipykernel and then waits; returns before it has."""
+        mine, theirs = socket.socketpair()
+        try:
+            process = subprocess.Popen(  # noqa: ASYNC220 - fork and exec take a millisecond
+                [executable, "-m", "gpulease.companion.kernel", "--link", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=dict(environ),
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            mine.close()
+            raise GPULeaseError(
+                "companion_failed", f"The companion could not be started: {error}.", status=500
+            ) from error
+        finally:
+            theirs.close()
+        link = await Link.over(mine)
+        return cls(process, link, executable, environ.get("PYTHONHASHSEED", ""))
+
+    def fits(self, executable: str, hash_seed: str) -> bool:
+        """Tell whether this process can become the companion of such a home kernel."""
+        same = self.executable == executable and self.hash_seed == hash_seed
+        return same and self.process.poll() is None
+
+    async def prepared(self) -> str:
+        """Wait until it has imported all it needs; return its Python version."""
+        if not self.python:
+            said = await self._next("prepared")
+            self.python = said["python"]
+        return self.python
+
+    async def begin(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Make it a kernel; return what it said when it was ready."""
+        self.link.send({"type": "start", **order})
+        return await self._next("ready")
+
+    async def _next(self, wanted: str) -> dict[str, Any]:
+        try:
+            said = await asyncio.wait_for(self.link.receive(), START_SECONDS)
+        except TimeoutError:
+            said = {"type": "failed", "detail": f"no answer in {START_SECONDS:g} s"}
+        if said is not None and said["type"] == wanted:
+            return said
+        if said is None and wanted == "prepared":
+            raise GPULeaseError(
+                "gpulease_missing",
+                f"gpulease cannot be imported by {self.executable}.",
+                next_step="Install gpulease in this environment.",
+                status=409,
+            )
+        detail = said.get("detail", "") if said else "its process ended"
+        raise GPULeaseError(
+            "companion_failed", f"The companion could not start: {detail}.", status=500
+        )
+
+
+class CompanionProvisioner(LocalProvisioner):
+    """Binds a kernel manager to a process that lives already."""
+
+    bound: CompanionProcess
+    order: dict[str, Any]
+    ready: dict[str, Any]
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:  # noqa: ARG002
+        """Have the process read the manager's connection file; return the ports it bound."""
+        assert self.parent is not None
+        self.process = self.bound.process
+        self.pid = self.bound.process.pid
+        self.pgid = os.getpgid(self.bound.process.pid)
+        connection_file = self.parent.connection_file
+        self.ready = await self.bound.begin({**self.order, "connection_file": connection_file})
+        self.connection_info.update(self.ready["ports"])
+        return self.connection_info
+
+
+class _Specs(KernelSpecManager):
+    """Offers the one kernel there is; nothing is installed anywhere."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        return KernelSpec(
+            argv=[kernel_name], language="python", metadata={"supported_encryption": "curve"}
+        )
+
+
+async def start_manager(
+    bound: CompanionProcess, order: Mapping[str, Any], directory: Path, ip: str
+) -> tuple[AsyncKernelManager, dict[str, Any]]:
+    """Return a manager of ``bound``, its channels encrypted, and what the kernel said."""
+    specs = _Specs()
+    manager = AsyncKernelManager(
+        kernel_name="gpulease-companion",
+        kernel_spec_manager=specs,
+        connection_file=str(directory / f"kernel-{secrets.token_hex(8)}.json"),
+        ip=ip,
+        transport_encryption="required",
+        cache_ports=False,
+    )
+    provisioner = CompanionProvisioner(
+        kernel_id=order["kernel_id"], kernel_spec=manager.kernel_spec, parent=manager
+    )
+    provisioner.bound = bound
+    provisioner.order = {**order, "ip": ip}
+    manager.provisioner = provisioner
+    await manager.start_kernel(env={})
+    return manager, provisioner.ready

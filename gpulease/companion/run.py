@@ -1,0 +1,175 @@
+"""The supervisor's process: from its command line to its exit status.
+
+Three ways to start: by a notebook server, which writes one JSON line to stdin (at once, or later
+when the supervisor is started ahead); and by hand or from a home kernel with a connection file,
+without a hub.  Owns the process's own matters: marks, parent, stdin, private directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gpulease.companion import tree
+from gpulease.companion.config import SupervisorConfig
+from gpulease.companion.environment import take_mark
+from gpulease.companion.kernels import Companions
+from gpulease.companion.standalone import removed_at_end, standalone_config, write_connection
+from gpulease.companion.supervisor import Supervisor, private_directory
+from gpulease.errors import GPULeaseError
+from gpulease.protocol import ENV_LEASE
+
+log = logging.getLogger("gpulease.companion")
+_LINE = 2**20
+
+
+def main(argv: Sequence[str] | None = None, *, watch_parent: bool = True) -> int:
+    """Run a supervisor until its lease ends; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="gpulease companion", description="Run GPU cells for notebooks elsewhere."
+    )
+    add_arguments(parser)
+    return run(parser.parse_args(argv), watch_parent=watch_parent)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the supervisor's options to a parser."""
+    parser.add_argument(
+        "--connection-file",
+        type=Path,
+        metavar="FILE",
+        help="no hub: write here what `%%gpu connect FILE` needs (removed at the end)",
+    )
+    parser.add_argument("--ip", default="127.0.0.1", help="address of this machine to listen on")
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="started ahead by a notebook server, which says on stdin for whom",
+    )
+    parser.add_argument("--park-dir", default="", help="no hub: where values may be parked")
+
+
+def run(arguments: argparse.Namespace, *, watch_parent: bool = True) -> int:
+    """Run what the arguments say."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="gpulease.companion %(levelname)s %(message)s"
+    )
+    parent = os.getppid() if watch_parent else None
+    os.umask(0o077)
+    directory = private_directory()
+    try:
+        return asyncio.run(_run(arguments, parent, directory))
+    except GPULeaseError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _run(arguments: argparse.Namespace, parent: int | None, directory: Path) -> int:
+    tree.become_subreaper()
+    first_mark = os.environ.get(ENV_LEASE, "").strip() or f"starting-{secrets.token_hex(8)}"
+    take_mark(first_mark)
+    holder: list[Supervisor] = []
+
+    async def died(kernel_id: str, detail: str) -> None:
+        await holder[0].companion_died(kernel_id, detail)
+
+    companions = Companions(directory, first_mark, died, ip=arguments.ip)
+    await companions.prepare()
+    gone = asyncio.Event()
+    if parent is not None:
+        _watch_parent(parent, gone.set)
+    stdin = None
+    if arguments.connection_file is None:
+        stdin = await _stdin()
+        config = await _told(stdin, gone)
+        if config is None:
+            await tree.end_tree({first_mark}, os.getpid(), grace=0.5)
+            await companions.clean_up()
+            return 0
+    else:
+        config = standalone_config(arguments.ip, arguments.park_dir)
+    companions.bind(config.ip, config.lease_id, config.devices, config.park_dir)
+    take_mark(config.lease_id)
+    supervisor = Supervisor(config, companions, {first_mark, config.lease_id})
+    holder.append(supervisor)
+    supervisor.spawn(_until(gone, supervisor.parent_gone))
+    if stdin is not None:
+        supervisor.spawn(_obey(stdin, supervisor))
+        return _status(await supervisor.run())
+    written = write_connection(arguments.connection_file, supervisor)
+    with removed_at_end(written):
+        return _status(await supervisor.run())
+
+
+def _status(reason: str) -> int:
+    log.info("the lease ended: %s", reason)
+    return 0
+
+
+async def _until(event: asyncio.Event, then: Callable[[], None]) -> None:
+    await event.wait()
+    then()
+
+
+async def _told(stdin: asyncio.StreamReader, gone: asyncio.Event) -> SupervisorConfig | None:
+    """Wait to be told for whom this is; None when the notebook server is gone."""
+    line = asyncio.ensure_future(stdin.readline())
+    orphaned = asyncio.ensure_future(gone.wait())
+    await asyncio.wait((line, orphaned), return_when=asyncio.FIRST_COMPLETED)
+    orphaned.cancel()
+    if not line.done() or not line.result().endswith(b"\n"):
+        line.cancel()
+        return None
+    try:
+        found = json.loads(line.result())
+    except ValueError as error:
+        raise GPULeaseError("malformed", "The supervisor was told something not JSON.") from error
+    return SupervisorConfig.from_json(found)
+
+
+async def _obey(stdin: asyncio.StreamReader, supervisor: Supervisor) -> None:
+    while line := await stdin.readline():
+        order: dict[str, Any] = json.loads(line)
+        await supervisor.on_order(order)
+    supervisor.parent_gone()
+
+
+async def _stdin() -> asyncio.StreamReader:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+def _watch_parent(parent: int, gone: Callable[[], None]) -> None:
+    """Call ``gone`` once the process ``parent`` has ended."""
+    loop = asyncio.get_running_loop()
+    try:
+        fd = os.pidfd_open(parent)
+    except ProcessLookupError:
+        gone()
+        return
+    if os.getppid() != parent:  # it ended before it was watched, and the number may be another's
+        os.close(fd)
+        gone()
+        return
+
+    def ended() -> None:
+        loop.remove_reader(fd)
+        with suppress(OSError):
+            os.close(fd)
+        gone()
+
+    loop.add_reader(fd, ended)

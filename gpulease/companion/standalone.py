@@ -1,0 +1,100 @@
+"""A lease without a hub: a connection file takes the place of the lease service.
+
+Owns the file's content and life, and finding out what devices this machine shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import zmq
+from jupyter_client.localinterfaces import is_local_ip
+
+from gpulease.companion.config import SupervisorConfig
+from gpulease.errors import GPULeaseError
+from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
+
+if TYPE_CHECKING:
+    from gpulease.companion.supervisor import Supervisor
+
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+_WILDCARDS = ("0.0.0.0", "::", "*", "")  # noqa: S104 - named to be refused
+
+
+def standalone_config(ip: str, park_dir: str) -> SupervisorConfig:
+    """Return a lease of whatever this machine shows.
+
+    Raises:
+        GPULeaseError: ``bad_address`` when notebooks could not reach ``ip``.
+    """
+    if ip in _WILDCARDS or not is_local_ip(ip):
+        raise GPULeaseError(
+            "bad_address",
+            f"{ip!r} is not one address of this machine.",
+            next_step="Give --ip an address by which the notebook's machine reaches this one.",
+        )
+    return SupervisorConfig(lease_id=f"local-{secrets.token_hex(6)}", ip=ip, park_dir=park_dir)
+
+
+def write_connection(path: Path, supervisor: Supervisor) -> Path:
+    """Admit a new client key and write it with the lease's address to ``path`` (mode 0600)."""
+    public, secret = zmq.curve_keypair()
+    supervisor.desk.admit(public.decode(), "")
+    devices = visible_devices()
+    view = ConnectionView(
+        lease_id=supervisor.config.lease_id,
+        address=supervisor.desk.address,
+        server_key=supervisor.desk.public_key,
+        protocol=PROTOCOL_VERSION,
+        simulated=not devices,
+        gpu_class="local",
+        devices=devices,
+        client_public_key=public.decode(),
+        client_secret_key=secret.decode(),
+    )
+    # Whoever waits for the file shall never read half of it.
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(view, file)
+    draft.replace(path)
+    return path
+
+
+@contextmanager
+def removed_at_end(path: Path) -> Iterator[None]:
+    """Remove the connection file when the lease is over."""
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def visible_devices(driver: Path = _DRIVER) -> list[DeviceView]:
+    """Return the GPUs that the driver shows and ``CUDA_VISIBLE_DEVICES`` does not hide."""
+    devices = []
+    for file in sorted(driver.glob("*/information")):
+        lines = file.read_text(errors="replace").splitlines()
+        pairs = (line.partition(":") for line in lines)
+        fields = {name.strip(): value.strip() for name, _, value in pairs}
+        uuid, name = fields.get("GPU UUID", ""), fields.get("Model", "GPU")
+        devices.append(DeviceView(uuid=uuid, name=name, memory=0, simulated=False))
+    return _allowed(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _allowed(devices: list[DeviceView], visible: str | None) -> list[DeviceView]:
+    if visible is None:
+        return devices
+    wanted = [part.strip() for part in visible.split(",") if part.strip()]
+    return [
+        device
+        for number, device in enumerate(devices)
+        if str(number) in wanted or any(device["uuid"].startswith(w) for w in wanted if len(w) > 3)
+    ]

@@ -1,0 +1,259 @@
+"""The supervisor of one lease: what happens between its start and its end.
+
+Owns the order of things: desk, companions, samples, drain, end.  Each of them is a module of its
+own; the service is heard over the channel, the notebook server over stdin, home kernels over the
+desk.  Refuses to decide: when a lease is warned, drained or ended is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from gpulease.companion import tree
+from gpulease.companion.activity import ActivitySampler, Batches
+from gpulease.companion.channel import ServiceChannel
+from gpulease.companion.config import SupervisorConfig
+from gpulease.companion.desk import Desk
+from gpulease.companion.drain import Drain, park_all, seconds_until
+from gpulease.companion.kernels import Companions
+from gpulease.errors import GPULeaseError
+from gpulease.protocol import PROTOCOL_VERSION, DeskOpen, SupervisorMessage
+
+log = logging.getLogger("gpulease.companion")
+
+SAMPLE_SECONDS = 1.0
+#: Well below the ten seconds after which no sample means no data.
+BATCH_SECONDS = 5.0
+#: What a lease whose server is gone may take to park.
+PARENT_GONE_SECONDS = 10.0
+#: How long after the granted end a lease waits for a service that is silent.
+_SILENT_SECONDS = 30.0
+_OPEN_NEEDS = ("kernel_id", "protocol", "python", "packages", "cwd", "path", "environ", "wire_key")
+
+
+class Supervisor:
+    """Runs one lease.
+
+    Args:
+        config: the lease.
+        companions: with a process started ahead, or without.
+        marks: all marks that the lease's processes may carry.
+    """
+
+    def __init__(self, config: SupervisorConfig, companions: Companions, marks: set[str]) -> None:
+        self.config = config
+        self._companions = companions
+        self._marks = marks
+        self._hard_end = config.hard_end
+        self._drain: Drain | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ending: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
+        self.desk = Desk(config.ip, self._call)
+        self._channel: ServiceChannel | None = None
+        if config.channel_url:
+            self._channel = ServiceChannel(
+                config.channel_url, config.token, self._hello, self.on_message
+            )
+        self._sampler = ActivitySampler(companions.infrastructure)
+        self._batches = Batches(BATCH_SECONDS)
+
+    async def run(self) -> str:
+        """Serve until the end; return its reason."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self.end, "stopped")
+        if self._channel is not None:
+            self.spawn(self._channel.run())
+        self.spawn(self._watch())
+        reason, park = await asyncio.shield(self._ending)
+        await self._shut_down(reason, park)
+        return reason
+
+    def end(self, reason: str, *, park: bool = False) -> None:
+        """Begin the end; the first reason counts."""
+        if not self._ending.done():
+            self._ending.set_result((reason, park))
+
+    def parent_gone(self) -> None:
+        """The notebook server or home kernel that started this lease is gone."""
+        self.end("parent_gone", park=True)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run something beside; if it fails that is logged."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def on_order(self, order: dict[str, Any]) -> None:
+        """Do what the notebook server says on stdin."""
+        kind = order.get("type")
+        if kind == "lease":
+            self._hard_end = str(order.get("hard_end") or "")
+        elif kind == "close":
+            await self._close(str(order["kernel_id"]))
+        elif kind == "end":
+            self.end(str(order.get("reason", "ended")), park=bool(order.get("park")))
+        else:
+            log.warning("the notebook server said something unknown: %r", kind)
+
+    async def on_message(self, message: SupervisorMessage) -> None:
+        """Do what the lease service says."""
+        kind = str(message["type"])
+        if kind == "admit":
+            self.desk.admit(message["client_key"], message.get("kernel_id", ""))
+            self._tell(SupervisorMessage(type="admitted", client_key=message["client_key"]))
+        elif kind == "revoke":
+            self.desk.revoke(message["client_key"])
+            if message.get("kernel_id"):
+                await self._close(message["kernel_id"])
+        elif kind in ("warn", "clear"):
+            await self.desk.push(kind, _members(message))
+        elif kind == "drain":
+            await self._begin_drain(message)
+        elif kind == "resume":
+            self._drain = None
+            await self.desk.push("resume", _members(message))
+        elif kind == "end":
+            self.end(message.get("reason", "ended"))
+        else:
+            log.warning("the lease service said something unknown: %r", kind)
+
+    async def companion_died(self, kernel_id: str, detail: str) -> None:
+        """Tell home; a drain waits for this kernel no longer."""
+        if self._drain is not None:
+            self._drain.answers.forget(kernel_id)
+        members = {"kernel_id": kernel_id, "detail": detail}
+        await self.desk.push("companion_died", members, kernel_id)
+
+    async def _call(self, name: str, args: dict[str, Any], kernel_id: str) -> Any:
+        if name == "ping":
+            return {"lease_id": self.config.lease_id}
+        if not kernel_id:
+            raise GPULeaseError("malformed", "The call does not say for which kernel it is.")
+        if name == "open":
+            return await self._open(args, kernel_id)
+        if name == "interrupt":
+            return self._companions.interrupt(kernel_id)
+        if name in ("close", "abandon"):
+            await self._close(kernel_id, now=name == "abandon")
+            return True
+        if name == "drained":
+            if self._drain is not None:
+                result = str(args.get("result"))
+                self._drain.answers.take(kernel_id, result, args.get("blockers") or [])
+            return self._drain is not None
+        raise GPULeaseError("malformed", f"The desk knows no call {name!r}.")
+
+    async def _open(self, args: dict[str, Any], kernel_id: str) -> Any:
+        missing = [name for name in _OPEN_NEEDS if name not in args]
+        if missing:
+            raise GPULeaseError("malformed", f"open lacks {', '.join(missing)}.")
+        running = {companion.kernel_id for companion in self._companions.running}
+        if kernel_id not in running and (self._drain is not None or self._ending.done()):
+            raise GPULeaseError(
+                "draining",
+                "This lease is leaving and takes no new notebook.",
+                next_step="Run the cell again: it asks for a new lease.",
+                status=409,
+            )
+        wanted = {"hash_seed": "", **args, "kernel_id": kernel_id}
+        return await self._companions.open(cast("DeskOpen", wanted))
+
+    async def _close(self, kernel_id: str, *, now: bool = False) -> None:
+        await self._companions.close(kernel_id, now=now)
+        if self._drain is not None:
+            self._drain.answers.forget(kernel_id)
+
+    async def _begin_drain(self, message: SupervisorMessage) -> None:
+        seconds = seconds_until(message.get("until", ""), self.config.drain_max)
+        kernels = [companion.kernel_id for companion in self._companions.running]
+        drain = Drain(kernels, seconds, message.get("park", False), self._companions.park)
+        self._drain = drain
+        await self.desk.push("drain", _members(message))
+        # Values come home between cells, so a cell that runs must end first.
+        self._companions.interrupt_cells()
+        self.spawn(self._finish_drain(drain))
+
+    async def _finish_drain(self, drain: Drain) -> None:
+        result = await drain.run()
+        if drain is self._drain:  # neither called off nor begun anew meanwhile
+            self._tell(result)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            tree.reap_strangers(spare_children=self._companions.children())
+            watched = [companion.watched for companion in self._companions.running]
+            batch = self._batches.add(self._sampler.sample(watched))
+            if batch and self._channel is not None:
+                self._tell(SupervisorMessage(type="activity", samples=batch))
+            self._look_at_the_clock()
+
+    def _look_at_the_clock(self) -> None:
+        if not self._hard_end or (self._channel and self._channel.connected.is_set()):
+            return
+        late = -seconds_until(self._hard_end, 0.0)
+        if late > self.config.drain_max + _SILENT_SECONDS:
+            self.end("expired", park=True)
+
+    async def _shut_down(self, reason: str, park: bool) -> None:
+        if park:
+            kernels = [companion.kernel_id for companion in self._companions.running]
+            lost = await park_all(kernels, PARENT_GONE_SECONDS - 1.0, self._companions.park)
+            for blocker in lost:
+                log.warning("lost with the lease: %s %s", blocker["name"], blocker["sentence"])
+        with suppress(OSError):
+            await self.desk.push("end", {"reason": reason})
+        await self._companions.stop_all()
+        left = await tree.end_tree(self._marks, os.getpid(), grace=0.5)
+        await self._companions.clean_up()
+        detail = f"{len(left)} processes could not be ended" if left else ""
+        self._say_bye(reason, detail)
+        await asyncio.sleep(0)
+        for task in self._tasks:
+            task.cancel()
+        await self.desk.stop()
+
+    def _say_bye(self, reason: str, detail: str) -> None:
+        if self._channel is not None:
+            said = reason if reason == "parent_gone" else "ended"
+            self._channel.close(SupervisorMessage(type="bye", reason=said, detail=detail))
+
+    def _hello(self) -> SupervisorMessage:
+        return SupervisorMessage(
+            type="hello",
+            address=self.desk.address,
+            public_key=self.desk.public_key,
+            protocol=PROTOCOL_VERSION,
+            python=".".join(str(part) for part in sys.version_info[:3]),
+            pid=os.getpid(),
+            attempt=self.config.attempt,
+        )
+
+    def _tell(self, message: SupervisorMessage) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the supervisor's work failed", exc_info=task.exception())
+
+
+def _members(message: SupervisorMessage) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name != "type"}
+
+
+def private_directory() -> Path:
+    """Make a directory for connection files that only this user can read."""
+    import tempfile
+
+    return Path(tempfile.mkdtemp(prefix="gpulease-"))
