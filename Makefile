@@ -38,7 +38,7 @@ bench: $(VENV)/.ready-bench ## measure what the README's figures come from (minu
 	@$(BIN)/python -m benchmarks all $(ARGS)
 
 docs: $(VENV)/.ready-docs ## build the documentation into site/
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 clean: ## remove what these targets made here

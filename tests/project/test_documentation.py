@@ -1,0 +1,114 @@
+"""The reference pages say what the code has: nothing missing, nothing invented, right defaults."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from gpulease.policy import document, lifecycle
+from gpulease.policy.model import EvidenceLevel, TimeOuts
+from gpulease.policy.units import format_duration
+from gpulease.service.metrics import Metrics
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def rows(text: str, heading: str) -> dict[str, list[str]]:
+    """Return the rows of the first table under a heading, by the name in their first cell."""
+    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    found = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `"):
+            found[cells[0].strip("`")] = cells[1:]
+    return found
+
+
+def test_every_time_out_is_documented_with_its_default():
+    documented = {
+        name: cells[0] for name, cells in rows(page("reference/policy.md"), "Time-outs").items()
+    }
+    defaults = TimeOuts()
+    assert documented == {
+        field.name: str(defaults.keeps)
+        if field.name == "keeps"
+        else format_duration(getattr(defaults, field.name))
+        for field in fields(TimeOuts)
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "keys"),
+    [
+        ("Top level", document.TOP),
+        ("A pool", ("evidence",)),
+        ("A class", document.CLASS),
+        ("Limits", document.LIMITS),
+    ],
+)
+def test_every_key_of_the_policy_is_documented(heading, keys):
+    assert set(rows(page("reference/policy.md"), heading)) == set(keys)
+
+
+def test_the_evidence_levels_are_named():
+    text = rows(page("reference/policy.md"), "A pool")["evidence"][-1]
+    assert all(f"`{level.value}`" in text for level in EvidenceLevel)
+
+
+def test_the_example_of_the_policy_is_valid():
+    example = re.search(r"```yaml\n(.*?)```", page("reference/policy.md"), re.DOTALL)
+    assert example is not None
+    assert document.check(example[1]) == []
+
+
+def test_every_metric_is_documented_and_no_other():
+    exported = {
+        line.split()[2]
+        for line in Metrics().text().decode().splitlines()
+        if line.startswith("# TYPE") and not line.split()[2].endswith("_created")
+    }
+    documented = set(
+        re.findall(r"^\| `(gpulease_\w+)`", page("reference/metrics.md"), re.MULTILINE)
+    )
+    assert documented == exported
+
+
+def test_every_transition_is_documented_with_its_reasons():
+    text = page("architecture.md")
+    table = re.findall(r"^\| (.+?) \| (`\w+`) \| (.+?) \|$", text, re.MULTILINE)
+    documented = {
+        (source, target.strip("`"))
+        for sources, target, _ in table
+        for source in (
+            ["queued", "starting", "active", "warned", "draining"]
+            if sources == "every state"
+            else re.findall(r"`(\w+)`", sources)
+        )
+    }
+    assert documented == {(row.source.value, row.target.value) for row in lifecycle.TRANSITIONS}
+    reasons = {reason for row in lifecycle.TRANSITIONS for reason in row.reasons if reason}
+    assert {reason for reason in reasons if f"`{reason}`" not in text} == set()
+
+
+def test_every_environment_variable_is_documented():
+    used = set()
+    for path in (ROOT / "gpulease").rglob("*.py"):
+        used |= set(re.findall(r"\bGPULEASE_[A-Z_]+[A-Z]\b", path.read_text(encoding="utf-8")))
+    documented = set(
+        re.findall(r"^\| `(GPULEASE_[A-Z_]+)`", page("reference/environment.md"), re.MULTILINE)
+    )
+    assert used - documented == set()
+    assert documented - used - {"GPULEASE_REQUIRE_ALL"} == set()
+
+
+def test_links_between_pages_and_files_lead_somewhere():
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
+            if not target.startswith(("http:", "https:")):
+                assert (path.parent / target).exists(), f"{path.name}: {target}"
