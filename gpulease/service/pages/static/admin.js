@@ -43,7 +43,7 @@ async function readEnded(from = ended.offset) {
 function openDialog(id) {
   ending = live.leases.get(id);
   if (!ending) return;
-  $("end-who").replaceChildren(h("strong", {}, ending.user), ` holds ${ending.gpu_class} for ${serverName(ending.server)}.`);
+  $("end-who").replaceChildren(h("strong", {}, ending.user), ` ${ending.state === "queued" ? "waits for" : "holds"} ${ending.gpu_class} for ${serverName(ending.server)}.`);
   $("end-note").value = "";
   $("end-dialog").showModal();
   $("end-note").focus();

@@ -71,7 +71,7 @@ export function askForm(classes, holder, choice, more) {
     h(
       "form",
       { id: "ask-form", "data-key": "form" },
-      h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label" }, "GPU class"), classes.map((one) => classOption(one, picked))),
+      h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label fs-6" }, "GPU class"), classes.map((one) => classOption(one, picked))),
       serverChoice(holder, choice.server),
       h("p", { class: "gl-next", "data-key": "promise" }, promise(holder, item)),
       h("button", { class: "btn btn-primary", type: "submit", "data-action": "ask", "data-key": "submit", disabled: holder.busy }, askWords(holder)),

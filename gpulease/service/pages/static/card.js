@@ -35,6 +35,9 @@ function classPicker(picked) {
   );
 }
 
+const oneClass = (item) =>
+  h("p", { class: "mb-0", "data-key": "one" }, h("strong", {}, item.title || item.name), item.memory ? ` · ${bytes(item.memory)}` : "", ": ", h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)));
+
 function offer() {
   if (holder.servers === null) return h("p", { "data-key": "wait" }, "Looking up your servers…");
   if (!live.classes.length) return h("p", { "data-key": "empty" }, "No GPU class is on offer at present.");
@@ -44,8 +47,7 @@ function offer() {
   return h(
     "div",
     { class: "gl-offer", "data-key": "offer" },
-    h("p", { class: "mb-0" }, h("strong", {}, item.title || item.name), item.memory ? ` · ${bytes(item.memory)}` : "", ": ", h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item))),
-    classPicker(picked),
+    classPicker(picked) ?? oneClass(item),
     several
       ? h("a", { class: "btn btn-primary", href: "./", target: "_top", "data-key": "choose" }, "Request GPU: choose a server")
       : h("button", { class: "btn btn-primary", type: "button", "data-action": "ask", "data-key": "ask", disabled: holder.busy }, askWords(holder)),

@@ -48,9 +48,10 @@ function findingItem(finding) {
 function drawFindings(result) {
   findings = result.findings ?? [];
   const changes = result.changes ?? [];
-  const bad = findings.some((finding) => (finding.level ?? "error") === "error");
+  const errors = findings.filter((finding) => (finding.level ?? "error") === "error").length;
+  const bad = errors > 0;
   const verdict = bad
-    ? h("p", { class: "text-danger-emphasis" }, `${findings.length} to mend before it can be saved.`)
+    ? h("p", { class: "text-danger-emphasis" }, `${errors} to mend before it can be saved.`)
     : h("p", { class: "text-success-emphasis" }, findings.length ? "It can be saved; mind this:" : "It is valid.");
   const dryRun = changes.length
     ? [h("h3", { class: "h6" }, "Saving it would"), h("ul", {}, changes.map((change) => h("li", {}, change)))]

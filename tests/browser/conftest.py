@@ -1,0 +1,66 @@
+"""A real Chromium for the tests of this room: one process, a fresh profile for each test."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.helpers import chromium_path
+from tests.pages.stage import Stage
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+DEADLINE = 30_000  # ms; the machine may be busy
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium_path(), args=["--headless=new", *ARGUMENTS]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def profile(chromium: Any) -> Iterator[Any]:
+    """A browser profile; what a page complains about fails the test that opened it."""
+    context = chromium.new_context(viewport={"width": 1100, "height": 800})
+    context.set_default_timeout(DEADLINE)
+    complaints: list[str] = []
+    context.on("weberror", lambda error: complaints.append(str(error.error)))
+    context.on(
+        "console",
+        lambda message: (
+            message.type == "error"
+            and "Failed to load resource" not in message.text
+            and "WebSocket" not in message.text
+            and complaints.append(message.text)
+        ),
+    )
+    yield context
+    context.close()
+    assert not complaints
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    found = Stage()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def page(profile: Any, stage: Stage) -> Any:
+    """An empty tab beside the stage."""
+    return profile.new_page()

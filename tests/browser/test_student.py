@@ -1,0 +1,317 @@
+"""The student's page and the card in a real browser, in every state a lease can be in."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import DEADLINE
+from tests.helpers import wait_for
+from tests.pages.stage import XSRF, Stage, gpu_class, lease, soon
+
+pytestmark = pytest.mark.browser
+
+
+def text_of(page: Any, selector: str) -> str:
+    found: str = page.inner_text(selector)
+    return " ".join(found.split())
+
+
+def state_shown(page: Any, state: str, where: str = "#leases") -> None:
+    page.wait_for_selector(f'{where} [data-state="{state}"]')
+
+
+def test_asking_says_what_is_free_and_sends_one_ask(stage: Stage, page: Any) -> None:
+    stage.classes = [gpu_class(name="a", free=0, queued=3), gpu_class(name="b", free=1)]
+    page.goto(stage.url)
+    page.wait_for_selector("#ask-form")
+    assert "none of 2 free now, 3 waiting" in text_of(page, "#ask")
+    assert page.is_checked("#class-b")  # the one that has something free
+    assert page.is_visible("#simulated")
+    page.click("label[for=class-a]")
+    page.wait_for_selector("text=You get a place in the queue")
+    page.click("text=Request GPU")
+    state_shown(page, "queued")
+    (asked,) = stage.called("POST", "leases")
+    assert asked == {"origin": "page", "gpu_class": "a", "server": ""}
+
+
+def test_several_servers_are_offered(stage: Stage, page: Any) -> None:
+    stage.servers += [{"name": "gpu-lab", "display_name": "GPU lab", "ready": True, "url": "/"}]
+    page.goto(stage.url)
+    page.select_option("#ask-server", label="GPU lab")
+    page.click("text=Request GPU")
+    state_shown(page, "queued")
+    assert stage.called("POST", "leases")[0]["server"] == "gpu-lab"
+
+
+def test_without_a_server_the_ask_comes_with_its_start(stage: Stage, page: Any) -> None:
+    stage.servers = []
+    page.goto(stage.url)
+    page.click("text=Start my server and get a GPU")
+    page.wait_for_url("**/hub/spawn/ada?next=%2Fservices%2Fgpulease%2F")
+    assert len(stage.called("POST", "leases")) == 1
+
+
+def test_a_refusal_says_what_and_what_next(stage: Stage, page: Any) -> None:
+    stage.answers["POST leases"] = (
+        409,
+        {"title": "You hold 2 leases already.", "next_step": "Return one.", "reason": "user_limit"},
+    )
+    page.goto(stage.url)
+    page.click("text=Request GPU")
+    page.wait_for_selector('#gl-alerts [data-reason="user_limit"]')
+    assert text_of(page, "#gl-alerts") == "You hold 2 leases already. Return one."
+    assert page.is_enabled("text=Request GPU")
+    page.click("#gl-alerts .btn-close")
+    assert text_of(page, "#gl-alerts") == ""
+
+
+@pytest.mark.parametrize("where", ["", "card"])
+def test_every_state_is_shown_as_it_comes(stage: Stage, page: Any, where: str) -> None:
+    place = "#card" if where else "#leases"
+    stage.put(lease("queued", position=3, sentence="All are held.", next_step="Wait or leave."))
+    page.goto(stage.url + where)
+    state_shown(page, "queued", place)
+    seen = text_of(page, place)
+    assert "Place in the queue 3" in seen
+    assert "Expected unknown" in seen
+    stage.put(lease("queued", position=1, expected_start=soon(180)))
+    page.wait_for_selector("text=1 (next)")
+    assert "in about 3 min" in text_of(page, place)
+    stage.put(lease("starting"))
+    state_shown(page, "starting", place)
+    assert "Starting a companion" in text_of(page, '[aria-current="step"]')
+    stage.put(lease("starting", reason="connecting"))
+    page.wait_for_selector('[aria-current="step"]:has-text("Connecting your notebook")')
+    stage.put(lease("active", idle_end=soon(50)))
+    state_shown(page, "active", place)
+    seen = text_of(page, place)
+    for words in ("Simulated GPU 0", "40 %", "in use"):
+        assert words in seen
+    assert re.search(r"Time left at most (1:00:00|59:\d\d)", seen)
+    assert re.search(r"Warning, if it stays so 0:(50|4\d)", seen)
+    assert page.is_disabled('[data-action="keep"]')
+    stage.put(lease("warned", sentence="It was idle for 60 s."))
+    state_shown(page, "warned", place)
+    assert "It was idle for 60 s." in text_of(page, place)
+    assert re.fullmatch(r"0:(20|1\d)", text_of(page, ".gl-clock"))
+    assert "Keep it 15 min 2 left" in text_of(page, place)
+    stage.put(lease("draining"))
+    state_shown(page, "draining", place)
+    assert page.is_visible('[role="timer"]')
+    stage.put(lease("ended"))
+    state_shown(page, "ended", place)
+    seen = text_of(page, place)
+    assert "It was idle." in seen
+    assert "Your notebook goes on without a GPU" in seen
+    page.click("text=Request again")
+    state_shown(page, "queued", place)
+
+
+def test_keep_and_return_are_asked_of_the_service(stage: Stage, page: Any) -> None:
+    stage.put(lease("warned"))
+    page.goto(stage.url)
+    page.click('[data-action="keep"]')
+    state_shown(page, "active")
+    page.click("text=Return it now")
+    state_shown(page, "draining")
+    verbs = [(verb, path) for verb, path, _ in stage.calls if path.startswith("leases/")]
+    assert verbs == [("POST", "leases/lease-1/keep"), ("DELETE", "leases/lease-1")]
+
+
+def test_the_countdown_runs_and_is_not_read_out_each_second(stage: Stage, page: Any) -> None:
+    stage.put(lease("active"))
+    page.goto(stage.url)
+    state_shown(page, "active")
+    stage.put(lease("warned", sentence="It was idle for 60 s."))
+    state_shown(page, "warned")
+    assert "It was idle for 60 s." in text_of(page, "#gl-live")
+    page.evaluate(
+        """() => { window.said = 0; new MutationObserver(() => window.said++).observe(
+          document.getElementById('gl-live'),
+          {childList: true, characterData: true, subtree: true}) }"""
+    )
+    first = text_of(page, ".gl-clock")
+    wait_for(lambda: text_of(page, ".gl-clock") < first, what="the countdown to go on")
+    second = text_of(page, ".gl-clock")
+    wait_for(lambda: text_of(page, ".gl-clock") < second, what="the countdown to go on")
+    assert page.evaluate("window.said") == 0
+    assert page.get_attribute(".gl-clock", "role") == "timer"
+    assert page.locator(".gl-clock").evaluate("e => !e.closest('[aria-live]')")
+
+
+def test_the_countdown_is_by_the_service_clock(stage: Stage, page: Any) -> None:
+    page.add_init_script("const real = Date.now; Date.now = () => real() + 3600e3")
+    stage.put(lease("warned"))
+    page.goto(stage.url)
+    state_shown(page, "warned")
+    assert re.fullmatch(r"0:(20|1\d)", text_of(page, ".gl-clock"))
+
+
+def test_focus_stays_where_it_is_when_the_page_changes(stage: Stage, page: Any) -> None:
+    stage.put(lease("active", keep={"allowed": True, "left": 3, "seconds": 900, "reason": ""}))
+    page.goto(stage.url)
+    page.focus('[data-action="keep"]')
+    stage.put(lease("warned"))
+    state_shown(page, "warned")
+    assert page.evaluate("document.activeElement.dataset.action") == "keep"
+
+
+def test_a_lost_link_is_said_and_mended(stage: Stage, page: Any) -> None:
+    stage.put(lease("active"))
+    page.goto(stage.url)
+    state_shown(page, "active")
+    stage.drop()
+    page.wait_for_selector("#gl-link:visible")
+    assert "may be old" in text_of(page, "#gl-link")
+    page.wait_for_selector("#gl-link", state="hidden")
+    assert stage.opened == 2
+    stage.put(lease("warned"))
+    state_shown(page, "warned")
+
+
+def test_notes_and_names_stay_text(stage: Stage, page: Any) -> None:
+    evil = '<img src=x onerror="document.title=1"><b>bold</b>'
+    end = {"reason": "forced", "sentence": evil, "note": evil, "at": soon(-5)}
+    stage.classes = [gpu_class(title=evil)]
+    stage.put(lease("ended", end=end, server=evil, next_step=evil))
+    stage.ended = [stage.leases["lease-1"]]
+    page.goto(stage.url)
+    state_shown(page, "ended")
+    page.wait_for_selector("#history-list li")
+    assert page.inner_text(".gl-note").endswith(evil)
+    assert page.locator("#main b, #main img").count() == 0
+    assert page.title() == "My GPU - GPU leases"
+
+
+def test_another_persons_lease_is_not_mine(stage: Stage, page: Any) -> None:
+    stage.put(lease("active", user="grace"))
+    page.goto(stage.url)
+    page.wait_for_selector("text=You hold no GPU")
+    assert page.locator("[data-state]").count() == 0
+
+
+def test_earlier_leases_are_paged(stage: Stage, page: Any) -> None:
+    stage.ended = [lease("ended", id=f"old-{n}") for n in range(23)]
+    page.goto(stage.url)
+    page.wait_for_selector("text=1-10 of 23")
+    page.click("text=Older")
+    page.wait_for_selector("text=11-20 of 23")
+    page.click("text=Older")
+    page.wait_for_selector("text=21-23 of 23")
+    assert page.is_disabled("text=Older")
+    assert page.locator("#history-list li").count() == 3
+
+
+def test_the_whole_page_is_reached_by_keyboard(stage: Stage, page: Any) -> None:
+    stage.put(lease("warned"))
+    page.goto(stage.url)
+    state_shown(page, "warned")
+    reached = []
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.innerText.trim()"))
+    order = [words for words in reached if words]
+    assert order == [
+        "Skip to content", "Home", "My GPU", "Logout", "Keep it 15 min", "Return it now",
+    ]  # fmt: skip
+    page.locator('[data-action="keep"]').focus()
+    page.keyboard.press("Enter")
+    state_shown(page, "active")
+
+
+NAMELESS = """() => [...document.querySelectorAll('a, button, input, select, textarea, [role=timer]')]
+  .filter(e => e.type !== 'hidden' && e.offsetParent !== null)
+  .filter(e => !(e.innerText || '').trim() && !e.getAttribute('aria-label')
+    && !(e.labels && e.labels.length) && !e.querySelector('img[alt]'))
+  .map(e => e.outerHTML)"""
+
+
+@pytest.mark.parametrize("state", ["queued", "starting", "active", "warned", "draining", "ended"])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_it_fits_and_every_control_has_a_name(
+    stage: Stage, page: Any, state: str, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 700})
+    stage.classes.append(gpu_class(name="other", title="A rather long name of a GPU class"))
+    stage.put(lease(state, server="a-server-with-a-name-of-thirty"))
+    for path in ("", "card"):
+        page.goto(stage.url + path)
+        page.wait_for_selector(f'[data-state="{state}"]')
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(NAMELESS) == []
+
+
+CONTRAST = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = (c) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = c;
+    canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => { const f = [r, g, b].map(v => v / 255).map(
+    v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * f[0] + .7152 * f[1] + .0722 * f[2]; };
+  const behind = (e) => { for (; e; e = e.parentElement) {
+    const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c; }
+    return [255, 255, 255]; };
+  const bad = [];
+  for (const e of document.querySelectorAll('main *')) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    if (!own || e.offsetParent === null || e.disabled || e.closest('.visually-hidden')) continue;
+    const style = getComputedStyle(e);
+    const front = rgba(style.color), back = behind(e), a = front[3] / 255;
+    const mixed = front.slice(0, 3).map((v, i) => v * a + back[i] * (1 - a));
+    const [x, y] = [light(mixed), light(back)].sort((m, n) => n - m);
+    const ratio = (x + .05) / (y + .05);
+    if (ratio < 4.5) bad.push(`${e.className || e.tagName}: ${e.innerText} ${ratio.toFixed(2)}`);
+  }
+  return bad; }"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_stands_out(stage: Stage, page: Any, theme: str) -> None:
+    page.emulate_media(color_scheme=theme)
+    stage.classes.append(gpu_class(name="other", free=0, queued=1))
+    for state in ("queued", "starting", "active", "warned", "draining", "ended"):
+        stage.put(lease(state))
+        page.goto(stage.url)
+        state_shown(page, state)
+        assert page.get_attribute("html", "data-bs-theme") == theme
+        assert page.evaluate(CONTRAST) == []
+
+
+def test_the_theme_is_the_hubs_and_is_toggled_for_both(stage: Stage, profile: Any) -> None:
+    home, page = profile.new_page(), profile.new_page()
+    home.goto(stage.url.replace("/services/gpulease/", "/hub/home"))
+    card = home.frame_locator("iframe")
+    card.locator("#card >> text=Request GPU").wait_for()
+    page.goto(stage.url)
+    page.click("#gl-theme")
+    assert page.get_attribute("html", "data-bs-theme") == "dark"
+    assert page.evaluate("localStorage.getItem('jupyterhub-bs-theme')") == "dark"
+    card.locator('html[data-bs-theme="dark"]').wait_for()
+
+
+def test_the_card_in_the_hubs_page_asks_and_is_as_high_as_it_is(stage: Stage, page: Any) -> None:
+    page.goto(stage.url.replace("/services/gpulease/", "/hub/home"))
+    card = page.frame_locator("iframe")
+    assert card.locator("a:has-text('Details')").get_attribute("target") == "_top"
+    card.locator("text=Request GPU").click()
+    card.locator('[data-state="queued"]').wait_for()
+    assert stage.called("POST", "leases")
+
+    def whole_card_is_visible() -> bool:
+        inner: float = card.locator("#main").evaluate("e => e.getBoundingClientRect().height")
+        outer: float = page.locator("iframe").evaluate("e => e.clientHeight")
+        return inner <= outer < inner + 30
+
+    wait_for(whole_card_is_visible, DEADLINE / 1000)
+
+
+def test_a_change_without_the_token_is_refused(stage: Stage, page: Any) -> None:
+    page.goto(stage.url)
+    status = page.evaluate(
+        "async (token) => (await fetch('api/leases', {method: 'POST', body: '{}', "
+        "headers: {'X-XSRFToken': token}})).status",
+        XSRF + "x",
+    )
+    assert status == 403

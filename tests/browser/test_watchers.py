@@ -1,0 +1,172 @@
+"""The pages of instructors and admins in a real browser: leases, ending one, policy, health."""
+
+from typing import Any
+
+import pytest
+
+from gpulease.service.pages import PageReader
+from tests.helpers import wait_for
+from tests.pages.stage import Stage, lease, soon
+
+pytestmark = pytest.mark.browser
+ADMIN = PageReader("root", admin=True)
+
+
+def people(stage: Stage) -> None:
+    for number, (user, state) in enumerate(
+        [("grace", "active"), ("joan", "warned"), ("linus", "queued")]
+    ):
+        stage.put(lease(state, id=f"l{number}", user=user, busy_share=0.25))
+
+
+def test_an_instructor_sees_the_group_and_can_change_nothing(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    people(stage)
+    page.goto(stage.url + "group")
+    page.wait_for_selector("tbody tr")
+    rows = page.locator("tbody tr").all_inner_texts()
+    assert [row.split()[0] for row in rows] == ["linus", "joan", "grace"]
+    assert "busy 25 % of its time" in rows[2]
+    assert page.locator("main button, main input").count() == 0
+    assert page.is_visible("#simulated")
+
+
+def test_an_admin_ends_a_lease_with_a_reason(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    people(stage)
+    page.goto(stage.url + "admin")
+    page.click("[aria-label='End the lease of grace']")
+    assert page.evaluate("document.activeElement.id") == "end-note"
+    page.click("#end-submit")
+    assert page.is_visible("#end-dialog")  # no reason, no end
+    page.fill("#end-note", "   ")
+    page.click("#end-submit")
+    assert page.is_visible("#end-dialog")
+    assert not [call for call in stage.calls if call[0] == "DELETE"]
+    page.fill("#end-note", "Maintenance at 15:00")
+    page.click("#end-submit")
+    page.wait_for_selector('tr[data-key="l0"][data-state="draining"]')
+    assert stage.called("DELETE", "leases/l0") == [{"note": "Maintenance at 15:00"}]
+    assert not page.is_visible("#end-dialog")
+    assert page.is_disabled("[aria-label='End the lease of grace']")
+
+
+def test_the_dialog_is_left_by_escape(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    people(stage)
+    page.goto(stage.url + "admin")
+    page.focus("[aria-label='End the lease of joan']")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#end-dialog:visible")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#end-dialog", state="hidden")
+    focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused == "End the lease of joan"
+
+
+def test_many_leases_are_paged(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    for number in range(60):
+        stage.leases[f"l{number}"] = lease(id=f"l{number}", user=f"user-{number}")
+    stage.ended = [lease("ended", id=f"e{n}") for n in range(30)]
+    page.goto(stage.url + "admin")
+    page.wait_for_selector("#table >> text=1-25 of 60")
+    assert page.locator("#table tbody tr").count() == 25
+    page.click("#table >> text=Older")
+    page.wait_for_selector("#table >> text=26-50 of 60")
+    page.click("#ended >> text=Older")
+    page.wait_for_selector("#ended >> text=26-30 of 30")
+
+
+def test_a_row_leaves_when_its_lease_ends(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    people(stage)
+    page.goto(stage.url + "admin")
+    page.wait_for_selector('tr[data-key="l1"]')
+    gone = lease("ended", id="l1", user="joan")
+    stage.ended = [gone]
+    stage.put(gone)
+    page.wait_for_selector('#table tr[data-key="l1"]', state="detached")
+    page.wait_for_selector('#ended tr[data-key="l1"]')
+
+
+def test_findings_carry_their_lines_and_lead_there(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.policy["text"] = "pools: {}\nclasses:\n  sim:\n    poo: local\n"
+    stage.findings = [{"line": 4, "column": 5, "level": "error", "sentence": "Unknown key poo."}]
+    page.goto(stage.url + "policy")
+    page.wait_for_function("() => document.getElementById('policy-text').value.includes('poo')")
+    assert page.is_disabled("#policy-save")  # nothing is changed
+    page.fill("#policy-text", page.input_value("#policy-text") + "# more\n")
+    page.click("#policy-save")
+    page.wait_for_selector("text=1 to mend before it can be saved.")
+    assert not stage.called("PUT", "policy")
+    assert page.inner_text(".gl-line-error").strip() == "4"
+    page.click("text=Unknown key poo.")
+    picked = page.evaluate(
+        "() => { const t = document.getElementById('policy-text');"
+        "return t.value.slice(t.selectionStart, t.selectionEnd) }"
+    )
+    assert picked == "    poo: local"
+    assert page.evaluate("document.activeElement.id") == "policy-text"
+
+
+def test_saving_makes_a_version_and_an_old_one_is_restored(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "policy")
+    page.wait_for_selector("text=version 1, by root")
+    page.fill("#policy-text", "pools: {a: {}}\n")
+    page.click("#policy-save")
+    page.wait_for_selector("text=Version 2 (in force)")
+    assert stage.called("PUT", "policy")[0]["base_version"] == 1
+    page.click("[aria-label='Restore version 1']")
+    page.wait_for_selector("text=version 1 is in the editor")
+    assert page.input_value("#policy-text") == "pools: {}\n"
+    page.click("#policy-save")
+    page.wait_for_selector("text=Version 3 (in force)")
+    assert [each["text"] for each in stage.called("PUT", "policy")] == [
+        "pools: {a: {}}\n",
+        "pools: {}\n",
+    ]
+
+
+def test_a_policy_pinned_to_a_file_is_read_only(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.policy["pinned"] = True
+    page.goto(stage.url + "policy")
+    page.wait_for_selector("text=pinned to a file")
+    assert page.locator("#policy-text").evaluate("e => e.readOnly")
+    assert page.is_disabled("#policy-save")
+
+
+def test_a_save_that_is_refused_keeps_what_was_typed(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.answers["PUT policy"] = (409, {"title": "Somebody saved version 2.", "reason": "stale"})
+    page.goto(stage.url + "policy")
+    page.wait_for_selector("text=version 1, by root")
+    page.fill("#policy-text", "mine: 1\n")
+    page.click("#policy-save")
+    page.wait_for_selector('#gl-alerts [data-reason="stale"]')
+    assert page.input_value("#policy-text") == "mine: 1\n"
+    wait_for(lambda: page.is_enabled("#policy-save"))
+    page.once("dialog", lambda dialog: dialog.accept())  # leaving asks first
+
+
+def test_health_is_shown_part_by_part(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "health")
+    page.wait_for_selector("dl >> text=Devices")
+    assert "local" in page.inner_text("#health")
+
+
+@pytest.mark.parametrize("path", ["admin", "group", "policy", "health"])
+def test_it_fits_320_pixels(stage: Stage, page: Any, path: str) -> None:
+    stage.reader = ADMIN
+    people(stage)
+    stage.ended = [lease("ended", end={
+        "reason": "forced", "sentence": "x", "note": "n" * 300, "at": soon(-9)})]  # fmt: skip
+    stage.policy["text"] = "a: " + "b" * 400
+    page.set_viewport_size({"width": 320, "height": 700})
+    page.goto(stage.url + path)
+    page.wait_for_selector("tbody tr, dl, .gl-version")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
