@@ -1,1 +1,26 @@
-"""Runs inside JupyterHub: the spawner mixin and ``setup_gpulease(c)``."""
+"""Runs inside JupyterHub: the spawner mixin and ``setup_gpulease(c)``.
+
+In ``jupyterhub_config.py``, after the site's own settings::
+
+    from gpulease.hub import setup_gpulease
+
+    setup_gpulease(c, service_url="http://127.0.0.1:9980", service_token="...")
+
+On the hub's own culler (``jupyterhub-idle-culler``): nothing needs to be set.  While a lease is
+busy the service notes activity for its server at the hub, up to the policy's cap, so a silent
+three-hour GPU cell does not get its server culled; a tab left open notes none, so an abandoned
+server is.  A server that is stopped or culled ends its lease.  A site's ``cull_arbiter_hook`` sees
+the same: ``inactive`` is small where a lease is busy.
+"""
+
+from __future__ import annotations
+
+from gpulease.hub.setup import setup_gpulease
+from gpulease.hub.spawner import GPULeaseSpawnerMixin, LocalGPULeaseSpawner, wrap_spawner
+
+__all__ = [
+    "GPULeaseSpawnerMixin",
+    "LocalGPULeaseSpawner",
+    "setup_gpulease",
+    "wrap_spawner",
+]

@@ -1,0 +1,56 @@
+"""What only JupyterHub 6 has, with what stands in for it on 5.
+
+Owns every difference between the versions that the rest of ``gpulease.hub`` would otherwise have
+to know.  Decides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from traitlets.config import Config
+
+from gpulease.hub import merge
+
+#: The ``user`` role's scopes where nobody redefined it; the same on 5 and 6.
+_USER_ROLE_SCOPES = ("self",)
+
+
+def hub_version() -> tuple[int, int]:
+    """Return the installed JupyterHub's major and minor version."""
+    import jupyterhub
+
+    major, minor = jupyterhub.version_info[:2]
+    return int(major), int(minor)
+
+
+def add_user_scopes(
+    c: Config, scopes: Sequence[str], *, version: tuple[int, int] | None = None
+) -> None:
+    """Give every person these scopes.
+
+    From 6.0 by ``extra_user_scopes``.  On 5.x, or where the site redefines the ``user`` role (the
+    hub then ignores ``extra_user_scopes``), by extending that role, whose other scopes stay.
+    """
+    roles = merge.listed(c.JupyterHub, "load_roles")
+    own = next((role for role in roles if _redefines_user(role)), None)
+    if own is not None:
+        own["scopes"] = list(dict.fromkeys([*own["scopes"], *scopes]))
+    elif (version or hub_version()) >= (6, 0):
+        merge.add_members(c.JupyterHub, "extra_user_scopes", scopes)
+    else:
+        partial = next((role for role in roles if _names_user(role)), None)
+        if partial is not None:
+            partial["scopes"] = [*_USER_ROLE_SCOPES, *scopes]
+        else:
+            role = {"name": "user", "scopes": [*_USER_ROLE_SCOPES, *scopes]}
+            merge.add_items(c.JupyterHub, "load_roles", [role])
+
+
+def _names_user(role: Any) -> bool:
+    return isinstance(role, Mapping) and role.get("name") == "user"
+
+
+def _redefines_user(role: Any) -> bool:
+    return _names_user(role) and "scopes" in role

@@ -1,0 +1,119 @@
+"""Adds to a hub's configuration without replacing what the site has set.
+
+Owns the three ways a setting can stand when we come: unset, begun with ``append``/``update``
+(traitlets keeps such values unfinished), or set as a whole.  Knows no setting by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from traitlets.config import Config
+from traitlets.config.loader import LazyConfigValue
+
+from gpulease.errors import GPULeaseError
+
+
+def conflict(setting: str, what: str) -> GPULeaseError:
+    """Return the error for a site's setting that cannot stand beside ours."""
+    return GPULeaseError(
+        "hub_config_conflict",
+        f"{setting} already has {what}, which setup_gpulease would have to replace.",
+        next_step="Rename or remove yours, or call setup_gpulease with another name.",
+    )
+
+
+def listed(section: Config, name: str) -> list[Any]:
+    """Return the items a list setting has so far, finished or not."""
+    if name not in section:
+        return []
+    value = section[name]
+    if isinstance(value, LazyConfigValue):
+        parts = value.to_dict()
+        inserted = [item for _, item in parts.get("inserts", [])]
+        return [*parts.get("prepend", []), *inserted, *parts.get("extend", [])]
+    return list(value or [])
+
+
+def set_members(section: Config, name: str) -> set[str]:
+    """Return the members a set setting has so far, finished or not."""
+    if name not in section:
+        return set()
+    value = section[name]
+    if isinstance(value, LazyConfigValue):
+        return set(value.to_dict().get("update", ()))
+    return set(value or ())
+
+
+def mapped(section: Config, name: str) -> dict[str, Any]:
+    """Return the entries a dict setting has so far, finished or not."""
+    if name not in section:
+        return {}
+    value = section[name]
+    if isinstance(value, LazyConfigValue):
+        return dict(value.to_dict().get("update", {}))
+    return dict(value or {})
+
+
+def add_items(section: Config, name: str, items: Sequence[Any]) -> None:
+    """Append to a list setting; a default that the site did not touch is kept too."""
+    value = section.get(name)
+    if value is None:
+        section[name] = LazyConfigValue()
+        value = section[name]
+    if isinstance(value, LazyConfigValue):
+        value.extend(list(items))
+    else:
+        section[name] = [*value, *items]
+
+
+def add_first(section: Config, name: str, items: Sequence[Any]) -> None:
+    """Put before a list setting's items; a default that the site did not touch is kept too."""
+    value = section.get(name)
+    if value is None:
+        section[name] = LazyConfigValue()
+        value = section[name]
+    if isinstance(value, LazyConfigValue):
+        value.prepend(list(items))
+    else:
+        section[name] = [*items, *value]
+
+
+def add_members(section: Config, name: str, members: Iterable[str]) -> None:
+    """Add to a set setting."""
+    value = section.get(name)
+    if isinstance(value, LazyConfigValue):
+        value.update(set(members))
+    else:
+        section[name] = set(value or ()) | set(members)
+
+
+def add_entries(section: Config, name: str, entries: Mapping[str, Any], *, setting: str) -> None:
+    """Add to a dict setting.
+
+    Raises:
+        GPULeaseError: ``hub_config_conflict`` when the site has another value under one key.
+    """
+    present = mapped(section, name)
+    for key, entry in entries.items():
+        if key in present and present[key] != entry:
+            raise conflict(setting, f"another {key!r}")
+    value = section.get(name)
+    if isinstance(value, LazyConfigValue):
+        value.update(dict(entries))
+    else:
+        section[name] = {**(value or {}), **entries}
+
+
+def add_named(section: Config, name: str, specs: Sequence[dict[str, Any]], *, setting: str) -> None:
+    """Append dicts that carry a ``name`` (services, roles) to a list setting.
+
+    Raises:
+        GPULeaseError: ``hub_config_conflict`` when the site uses one of the names.
+    """
+    taken = {spec.get("name") for spec in listed(section, name) if isinstance(spec, Mapping)}
+    for spec in specs:
+        if spec["name"] in taken:
+            raise conflict(setting, f"one named {spec['name']!r}")
+    add_items(section, name, specs)
