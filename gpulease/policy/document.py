@@ -53,7 +53,7 @@ def check(text: str) -> list[Finding]:
     return _read(text, 0)[1]
 
 
-def parse(text: str, version: int) -> PolicyDocument:
+def parse(text: str, version: int = 0) -> PolicyDocument:
     """Return the validated document.
 
     Raises:

@@ -1,1 +1,29 @@
-"""Keeps leases, their history and the policy versions: SQLAlchemy models and alembic migrations."""
+"""Keeps leases, their history and the policy versions: SQLAlchemy models and alembic migrations.
+
+``upgrade(url)`` brings a database to this version's tables; ``Store.open(url)`` becomes its one
+writer.  SQLite files by default, PostgreSQL in production.
+"""
+
+from gpulease.store.migrate import upgrade
+from gpulease.store.records import (
+    Change,
+    EvidenceMinute,
+    IdempotencyKey,
+    Page,
+    PolicyVersion,
+    TransitionRecord,
+    VerdictChange,
+)
+from gpulease.store.store import Store
+
+__all__ = [
+    "Change",
+    "EvidenceMinute",
+    "IdempotencyKey",
+    "Page",
+    "PolicyVersion",
+    "Store",
+    "TransitionRecord",
+    "VerdictChange",
+    "upgrade",
+]

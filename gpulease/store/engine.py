@@ -1,0 +1,89 @@
+"""Opens the database: one engine with the settings that both kinds need.
+
+Owns addresses, time-outs and how a transaction begins.  Refuses to know tables.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+
+from gpulease.errors import GPULeaseError
+
+#: How long (seconds) a statement waits for somebody else's lock before the store says so.
+LOCK_WAIT = 3.0
+
+
+def make_engine(address: str, *, lock_wait: float = LOCK_WAIT) -> sa.Engine:
+    """Return an engine for a SQLAlchemy URL.
+
+    Raises:
+        GPULeaseError: ``bad_database`` for an address that cannot be used.
+    """
+    url = _url(address)
+    if url.get_backend_name() == "sqlite":
+        return _sqlite(url, lock_wait)
+    milliseconds = int(lock_wait * 1000)
+    options = f"-c lock_timeout={milliseconds} -c statement_timeout={milliseconds + 10000}"
+    return sa.create_engine(
+        url,
+        hide_parameters=True,
+        pool_pre_ping=True,
+        pool_size=2,
+        connect_args={"options": options, "connect_timeout": 5},
+    )
+
+
+def sqlite_path(engine: sa.Engine) -> Path | None:
+    """Return the database file, or ``None`` for PostgreSQL."""
+    if engine.dialect.name != "sqlite":
+        return None
+    return Path(engine.url.database or "").absolute()
+
+
+def _url(address: str) -> URL:
+    try:
+        url = make_url(address)
+    except sa.exc.ArgumentError as error:
+        raise _bad("it is not a SQLAlchemy URL") from error
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise _bad(f"{url.get_backend_name()} is not supported")
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise _bad("SQLite needs a file here: leases must survive a restart")
+    return url
+
+
+def _bad(why: str) -> GPULeaseError:
+    return GPULeaseError(
+        "bad_database",
+        f"The database address cannot be used: {why}.",
+        next_step="Write sqlite:////path/gpulease.sqlite or postgresql://user@host/name.",
+    )
+
+
+def _sqlite(url: URL, lock_wait: float) -> sa.Engine:
+    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": lock_wait})
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: Any, _record: Any) -> None:
+        # The driver's own transaction handling would leave DDL outside of them and begin too late.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: sa.Connection) -> None:
+        # A writer takes its lock at once: upgrading a reader's lock in the middle can deadlock.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine

@@ -1,0 +1,124 @@
+"""The statements that read: live leases, pages of history, the audit.
+
+Refuses to decide who may see what: the service passes users and groups in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session, aliased
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import LeaseState
+from gpulease.store.models import LeaseGroupRow, LeaseRow, PolicyRow, TransitionRow
+from gpulease.store.records import Page, PolicyVersion, TransitionRecord, from_json
+
+MAX_PAGE = 500
+
+
+def live_records() -> sa.Select[tuple[dict[str, Any]]]:
+    """Select what has not ended, and the ended whose nominee still waits."""
+    nominee = aliased(LeaseRow)
+    nominates = (
+        sa.select(nominee.id)
+        .where(nominee.id == LeaseRow.nominated_for, nominee.state == LeaseState.QUEUED.value)
+        .exists()
+    )
+    return (
+        sa.select(LeaseRow.record)
+        .where(sa.or_(LeaseRow.state != LeaseState.ENDED.value, nominates))
+        .order_by(LeaseRow.created, LeaseRow.id)
+    )
+
+
+def newest_records(count: int = 100) -> sa.Select[tuple[dict[str, Any]]]:
+    """Select the newest leases, ended or not."""
+    return sa.select(LeaseRow.record).order_by(LeaseRow.created.desc()).limit(count)
+
+
+def page(
+    session: Session,
+    *,
+    users: Sequence[str] | None,
+    groups: Sequence[str] | None,
+    states: Sequence[LeaseState] | None,
+    before: str | None,
+    limit: int,
+) -> Page:
+    """Return one page, newest first."""
+    limit = max(1, min(limit, MAX_PAGE))
+    query = sa.select(LeaseRow).order_by(LeaseRow.created.desc(), LeaseRow.id.desc())
+    if users is not None or groups is not None:
+        in_group = sa.select(LeaseGroupRow.lease_id).where(LeaseGroupRow.name.in_(groups or ()))
+        query = query.where(
+            sa.or_(LeaseRow.user.in_(users or ()), LeaseRow.id.in_(in_group)),
+        )
+    if states is not None:
+        query = query.where(LeaseRow.state.in_([state.value for state in states]))
+    if before is not None:
+        created, last_id = _cursor(before)
+        older = sa.and_(LeaseRow.created == created, LeaseRow.id < last_id)
+        query = query.where(sa.or_(LeaseRow.created < created, older))
+    rows = list(session.scalars(query.limit(limit + 1)))
+    shown = rows[:limit]
+    more = len(rows) > limit
+    following = f"{shown[-1].created.isoformat()}~{shown[-1].id}" if more else None
+    return Page(tuple(from_json(row.record) for row in shown), following)
+
+
+def _cursor(text: str) -> tuple[datetime, str]:
+    created, _, lease_id = text.partition("~")
+    try:
+        at = datetime.fromisoformat(created)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None or not lease_id:
+        raise GPULeaseError(
+            "bad_page",
+            "This page does not exist.",
+            next_step="Begin with the first page; each names the next.",
+        )
+    return at, lease_id
+
+
+def transitions(session: Session, lease_id: str) -> list[TransitionRecord]:
+    """Return a lease's audit, oldest first."""
+    query = sa.select(TransitionRow).where(TransitionRow.lease_id == lease_id)
+    return [
+        TransitionRecord(
+            lease_id=row.lease_id,
+            version=row.version,
+            at=row.at,
+            who=row.who,
+            why=row.why,
+            source=row.source,
+            target=row.target,
+            attempt=row.attempt,
+            note=row.note,
+        )
+        for row in session.scalars(query.order_by(TransitionRow.id))
+    ]
+
+
+def lengths(session: Session, last: int) -> list[float]:
+    """Return the seconds from active to end of the leases that ended last."""
+    query = (
+        sa.select(LeaseRow.active_since, LeaseRow.ended)
+        .where(LeaseRow.ended.is_not(None), LeaseRow.active_since.is_not(None))
+        .order_by(LeaseRow.ended.desc())
+        .limit(last)
+    )
+    return [
+        (ended - begun).total_seconds()
+        for begun, ended in session.execute(query)
+        if begun is not None and ended is not None
+    ]
+
+
+def policy_version(row: PolicyRow) -> PolicyVersion:
+    """Return the record of a row."""
+    return PolicyVersion(row.version, row.text, row.who, row.at, row.note)

@@ -1,0 +1,1 @@
+"""The alembic environment: how the tables came to be, step by step."""

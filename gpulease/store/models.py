@@ -1,0 +1,160 @@
+"""The tables.
+
+Owns names, columns and keys, in step with ``migrations`` (a test compares the two).  A lease is
+stored whole as JSON in ``record``; beside it stand only the columns that are searched, so a new
+member of ``Lease`` needs no migration.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import JSON, DateTime, Dialect, Float, ForeignKey, Index, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+
+class UTCDateTime(TypeDecorator[datetime]):
+    """Timezone-aware UTC in and out; SQLite itself forgets the zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
+        """Refuse naive times, store UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a time without a zone cannot be stored")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
+        """Give the zone back."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    """Metadata of all tables."""
+
+
+class LeaseRow(Base):
+    """A request or lease."""
+
+    __tablename__ = "leases"
+    __table_args__ = (
+        Index("ix_leases_state", "state"),
+        Index("ix_leases_created", "created", "id"),
+        Index("ix_leases_user", "user", "created"),
+    )
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int]
+    user: Mapped[str] = mapped_column(String(255))
+    server: Mapped[str] = mapped_column(String(255))
+    gpu_class: Mapped[str] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(16))
+    created: Mapped[datetime] = mapped_column(UTCDateTime)
+    active_since: Mapped[datetime | None] = mapped_column(UTCDateTime)
+    ended: Mapped[datetime | None] = mapped_column(UTCDateTime)
+    nominated_for: Mapped[str | None] = mapped_column(String(64))
+    record: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class LeaseGroupRow(Base):
+    """Which hub groups a lease's holder was in when asking: what an instructor may see."""
+
+    __tablename__ = "lease_groups"
+    __table_args__ = (Index("ix_lease_groups_name", "name"),)
+
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+
+
+class GrantRow(Base):
+    """A granted device.  Its key is why no device is ever granted twice."""
+
+    __tablename__ = "grants"
+
+    device: Mapped[str] = mapped_column(String(128), primary_key=True)
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
+
+
+class TransitionRow(Base):
+    """One recorded change of a lease: who, when, why."""
+
+    __tablename__ = "transitions"
+    __table_args__ = (Index("ix_transitions_lease", "lease_id", "version"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
+    version: Mapped[int]
+    at: Mapped[datetime] = mapped_column(UTCDateTime)
+    who: Mapped[str] = mapped_column(String(255))
+    why: Mapped[str] = mapped_column(String(64))
+    source: Mapped[str] = mapped_column(String(16))
+    target: Mapped[str] = mapped_column(String(16))
+    attempt: Mapped[int]
+    note: Mapped[str] = mapped_column(Text)
+
+
+class PolicyRow(Base):
+    """One saved version of the policy document."""
+
+    __tablename__ = "policy_versions"
+
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    text: Mapped[str] = mapped_column(Text)
+    who: Mapped[str] = mapped_column(String(255))
+    at: Mapped[datetime] = mapped_column(UTCDateTime)
+    note: Mapped[str] = mapped_column(Text)
+
+
+class MetaRow(Base):
+    """What the service must find again: instance id, secret, the writer's epoch."""
+
+    __tablename__ = "meta"
+
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[str] = mapped_column(Text)
+
+
+class IdempotencyRow(Base):
+    """Which lease a repeated ask of the same key means."""
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (Index("ix_idempotency_expires", "expires"),)
+
+    who: Mapped[str] = mapped_column(String(255), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
+    expires: Mapped[datetime] = mapped_column(UTCDateTime)
+
+
+class VerdictRow(Base):
+    """A change of verdict; the samples themselves are never stored."""
+
+    __tablename__ = "verdicts"
+    __table_args__ = (Index("ix_verdicts_lease", "lease_id", "at"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
+    at: Mapped[datetime] = mapped_column(UTCDateTime)
+    verdict: Mapped[str] = mapped_column(String(16))
+
+
+class EvidenceMinuteRow(Base):
+    """Seconds of each verdict in one minute of a lease, and the peak use."""
+
+    __tablename__ = "evidence_minutes"
+
+    lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), primary_key=True)
+    minute: Mapped[datetime] = mapped_column(UTCDateTime, primary_key=True)
+    busy: Mapped[float] = mapped_column(Float)
+    quiet: Mapped[float] = mapped_column(Float)
+    idle: Mapped[float] = mapped_column(Float)
+    unknown: Mapped[float] = mapped_column(Float)
+    peak: Mapped[float | None] = mapped_column(Float)

@@ -1,0 +1,271 @@
+"""The store: short synchronous transactions, called by the service in one worker thread.
+
+Owns that intent is written before it is performed, that every change is an audit row, and that one
+writer at a time does it.  Each public method is one transaction: it happened whole or not at all.
+Every method raises ``GPULeaseError`` ``store_unavailable`` (503) when the database cannot be used
+(disk full, locked, gone), every writing one also ``store_fenced`` (503).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from statistics import median
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.store import fence, history, writing
+from gpulease.store.engine import LOCK_WAIT, make_engine
+from gpulease.store.faults import translated
+from gpulease.store.migrate import require_head
+from gpulease.store.models import IdempotencyRow, LeaseRow, MetaRow, PolicyRow
+from gpulease.store.records import (
+    Change,
+    EvidenceMinute,
+    IdempotencyKey,
+    Page,
+    PolicyVersion,
+    TransitionRecord,
+    VerdictChange,
+    from_json,
+)
+
+
+class Store:
+    """The one writer of a lease database.  Made by ``Store.open``, not directly."""
+
+    def __init__(self, engine: sa.Engine, lock: fence.WriterLock) -> None:
+        self._reading = engine
+        self._writing = engine.execution_options(writes=True)
+        self._lock = lock
+        self.epoch = 0
+        self._last_ticket: tuple[datetime, int] | None = None
+
+    @classmethod
+    def open(cls, address: str, *, lock_wait: float = LOCK_WAIT) -> Store:
+        """Become the writer of the database at this SQLAlchemy URL.
+
+        Raises:
+            GPULeaseError: ``store_in_use``, ``store_behind``, ``store_ahead``, ``bad_database``.
+        """
+        engine = make_engine(address, lock_wait=lock_wait)
+        try:
+            with translated():
+                require_head(engine)
+                lock = fence.writer_lock(engine)
+        except BaseException:
+            engine.dispose()
+            raise
+        store = cls(engine, lock)
+        try:
+            store._take_over()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Let the next writer in; a second call does nothing."""
+        self._lock.release()
+        self._reading.dispose()
+
+    def check(self) -> None:
+        """Say whether this process may still write; called at each heartbeat of the service.
+
+        Raises:
+            GPULeaseError: ``store_fenced`` or ``store_unavailable``.
+        """
+        if not self._lock.held():
+            # The lock's connection broke.  Nobody else may have taken over: then it is ours again.
+            self._lock.release()
+            with translated():
+                self._lock = fence.writer_lock(self._reading)
+        with self._write():
+            pass
+
+    def secret(self) -> bytes:
+        """Return the service's secret (32 bytes), the same for the database's whole life."""
+        return bytes.fromhex(self._meta("secret"))
+
+    def instance_id(self) -> str:
+        """Return the name of this installation, the same for the database's whole life."""
+        return self._meta("instance_id")
+
+    def next_ticket(self, now: datetime) -> tuple[datetime, int]:
+        """Return the next place in the queue; never before an older one, whatever the clock does.
+
+        Costs a query the first time only: there is one writer.
+        """
+        if self._last_ticket is None:
+            with self._read() as session:
+                tickets = [
+                    from_json(record).ticket for record in session.scalars(history.newest_records())
+                ]
+            self._last_ticket = max(tickets, default=(now, 0))
+        last_at, last_number = self._last_ticket
+        self._last_ticket = max(now, last_at), last_number + 1
+        return self._last_ticket
+
+    def live(self) -> list[Lease]:
+        """Return every lease that has not ended, and those ended whose nomination still counts."""
+        with self._read() as session:
+            return [from_json(record) for record in session.scalars(history.live_records())]
+
+    def lease(self, lease_id: str) -> Lease | None:
+        """Return one lease, ended or not."""
+        with self._read() as session:
+            row = session.get(LeaseRow, lease_id)
+            return from_json(row.record) if row is not None else None
+
+    def save(self, changes: Sequence[Change], now: datetime) -> None:
+        """Write leases and their audit rows, all or none.
+
+        Raises:
+            GPULeaseError: ``version_conflict`` (409): a lease is not as it was read;
+                ``device_taken`` (409): a device belongs to another lease already;
+                ``key_reused`` (422): the idempotency key was used for another change.
+        """
+        with self._write() as session:
+            writing.save(session, changes, now)
+
+    def remember(self, key: IdempotencyKey, lease_id: str, now: datetime) -> None:
+        """Store that this key means this lease, and drop keys that have expired."""
+        with self._write() as session:
+            writing.remember(session, key, lease_id, now)
+
+    def remembered(self, key: IdempotencyKey, now: datetime) -> str | None:
+        """Return the lease that the key was used for, ``None`` for a key that is new.
+
+        Raises:
+            GPULeaseError: ``key_reused`` (422): it was used for another change.
+        """
+        with self._read() as session:
+            row = session.get(IdempotencyRow, (key.who, key.key))
+            if row is None or row.expires <= now:
+                return None
+            if row.fingerprint != key.fingerprint:
+                raise writing.key_reused()
+            return row.lease_id
+
+    def leases(
+        self,
+        *,
+        users: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+        states: Sequence[LeaseState] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """Return a page of leases, newest first.
+
+        ``users`` and ``groups`` say whose (either fits; both ``None`` is everybody's); ``before``
+        is the ``next`` of the page before; ``limit`` is cut to 1 to 500.
+
+        Raises:
+            GPULeaseError: ``bad_page`` (400) for a ``before`` that no page gave.
+        """
+        with self._read() as session:
+            return history.page(
+                session, users=users, groups=groups, states=states, before=before, limit=limit
+            )
+
+    def transitions(self, lease_id: str) -> list[TransitionRecord]:
+        """Return a lease's audit, oldest first."""
+        with self._read() as session:
+            return history.transitions(session, lease_id)
+
+    def typical_length(self, last: int = 50) -> float | None:
+        """Return the median seconds from active to end of the last leases; ``None`` is unknown."""
+        with self._read() as session:
+            lengths = history.lengths(session, last)
+        return median(lengths) if lengths else None
+
+    def policy(self, version: int | None = None) -> PolicyVersion | None:
+        """Return one version of the policy, the newest by default."""
+        query = sa.select(PolicyRow).order_by(PolicyRow.version.desc()).limit(1)
+        if version is not None:
+            query = query.where(PolicyRow.version == version)
+        with self._read() as session:
+            row = session.scalar(query)
+            return history.policy_version(row) if row is not None else None
+
+    def policy_versions(self, before: int | None = None, limit: int = 50) -> list[PolicyVersion]:
+        """Return versions of the policy, newest first, those below ``before``."""
+        query = sa.select(PolicyRow).order_by(PolicyRow.version.desc()).limit(limit)
+        if before is not None:
+            query = query.where(PolicyRow.version < before)
+        with self._read() as session:
+            return [history.policy_version(row) for row in session.scalars(query)]
+
+    def save_policy(
+        self, text: str, who: str, now: datetime, *, note: str = "", expected: int | None = None
+    ) -> int:
+        """Save a new version and return its number.
+
+        Args:
+            text: the document, validated by the caller.
+            who: who saves it.
+            now: when.
+            note: what they said about it.
+            expected: the version they edited; another newest one refuses the save.
+
+        Raises:
+            GPULeaseError: ``policy_changed`` (409): somebody saved another version meanwhile.
+        """
+        with self._write() as session:
+            newest = session.scalar(sa.select(sa.func.max(PolicyRow.version))) or 0
+            if expected is not None and expected != newest:
+                raise GPULeaseError(
+                    "policy_changed",
+                    f"The policy is at version {newest} now; you edited version {expected}.",
+                    next_step="Load the newest version and make your change again.",
+                    numbers={"newest": newest, "edited": expected},
+                    status=409,
+                )
+            session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
+            return newest + 1
+
+    def record_evidence(
+        self, changes: Sequence[VerdictChange], minutes: Sequence[EvidenceMinute]
+    ) -> None:
+        """Store verdict changes, and add parts of minutes to what is stored of them."""
+        with self._write() as session:
+            writing.add_evidence(session, changes, minutes)
+
+    def _take_over(self) -> None:
+        """Raise the epoch: whoever wrote before writes no more."""
+        with translated(), Session(self._writing) as session, session.begin():
+            row = session.get(MetaRow, "epoch", with_for_update=True)
+            if row is None:
+                row = MetaRow(name="epoch", value="0")
+                session.add(row)
+                session.add(MetaRow(name="secret", value=secrets.token_hex(32)))
+                session.add(MetaRow(name="instance_id", value=secrets.token_hex(8)))
+            row.value = str(int(row.value) + 1)
+            self.epoch = int(row.value)
+
+    def _meta(self, name: str) -> str:
+        with self._read() as session:
+            row = session.get(MetaRow, name)
+            assert row is not None, "written when the store was first opened"
+            return row.value
+
+    @contextmanager
+    def _read(self) -> Iterator[Session]:
+        with translated(), Session(self._reading) as session:
+            yield session
+
+    @contextmanager
+    def _write(self) -> Iterator[Session]:
+        with translated(), Session(self._writing) as session, session.begin():
+            # The row lock makes a taking-over writer wait for this transaction, and no longer.
+            query = sa.select(MetaRow.value).where(MetaRow.name == "epoch").with_for_update()
+            found = session.scalar(query)
+            if found is None or int(found) != self.epoch:
+                raise fence.fenced(self.epoch, int(found) if found is not None else None)
+            yield session

@@ -1,0 +1,169 @@
+"""The statements that write, inside a transaction that ``store`` opened and will end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.lifecycle import HOLDING
+from gpulease.store.models import (
+    EvidenceMinuteRow,
+    GrantRow,
+    IdempotencyRow,
+    LeaseGroupRow,
+    LeaseRow,
+    TransitionRow,
+    VerdictRow,
+)
+from gpulease.store.records import (
+    Change,
+    EvidenceMinute,
+    IdempotencyKey,
+    VerdictChange,
+    to_json,
+)
+
+
+def save(session: Session, changes: Sequence[Change], now: datetime) -> None:
+    """Write the changes; devices given up are free before others take them."""
+    for change in changes:
+        _write_lease(session, change)
+        session.add(_audit(change, now))
+    session.flush()
+    for change in changes:
+        session.execute(sa.delete(GrantRow).where(GrantRow.lease_id == change.after.id))
+    for change in changes:
+        _grant(session, change)
+    for change in changes:
+        if change.key is not None:
+            remember(session, change.key, change.after.id, now)
+
+
+def _write_lease(session: Session, change: Change) -> None:
+    lease = change.after
+    columns = {
+        "version": lease.version,
+        "user": lease.user,
+        "server": lease.server,
+        "gpu_class": lease.gpu_class,
+        "state": lease.state.value,
+        "created": lease.created,
+        "active_since": lease.active_since,
+        "ended": lease.ended,
+        "nominated_for": lease.nominated_for,
+        "record": to_json(lease),
+    }
+    if change.before is None:
+        _insert(session, LeaseRow(id=lease.id, **columns), lease.id)
+        session.add_all(LeaseGroupRow(lease_id=lease.id, name=name) for name in set(lease.groups))
+        return
+    where = (LeaseRow.id == lease.id, LeaseRow.version == change.before.version)
+    written = session.execute(
+        sa.update(LeaseRow).where(*where).values(**columns).returning(LeaseRow.id)
+    )
+    if written.first() is None:
+        raise _conflict(lease.id)
+
+
+def _insert(session: Session, row: LeaseRow, lease_id: str) -> None:
+    if session.get(LeaseRow, lease_id) is not None:
+        raise _conflict(lease_id)
+    session.add(row)
+    session.flush()
+
+
+def _audit(change: Change, now: datetime) -> TransitionRow:
+    before, after = change.before, change.after
+    return TransitionRow(
+        lease_id=after.id,
+        version=after.version,
+        at=now,
+        who=change.who,
+        why=change.why,
+        source=before.state.value if before is not None else "",
+        target=after.state.value,
+        attempt=after.attempt,
+        note=after.end_note,
+    )
+
+
+def _grant(session: Session, change: Change) -> None:
+    lease = change.after
+    if lease.state not in HOLDING:
+        return
+    for device in lease.devices:
+        holder = session.get(GrantRow, device)
+        if holder is not None:
+            raise GPULeaseError(
+                "device_taken",
+                f"Device {device} belongs to another lease already.",
+                next_step="Nothing was changed; the next plan sees it as it is.",
+                numbers={"device": device, "lease": holder.lease_id},
+                status=409,
+            )
+        session.add(GrantRow(device=device, lease_id=lease.id))
+        session.flush()
+
+
+def remember(session: Session, key: IdempotencyKey, lease_id: str, now: datetime) -> None:
+    """Store a key; a second use for another change is refused, expired ones are dropped."""
+    session.execute(sa.delete(IdempotencyRow).where(IdempotencyRow.expires <= now))
+    known = session.get(IdempotencyRow, (key.who, key.key))
+    if known is None:
+        session.add(
+            IdempotencyRow(
+                who=key.who,
+                key=key.key,
+                fingerprint=key.fingerprint,
+                lease_id=lease_id,
+                expires=key.expires,
+            )
+        )
+    elif (known.fingerprint, known.lease_id) != (key.fingerprint, lease_id):
+        raise key_reused()
+
+
+def key_reused() -> GPULeaseError:
+    """Return the error for an idempotency key that was used for another change."""
+    return GPULeaseError(
+        "key_reused",
+        "This idempotency key was used for another change already.",
+        next_step="Use a new key for a new change.",
+        status=422,
+    )
+
+
+def add_evidence(
+    session: Session, changes: Sequence[VerdictChange], minutes: Sequence[EvidenceMinute]
+) -> None:
+    """Store verdict changes; add parts of minutes to what is there."""
+    session.add_all(
+        VerdictRow(lease_id=c.lease_id, at=c.at, verdict=c.verdict.value) for c in changes
+    )
+    for part in minutes:
+        row = session.get(EvidenceMinuteRow, (part.lease_id, part.minute))
+        if row is None:
+            row = EvidenceMinuteRow(
+                lease_id=part.lease_id, minute=part.minute, busy=0, quiet=0, idle=0, unknown=0
+            )
+            session.add(row)
+        row.busy += part.busy
+        row.quiet += part.quiet
+        row.idle += part.idle
+        row.unknown += part.unknown
+        row.peak = max((p for p in (row.peak, part.peak) if p is not None), default=None)
+        session.flush()
+
+
+def _conflict(lease_id: str) -> GPULeaseError:
+    return GPULeaseError(
+        "version_conflict",
+        "The lease changed meanwhile; nothing was written.",
+        next_step="Look at the lease again.",
+        numbers={"lease": lease_id},
+        status=409,
+    )
