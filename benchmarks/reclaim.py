@@ -1,0 +1,63 @@
+"""`reclaim`: from the decision to take a lease to its device being free.
+
+The last cell changed 100 MB.  With write-behind most of it is home when the decision falls; without
+it the drain has everything still to bring.  Both ends are live events as a page sees them: the
+lease begins to drain, and the class has its device free again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.measure import Aim, Variants, progress, report
+from benchmarks.stack import Watch, hub, notebook, person, run
+from gpulease.demo.browse import Browser
+from gpulease.demo.kernel_socket import KernelSocket
+
+FILL = "import numpy as np\nbig = [np.zeros(1_250_000) for _ in range(10)]  # 100 MB"
+CHANGE = "%%gpu\nfor part in big:\n    part += 1"
+
+
+async def measure(*, rounds: int, scale: float) -> dict[str, Any]:  # noqa: ARG001
+    """Run the benchmark and return its report."""
+    variants = Variants()
+    with hub(gpus=1) as options:
+        async with (
+            person(options, "admin") as admin,
+            Watch.of(admin) as watch,
+            notebook(options, "student") as (_, socket),
+        ):
+            progress("reclaim: 100 MB changed by the last GPU cell")
+            await run(socket, FILL)
+            for _ in range(rounds):
+                for variant in ("with write-behind", "without write-behind"):
+                    await _round(admin, watch, socket, variants, variant)
+    worst = variants.summaries()["with write-behind"]["p95"]
+    return report(
+        "reclaim",
+        variants,
+        [Aim("decision to device free, p95 seconds", round(worst, 3), 2.0)],
+        changed_bytes=100_000_000,
+    )
+
+
+async def _round(
+    admin: Browser, watch: Watch, socket: KernelSocket, variants: Variants, variant: str
+) -> None:
+    behind = variant == "with write-behind"
+    await run(socket, f"%gpu config write_behind {'on' if behind else 'off'}")
+    watch.forget_ended()
+    await run(socket, CHANGE)
+    if behind:
+        await _written(socket)
+    lease = next(i for i, each in watch.leases.items() if each["state"] == "active")
+    await admin.service_api("DELETE", f"leases/{lease}", {"note": "measured"})
+    decided = await watch.until(watch.draining)
+    free = await watch.until(watch.all_free)
+    variants.add(variant, free - decided)
+    await run(socket, "assert all((part == part[0]).all() for part in big)")
+
+
+async def _written(socket: KernelSocket) -> None:
+    """Wait until everything is home, as ``%gpu`` tells it."""
+    raise NotImplementedError(socket)
