@@ -1,0 +1,107 @@
+"""Says to a person what is happening to a lease, why, what comes next and what they can do.
+
+Owns the choice of words for each state and reason; the words stand in ``reasons``.  Sentences hold
+instants and time-outs but no running counts, for a page shows them longer than a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from gpulease.policy import reasons
+from gpulease.policy.health import MAX_FAILURES
+from gpulease.policy.lifecycle import time_outs_of
+from gpulease.policy.model import Lease, LeaseState, PolicyDocument
+from gpulease.policy.units import format_duration
+
+_WORDS: Mapping[LeaseState, reasons.Words] = {
+    LeaseState.QUEUED: reasons.WAITING,
+    LeaseState.STARTING: reasons.STARTING,
+    LeaseState.ACTIVE: reasons.ACTIVE,
+    LeaseState.WARNED: reasons.LEAVING,
+    LeaseState.DRAINING: reasons.LEAVING,
+    LeaseState.ENDED: reasons.ENDED,
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A sentence, what comes next or can be done, and the numbers behind both (JSON values)."""
+
+    sentence: str
+    next_step: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def explain(
+    lease: Lease,
+    policy: PolicyDocument,
+    *,
+    position: int | None = None,
+    expected: datetime | None = None,
+) -> Explanation:
+    """Return what to say of a lease; ``position`` and ``expected`` come from ``forecast``."""
+    words = _WORDS[lease.state]
+    sentence, step = words.get(lease.reason) or words.get("") or ("", "")
+    numbers = _numbers(lease, policy)
+    sentence, step = sentence.format_map(numbers), step.format_map(numbers)
+    if lease.state is LeaseState.QUEUED:
+        sentence = f"{sentence} {_place(position, expected)}".strip()
+        numbers |= {"position": position, "expected_start": _iso(expected)}
+    elif lease.state is LeaseState.WARNED:
+        sentence = f"{sentence} It leaves at {_clock(lease.warned_until)}."
+        numbers["warned_until"] = _iso(lease.warned_until)
+    elif lease.state is LeaseState.DRAINING:
+        sentence = f"{sentence} It is being given back, until {_clock(lease.drain_until)} at most."
+        numbers["drain_until"] = _iso(lease.drain_until)
+    if lease.end_note:
+        sentence = f"{sentence} The admin wrote: {lease.end_note}"
+    return Explanation(sentence, step, numbers)
+
+
+def refusal(code: str) -> Explanation:
+    """Return what a refusal's code means.
+
+    Raises:
+        KeyError: the code is in no catalogue.
+    """
+    sentence, step = reasons.REFUSALS[code]
+    return Explanation(sentence, step)
+
+
+def _numbers(lease: Lease, policy: PolicyDocument) -> dict[str, Any]:
+    outs = time_outs_of(policy, lease)
+    nominated = lease.nominated_for is not None
+    idle = min(outs.idle, outs.idle_under_pressure) if nominated else outs.idle
+    return {
+        "lease": lease.id,
+        "idle": format_duration(idle),
+        "quiet": format_duration(outs.quiet),
+        "claim": format_duration(outs.claim),
+        "start_max": format_duration(outs.start_max),
+        "user_limit": policy.leases_per_user,
+        "server_limit": policy.leases_per_server,
+        "failures": lease.failures,
+        "max_failures": MAX_FAILURES,
+        "kept_until": _clock(lease.kept_until),
+        "hard_end": _clock(lease.hard_end),
+    }
+
+
+def _place(position: int | None, expected: datetime | None) -> str:
+    if position is None:
+        return ""
+    place = "You are next." if position == 1 else f"You are number {position} in the queue."
+    when = f"Expected at {_clock(expected)}." if expected else "When it starts is not known yet."
+    return f"{place} {when}"
+
+
+def _clock(at: datetime | None) -> str:
+    return at.astimezone(UTC).strftime("%H:%M:%S UTC") if at is not None else "a time not yet known"
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at is not None else None

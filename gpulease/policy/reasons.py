@@ -1,0 +1,193 @@
+"""Every reason code with its words.
+
+Owns the catalogue: for each code a sentence and what to do next.  ``{name}`` are numbers that
+``explain`` fills in.  A code that is not here must not be used (a test compares).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Code -> (sentence, next step).
+Words = dict[str, tuple[str, str]]
+
+_WAIT_STEP: Final = "It starts by itself when a GPU is free; you can work on without one meanwhile."
+
+#: Why a request waits.
+WAITING: Final[Words] = {
+    "": ("Your request was just received.", _WAIT_STEP),
+    "no_capacity": ("All GPUs of this class are in use.", _WAIT_STEP),
+    "capacity_taken": ("The GPU was taken by other work before it could be used.", _WAIT_STEP),
+    "user_limit": (
+        "You hold {user_limit} GPU leases, as many as one person may.",
+        "Return one, or wait until one ends.",
+    ),
+    "server_limit": (
+        "This server still holds {server_limit} lease, as many as one server may.",
+        "It starts when the present one has ended.",
+    ),
+    "held": ("A GPU is free but kept for somebody who asked before.", _WAIT_STEP),
+    "quarantined": (
+        "Too few GPUs of this class work at present.",
+        "An admin has to look at them; your place in the queue stays.",
+    ),
+    "server_starting": (
+        "Your notebook server is still starting.",
+        "The GPU follows when the server is up.",
+    ),
+    "backing_off": ("The last start failed.", "It is tried again in a moment."),
+    "supervisor_failed": (
+        "The process beside the GPU could not be started.",
+        "It is tried again in a moment; try {failures} of {max_failures} failed.",
+    ),
+    "start_timeout": (
+        "The process beside the GPU did not come up within {start_max}.",
+        "It is tried again in a moment; try {failures} of {max_failures} failed.",
+    ),
+    "image_error": (
+        "The environment beside the GPU could not be loaded.",
+        "It is tried again in a moment; try {failures} of {max_failures} failed.",
+    ),
+    "device_unhealthy": ("The GPU reported a fault.", "Another one is looked for."),
+}
+
+#: What a starting lease does.
+STARTING: Final[Words] = {
+    "starting": ("A GPU is yours; the process beside it is starting.", "It takes a few seconds."),
+    "connecting": ("The process beside the GPU is up and connects.", "It is ready in a moment."),
+}
+
+#: How an active lease came to be as it is.
+ACTIVE: Final[Words] = {
+    "connected": ("The GPU is ready.", "Run a cell with %%gpu, or %gpu on for every cell."),
+    "used": ("The GPU is yours and in use again.", "Run GPU cells as you like."),
+    "nobody_waits": ("Nobody waits any more; the GPU stays yours.", "Run GPU cells as you like."),
+    "kept": ("You kept the GPU until {kept_until}.", "It stays yours until then, used or not."),
+    "no_data": (
+        "Nothing is known of the GPU's use at present; it stays yours.",
+        "Run GPU cells as you like.",
+    ),
+    "policy_changed": ("The time-outs were changed; the GPU stays yours.", "Run GPU cells."),
+    "asked_again": ("You asked again in time; the GPU stays yours.", "Run GPU cells as you like."),
+    "undrainable": (
+        "The GPU was idle, but some variables cannot be brought home.",
+        "Delete or move them (%gpu shows which); next time they are parked or lost.",
+    ),
+}
+
+#: Why a lease is asked to leave; said while it is warned and while it drains.
+LEAVING: Final[Words] = {
+    "idle": (
+        "The GPU has not been used for {idle}.",
+        "Run a GPU cell or press Keep to keep it; your variables come home before it leaves.",
+    ),
+    "quiet": (
+        "A cell has run for {quiet} without using the GPU.",
+        "Press Keep to keep it; else the cell is interrupted and your variables come home.",
+    ),
+    "no_data": (
+        "Nothing has been heard of this GPU's use for long, and somebody waits.",
+        "Press Keep to keep it; your variables come home before it leaves.",
+    ),
+    "unclaimed": (
+        "Nobody has come for this GPU within {claim}.",
+        "Run a GPU cell or press Keep to keep it.",
+    ),
+    "hard_end": (
+        "The lease's time is over at {hard_end}.",
+        "Save what matters; your variables come home, and you can request a GPU again.",
+    ),
+    "preempted": (
+        "The project that this GPU belongs to needs it.",
+        "A running cell is interrupted; your variables come home.",
+    ),
+    "window_over": ("The reserved time is over.", "Your variables come home."),
+    "returned": ("You gave the GPU back.", "Your variables come home."),
+    "forced": ("An admin ended this lease.", "Your variables come home."),
+    "device_unhealthy": ("The GPU reported a fault.", "Your variables come home if they can."),
+    "device_lost": ("The GPU is gone.", "Your variables come home if they can."),
+}
+
+#: How a lease ended.
+ENDED: Final[Words] = {
+    "returned": ("You gave the GPU back.", "Request a GPU again when you need one."),
+    "idle": (
+        "The GPU was not used and has been given on.",
+        "Your notebook goes on; the next GPU cell asks again by itself.",
+    ),
+    "preempted": (
+        "The project that the GPU belongs to needed it.",
+        "The next GPU cell asks again by itself.",
+    ),
+    "expired": ("The lease's time was over.", "The next GPU cell asks again by itself."),
+    "window_over": ("The reserved time was over.", "Request a GPU again when you need one."),
+    "withdrawn": ("You withdrew the request.", "Request a GPU again when you need one."),
+    "denied": (
+        "The request cannot be served: its GPU class is not on offer any more.",
+        "Ask for another class.",
+    ),
+    "failed": (
+        "The GPU or the process beside it failed.",
+        "Run the cell again; if it fails again, tell an admin the lease {lease}.",
+    ),
+    "server_gone": (
+        "The notebook server that held the GPU has stopped.",
+        "Start your server and request a GPU again.",
+    ),
+    "forced": ("An admin ended this lease.", "Request a GPU again, or ask the admin."),
+}
+
+#: What an admin is told.
+ALERTS: Final[Words] = {
+    "mass_idle": (
+        "Many leases turned idle in the same moment: nothing is reclaimed for now.",
+        "Look at the GPU probe; reclaim goes on by itself later.",
+    ),
+    "no_data": ("No evidence of use has come for a lease.", "Look at its companion and the probe."),
+}
+
+#: Refusals, by the code that a problem carries.  The sentence itself is written where it is raised
+#: and holds the numbers; these say what the code means.
+REFUSALS: Final[Words] = {
+    "unknown_class": ("There is no such GPU class.", "Ask for a class that is on offer."),
+    "bad_count": ("So many GPUs cannot be had.", "Ask for fewer, at least one."),
+    "bad_duration": ("The length makes no sense.", "Ask for a positive length."),
+    "other_lease": ("The server has another lease already.", "Return it first."),
+    "queue_full": ("The queue is full.", "Try again in a few minutes."),
+    "keep_not_possible": ("The lease cannot be kept now.", "Request a GPU again afterwards."),
+    "keep_used_up": ("Keep was used as often as allowed.", "Use the GPU: then it stays."),
+    "not_possible_now": ("The lease is in another state.", "Look at the lease again."),
+    "bad_policy": ("The policy document has mistakes.", "Correct the lines named."),
+    "policy_changed": ("Somebody saved another policy.", "Load it and change it again."),
+    "policy_pinned": ("The policy comes from a file.", "Change the file."),
+    "store_unavailable": ("The lease database cannot be used.", "Try again; tell an admin."),
+    "store_in_use": ("Another service writes to the database.", "Stop the other service."),
+    "store_fenced": ("Another service took the database over.", "Stop this service."),
+    "store_behind": ("The database is of an older version.", "Run `gpulease db upgrade`."),
+    "store_ahead": ("The database is of a newer version.", "Install the newer gpulease."),
+    "bad_database": ("The database address cannot be used.", "Correct the address."),
+    "version_conflict": ("The lease changed meanwhile.", "Look at the lease again."),
+    "device_taken": ("The GPU belongs to another lease.", "Nothing to do: it is planned again."),
+    "key_reused": ("The idempotency key was used before.", "Use a new key."),
+    "bad_page": ("This page does not exist.", "Begin with the first page."),
+    "internal": ("Something went wrong here.", "Tell an admin the reference."),
+    "not_logged_in": ("You are not logged in.", "Log in to the hub."),
+    "forbidden": ("You may not do this.", "Ask an admin for the right."),
+    "no_access": ("This token carries no right here.", "Restart your server once."),
+    "may_not_ask": ("You may not request GPUs.", "Ask an admin for the right."),
+    "admins_only": ("Only admins may do this.", "Ask an admin."),
+    "not_yours": ("This is somebody else's.", "Look at your own leases."),
+    "no_such_lease": ("There is no such lease.", "Look at the list of leases."),
+    "no_server": ("There is no such running server.", "Start your server first."),
+    "which_server": ("Several servers run.", "Say for which one you ask."),
+    "hub_unreachable": ("The hub does not answer.", "Try again in a moment."),
+    "malformed_json": ("The body is not JSON.", "Send a JSON object."),
+    "invalid_body": ("The body has wrong members.", "Correct the members named."),
+    "invalid_query": ("The query has wrong parameters.", "Correct the parameters named."),
+    "body_too_large": ("The body is too large.", "Send less."),
+    "method_not_allowed": ("This address has no such method.", "See api/openapi.json."),
+    "not_active": ("The lease is not active.", "Wait until it is."),
+    "not_this_lease": ("The token is another lease's.", "Nothing to do."),
+    "lease_ended": ("The lease has ended.", "Request a GPU again."),
+    "companion_silent": ("The companion does not answer.", "Try again in a moment."),
+}
