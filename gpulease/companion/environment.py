@@ -101,5 +101,5 @@ def take_mark(mark: str) -> None:
     if address:
         room = len(ctypes.string_at(address))
         if len(encoded) <= room:
-            ctypes.memmove(address, encoded.ljust(room, b" "), room)
+            ctypes.memmove(address, encoded.ljust(room, b"\0"), room)
     os.environ[ENV_LEASE] = mark

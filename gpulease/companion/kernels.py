@@ -204,10 +204,7 @@ class Companions:
 
     def park_path(self, kernel_id: str) -> Path | None:
         """Where this kernel's values are parked; None when parking is not configured."""
-        if not self._park_dir:
-            return None
-        safe = "".join(c for c in kernel_id if c.isalnum() or c in "-_")
-        return Path(self._park_dir).expanduser() / f"{safe}.parked"
+        return parked_file(self._park_dir, kernel_id) if self._park_dir else None
 
     async def park(self, kernel_id: str, seconds: float) -> dict[str, Any]:
         """Park what one companion holds alone; the answer has done, blockers and detail."""
@@ -316,6 +313,12 @@ class Companions:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("watching a companion failed", exc_info=task.exception())
+
+
+def parked_file(park_dir: str, kernel_id: str) -> Path:
+    """Return the file of one home kernel's parked values."""
+    safe = "".join(c for c in kernel_id if c.isalnum() or c in "-_")
+    return Path(park_dir).expanduser() / f"{safe}.parked"
 
 
 def _how(status: int) -> str:

@@ -78,8 +78,10 @@ def run(arguments: argparse.Namespace, *, watch_parent: bool = True) -> int:
 
 async def _run(arguments: argparse.Namespace, parent: int | None, directory: Path) -> int:
     tree.become_subreaper()
-    first_mark = os.environ.get(ENV_LEASE, "").strip() or f"starting-{secrets.token_hex(8)}"
-    take_mark(first_mark)
+    first_mark = os.environ.get(ENV_LEASE, "").strip()
+    if not first_mark:
+        first_mark = f"starting-{secrets.token_hex(8)}"
+        take_mark(first_mark)
     holder: list[Supervisor] = []
 
     async def died(kernel_id: str, detail: str) -> None:
@@ -107,10 +109,18 @@ async def _run(arguments: argparse.Namespace, parent: int | None, directory: Pat
     supervisor.spawn(_until(gone, supervisor.parent_gone))
     if stdin is not None:
         supervisor.spawn(_obey(stdin, supervisor))
+        _say({"type": "ready", "pid": os.getpid()})
         return _status(await supervisor.run())
     written = write_connection(arguments.connection_file, supervisor)
     with removed_at_end(written):
         return _status(await supervisor.run())
+
+
+def _say(message: dict[str, Any]) -> None:
+    """Tell the notebook server something; its end of stdout may be gone."""
+    with suppress(BrokenPipeError):
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
 
 
 def _status(reason: str) -> int:

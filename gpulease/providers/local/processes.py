@@ -75,7 +75,8 @@ def _mark_of(pid: str) -> str:
         return ""
     for variable in environment.split(b"\0"):
         if variable.startswith(_MARK):
-            return variable[len(_MARK) :].decode(errors="replace")
+            # A process that was started ahead carries a mark padded with blanks until it is used.
+            return variable[len(_MARK) :].decode(errors="replace").strip()
     return ""
 
 

@@ -1,0 +1,120 @@
+"""What this server knows of its leases and kernels.  Pure: no I/O, time passed in.
+
+Owns the newest view of each lease, which kernel ran a cell last, and which kernel a page's lease
+is for.  Grants are kept apart: they hold the supervisor's credential and are for nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import cast
+
+from gpulease.protocol import ClassView, GrantView, KernelReport, LeaseView
+
+#: States in which a page's lease needs to know its kernel.
+_SERVING = ("active", "warned", "draining")
+_GRANTED = ("starting", "active", "warned", "draining")
+
+
+@dataclass
+class Board:
+    """One server's leases, classes and kernels."""
+
+    leases: dict[str, LeaseView] = field(default_factory=dict)
+    grants: dict[str, GrantView] = field(default_factory=dict)
+    classes: list[ClassView] = field(default_factory=list)
+    up: bool = False
+    last_cell: dict[str, datetime] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+    chosen: dict[str, str] = field(default_factory=dict)  # lease -> kernel of a page's ask
+
+    def take_snapshot(self, leases: Iterable[LeaseView], classes: Iterable[ClassView]) -> list[str]:
+        """Replace everything; return the ids of leases that are gone."""
+        before = set(self.leases)
+        self.leases, self.grants = {}, {}
+        self.classes = list(classes)
+        for lease in leases:
+            self.take_lease(lease)
+        gone = sorted(before - set(self.leases))
+        for lease_id in gone:
+            self.chosen.pop(lease_id, None)
+        return gone
+
+    def take_lease(self, lease: LeaseView) -> LeaseView:
+        """Keep the newest view of a lease; return it as kernels may see it."""
+        grant = lease.get("grant")
+        shown = cast("LeaseView", {k: v for k, v in lease.items() if k != "grant"})
+        if lease["state"] == "ended":
+            self.leases.pop(lease["id"], None)
+            self.grants.pop(lease["id"], None)
+            self.chosen.pop(lease["id"], None)
+            return shown
+        self.leases[lease["id"]] = shown
+        if grant is not None and lease["state"] in _GRANTED:
+            self.grants[lease["id"]] = grant
+        else:
+            self.grants.pop(lease["id"], None)
+        return self.shown(lease["id"])
+
+    def shown(self, lease_id: str) -> LeaseView:
+        """Return a lease as kernels see it: a page's lease names the kernel it is for."""
+        lease = self.leases[lease_id]
+        if lease["kernel_id"] is not None or lease["state"] not in _SERVING:
+            return lease
+        if lease_id not in self.chosen:
+            latest = self.latest_kernel()
+            if latest is None:
+                return lease
+            self.chosen[lease_id] = latest
+        return cast("LeaseView", {**lease, "kernel_id": self.chosen[lease_id]})
+
+    def all_shown(self) -> list[LeaseView]:
+        """Return every lease as kernels see it."""
+        return [self.shown(lease_id) for lease_id in self.leases]
+
+    def cell(self, kernel_id: str, busy: bool, now: datetime) -> list[str]:
+        """A kernel began or ended a cell; return ids of page leases that found their kernel."""
+        self.last_cell[kernel_id] = now
+        if busy:
+            self.busy.add(kernel_id)
+        else:
+            self.busy.discard(kernel_id)
+        waiting = [
+            lease["id"]
+            for lease in self.leases.values()
+            if lease["kernel_id"] is None
+            and lease["state"] in _SERVING
+            and lease["id"] not in self.chosen
+        ]
+        return [lease_id for lease_id in waiting if self.shown(lease_id)["kernel_id"]]
+
+    def forget_kernel(self, kernel_id: str) -> None:
+        """A kernel restarted or ended: nothing is known of it any more."""
+        self.last_cell.pop(kernel_id, None)
+        self.busy.discard(kernel_id)
+        self.chosen = {k: v for k, v in self.chosen.items() if v != kernel_id}
+
+    def latest_kernel(self) -> str | None:
+        """Return the kernel that ran a cell last."""
+        return max(self.last_cell, key=lambda kernel: self.last_cell[kernel], default=None)
+
+    def kernels(self, alive: Iterable[str]) -> list[KernelReport]:
+        """Return the report on the kernels that live."""
+        reports = []
+        for kernel_id in sorted(alive):
+            last = self.last_cell.get(kernel_id)
+            when = last.isoformat() if last is not None else None
+            reports.append(KernelReport(id=kernel_id, last_cell=when, busy=kernel_id in self.busy))
+        return reports
+
+    def working(self, now: datetime, cap: float) -> bool:
+        """Tell whether a lease is busy and began less than ``cap`` seconds ago."""
+        for lease in self.leases.values():
+            since = lease["active_since"]
+            if lease["verdict"] != "busy" or since is None:
+                continue
+            if (now - datetime.fromisoformat(since)).total_seconds() < cap:
+                return True
+        return False

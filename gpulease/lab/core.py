@@ -1,0 +1,218 @@
+"""What happens in a notebook server between the lease service and the kernels.
+
+Owns the order of things: an event comes in, the board takes it, kernels and front end are told,
+a grant starts a supervisor, an end ends it.  The parts are modules of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpulease.companion.kernels import parked_file
+from gpulease.errors import GPULeaseError
+from gpulease.lab.board import Board
+from gpulease.lab.bus import Bus
+from gpulease.lab.supervisors import Supervisors
+from gpulease.lab.upstream import Upstream
+
+log = logging.getLogger("gpulease.lab")
+
+_REPORT_SECONDS = 1.0
+_LOOK_SECONDS = 30.0
+
+
+class Core:
+    """One notebook server's part.
+
+    Args:
+        bus_path: where kernels reach it.
+        service_url: the lease service; "" where there is no hub.
+        token: the server's own token.
+        standby: whether a supervisor is started ahead.
+        alive: ids of the kernels that live.
+        on_change: called with every event that kernels get, for the front end.
+    """
+
+    def __init__(
+        self,
+        bus_path: Path,
+        service_url: str,
+        token: str,
+        *,
+        standby: bool,
+        alive: Callable[[], Iterable[str]],
+        on_change: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.board = Board()
+        self.bus = Bus(bus_path, self._greeting, self.call)
+        self._alive = alive
+        self._on_change = on_change
+        self._park_dirs: set[str] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._report_due: asyncio.TimerHandle | None = None
+        self.upstream: Upstream | None = None
+        self.supervisors: Supervisors | None = None
+        if service_url and token:
+            self.upstream = Upstream(service_url, token, self.on_event, self.on_link)
+            self.supervisors = Supervisors(service_url, self._tell_service, standby=standby)
+
+    async def open(self) -> None:
+        """Listen to kernels, connect to the service, start a supervisor ahead."""
+        await self.bus.open()
+        if self.upstream is not None:
+            self._keep(self.upstream.run())
+        if self.supervisors is not None:
+            self._keep(self.supervisors.open())
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """End what this server started and hang up."""
+        if self.supervisors is not None:
+            await self.supervisors.close(seconds)
+        if self.upstream is not None:
+            self.upstream.close()
+        await self.bus.close()
+        for task in list(self._tasks):
+            task.cancel()
+
+    def on_event(self, message: dict[str, Any]) -> None:
+        """Take in a message of the service."""
+        kind = message.get("type")
+        if kind == "snapshot":
+            gone = self.board.take_snapshot(message["leases"], message["classes"])
+            self._tell_kernels(self._snapshot())
+            for lease_id in gone:
+                self._ended(lease_id)
+            for lease_id in list(self.board.grants):
+                self._granted(lease_id)
+        elif kind == "lease":
+            self._tell_kernels({"event": "lease", "lease": self.board.take_lease(message["lease"])})
+            lease_id = message["lease"]["id"]
+            if lease_id in self.board.grants:
+                self._granted(lease_id)
+            elif message["lease"]["state"] == "ended":
+                self._ended(lease_id)
+        elif kind == "classes":
+            self.board.classes = list(message["classes"])
+            self._tell_kernels({"event": "classes", "classes": self.board.classes})
+        else:
+            log.warning("the lease service said something unknown: %r", kind)
+
+    def on_link(self, up: bool) -> None:
+        """The events channel came up or was lost."""
+        self.board.up = up
+        self._tell_kernels({"event": "link", "up": up})
+        if up:
+            self._report_kernels()
+            for report in self.supervisors.reports() if self.supervisors else ():
+                self._tell_service(report)
+
+    def kernel_ended(self, kernel_id: str) -> None:
+        """A home kernel restarted or ended: its companion and parked values are dropped."""
+        self.board.forget_kernel(kernel_id)
+        if self.supervisors is not None:
+            self.supervisors.close_kernel(kernel_id)
+        for directory in self._park_dirs:
+            with suppress(FileNotFoundError):
+                parked_file(directory, kernel_id).unlink()
+        self.kernels_changed()
+
+    def kernels_changed(self) -> None:
+        """Report the kernels soon; many changes make one report."""
+        if self._report_due is None:
+            loop = asyncio.get_running_loop()
+            self._report_due = loop.call_later(_REPORT_SECONDS, self._report_kernels)
+
+    async def call(self, kernel_id: str, name: str, args: dict[str, Any]) -> Any:
+        """Answer a kernel's (or the front end's) call.
+
+        Raises:
+            GPULeaseError: ``no_hub``, ``malformed``, or what the service says.
+        """
+        if name == "cell":
+            return self._cell(kernel_id, bool(args.get("busy")))
+        if name == "leases":
+            return self.board.all_shown()
+        if self.upstream is None:
+            raise GPULeaseError(
+                "no_hub",
+                "This notebook server belongs to no hub with a lease service.",
+                next_step="Use `%gpu connect local`, or `%gpu connect FILE`.",
+                status=503,
+            )
+        if name == "ask":
+            wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}
+            return await self.upstream.call("POST", "leases", wanted)
+        lease_id = _lease_id(args)
+        if name == "keep":
+            return await self.upstream.call("POST", f"leases/{lease_id}/keep", {})
+        if name == "end":
+            body = {"reason": str(args.get("reason") or "")}
+            return await self.upstream.call("DELETE", f"leases/{lease_id}", body)
+        if name == "connection":
+            body = {"client_key": str(args.get("client_key") or ""), "kernel_id": kernel_id}
+            return await self.upstream.call("POST", f"leases/{lease_id}/connections", body)
+        raise GPULeaseError("malformed", f"The bus knows no call {name!r}.")
+
+    def _cell(self, kernel_id: str, busy: bool) -> None:
+        for lease_id in self.board.cell(kernel_id, busy, datetime.now(UTC)):
+            self._tell_kernels({"event": "lease", "lease": self.board.shown(lease_id)})
+        self.kernels_changed()
+
+    def _greeting(self) -> list[dict[str, Any]]:
+        return [self._snapshot(), {"event": "link", "up": self.board.up}]
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {
+            "event": "snapshot",
+            "leases": self.board.all_shown(),
+            "classes": self.board.classes,
+        }
+
+    def _tell_kernels(self, event: dict[str, Any]) -> None:
+        self.bus.tell(event)
+        self._on_change(event)
+
+    def _tell_service(self, message: Mapping[str, Any]) -> None:
+        if self.upstream is not None:
+            self.upstream.send(message)
+
+    def _report_kernels(self) -> None:
+        if self._report_due is not None:
+            self._report_due.cancel()
+            self._report_due = None
+        self._tell_service({"type": "kernels", "kernels": self.board.kernels(self._alive())})
+
+    def _granted(self, lease_id: str) -> None:
+        assert self.supervisors is not None
+        grant = self.board.grants[lease_id]
+        if grant["park_dir"]:
+            self._park_dirs.add(grant["park_dir"])
+        self._keep(self.supervisors.granted(self.board.leases[lease_id], grant))
+
+    def _ended(self, lease_id: str) -> None:
+        if self.supervisors is not None:
+            self.supervisors.ended(lease_id)
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the server extension's work failed", exc_info=task.exception())
+
+
+def _lease_id(args: Mapping[str, Any]) -> str:
+    """Return the lease a call is about; it becomes part of a path, so it is checked."""
+    lease_id = args.get("lease_id")
+    if not isinstance(lease_id, str) or not lease_id.replace("-", "").replace("_", "").isalnum():
+        raise GPULeaseError("malformed", "The call does not name a lease.")
+    return lease_id

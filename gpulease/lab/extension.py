@@ -1,0 +1,130 @@
+"""The extension application that jupyter_server loads.
+
+Owns what ties gpulease to a Jupyter server: settings, environment for kernels, kernel events,
+activity for the hub's culler, and the address of its handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jupyter_core.paths import jupyter_runtime_dir
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Bool, Float
+
+from gpulease.lab.bus import socket_path
+from gpulease.lab.core import Core
+from gpulease.lab.handlers import HANDLERS
+from gpulease.lab.schema import LEASE_SCHEMA, LEASE_SCHEMA_ID
+from gpulease.protocol import ENV_BUS, ENV_SERVICE_URL
+
+_KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
+_ACTIVITY_SECONDS = 30.0
+
+
+class GPULeaseLab(ExtensionApp):
+    """Leases for the kernels of this server."""
+
+    name = "gpulease"
+    app_name = "gpulease"
+    load_other_extensions = True
+
+    standby = Bool(
+        True,
+        config=True,
+        help="""Start a companion supervisor ahead, so that a lease is ready at once.
+
+        It holds about 100 MB of memory, no lease, no device and no user code.
+        """,
+    )
+    activity_cap = Float(
+        8 * 3600.0,
+        config=True,
+        help="""Seconds that a busy lease keeps this server from being culled as inactive.""",
+    )
+    stop_seconds = Float(
+        5.0,
+        config=True,
+        help="""Seconds that a stopping server waits for its leases to be parked and ended.
+
+        What needs longer goes on without the server.
+        """,
+    )
+
+    serverapp: Any
+    core: Core | None = None
+    _activity: asyncio.Task[None] | None = None
+
+    def initialize_settings(self) -> None:
+        """Say where the bus is before the first kernel starts."""
+        path = socket_path(Path(jupyter_runtime_dir()))
+        os.environ[ENV_BUS] = str(path)
+        self._path = path
+        logger = self.serverapp.event_logger
+        if LEASE_SCHEMA_ID not in logger.schemas:
+            logger.register_event_schema(LEASE_SCHEMA)
+
+    def initialize_handlers(self) -> None:
+        """Add the REST handlers; they find the core in the settings once it runs."""
+        self.handlers.extend(HANDLERS)
+
+    async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
+        """Start when the loop runs."""
+        kernels = serverapp.kernel_manager
+        self.core = Core(
+            self._path,
+            os.environ.get(ENV_SERVICE_URL, ""),
+            os.environ.get("JUPYTERHUB_API_TOKEN", ""),
+            standby=self.standby,
+            alive=lambda: list(kernels.list_kernel_ids()),
+            on_change=self._emit,
+        )
+        serverapp.web_app.settings["gpulease"] = self.core
+        await self.core.open()
+        self._listen(serverapp)
+        self._activity = asyncio.ensure_future(self._refresh_activity())
+
+    async def stop_extension(self) -> None:
+        """End supervisors and bus."""
+        if self._activity is not None:
+            self._activity.cancel()
+        if self.core is not None:
+            await self.core.close(self.stop_seconds)
+        if os.environ.get(ENV_BUS) == str(self._path):
+            del os.environ[ENV_BUS]
+
+    def current_activity(self) -> bool | None:
+        """Tell jupyter_server whether a lease works: it does not shut down meanwhile."""
+        return self._working() or None
+
+    def _listen(self, serverapp: Any) -> None:
+        async def acted(logger: Any, schema_id: str, data: dict[str, Any]) -> None:  # noqa: ARG001
+            if self.core is None or data.get("status") != "success":
+                return
+            if data["action"] in ("restart", "shutdown"):
+                self.core.kernel_ended(data["kernel_id"])
+            elif data["action"] == "start":
+                self.core.kernels_changed()
+
+        logger = serverapp.event_logger
+        if _KERNEL_ACTIONS in logger.schemas:
+            logger.add_listener(schema_id=_KERNEL_ACTIONS, listener=acted)
+
+    def _emit(self, event: dict[str, Any]) -> None:
+        self.serverapp.event_logger.emit(schema_id=LEASE_SCHEMA_ID, data=event)
+
+    def _working(self) -> bool:
+        core = self.core
+        return core is not None and core.board.working(datetime.now(UTC), self.activity_cap)
+
+    async def _refresh_activity(self) -> None:
+        """Keep a server with a busy lease from being culled, up to the cap."""
+        while True:
+            if self._working():
+                times = self.serverapp.web_app.settings["last_activity_times"]
+                times["gpulease"] = datetime.now(UTC)
+            await asyncio.sleep(_ACTIVITY_SECONDS)

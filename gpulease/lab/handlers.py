@@ -1,0 +1,128 @@
+"""REST for the notebook front end, under ``gpulease/api``.
+
+Owns addresses, bodies and the form of refusals (RFC 9457).  None of them counts as activity: a
+tab left open must not keep a server alive.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from gpulease.errors import PROBLEM_TYPE, GPULeaseError
+from gpulease.lab.core import Core
+
+_BODY_MAX = 64 * 1024
+
+
+class _Handler(APIHandler):
+    """What all handlers share."""
+
+    _track_activity = False
+
+    @property
+    def core(self) -> Core:
+        core = self.settings.get("gpulease")
+        if core is None:
+            raise GPULeaseError(
+                "starting", "The server extension is starting.", next_step="Try again.", status=503
+            )
+        assert isinstance(core, Core)
+        return core
+
+    def body(self) -> dict[str, Any]:
+        """Return the request's JSON object (empty: no members)."""
+        raw = self.request.body
+        if len(raw) > _BODY_MAX:
+            raise GPULeaseError("too_large", "The body is too large.", status=413)
+        try:
+            found = json.loads(raw) if raw else {}
+        except ValueError as error:
+            raise GPULeaseError("malformed", "The body is not JSON.") from error
+        if not isinstance(found, dict):
+            raise GPULeaseError("malformed", "The body is not a JSON object.")
+        return found
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Write a refusal as a problem; everything else as jupyter_server does."""
+        error = kwargs.get("exc_info", (None, None))[1]
+        if not isinstance(error, GPULeaseError):
+            super().write_error(status_code, **kwargs)
+            return
+        self.set_status(error.status)
+        self.set_header("Content-Type", PROBLEM_TYPE)
+        self.finish(json.dumps(error.to_problem()))
+
+    def log_exception(self, *args: Any) -> None:
+        """A refusal is no failure of the server."""
+        if not isinstance(args[1], GPULeaseError):
+            super().log_exception(*args)
+
+
+class StatusHandler(_Handler):
+    """GET: whether there is a hub and whether it answers."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """Answer with hub, link, leases and classes."""
+        board = self.core.board
+        self.finish(
+            json.dumps(
+                {
+                    "hub": self.core.upstream is not None,
+                    "up": board.up,
+                    "page_kernel": board.latest_kernel(),
+                    "leases": board.all_shown(),
+                    "classes": board.classes,
+                }
+            )
+        )
+
+
+class LeasesHandler(_Handler):
+    """GET lists this server's leases; POST asks for one."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """Answer with the list."""
+        self.finish(json.dumps({"leases": self.core.board.all_shown()}))
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Ask; for the kernel named, else for the one that ran a cell last."""
+        wanted = self.body()
+        kernel_id = str(wanted.pop("kernel_id", "") or self.core.board.latest_kernel() or "")
+        args = {**wanted, "origin": "lab"}
+        self.set_status(201)
+        self.finish(json.dumps(await self.core.call(kernel_id, "ask", args)))
+
+
+class LeaseHandler(_Handler):
+    """DELETE returns a lease, or withdraws a request."""
+
+    @web.authenticated
+    async def delete(self, lease_id: str) -> None:
+        """End it."""
+        args = {"lease_id": lease_id, "reason": "returned"}
+        self.finish(json.dumps(await self.core.call("", "end", args)))
+
+
+class KeepHandler(_Handler):
+    """POST keeps a warned lease."""
+
+    @web.authenticated
+    async def post(self, lease_id: str) -> None:
+        """Keep it."""
+        self.finish(json.dumps(await self.core.call("", "keep", {"lease_id": lease_id})))
+
+
+_LEASE = r"/gpulease/api/leases/([\w-]+)"
+HANDLERS: list[tuple[str, type[_Handler]]] = [
+    (r"/gpulease/api/status", StatusHandler),
+    (r"/gpulease/api/leases", LeasesHandler),
+    (_LEASE, LeaseHandler),
+    (rf"{_LEASE}/keep", KeepHandler),
+]

@@ -1,0 +1,162 @@
+"""This server's connection to the lease service: one events websocket, and its REST calls.
+
+Owns connecting, proving itself with the server's own token, and connecting again.  Refuses to
+know what an event means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
+
+from gpulease.errors import GPULeaseError
+
+log = logging.getLogger("gpulease.lab")
+
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 10.0
+#: Connecting a kernel waits for the supervisor's answer, so calls may take this long.
+_CALL_SECONDS = 30.0
+_PING_SECONDS = 20.0
+
+
+class Upstream:
+    """One server's line to the service.
+
+    Args:
+        url: the service's public prefix, with scheme and host.
+        token: the server's own token; sent in a header, nowhere else.
+        on_event: called with each message of the service.
+        on_link: called when the events channel comes up (True) or is lost (False).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        on_event: Callable[[dict[str, Any]], None],
+        on_link: Callable[[bool], None],
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {"Authorization": f"token {token}"}
+        self._on_event = on_event
+        self._on_link = on_link
+        self._connection: WebSocketClientConnection | None = None
+        self._closed = False
+
+    async def run(self) -> None:
+        """Hold the events channel until ``close``."""
+        pause = _FIRST_PAUSE
+        refused = 0
+        while not self._closed:
+            try:
+                await self._connect()
+                pause, refused = _FIRST_PAUSE, 0
+                await self._read()
+            except HTTPClientError as error:
+                # A token from before the installation is refused for ever; say so once.
+                if refused != error.code:
+                    refused = error.code
+                    log.warning("the lease service refused this server: HTTP %s", error.code)
+            except (OSError, TimeoutError, WebSocketClosedError) as error:
+                log.info("the lease service is not reachable: %s", type(error).__name__)
+            if not self._closed:
+                await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+                pause = min(_LONGEST_PAUSE, pause * 2)
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Send over the events channel; False when it is down (say it again when it is up)."""
+        if self._connection is None:
+            return False
+        try:
+            sent = self._connection.write_message(json.dumps(message))
+        except WebSocketClosedError:
+            return False
+        sent.add_done_callback(_heed)
+        return True
+
+    async def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Make one REST call; return its JSON.
+
+        Raises:
+            GPULeaseError: the service's problem, or ``service_unreachable``.
+        """
+        request = HTTPRequest(
+            f"{self.url}/api/{path}",
+            method=method,
+            headers={**self._headers, "Content-Type": "application/json"},
+            body=None if body is None else json.dumps(body),
+            allow_nonstandard_methods=True,
+            follow_redirects=False,
+            request_timeout=_CALL_SECONDS,
+        )
+        try:
+            response = await AsyncHTTPClient().fetch(request)
+        except HTTPClientError as error:
+            raise _problem(error) from None
+        except OSError as error:
+            raise _unreachable(type(error).__name__) from None
+        return json.loads(response.body) if response.body else None
+
+    def close(self) -> None:
+        """Hang up for good."""
+        self._closed = True
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _connect(self) -> None:
+        request = HTTPRequest(
+            f"ws{self.url.removeprefix('http')}/api/events",
+            headers=self._headers,
+            connect_timeout=10,
+            request_timeout=20,
+        )
+        self._connection = await websocket_connect(request, ping_interval=_PING_SECONDS)
+        self._on_link(True)
+
+    async def _read(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        try:
+            while (raw := await connection.read_message()) is not None:
+                self._on_event(json.loads(raw))
+        except ValueError:
+            log.warning("the lease service sent something that is not JSON")
+            connection.close()
+        finally:
+            self._connection = None
+            self._on_link(False)
+
+
+def _problem(error: HTTPClientError) -> GPULeaseError:
+    """Return what the service said, or that it did not answer."""
+    body = error.response.body if error.response is not None else b""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and "reason" in found:
+        return GPULeaseError.from_problem(found)
+    return _unreachable(f"HTTP {error.code}")
+
+
+def _unreachable(detail: str) -> GPULeaseError:
+    return GPULeaseError(
+        "service_unreachable",
+        f"The lease service does not answer ({detail}).",
+        next_step="Running cells go on; try again in a moment.",
+        status=503,
+    )
+
+
+def _heed(sent: asyncio.Future[None]) -> None:
+    """A channel that breaks is noticed by its reader; here it is only not left unsaid."""
+    if not sent.cancelled() and sent.exception() is not None:
+        log.info("a message to the lease service was lost: %s", type(sent.exception()).__name__)
