@@ -221,7 +221,8 @@ def test_the_whole_page_is_reached_by_keyboard(stage: Stage, page: Any) -> None:
     state_shown(page, "active")
 
 
-NAMELESS = """() => [...document.querySelectorAll('a, button, input, select, textarea, [role=timer]')]
+NAMELESS = """() =>
+  [...document.querySelectorAll("a, button, input, select, textarea, [role=timer]")]
   .filter(e => e.type !== 'hidden' && e.offsetParent !== null)
   .filter(e => !(e.innerText || '').trim() && !e.getAttribute('aria-label')
     && !(e.labels && e.labels.length) && !e.querySelector('img[alt]'))

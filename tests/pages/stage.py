@@ -17,6 +17,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler, StaticFileHandler
 from tornado.websocket import WebSocketHandler
 
+from gpulease.errors import GPULeaseError
 from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.pages import PageReader, Site, handlers
 
@@ -187,6 +188,17 @@ class Base(RequestHandler):
     def check_xsrf_cookie(self) -> None:
         if self.request.headers.get("X-XSRFToken") != XSRF:
             raise HTTPError(403, "no token")
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = kwargs["exc_info"][1]
+        if isinstance(error, GPULeaseError):
+            self.set_status(error.status)
+            self.refuse(error)
+        else:
+            super().write_error(status_code, **kwargs)
+
+    def refuse(self, problem: GPULeaseError) -> None:
+        self.finish(problem.to_problem())
 
 
 class API(Base):

@@ -111,6 +111,21 @@ def test_a_page_is_refused_to_whom_it_is_not_for(
     assert found == refused
 
 
+def test_a_refusal_is_a_page_that_says_what_next(stage: Stage) -> None:
+    stage.reader = PageReader("<b>ada</b>")
+    status, headers, text = fetch(stage, "admin")
+    assert status == 403
+    assert "text/html" in headers["Content-Type"]
+    assert "logged in as &lt;b&gt;ada&lt;/b&gt;" in text
+    assert "ask an admin" in text
+    assert "script-src 'self'" in headers["Content-Security-Policy"]
+
+
+def test_the_address_without_its_last_slash_leads_there(stage: Stage) -> None:
+    with urllib.request.urlopen(stage.url.rstrip("/"), timeout=20) as answer:
+        assert answer.url == stage.url
+
+
 def test_the_menu_offers_only_what_will_open() -> None:
     student = frame_text("")
     assert "/services/gpulease/admin" not in student

@@ -14,6 +14,8 @@ from urllib.parse import quote, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from gpulease.errors import GPULeaseError
+
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 
@@ -134,4 +136,13 @@ def render(frame: Frame, site: Site, *, user: str, audiences: frozenset[str], xs
             xsrf=xsrf,
             assets=f"{site.prefix}static/{assets_version()}/",
         )
+    )
+
+
+def render_refusal(site: Site, problem: GPULeaseError) -> str:
+    """Return the markup that says why a page is not shown; the reader may be nobody."""
+    return (
+        _environment()
+        .get_template("refusal.html")
+        .render(site=site, problem=problem, assets=f"{site.prefix}static/{assets_version()}/")
     )

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tornado.web import HTTPError, RequestHandler, StaticFileHandler
+from tornado.web import RedirectHandler, RequestHandler, StaticFileHandler
 
+from gpulease.errors import GPULeaseError
 from gpulease.service.pages.frames import (
     FRAMES,
     STATIC,
@@ -20,6 +21,7 @@ from gpulease.service.pages.frames import (
     Site,
     content_security_policy,
     render,
+    render_refusal,
 )
 
 
@@ -86,7 +88,7 @@ def _page_handler(
         async def get(self) -> None:
             reader = reader_of(self)
             if self.frame.audience not in reader.audiences:
-                raise HTTPError(403, f"the page {self.frame.path!r} is not for this user")
+                raise _not_for(reader, self.frame)
             token = self.xsrf_token
             self.set_header("Content-Type", "text/html; charset=utf-8")
             self.finish(
@@ -99,7 +101,22 @@ def _page_handler(
                 )
             )
 
+        def refuse(self, problem: GPULeaseError) -> None:
+            """Say in the pages' look why there is no page."""
+            self.set_header("Content-Type", "text/html; charset=utf-8")
+            self.finish(render_refusal(site, problem))
+
     return PageHandler
+
+
+def _not_for(reader: PageReader, frame: Frame) -> GPULeaseError:
+    needed = "GPU admins" if frame.audience == "admins" else "instructors and GPU admins"
+    return GPULeaseError(
+        "not_your_page",
+        f'The page "{frame.title}" is for {needed}; you are logged in as {reader.name}.',
+        next_step="Log in as somebody else, or ask an admin.",
+        status=403,
+    )
 
 
 def handlers(base: type[RequestHandler], site: Site, reader_of: ReaderOf) -> Sequence[Route]:
@@ -114,4 +131,5 @@ def handlers(base: type[RequestHandler], site: Site, reader_of: ReaderOf) -> Seq
     prefix = re.escape(site.prefix)
     routes: list[Route] = [(f"{prefix}{frame.path}", page, {"frame": frame}) for frame in FRAMES]
     routes.append((f"{prefix}static/(.*)", Assets, {"path": str(STATIC)}))
+    routes.append((prefix.rstrip("/"), RedirectHandler, {"url": site.prefix}))
     return routes
