@@ -1,24 +1,204 @@
-"""The ``gpulease`` command: parses arguments and hands over to the room that does the work."""
+"""The ``gpulease`` command: parses arguments and hands over to the room that does the work.
+
+Owns names, help texts and exit statuses: 0 done, 1 failed, 2 the input was wrong.  Everything heavy
+is imported by the subcommand that needs it, so that the base install has a working command too.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpulease import __version__
+from gpulease.companion import cli as companion
+from gpulease.errors import GPULeaseError
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+#: Which extra brings a module that a subcommand needs.
+_EXTRA_OF = {
+    "aiohttp": "demo",
+    "configurable_http_proxy": "demo",
+    "jupyterhub": "demo",
+    "jupyter_server": "lab",
+    "pydantic": "service",
+    "sqlalchemy": "service",
+    "alembic": "service",
+    "yaml": "service",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
-    parser = argparse.ArgumentParser(prog="gpulease", description="Ephemeral GPU leases.")
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if words[:1] == ["service"]:  # parses the rest of the line itself
+            return _service(words[1:])
+        arguments = _parser().parse_args(words)
+        run: Callable[[argparse.Namespace], int] = arguments.run
+        return run(arguments)
+    except GPULeaseError as error:
+        _complain(str(error))
+        return 2 if error.status in range(400, 500) else 1
+    except ModuleNotFoundError as error:
+        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        _complain(
+            f"{error.name} is not installed. Install it with: pip install 'gpulease[{extra}]'"
+        )
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _service(words: list[str]) -> int:
+    from gpulease.service.app import main as run_service
+
+    return run_service(words)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpulease",
+        description="Ephemeral GPU leases for JupyterHub notebooks: the GPU comes and goes, the"
+        " variables stay.",
+    )
     parser.add_argument("--version", action="version", version=f"gpulease {__version__}")
-    subcommands = parser.add_subparsers(dest="command", required=True)
-    for add in _COMMANDS:
-        add(subcommands)
-    arguments = parser.parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
+    commands.add_parser("service", help="run the lease service", add_help=False)
+    companion.add_parser(commands)
+    _add_policy(commands)
+    _add_db(commands)
+    _add_admin(commands)
+    version = commands.add_parser("version", help="print the version")
+    version.set_defaults(run=_version)
+    return parser
+
+
+def _version(_arguments: argparse.Namespace) -> int:
+    print(__version__)
+    return 0
+
+
+def _add_demo(commands: Commands) -> None:
+    from gpulease.demo import command
+
+    parser = commands.add_parser(
+        "demo",
+        help="start a whole hub on this machine and try it; --check does the round by itself",
+        description="Starts a real JupyterHub with its proxy, the lease service and four people on"
+        " free loopback ports, and prints one address. Ctrl-C ends everything.",
+    )
+    command.add_arguments(parser)
+    parser.set_defaults(run=_demo)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from gpulease.demo import command
+
+    return command.run(arguments)
+
+
+def _add_policy(commands: Commands) -> None:
+    parser = commands.add_parser("policy", help="work with policy documents")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser(
+        "check",
+        help="validate a policy document",
+        description="Prints each mistake with its line; exit status 0 when there is none.",
+    )
+    check.add_argument("file", type=Path, metavar="FILE", help="a YAML document, or - for stdin")
+    check.set_defaults(run=_policy_check)
+
+
+def _policy_check(arguments: argparse.Namespace) -> int:
+    from gpulease.policy import document
+
+    text = _read(arguments.file)
+    findings = document.check(text)
+    for finding in findings:
+        print(f"{arguments.file}:{finding.line}:{finding.column}: {finding.message}")
+        print(f"    {finding.next_step}")
+    if findings:
+        return 2
+    read = document.parse(text, 0)
+    classes = ", ".join(each.name for each in read.classes)
+    print(f"{arguments.file}: valid. Classes: {classes}; default {read.default_class}.")
+    return 0
+
+
+def _read(file: Path) -> str:
+    if str(file) == "-":
+        return sys.stdin.read()
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise GPULeaseError(
+            "unreadable_file",
+            f"{file} cannot be read: {why}.",
+            next_step="Give the path of a readable file.",
+        ) from error
+
+
+def _add_db(commands: Commands) -> None:
+    parser = commands.add_parser("db", help="work with the service's database")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    upgrade = actions.add_parser(
+        "upgrade", help="bring the database to this version's tables (stop the service first)"
+    )
+    upgrade.add_argument(
+        "--database",
+        required=True,
+        metavar="URL",
+        help="SQLAlchemy URL, for example sqlite:///gpulease.sqlite",
+    )
+    upgrade.set_defaults(run=_db_upgrade)
+
+
+def _db_upgrade(arguments: argparse.Namespace) -> int:
+    from gpulease.store import upgrade
+
+    upgrade(arguments.database)
+    print("The database has this version's tables.")
+    return 0
+
+
+def _add_admin(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "admin",
+        help="see and end leases",
+        description="Talks to a running service. The address comes from --url or"
+        " GPULEASE_SERVICE_URL, the token (with custom:gpulease:admin) from GPULEASE_TOKEN or"
+        " JUPYTERHUB_API_TOKEN: never from the command line, where others can read it.",
+    )
+    parser.add_argument("--url", help="the service's address, ending in /services/gpulease/")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="list leases")
+    listing.add_argument("--ended", action="store_true", help="ended ones too")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(run=_admin)
+    end = actions.add_parser("end", help="end a lease")
+    end.add_argument("lease", metavar="LEASE", help="the lease's id")
+    end.add_argument("--reason", required=True, help="what its holder will read")
+    end.set_defaults(run=_admin)
+
+
+def _admin(arguments: argparse.Namespace) -> int:
+    from gpulease.admin_command import run
+
     return run(arguments)
 
 
-#: Each adds its parser and sets ``run``; heavy imports happen inside ``run``.
-_COMMANDS: list[Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None]] = []
+def _complain(text: str) -> None:
+    print(f"gpulease: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""``gpulease demo --check``: the whole round, unattended, against the demo's own hub.
+
+Owns the order of the steps, their time limits and the report.  It goes in by the front door only:
+HTTP and websockets through the proxy, as a student's browser does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from gpulease.demo import plain
+from gpulease.demo.browse import Browser
+from gpulease.demo.kernel_socket import CellRun, KernelSocket
+from gpulease.demo.notebook import Cell, code_cells
+from gpulease.demo.options import NOTEBOOK, PEOPLE, DemoOptions
+from gpulease.demo.watch import LeaseWatch
+from gpulease.errors import GPULeaseError
+
+Say = Callable[[str], None]
+
+#: Seconds for what nothing else bounds: a loaded machine may be slow.
+PATIENCE = 120.0
+
+#: What the two runs of the notebook are compared by.
+RESULT = "print(repr(accuracy), len(losses), predictions.tolist())"
+
+
+@dataclass
+class Report:
+    """What was done, and how long each step took."""
+
+    say: Say
+    steps: list[tuple[str, float]] = field(default_factory=list)
+    current: str = ""
+
+    @asynccontextmanager
+    async def step(self, name: str) -> AsyncIterator[None]:
+        """Time one step; the name stays in ``current`` when it fails."""
+        self.current, began = name, time.monotonic()
+        yield
+        seconds = time.monotonic() - began
+        self.steps.append((name, seconds))
+        self.say(f"ok    {seconds:6.2f} s  {name}")
+        self.current = ""
+
+
+def check_demo(options: DemoOptions, say: Say) -> int:
+    """Do the round at a running demo; return 0, or 1 after naming the step that failed."""
+    report = Report(say)
+    began = time.monotonic()
+    try:
+        asyncio.run(_round(options, report))
+    except (GPULeaseError, TimeoutError, OSError, aiohttp.ClientError) as error:
+        reason = str(error) or f"nothing happened in time ({type(error).__name__})"
+        say(f"FAILED        {report.current}")
+        say(f"              {reason}")
+        say(f"              log: {options.log}  (kept where --dir was given)")
+        return 1
+    say(f"all {len(report.steps)} steps work, {time.monotonic() - began:.1f} s")
+    return 0
+
+
+async def _round(options: DemoOptions, report: Report) -> None:
+    student = PEOPLE[0]
+    async with Browser(options.url) as browser:
+        async with report.step(f"log in as {student.name}"):
+            await browser.log_in(student.name, student.password)
+        async with report.step("start the server, without a GPU"):
+            await browser.start_server()
+        async with report.step("sign in to the lease service"):
+            await browser.open_service()
+        async with (
+            LeaseWatch(browser) as watch,
+            _kernel(browser, report) as kernel,
+        ):
+            result = await _run_notebook(options, report, kernel, watch)
+            async with report.step("return the GPU"):
+                await _run(kernel, "%gpu return", PATIENCE)
+                await watch.wait_for("ended", seconds=options.drain + PATIENCE)
+        async with report.step("the same notebook in a plain kernel gives the same predictions"):
+            expected = await asyncio.to_thread(plain.run_notebook, options.directory, RESULT)
+            if result != expected:
+                raise _wrong(f"With a GPU: {result[:120]}; without: {expected[:120]}")
+        async with report.step("stop the server"):
+            await browser.stop_server()
+
+
+@asynccontextmanager
+async def _kernel(browser: Browser, report: Report) -> AsyncIterator[KernelSocket]:
+    async with report.step("open a kernel over its websocket"):
+        kernel_id = await browser.start_kernel(NOTEBOOK)
+        socket = await browser.connect(kernel_id)
+        await _run(socket, "pass", PATIENCE)
+    async with socket:
+        yield socket
+
+
+async def _run_notebook(
+    options: DemoOptions, report: Report, kernel: KernelSocket, watch: LeaseWatch
+) -> str:
+    for cell in code_cells():
+        if cell.after_reclaim:
+            await _reclaim(options, report, watch)
+        async with report.step(f"cell {cell.number:>2}: {cell.title}"):
+            run = await _run(kernel, cell.source, options.wait + PATIENCE)
+            _check_cell(cell, run, watch)
+    return (await _run(kernel, RESULT, PATIENCE)).text.strip()
+
+
+def _check_cell(cell: Cell, run: CellRun, watch: LeaseWatch) -> None:
+    if cell.on_gpu and watch.state not in {"active", "warned"}:
+        raise _wrong(f"The cell ran, but the lease is {watch.state or 'not there'}")
+    if "plt.show" in cell.source and "image/png" not in run.mime_types:
+        raise _wrong(f"The plot is missing; the cell showed {sorted(run.mime_types)}")
+    if cell.source.startswith("predictions") and "accuracy" not in run.text:
+        raise _wrong("The evaluation printed no accuracy")
+
+
+async def _reclaim(options: DemoOptions, report: Report, watch: LeaseWatch) -> None:
+    async with report.step("idle: the lease is warned"):
+        await watch.wait_for("warned", seconds=options.idle + options.warm_up + PATIENCE)
+    async with report.step("the lease ends, for being idle"):
+        lease = await watch.wait_for("ended", seconds=options.warning + options.drain + PATIENCE)
+        ended: Any = lease["end"] or {}
+        if ended.get("reason") != "idle":
+            raise _wrong(f"It ended for {ended.get('reason')!r}: {ended.get('sentence')}")
+
+
+async def _run(kernel: KernelSocket, code: str, seconds: float) -> CellRun:
+    run = await kernel.execute(code, seconds=seconds)
+    if run.status != "ok":
+        raise GPULeaseError("check_failed", f"The cell failed with {run.error}", status=500)
+    return run
+
+
+def _wrong(sentence: str) -> GPULeaseError:
+    return GPULeaseError("check_failed", f"{sentence}.", status=500)

@@ -1,0 +1,105 @@
+"""The ``gpulease demo`` command: its arguments, and running what they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from gpulease.demo import launch, processes
+from gpulease.demo.options import DemoOptions
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the demo's options."""
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="do the whole round unattended and report: exit status 0 when it works",
+    )
+    parser.add_argument("--port", type=int, help="public port; 0 is any free one (8000 if free)")
+    parser.add_argument(
+        "--dir", type=Path, help="keep all state here (otherwise a temporary directory)"
+    )
+    parser.add_argument("--gpus", type=int, default=2, help="simulated GPUs, where there are none")
+    parser.add_argument(
+        "--simulate", action="store_true", help="simulate GPUs even where NVML finds some"
+    )
+    parser.add_argument("--memory", type=float, default=16.0, help="GiB of a simulated GPU")
+    seconds = parser.add_argument_group("time-outs in seconds (an admin can change them later)")
+    for name, default, text in (
+        ("idle", None, "unused for so long: warned (60; with --check 6)"),
+        ("warning", None, "from the warning to the end (20; with --check 4)"),
+        ("warm-up", None, "after the start, not counted as unused (5; with --check 1)"),
+        ("quiet", 600.0, "a cell runs but nothing is used: warned"),
+        ("drain", 30.0, "to bring variables home"),
+        ("wait", 300.0, "a %%%%gpu cell waits in the queue"),
+    ):
+        seconds.add_argument(f"--{name}", type=float, default=default, metavar="S", help=text)
+
+
+def options_from(arguments: argparse.Namespace, directory: Path) -> DemoOptions:
+    """Return the demo that the arguments describe.
+
+    Raises:
+        GPULeaseError: ``bad_option`` or ``port_taken``.
+    """
+    short = arguments.check
+    port = arguments.port
+    if port is None and short:
+        port = 0  # a check never takes the port that a demo is likely to want
+    return DemoOptions(
+        directory=directory,
+        ports=launch.choose_ports(port),
+        gpus=arguments.gpus,
+        simulate=arguments.simulate,
+        memory=arguments.memory,
+        idle=_or(arguments.idle, 6.0 if short else 60.0),
+        warning=_or(arguments.warning, 4.0 if short else 20.0),
+        warm_up=_or(arguments.warm_up, 1.0 if short else 5.0),
+        quiet=arguments.quiet,
+        drain=arguments.drain,
+        wait=arguments.wait,
+    ).check()
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo until it is told to end, or the check; return the exit status."""
+    launch.require_linux()
+    processes.become_subreaper()
+    with launch.directory(arguments.dir) as directory:
+        options = options_from(arguments, directory)
+        demo = launch.Demo(options, _say)
+        try:
+            with launch.ends_on_signal():
+                return _run(demo, options, check=arguments.check)
+        except launch.InterruptedBySignalError:
+            _say("ending every process ...")
+            return 0 if not arguments.check else 130
+        finally:
+            demo.stop()
+            left = processes.descendants()
+            if left:
+                _say(f"still there: {[process.pid for process in left]}")
+
+
+def _run(demo: launch.Demo, options: DemoOptions, *, check: bool) -> int:
+    demo.start()
+    if check:
+        from gpulease.demo.check import check_demo
+
+        return check_demo(options, _say)
+    sys.stdout.write(launch.welcome(options))
+    sys.stdout.flush()
+    demo.wait()
+    raise AssertionError("unreachable")
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')}  {text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,60 @@
+"""Runs the demo notebook in a plain kernel, without its GPU lines: what it must be equal to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+from gpulease import protocol
+from gpulease.demo.notebook import code_cells, without_gpu
+from gpulease.errors import GPULeaseError
+
+#: Seconds for one cell.
+CELL_MAX = 120.0
+
+
+def run_notebook(directory: Path, result: str) -> str:
+    """Run every cell at home in a fresh kernel, then ``result``; return what that printed.
+
+    Raises:
+        GPULeaseError: ``check_failed`` with the error of the cell that failed.
+    """
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(directory), env=_environment())
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=CELL_MAX)
+        for cell in code_cells():
+            _run(client, without_gpu(cell))
+        return _run(client, result).strip()
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def _run(client: BlockingKernelClient, code: str) -> str:
+    printed: list[str] = []
+
+    def take(message: dict[str, Any]) -> None:
+        if message["header"]["msg_type"] == "stream" and message["content"]["name"] == "stdout":
+            printed.append(message["content"]["text"])
+
+    reply = client.execute_interactive(code, timeout=CELL_MAX, output_hook=take, allow_stdin=False)
+    if reply["content"]["status"] != "ok":
+        content = reply["content"]
+        raise GPULeaseError(
+            "check_failed",
+            f"In a plain kernel the cell fails: {content.get('ename')}: {content.get('evalue')}",
+            status=500,
+        )
+    return "".join(printed)
+
+
+def _environment() -> dict[str, str]:
+    ours = {protocol.ENV_AUTOLOAD, protocol.ENV_BUS, protocol.ENV_SERVICE_URL}
+    return {name: value for name, value in os.environ.items() if name not in ours}

@@ -1,0 +1,118 @@
+"""The demo's proxy: the Python ``configurable-http-proxy`` with three things put right.
+
+Owns what must differ for live pages and notebooks to work through it: its HTTP client serves more
+than ten requests at a time; a websocket's subprotocol reaches the browser (browsers close a socket
+whose subprotocol is not answered); what the server says first is not lost while the browser's side
+is still opening, and the browser learns when the server has closed.  Runs as the hub's proxy
+command: ``python -m gpulease.demo.proxy ...`` with the arguments of ``configurable-http-proxy``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import urlsplit
+
+import configurable_http_proxy.cli as proxy_cli
+import configurable_http_proxy.configproxy as proxy_app
+from configurable_http_proxy.handlers import ProxyHandler
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
+
+#: How many requests are served at a time; a page and its assets alone are a few dozen.
+MAX_CLIENTS = 1000
+#: Bytes of one answer or one websocket message: a notebook with figures is easily over tornado's
+#: default of 10 MB for messages.
+MAX_MESSAGE = 512 * 1024 * 1024
+#: Handshake headers of the browser's own connection; the onward one makes its own.
+_OWN_HEADERS = frozenset(
+    {"connection", "upgrade", "sec-websocket-key", "sec-websocket-version"}
+    | {"sec-websocket-extensions", "sec-websocket-protocol"}
+)
+
+
+class Handler(ProxyHandler):
+    """Proxies one request or one websocket."""
+
+    _pump: asyncio.Task[None] | None = None
+    ws_client: WebSocketClientConnection | None
+
+    async def start_ws_client(self, path: str | None = None) -> None:
+        """Open the onward socket; nothing is read from it until the browser's side stands."""
+        url = await self.get_target_url(path)
+        if url is None:
+            return
+        onward = self._get_proxy_request(urlsplit(url)._replace(scheme="ws").geturl())
+        offered = self.request.headers.get("Sec-WebSocket-Protocol", "")
+        request = HTTPRequest(
+            onward.url,
+            headers={k: v for k, v in onward.headers.items() if k.lower() not in _OWN_HEADERS},
+            connect_timeout=20,
+            request_timeout=60,
+        )
+        try:
+            self.ws_client = await websocket_connect(
+                request,
+                max_message_size=MAX_MESSAGE,
+                subprotocols=[name.strip() for name in offered.split(",") if name.strip()] or None,
+            )
+        except HTTPClientError as error:
+            self.set_status(error.code)
+            self.finish(error.message)
+        except (OSError, TimeoutError) as error:
+            await self.handle_proxy_error(503, error)
+
+    def select_subprotocol(self, _offered: list[str]) -> str | None:
+        """Answer with what the server has chosen."""
+        return self.ws_client.selected_subprotocol if self.ws_client is not None else None
+
+    def check_origin(self, _origin: str) -> bool:
+        """Let the server behind decide: it sees the same Origin and Host headers."""
+        return True
+
+    def open(self, *_args: str, **_kwargs: str) -> None:
+        """Begin to pass on what the server says."""
+        self.closed = False
+        self._pump = asyncio.ensure_future(self._pass_on())
+
+    async def _pass_on(self) -> None:
+        server = self.ws_client
+        assert server is not None
+        try:
+            while (message := await server.read_message()) is not None:
+                self._seen()
+                await self.write_message(message, binary=isinstance(message, bytes))
+        except WebSocketClosedError:
+            server.close()
+        self.close(server.close_code, server.close_reason)
+
+    async def on_message(self, message: str | bytes) -> None:
+        """Pass on what the browser says, at the pace of the server."""
+        if self.ws_client is None:
+            return
+        self._seen()
+        try:
+            await self.ws_client.write_message(message, binary=isinstance(message, bytes))
+        except WebSocketClosedError:
+            self.close(self.ws_client.close_code, self.ws_client.close_reason)
+
+    def on_close(self) -> None:
+        """Close the server's side too; reading from it then ends by itself."""
+        self.closed = True
+        if self.ws_client is not None:
+            self.ws_client.close()
+
+    def _seen(self) -> None:
+        if self.target:
+            self.proxy.update_last_activity(self.target["prefix"])
+
+
+def main() -> Any:
+    """Run the proxy with the command line's arguments."""
+    AsyncHTTPClient.configure(None, max_clients=MAX_CLIENTS, max_body_size=MAX_MESSAGE)
+    proxy_app.ProxyHandler = Handler
+    return proxy_cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The demo's servers: processes of this user, each with a home directory of its own."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jupyterhub.spawner import SimpleLocalProcessSpawner
+
+from gpulease.demo.options import NOTEBOOK
+from gpulease.hub import GPULeaseSpawnerMixin
+
+#: No question and no look at the network on a student's first page.
+_LAB_SETTINGS = {
+    "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    }
+}
+
+
+class DemoSpawner(GPULeaseSpawnerMixin, SimpleLocalProcessSpawner):
+    """Starts a server in the student's own directory, with the demo notebook in it."""
+
+    async def start(self) -> Any:
+        """Start the server once its home is furnished."""
+        furnish(Path(self.home_dir))
+        return await super().start()
+
+
+def furnish(home: Path) -> None:
+    """Put the demo notebook and settings into a home; what is there already stays."""
+    home.mkdir(parents=True, exist_ok=True)
+    notebook = home / NOTEBOOK
+    if not notebook.exists():
+        notebook.write_text(notebook_text())
+    for name, settings in _LAB_SETTINGS.items():
+        file = home / ".jupyter" / "lab" / "user-settings" / name
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(settings))
+
+
+def notebook_text() -> str:
+    """Return the demo notebook as it is shipped."""
+    return (resources.files("gpulease.demo") / "notebooks" / NOTEBOOK).read_text()
