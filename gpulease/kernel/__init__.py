@@ -1,1 +1,52 @@
-"""Runs in the home kernel: route, gate, output relay, magics."""
+"""Runs in the home kernel: route, gate, output relay, magics.
+
+This module is imported by every kernel of a hub at start, so it imports nothing heavy: the rest
+is loaded when IPython loads the extension, and most of that when the first GPU cell runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpulease.kernel.extension import Extension
+    from gpulease.kernel.session import Session
+
+_extension: Extension | None = None
+
+
+def autoload() -> None:
+    """Load the extension into the running IPython kernel; nothing where there is none."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is not None and hasattr(shell, "kernel"):
+        shell.extension_manager.load_extension("gpulease")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Install gpulease in ``shell`` (``%load_ext gpulease``); it must be a kernel's."""
+    global _extension  # noqa: PLW0603 - one kernel, one extension
+    from gpulease.kernel.extension import Extension
+
+    if _extension is None:
+        _extension = Extension(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:  # noqa: ARG001
+    """Take everything back (``%unload_ext gpulease``)."""
+    global _extension  # noqa: PLW0603
+    if _extension is not None:
+        _extension.unload()
+        _extension = None
+
+
+def current() -> Session | None:
+    """Return this home kernel's session; None beside a GPU and in a plain process."""
+    return None if _extension is None else _extension.session
+
+
+def perform(number: int) -> None:
+    """Run what stands behind a routed cell; called by the text that replaced it."""
+    assert _extension is not None
+    _extension.wrapper.perform(number)

@@ -1,0 +1,146 @@
+"""From a lease's address to a companion that answers: the steps of connecting, and their undoing.
+
+Owns one attachment: desk, Jupyter channels and the transfer side's connection.  The slow steps run
+on a worker thread, what touches the namespace on the main thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from gpulease.companion.environment import allowed_environment
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.channels import Channels
+from gpulease.kernel.desk import Desk, Push
+from gpulease.kernel.execution import Executor
+from gpulease.kernel.iothread import Inbox, IOThread
+from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeskOpen, DeskOpened
+from gpulease.transfer.api import KeyPair
+
+OPEN_SECONDS = 60.0
+READY_SECONDS = 60.0
+#: Packages whose objects travel between the two sides.
+TRAVELLING = (
+    "cloudpickle", "ipython", "ipywidgets", "matplotlib", "numpy", "pandas", "scikit-learn",
+    "scipy", "torch", "tqdm",
+)  # fmt: skip
+
+#: Gives the lease's address and this kernel's key pair; runs on the worker thread.
+Reach = Callable[[], tuple[ConnectionView, KeyPair]]
+
+
+def new_keys() -> KeyPair:
+    """Make a Curve key pair; the secret half stays in this process."""
+    public, secret = zmq.curve_keypair()
+    return KeyPair(public.decode(), secret.decode())
+
+
+@dataclass
+class Attachment:
+    """A companion that was opened; ``channels`` once the main thread has connected them."""
+
+    view: ConnectionView
+    desk: Desk
+    opened: DeskOpened
+    wire_keys: KeyPair
+    channels: Channels | None = None
+
+    def close(self) -> None:
+        """Close every socket; the companion itself is the supervisor's."""
+        if self.channels is not None:
+            self.channels.close()
+        self.desk.close()
+
+
+def open_in_thread(
+    io: IOThread,
+    inbox: Inbox,
+    *,
+    kernel_id: str,
+    wire_keys: KeyPair,
+    reach: Reach,
+    on_push: Callable[[Push], None],
+) -> Future[Attachment]:
+    """Reach the lease and open this kernel's companion on a worker thread.
+
+    ``wire_keys`` are those of this process: another process of the same kernel id (a restart) has
+    others, and the supervisor then gives it a new companion.
+    """
+    future: Future[Attachment] = Future()
+
+    def work() -> None:
+        try:
+            view, keys = reach()
+            desk = Desk(io, inbox, view, keys, on_push)
+            try:
+                opened = desk.call("open", desk_open(kernel_id, wire_keys.public), OPEN_SECONDS)
+            except BaseException:
+                desk.close()
+                raise
+            future.set_result(Attachment(view, desk, opened, wire_keys))
+        except BaseException as error:  # noqa: BLE001 - carried to the main thread
+            future.set_exception(error)
+        inbox.put(lambda: None)  # whoever waits looks again
+
+    threading.Thread(target=work, name="gpulease-open", daemon=True).start()
+    return future
+
+
+def desk_open(kernel_id: str, wire_key: str) -> DeskOpen:
+    """Return what the companion must know of this process."""
+    return {
+        "kernel_id": kernel_id,
+        "protocol": PROTOCOL_VERSION,
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+        "packages": _versions(),
+        "cwd": str(Path.cwd()),
+        "path": list(sys.path),
+        "environ": allowed_environment(os.environ),
+        "hash_seed": os.environ.get("PYTHONHASHSEED", ""),
+        "wire_key": wire_key,
+    }
+
+
+def connect_channels(
+    attachment: Attachment, io: IOThread, inbox: Inbox, executor: Executor
+) -> None:
+    """On the main thread: connect the Jupyter channels and wait until the companion answers.
+
+    Raises:
+        GPULeaseError: ``companion_silent`` after ``READY_SECONDS``.
+    """
+    channels = Channels(io, inbox, attachment.opened["connection"], executor.deliver)
+    attachment.channels = executor.channels = channels
+    deadline = time.monotonic() + READY_SECONDS
+    patience = 0.5
+    # A reply and its idle status seen together mean that iopub is subscribed too.
+    while executor.ask("kernel_info_request", {}, timeout=patience) is None:
+        patience = min(2 * patience, 5.0)
+        if time.monotonic() > deadline:
+            raise GPULeaseError(
+                "companion_silent",
+                f"The companion did not answer within {READY_SECONDS:.0f} s.",
+                next_step="Run the cell again.",
+                status=504,
+            )
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, Any] = {}
+    for name in TRAVELLING:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

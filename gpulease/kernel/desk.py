@@ -1,0 +1,136 @@
+"""Client of a lease supervisor's desk (CurveZMQ).
+
+Owns the home kernel's conversation with the supervisor: calls with an answer, pushes without, and
+noticing that the supervisor no longer answers.  Refuses to know what a push leads to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import zmq
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.iothread import Frames, Inbox, IOThread
+from gpulease.protocol import ConnectionView
+from gpulease.transfer.api import KeyPair
+
+#: Silence after which the supervisor is taken for lost, and how often it is asked (seconds).
+LOST_AFTER = 15.0
+PING_EVERY = 3.0
+
+Push = dict[str, Any]
+
+
+class Desk:
+    """One connection to a supervisor's desk.
+
+    ``on_push`` is called on the main thread with each pushed message, and with
+    ``{"push": "lost"}`` once when the supervisor has not answered for ``LOST_AFTER`` seconds.
+    """
+
+    def __init__(
+        self,
+        io: IOThread,
+        inbox: Inbox,
+        view: ConnectionView,
+        keys: KeyPair,
+        on_push: Callable[[Push], None],
+    ) -> None:
+        self._io = io
+        self._inbox = inbox
+        self._on_push = on_push
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, Future[Any]] = {}
+        self._heard = time.monotonic()
+        self._lost = False
+        self.closed = False
+        self._socket: zmq.Socket[bytes] = io.call(partial(self._open, view, keys))
+
+    def call(self, name: str, args: Mapping[str, Any], timeout: float) -> Any:
+        """Return the supervisor's answer.
+
+        Raises:
+            GPULeaseError: its problem, or ``lease_unreachable`` after ``timeout`` seconds.
+        """
+        future = self.start_call(name, args)
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            raise GPULeaseError(
+                "lease_unreachable",
+                f"The lease's supervisor did not answer within {timeout:.0f} s.",
+                next_step="Run the cell again; %gpu shows the state of the lease.",
+                numbers={"seconds": timeout},
+                status=504,
+            ) from None
+
+    def start_call(self, name: str, args: Mapping[str, Any]) -> Future[Any]:
+        """Send a call and return its future answer; any thread may call it."""
+        number = next(self._ids)
+        future: Future[Any] = Future()
+        self._waiting[number] = future
+        frame = json.dumps({"id": number, "call": name, "args": dict(args)}).encode()
+        self._io.submit(partial(self._send, frame))
+        return future
+
+    def close(self) -> None:
+        """Close the socket; calls still waiting fail with ``lease_unreachable``."""
+        if not self.closed:
+            self.closed = True
+            self._io.submit(self._close)
+
+    def _open(self, view: ConnectionView, keys: KeyPair) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self._io.context.socket(zmq.DEALER)
+        socket.linger = 500  # a last "close" call should still leave
+        socket.curve_serverkey = view["server_key"].encode()
+        socket.curve_publickey = keys.public.encode()
+        socket.curve_secretkey = keys.secret.encode()
+        socket.connect(view["address"])
+        self._io.register(socket, self._received)
+        self._io.every(self, PING_EVERY, self._tick)
+        return socket
+
+    def _send(self, frame: bytes) -> None:
+        if not self._socket.closed:
+            self._socket.send(frame)
+
+    def _received(self, frames: Frames) -> None:
+        self._heard = time.monotonic()
+        message = json.loads(frames[-1])
+        if "push" in message:
+            self._inbox.put(partial(self._hand_over, message))
+            return
+        future = self._waiting.pop(int(message["id"]), None)
+        if future is None or not future.set_running_or_notify_cancel():
+            return
+        if "problem" in message:
+            future.set_exception(GPULeaseError.from_problem(message["problem"]))
+        else:
+            future.set_result(message.get("ok"))
+
+    def _hand_over(self, message: Push) -> None:
+        if not self.closed:
+            self._on_push(message)
+
+    def _tick(self) -> None:
+        self._send(json.dumps({"id": next(self._ids), "call": "ping", "args": {}}).encode())
+        if time.monotonic() - self._heard > LOST_AFTER and not self._lost:
+            self._lost = True
+            self._inbox.put(partial(self._hand_over, {"push": "lost"}))
+
+    def _close(self) -> None:
+        self._io.every(self, 0, None)
+        self._io.unregister(self._socket)
+        for future in self._waiting.values():
+            if future.set_running_or_notify_cancel():
+                future.set_exception(
+                    GPULeaseError("lease_unreachable", "The connection to the lease is closed.")
+                )
+        self._waiting.clear()

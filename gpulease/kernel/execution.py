@@ -1,0 +1,196 @@
+"""One cell in the companion, from request to reply, seen from home's main thread.
+
+Owns the waiting: output is shown as it comes, ``input()`` and ``getpass`` are asked here, an
+interrupt is passed on and waited for, a second one gives the companion up.
+"""
+
+from __future__ import annotations
+
+import builtins
+import getpass
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.channels import Channels, Message
+from gpulease.kernel.iothread import Inbox
+from gpulease.kernel.relay import Relay
+from gpulease.protocol import EXECUTE_METADATA
+
+#: How long an interrupted cell may take to stop before the person is told (seconds).
+INTERRUPT_PATIENCE = 10.0
+#: How long a silent question to the companion (completion, magics) may take by default (seconds).
+ASK_SECONDS = 30.0
+
+
+@dataclass
+class Request:
+    """A request on its way; ``failure`` is set when the companion cannot answer any more."""
+
+    msg_id: str
+    reply: Message | None = None
+    idle: bool = False
+    failure: BaseException | None = None
+    quiet: bool = False  # output is not shown
+    interrupted: bool = False
+    on_input: Callable[[Message], None] | None = field(default=None, repr=False)
+
+    @property
+    def done(self) -> bool:
+        """True when nothing more is to be waited for."""
+        return self.failure is not None or (self.reply is not None and self.idle)
+
+
+class Executor:
+    """Runs code in one companion; all methods belong to the main thread."""
+
+    def __init__(self, inbox: Inbox, relay: Relay, kernel: Any) -> None:
+        self._inbox = inbox
+        self._relay = relay
+        self._kernel = kernel
+        self.channels: Channels | None = None
+        self.abandon: Callable[[], None] = lambda: None
+        self._open: dict[str, Request] = {}
+
+    @property
+    def busy(self) -> bool:
+        """True while a request is on its way."""
+        return bool(self._open)
+
+    def fail(self, error: BaseException) -> None:
+        """The companion is gone: every waiting request ends with ``error``."""
+        for request in self._open.values():
+            request.failure = request.failure or error
+
+    def deliver(self, channel: str, message: Message) -> None:
+        """Handle one message of the companion's (main thread, through the inbox)."""
+        parent_id = message["parent_header"].get("msg_id", "")
+        request = self._open.get(parent_id)
+        if channel == "iopub":
+            self._iopub(message, request)
+        elif channel == "stdin" and request is not None:
+            self._ask_person(message)
+        elif channel == "shell" and request is not None:
+            request.reply = message
+
+    def run_cell(self, source: str, execution_count: int, *, silent: bool) -> Mapping[str, Any]:
+        """Run a cell away as home's current request and return the reply's content.
+
+        Raises:
+            GPULeaseError: ``companion_died`` and what else the session set as failure.
+        """
+        parent = self._kernel.get_parent("shell")
+        msg_id = parent.get("header", {}).get("msg_id") if parent else None
+        content = {
+            "code": source,
+            "silent": silent,
+            "store_history": not silent,
+            "user_expressions": {},
+            "allow_stdin": bool(getattr(self._kernel, "_allow_stdin", False)),
+            "stop_on_error": False,
+        }
+        metadata = {EXECUTE_METADATA: {"execution_count": execution_count}}
+        request = self._send("execute_request", content, msg_id=msg_id, metadata=metadata)
+        if parent:
+            self._relay.remember_parent(request.msg_id, parent)
+        return self._finish(request)
+
+    def ask(
+        self, msg_type: str, content: Mapping[str, Any], timeout: float = ASK_SECONDS
+    ) -> Mapping[str, Any] | None:
+        """Ask something whose output is not shown; None when ``timeout`` seconds passed first."""
+        request = self._send(msg_type, content, quiet=True)
+        try:
+            if not self._inbox.wait_for(lambda: request.done, time.monotonic() + timeout):
+                return None
+        finally:
+            self._open.pop(request.msg_id, None)
+        if request.failure is not None:
+            raise request.failure
+        assert request.reply is not None
+        reply: Mapping[str, Any] = request.reply["content"]
+        return reply
+
+    def interrupt(self) -> None:
+        """Pass an interrupt on to the companion, once for each running request."""
+        for request in self._open.values():
+            if not request.interrupted and self.channels is not None:
+                request.interrupted = True
+                self.channels.send("control", "interrupt_request", {})
+
+    def _send(
+        self,
+        msg_type: str,
+        content: Mapping[str, Any],
+        *,
+        msg_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        quiet: bool = False,
+    ) -> Request:
+        if self.channels is None or self.channels.closed:
+            raise GPULeaseError("no_companion", "No companion is connected.", status=409)
+        sent = self.channels.send("shell", msg_type, content, msg_id=msg_id, metadata=metadata)
+        request = self._open[sent] = Request(sent, quiet=quiet)
+        return request
+
+    def _finish(self, request: Request) -> Mapping[str, Any]:
+        try:
+            while True:
+                try:
+                    self._wait(request)
+                    break
+                except KeyboardInterrupt:
+                    self._interrupted(request)
+        finally:
+            self._open.pop(request.msg_id, None)
+        if request.failure is not None:
+            self._relay.flush()
+            raise request.failure
+        assert request.reply is not None
+        content: Mapping[str, Any] = request.reply["content"]
+        return content
+
+    def _wait(self, request: Request) -> None:
+        if request.interrupted:
+            deadline = time.monotonic() + INTERRUPT_PATIENCE
+            if not self._inbox.wait_for(lambda: request.done, deadline):
+                sys.stderr.write(
+                    f"gpulease: the GPU cell has not stopped after {INTERRUPT_PATIENCE:.0f} s. "
+                    "Interrupt again to give its companion up.\n"
+                )
+        self._inbox.wait_for(lambda: request.done)
+
+    def _interrupted(self, request: Request) -> None:
+        if not request.interrupted:
+            self.interrupt()
+            return
+        self.abandon()
+        if request.failure is None:
+            request.failure = GPULeaseError(
+                "abandoned",
+                "The GPU cell did not stop, and its companion was given up.",
+                next_step="Run the next GPU cell to get a new companion.",
+            )
+
+    def _iopub(self, message: Message, request: Request | None) -> None:
+        kind = message["header"]["msg_type"]
+        if kind == "status":
+            if request is not None and message["content"]["execution_state"] == "idle":
+                request.idle = True
+            return
+        if request is None or not request.quiet:
+            self._relay.show(message, current=request is not None)
+
+    def _ask_person(self, message: Message) -> None:
+        content = message["content"]
+        # Home's kernel put its own input() and getpass() in place for the running cell.
+        read = getpass.getpass if content.get("password") else builtins.input
+        try:
+            value = read(content.get("prompt", ""))
+        except EOFError:
+            value = "\x04"  # what a front end sends for end of file
+        if self.channels is not None:
+            self.channels.send("stdin", "input_reply", {"value": value}, parent=message["header"])

@@ -1,0 +1,144 @@
+"""What ``%load_ext gpulease`` puts into a shell, and how it is taken out again.
+
+Owns installing: wrapper, AST transformer, magics, the name ``gpu``, completion and the front
+end's comm target.  The session behind them is made at the first need.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel import blocks
+from gpulease.kernel.route import Route
+from gpulease.kernel.wrap import Wrapper
+
+if TYPE_CHECKING:
+    from gpulease.kernel.session import Session
+
+
+class Extension:
+    """gpulease in one shell."""
+
+    def __init__(self, shell: Any) -> None:
+        if not hasattr(shell, "kernel"):
+            raise GPULeaseError(
+                "no_kernel",
+                "gpulease works in notebook kernels, not in a terminal.",
+                next_step="Load it in a notebook.",
+            )
+        self.shell = shell
+        self._passed: list[bool] = []  # for each home cell that runs, whether there was a gate
+        self.wrapper = Wrapper(shell, self)
+        self.wrapper.install()
+        self._transformer = blocks.BlockTransformer(lambda: self.wrapper.typed, self._is_gpu)
+        shell.ast_transformers.append(self._transformer)
+        # Hidden, as what IPython itself puts there: never carried, never listed.
+        shell.push({"gpu": blocks.gpu, blocks.HOOK: self._run_block}, interactive=False)
+        self._register_magics()
+        self._listen()
+
+    @cached_property
+    def session(self) -> Session:
+        """Made when the bus speaks, or at the first GPU cell or magic."""
+        from gpulease.kernel.session import Session
+
+        session = Session(self.shell)
+        session.start()
+        return session
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a session yet; before that every cell is simply home's."""
+        return "session" in self.__dict__
+
+    def unload(self) -> None:
+        """Undo everything."""
+        self.wrapper.remove()
+        if self._transformer in self.shell.ast_transformers:
+            self.shell.ast_transformers.remove(self._transformer)
+        for name in ("gpu", blocks.HOOK):
+            self.shell.user_ns.pop(name, None)
+            self.shell.user_ns_hidden.pop(name, None)
+        for kind, name in (("line", "gpu"), ("cell", "gpu"), ("cell", "cpu")):
+            self.shell.magics_manager.magics[kind].pop(name, None)
+        if self.started:
+            self.session.stop()
+            if self.session.front is not None:
+                self.session.front.close()
+
+    # wrap.Cells, without a session as long as there is nothing to do
+
+    def is_sticky(self) -> bool:
+        """Whether cells go away (``wrap.Cells``)."""
+        return self.started and self.session.sticky
+
+    def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:
+        """Run a cell away (``wrap.Cells``)."""
+        self.session.run_routed(way, typed, silent=silent)
+
+    def before_home(self, way: Route) -> None:
+        """Pass the gate (``wrap.Cells``)."""
+        started = self.started
+        if started:
+            self.session.before_home(way)
+        self._passed.append(started)
+
+    def after_home(self, way: Route, *, failed: bool) -> None:
+        """Close a home cell (``wrap.Cells``)."""
+        # A cell that made the session (%gpu) did not pass its gate.
+        if self._passed.pop():
+            self.session.after_home(way, failed=failed)
+
+    def explain(self, name: str) -> str:
+        """Say why a name is absent (``wrap.Cells``)."""
+        return self.session.explain(name) if self.started else ""
+
+    def _is_gpu(self, name: str) -> bool:
+        return self.shell.user_ns.get(name) is blocks.gpu
+
+    def _run_block(self, source: str, *args: Any, **options: Any) -> None:
+        self.session.run_block(source, *args, **options)
+
+    def _register_magics(self) -> None:
+        def line(text: str) -> Any:
+            from gpulease.kernel.magics import line_magic
+
+            return line_magic(self.session, text)
+
+        def cell(text: str, body: str) -> None:
+            self.session.run_away(body, self.session.options(text))
+
+        def cpu(text: str, body: str) -> None:  # noqa: ARG001
+            """Run this cell at home: ``%%cpu``."""
+            self.session.run_here(body)
+
+        line.__doc__ = "Status and commands of your GPU lease: ``%gpu help``."
+        cell.__doc__ = "Run this cell beside a GPU: ``%%gpu [--class NAME] [--wait 5m] ...``."
+        self.shell.register_magic_function(line, "line", "gpu")
+        self.shell.register_magic_function(cell, "cell", "gpu")
+        self.shell.register_magic_function(cpu, "cell", "cpu")
+
+    def _listen(self) -> None:
+        """Make the session where a front end or a notebook server will speak to it."""
+        import os
+
+        from gpulease.protocol import ENV_BUS
+
+        def opened(comm: Any, message: Any) -> None:
+            from gpulease.kernel.front import Front
+
+            session = self.session
+            session.front = session.front or Front(session)
+            session.front.opened(comm, message)
+
+        self.shell.kernel.comm_manager.register_target("gpulease", opened)
+        loop = getattr(self.shell.kernel, "io_loop", None)
+        if os.environ.get(ENV_BUS):
+            if loop is not None:
+                loop.add_callback(lambda: self.session)
+            else:  # start-up files run before the loop does: the first turn of it makes the session
+                from tornado.ioloop import IOLoop
+
+                IOLoop.current().add_callback(lambda: self.session)

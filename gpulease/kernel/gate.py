@@ -1,0 +1,163 @@
+"""The gate of home cells, and the magics that concern both sides.
+
+Owns what happens around a cell that runs at home: values that it may read come home first or the
+cell is refused, a NameError says where its name lives, and settings made by magics reach the
+companion.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.relay import say
+from gpulease.kernel.route import Route
+from gpulease.kernel.wait import Progress
+
+if TYPE_CHECKING:
+    from gpulease.kernel.session import Session
+
+_NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")
+
+
+class Gate:
+    """Around home cells; main thread only."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._running: list[str] = []
+        self._both: dict[str, str] = {}  # settings made so far, for a companion that comes later
+        self._told_companion: object = None
+
+    @property
+    def running(self) -> str:
+        """The text of the home cell that runs now."""
+        return self._running[-1] if self._running else ""
+
+    def before(self, way: Route) -> None:
+        """Bring home what the cell may read.
+
+        Raises:
+            GPULeaseError: why the cell is refused, naming the variable.
+        """
+        session = self._session
+        if session.connected_once:
+            session.link.commit_now()
+            progress = Progress(session.shell)
+            try:
+                report = session.home.before_home_cell(way.body, progress=session.shower(progress))
+                session.results.before(way.body)
+            finally:
+                progress.clear()
+            session.say_report(report)
+        self._running.append(way.body)
+
+    def after(self, way: Route, *, failed: bool) -> None:
+        """The home cell ended: its settings reach the companion."""
+        self._running.pop()
+        if self._session.connected_once:
+            self._session.home.after_home_cell()
+        if not failed:
+            self._remember(way.both)
+            if way.both:
+                self.tell_companion()
+            if way.installs:
+                self._install_away(way.installs)
+
+    def line_magic(self, line: str) -> None:
+        """Run one line magic at home, inside the running cell."""
+        name, _, rest = line.lstrip("%").strip().partition(" ")
+        self._session.shell.run_line_magic(name, rest.strip(), _stack_depth=2)
+
+    def both_at_home(self, both: tuple[str, ...], installs: tuple[str, ...]) -> None:
+        """A GPU cell sets something: home gets it too, and installs run at home first."""
+        from IPython.utils.capture import capture_output
+
+        for line in both:
+            with capture_output():  # the companion's output is the one that is shown
+                self.line_magic(line)
+        self._remember(both)
+        for line in installs:
+            self.line_magic(line)
+
+    def tell_companion(self) -> None:
+        """Give the settings made so far to a companion that has not got them."""
+        session = self._session
+        if session.link.attachment is None or not self._both:
+            return
+        code = "\n".join(self._both.values())
+        content = {"code": code, "silent": True, "store_history": False, "allow_stdin": False}
+        session.executor.ask("execute_request", content)
+
+    def fresh_companion(self) -> None:
+        """A new companion was attached: it needs the settings before its first cell."""
+        if self._session.link.attachment is not self._told_companion:
+            self._told_companion = self._session.link.attachment
+            self.tell_companion()
+
+    def explain(self, name: str) -> str:
+        """Say why ``name`` is absent here, or ``""``."""
+        if not self._session.connected_once:
+            return ""
+        note = self._session.home.explain(name)
+        return note.sentence if note is not None else ""
+
+    def explain_reply(self, reply: Mapping[str, Any]) -> str:
+        """Say why a name was missed by a GPU cell, or ``""``."""
+        if reply.get("ename") != "NameError":
+            return ""
+        match = _NOT_DEFINED.search(str(reply.get("evalue", "")))
+        return self.explain(match[1]) if match else ""
+
+    def _remember(self, both: tuple[str, ...]) -> None:
+        for line in both:
+            # A directory travels with every switch, and a later setting replaces an earlier one.
+            words = line.split()
+            if words[0] not in ("%cd", "%env"):
+                self._both[" ".join(words[:2])] = line
+
+    def _install_away(self, installs: tuple[str, ...]) -> None:
+        """Repeat an install beside the GPU where that is another environment."""
+        session = self._session
+        if session.link.attachment is None:
+            return
+        if self._same_environment():
+            content = {
+                "code": "__import__('importlib').invalidate_caches()",
+                "silent": True,
+                "store_history": False,
+            }
+            session.executor.ask("execute_request", content)
+            return
+        say(session.shell, "Installing beside the GPU as well.")
+        content = {"code": "\n".join(installs), "silent": False, "store_history": False}
+        reply = session.executor.ask("execute_request", content, timeout=600.0)
+        if reply is None or reply.get("status") != "ok":
+            why = "it took longer than 600 s" if reply is None else reply.get("evalue", "")
+            raise GPULeaseError(
+                "install_away_failed",
+                f"Installed here, but not beside the GPU: {why}.",
+                next_step="The environment beside the GPU may be read-only: ask your admin to add "
+                "the package to its image.",
+                status=409,
+            )
+
+    def _same_environment(self) -> bool:
+        question = "(__import__('sys').prefix, __import__('platform').node())"
+        content = {
+            "code": "",
+            "silent": True,
+            "store_history": False,
+            "user_expressions": {"where": question},
+        }
+        reply = self._session.executor.ask("execute_request", content)
+        if reply is None:
+            return False
+        found = (reply.get("user_expressions") or {}).get("where", {})
+        import platform
+
+        here = repr((sys.prefix, platform.node()))
+        return bool(found.get("data", {}).get("text/plain") == here)

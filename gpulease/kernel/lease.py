@@ -1,0 +1,372 @@
+"""The lease as the home kernel sees it: none, waiting, attached, draining, gone.
+
+Owns the state machine: what the bus and the desk say goes in, attachments come and go, and what a
+person should read is left in ``notes`` for the next cell.  Main thread only, except where said.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel import attach
+from gpulease.kernel.bus import Bus, Event
+from gpulease.kernel.desk import Push
+from gpulease.kernel.execution import Executor
+from gpulease.kernel.iothread import Inbox, IOThread
+from gpulease.protocol import ConnectionView, EndView, LeaseView
+from gpulease.transfer.api import DrainReport, Endpoint, Home, KeyPair
+
+log = logging.getLogger("gpulease.kernel")
+USABLE = ("active", "warned")
+DEFAULT_DRAIN = 60.0
+
+
+class Phase(StrEnum):
+    """Where this kernel stands with its GPU."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    ATTACHED = "attached"
+    DRAINING = "draining"
+    GONE = "gone"
+
+
+class LeaseLink:
+    """This kernel's tie to a lease; ``changed`` is called after every change."""
+
+    def __init__(
+        self,
+        *,
+        kernel_id: str,
+        inbox: Inbox,
+        io: Callable[[], IOThread],
+        home: Callable[[], Home],
+        executor: Executor,
+        changed: Callable[[], None],
+    ) -> None:
+        self.kernel_id = kernel_id
+        self.phase = Phase.NONE
+        self.leases: dict[str, LeaseView] = {}
+        self.classes: list[dict[str, Any]] = []
+        self.bus: Bus | None = None
+        self.target: attach.Reach | None = None  # set by %gpu connect
+        self.attachment: attach.Attachment | None = None
+        self.opening: Future[attach.Attachment] | None = None
+        self.notes: list[str] = []
+        self.ended_note: Callable[[str], None] = lambda _: None
+        self.clicked: Callable[[LeaseView], None] = lambda _: None
+        self.detached: Callable[[str], None] = lambda _: None
+        self.leaving: Callable[[], list[str]] = list  # brings results home; sentences of failures
+        self.in_cell: Callable[[], bool] = lambda: False
+        self.ends: dict[str, EndView] = {}
+        self.cell = ""  # the GPU cell that runs now, for naming what it loses
+        self.stopped_by: str = ""  # why gpulease itself stopped the running GPU cell
+        self._inbox = inbox
+        self._io = io
+        self._home = home
+        self._executor = executor
+        self._changed = changed
+        self._keys = attach.new_keys()
+        self._drained: DrainReport | None = None
+        self._pending_drain: Push | None = None
+        executor.abandon = self.abandon
+
+    # What the bus says
+
+    def connect_bus(self, path: str) -> None:
+        """Open the bus of the notebook server."""
+        self.bus = Bus(path, self.kernel_id, self._inbox, self.on_bus)
+
+    def on_bus(self, event: Event) -> None:
+        """Take in one event of the bus."""
+        kind = event["event"]
+        if kind == "snapshot":
+            self.leases = {lease["id"]: lease for lease in event["leases"]}
+            self.classes = list(event.get("classes", ()))
+            for lease in list(self.leases.values()):
+                self._lease_changed(lease, known=True)
+        elif kind == "lease":
+            lease = event["lease"]
+            old = self.leases.get(lease["id"])
+            if old is None or old["version"] <= lease["version"]:
+                self.leases[lease["id"]] = lease
+                self._lease_changed(lease, known=old is not None and old["state"] in USABLE)
+        elif kind == "classes":
+            self.classes = list(event["classes"])
+        self._changed()
+
+    def mine(self) -> LeaseView | None:
+        """The lease or request that this kernel's cells use: the newest that has not ended."""
+        if self.attachment is not None and self.target is None:
+            lease = self.leases.get(self.attachment.view["lease_id"])
+            if lease is not None and lease["state"] != "ended":
+                return lease
+        alive = [lease for lease in self.leases.values() if lease["state"] != "ended"]
+        return max(alive, key=lambda lease: lease["created"], default=None)
+
+    def _lease_changed(self, lease: LeaseView, *, known: bool) -> None:
+        attached = self.attachment is not None and self.attachment.view["lease_id"] == lease["id"]
+        if lease["state"] == "ended":
+            self.leases.pop(lease["id"], None)
+            end = lease["end"]
+            if end is not None:
+                self.ends[lease["id"]] = end
+            if attached:
+                self._lost_lease(end["sentence"] if end else "The lease ended.")
+        elif lease["state"] in USABLE and self.attachment is None and self._chosen(lease):
+            if lease["click_runs_cells"] and lease["origin"] == "page" and not known:
+                self.clicked(lease)
+            if self.opening is None:
+                self.start_attaching(lease)
+
+    def _chosen(self, lease: LeaseView) -> bool:
+        """Whether this kernel gets a companion at once: it asked, or ran a cell last."""
+        return lease["kernel_id"] == self.kernel_id
+
+    # Attaching
+
+    def reach(self, lease: LeaseView) -> attach.Reach:
+        """Return how to get at ``lease`` through the notebook server."""
+        bus = self.bus
+        assert bus is not None
+
+        def by_bus() -> tuple[ConnectionView, KeyPair]:
+            body = {"lease_id": lease["id"], "client_key": self._keys.public}
+            view: ConnectionView = bus.call("connection", body)
+            return view, self._keys
+
+        return by_bus
+
+    def start_attaching(self, lease: LeaseView | None) -> Future[attach.Attachment]:
+        """Begin to open the companion; finished on the main thread, in a cell or between."""
+        reach = self.target if self.target is not None else None
+        if reach is None:
+            assert lease is not None
+            reach = self.reach(lease)
+        future = attach.open_in_thread(
+            self._io(),
+            self._inbox,
+            kernel_id=self.kernel_id,
+            wire_keys=self._keys,
+            reach=reach,
+            on_push=self._on_push,
+        )
+        self.opening = future
+        future.add_done_callback(lambda _: self._inbox.put(partial(self._finish_idle, future)))
+        return future
+
+    def obtain(self, lease: LeaseView | None) -> None:
+        """Have a companion when this returns.
+
+        Raises:
+            GPULeaseError: why there is none.
+        """
+        if self.attachment is not None:
+            return
+        future = self.opening or self.start_attaching(lease)
+        self._inbox.wait_for(future.done)
+        self._finish(future)
+
+    def _finish_idle(self, future: Future[attach.Attachment]) -> None:
+        """Finish an attaching that no cell waits for."""
+        if self.opening is not future or self._executor.busy:
+            return
+        try:
+            self._finish(future)
+        except GPULeaseError as error:
+            log.info("no companion yet: %s", error)  # the first GPU cell tries again, and tells
+
+    def _finish(self, future: Future[attach.Attachment]) -> None:
+        if self.opening is not future:
+            return
+        self.opening = None
+        attachment = future.result()
+        try:
+            attach.connect_channels(attachment, self._io(), self._inbox, self._executor)
+            endpoint = Endpoint(attachment.opened["wire_address"], attachment.opened["wire_key"])
+            notes = self._home().connect(
+                endpoint, attachment.wire_keys, parked=attachment.opened["parked"]
+            )
+        except BaseException:
+            self._executor.channels = None
+            attachment.close()
+            raise
+        self.attachment = attachment
+        self._drained = None
+        self.phase = Phase.ATTACHED
+        self.notes += [*attachment.opened["warnings"], *(note.sentence for note in notes)]
+        self._changed()
+
+    # What the desk says
+
+    def _on_push(self, push: Push) -> None:
+        kind = push["push"]
+        if self.attachment is None:
+            return
+        if kind == "companion_died":
+            detail = push.get("detail") or "its process ended"
+            self.companion_died(f"The companion of this notebook died: {detail}.")
+        elif kind == "lost":
+            self.companion_died("The lease's supervisor does not answer any more.")
+        elif kind == "drain":
+            self._drain(push)
+        elif kind == "resume":
+            self.phase = Phase.ATTACHED
+            self.notes.append("The GPU stays: the reclaim was called off.")
+        elif kind == "end":
+            self._lost_lease(push.get("sentence") or push.get("reason") or "The lease ended.")
+        elif kind == "warn":
+            self.ended_note(f"{push.get('sentence', 'The GPU is idle.')} %gpu keep keeps it.")
+        self._changed()
+
+    def companion_died(self, why: str, reason: str = "companion_died") -> None:
+        """Detach from a companion that is no more; what was not home is lost, and says so."""
+        error = GPULeaseError(
+            reason,
+            why,
+            next_step="What was home before this cell is intact; the next GPU cell gets a new "
+            "companion.",
+            status=410,
+        )
+        self._executor.fail(error)
+        self._detach(died=True)
+        self.phase = Phase.NONE
+        self.detached(why)
+
+    def abandon(self) -> None:
+        """Give the companion up: a second interrupt did not wait for it to stop."""
+        if self.attachment is not None:
+            desk = self.attachment.desk
+            desk.start_call("abandon", {"kernel_id": self.kernel_id})
+            self.companion_died("The GPU cell was given up with its companion.", "abandoned")
+
+    def give_back(self) -> None:
+        """Bring everything home and end the lease (``%gpu return``), on the main thread.
+
+        Raises:
+            GPULeaseError: ``not_home`` names what would be lost; the lease is then kept.
+        """
+        lease = self.mine()
+        if self.attachment is not None:
+            report = self._home().drain(DEFAULT_DRAIN)
+            self.notes += self.leaving()
+            self._home().commit_pending()
+            if not report.done:
+                names = ", ".join(blocker.name for blocker in report.blockers) or "a variable"
+                raise GPULeaseError(
+                    "not_home",
+                    f"These cannot come home: {names}.",
+                    next_step="Delete them in a GPU cell or %gpu fetch them, then return the GPU; "
+                    "%gpu return --force gives it back without them.",
+                    numbers={"names": [blocker.name for blocker in report.blockers]},
+                    status=409,
+                )
+        self.end(lease)
+
+    def end(self, lease: LeaseView | None) -> None:
+        """End the lease now, whatever is still away."""
+        if self.bus is not None and lease is not None and self.target is None:
+            self.bus.call("end", {"lease_id": lease["id"], "reason": "returned"})
+        if self.attachment is not None:
+            self.attachment.desk.call("close", {"kernel_id": self.kernel_id}, 30.0)
+            self._detach(died=False)
+            self.detached("The GPU was given back.")
+        self.phase = Phase.NONE
+        self._changed()
+
+    def _detach(self, *, died: bool) -> None:
+        attachment, self.attachment = self.attachment, None
+        self._executor.channels = None
+        if attachment is not None:
+            attachment.close()
+            notes = self._home().disconnect(died=died, cell=self.cell)
+            self.notes += [note.sentence for note in notes]
+
+    def _lost_lease(self, sentence: str) -> None:
+        home_first = self._drained is not None and self._drained.done
+        if self._executor.busy:
+            self._executor.fail(
+                GPULeaseError(
+                    "lease_ended",
+                    f"The lease ended while this cell ran. {sentence}",
+                    next_step="Run the cell again: it asks for a new lease by itself.",
+                    status=410,
+                )
+            )
+        self._detach(died=not home_first)
+        self.phase = Phase.GONE
+        self.notes.append(f"{sentence} Your variables are here; the next GPU cell asks again.")
+        self.ended_note(sentence)
+        self.detached(sentence)
+
+    # Leaving
+
+    def _drain(self, push: Push) -> None:
+        """Bring everything home before ``push["until"]``, stopping a GPU cell that runs."""
+        if self.phase is Phase.DRAINING:
+            return
+        self.phase = Phase.DRAINING
+        if self._executor.busy:
+            self.stopped_by = str(push.get("sentence") or push.get("reason") or "")
+            self._executor.interrupt()  # what runs ends first: _drained_now follows its reply
+        self._pending_drain = push
+        if not self.in_cell():
+            self.drain_now()
+
+    def drain_now(self) -> None:
+        """Start the drain that was put off until the GPU cell ended; nothing when none was."""
+        push, self._pending_drain = self._pending_drain, None
+        if push is None or self.attachment is None:
+            return
+        self.notes += self.leaving()
+        seconds = _seconds_until(push.get("until"))
+        threading.Thread(
+            target=self._drain_work, args=(self.attachment, seconds), name="gpulease-drain",
+            daemon=True,
+        ).start()  # fmt: skip
+
+    def _drain_work(self, attachment: attach.Attachment, seconds: float) -> None:
+        try:
+            report = self._home().drain(seconds)
+        except Exception:  # the supervisor must hear an answer, or it waits for the bound
+            log.exception("the drain failed")
+            report = DrainReport(done=False)
+        self._inbox.put(partial(self._drain_done, attachment, report))
+        blockers = [
+            {"name": b.name, "reason": "blocked", "sentence": b.blocker, "size": b.size}
+            for b in report.blockers
+        ]
+        result = "done" if report.done else "blocked"
+        body = {"kernel_id": self.kernel_id, "result": result, "blockers": blockers}
+        attachment.desk.start_call("drained", body)
+
+    def _drain_done(self, attachment: attach.Attachment, report: DrainReport) -> None:
+        if self.attachment is attachment:
+            self._drained = report
+            self.notes += [note.sentence for note in report.notes]
+            self.commit()
+
+    def commit(self) -> None:
+        """Put what came home in its place, when no cell runs."""
+        if not self.in_cell():
+            self.commit_now()
+
+    def commit_now(self) -> None:
+        """Put what came home in its place; for the borders of cells."""
+        if self.attachment is not None or self._drained is not None:
+            self._home().commit_pending()
+
+
+def _seconds_until(until: str | None) -> float:
+    if not until:
+        return DEFAULT_DRAIN
+    left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
+    return max(1.0, left)

@@ -1,0 +1,239 @@
+"""``%gpu``: what a person types to see and steer the lease.
+
+Owns the table of subcommands and the status text.  Each command is a few calls on the session.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.options import parse_duration, parse_options
+from gpulease.kernel.wait import describe
+from gpulease.protocol import LeaseView
+from gpulease.transfer.api import VariableStatus
+
+if TYPE_CHECKING:
+    from gpulease.kernel.session import Session
+
+HELP = """\
+%gpu                     where the lease and each variable stand
+%gpu on | off            run every cell beside the GPU / here again (%%cpu: one cell here)
+%gpu request [options]   ask for a GPU without running anything (options as %%gpu)
+%gpu keep                keep an idle GPU a while longer
+%gpu return [--force]    bring everything home and give the GPU back
+%gpu fetch NAME...       bring variables home now
+%gpu resolve NAME home|gpu   end a conflict
+%gpu recover NAME...     accept the older value of a lost variable
+%gpu config [class NAME] [wait 5m]   this notebook's defaults
+%gpu connect local | FILE    use a companion without a hub"""
+
+
+def line_magic(session: Session, text: str) -> None:
+    """Run ``%gpu TEXT``.
+
+    Raises:
+        GPULeaseError: an unknown command or bad arguments, with what can be typed.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise _usage(f"The line cannot be read: {error}.") from None
+    if not words:
+        print(status(session))  # noqa: T201 - a magic's answer is its output
+        return
+    command = COMMANDS.get(words[0])
+    if command is None:
+        raise _usage(f"%gpu has no command {words[0]!r}.")
+    answer = command(session, words[1:])
+    if answer:
+        print(answer)  # noqa: T201
+
+
+def _usage(sentence: str) -> GPULeaseError:
+    return GPULeaseError("bad_command", sentence, next_step=f"What there is:\n{HELP}")
+
+
+def status(session: Session) -> str:
+    """Return the text of ``%gpu``: the lease, then one line a variable."""
+    lines = [*_lease_lines(session), f"Cells run {'beside the GPU' if session.sticky else 'here'}."]
+    if session.connected_once:
+        rows = [_row(row) for row in session.home.status()]
+        if rows:
+            widths = [max(len(row[i]) for row in rows) for i in range(4)]
+            lines.append("")
+            for row in rows:
+                cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+                lines.append("  ".join([*cells, row[4]]).rstrip())
+    return "\n".join(lines)
+
+
+def _lease_lines(session: Session) -> list[str]:
+    lease = session.link.mine()
+    attachment = session.link.attachment
+    if lease is None:
+        if attachment is None:
+            return ["No GPU lease. %%gpu or %gpu request asks for one."]
+        simulated = ", simulated" if attachment.view["simulated"] else ""
+        return [f"Connected: {attachment.view['gpu_class']}{simulated}, no time limit."]
+    lines = [f"{lease['gpu_class']} x {lease['count']}: {lease['state']}. {describe(lease)}"]
+    if lease["simulated"]:
+        lines.append("The GPU is simulated.")
+    if lease["hard_end"]:
+        lines.append(f"Ends in {_left(lease['hard_end'])} at the latest.")
+    if lease["utilisation"] is not None:
+        lines.append(f"Utilisation {lease['utilisation']:.0%}, {lease['verdict']}.")
+    if lease["next_step"]:
+        lines.append(lease["next_step"])
+    return lines
+
+
+def _left(at: str) -> str:
+    seconds = max(0, int((datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds()))
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def _row(row: VariableStatus) -> tuple[str, str, str, str, str]:
+    size = "" if row.size is None else _size(row.size)
+    place = row.place.value if row.verified else f"{row.place.value}, not verified"
+    return row.name, row.type_name, place, size, row.blocker
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+def _status(session: Session, words: list[str]) -> str:
+    _none(words)
+    return status(session)
+
+
+def _on(session: Session, words: list[str]) -> str:
+    _none(words)
+    session.sticky = True
+    session.changed()
+    return "Every cell now runs beside the GPU. %gpu off ends that, %%cpu is the exception cell."
+
+
+def _off(session: Session, words: list[str]) -> str:
+    _none(words)
+    session.sticky = False
+    session.changed()
+    return "Cells run here again; %%gpu runs one cell beside the GPU."
+
+
+def _request(session: Session, words: list[str]) -> str:
+    lease = session.waiter.ask(parse_options(shlex.join(words)))
+    return f"{lease['gpu_class']}: {lease['state']}. {describe(lease)}"
+
+
+def _keep(session: Session, words: list[str]) -> str:
+    _none(words)
+    lease = _held(session)
+    assert session.link.bus is not None
+    kept: LeaseView = session.link.bus.call("keep", {"lease_id": lease["id"]})
+    return f"Kept. {kept['sentence']}"
+
+
+def _return(session: Session, words: list[str]) -> str:
+    if words == ["--force"]:
+        session.link.end(session.link.mine())
+    else:
+        _none(words)
+        if session.link.mine() is None and session.link.attachment is None:
+            raise _nothing()
+        session.link.give_back()
+    session.link.target = None
+    return "The GPU was given back. Your variables are here."
+
+
+def _fetch(session: Session, words: list[str]) -> str:
+    names = _names(session, words)
+    report = session.home.fetch(names)
+    session.say_report(report)
+    return f"Home: {', '.join(report.moved) or 'they were already'} ({_size(report.bytes)})."
+
+
+def _resolve(session: Session, words: list[str]) -> str:
+    if len(words) != 2 or words[1] not in ("home", "gpu"):
+        raise _usage("%gpu resolve takes a NAME and home or gpu.")
+    session.home.resolve(words[0], words[1])
+    return f"{words[0]}: the value of {'home' if words[1] == 'home' else 'the GPU'} stays."
+
+
+def _recover(session: Session, words: list[str]) -> str:
+    names = _names(session, words)
+    session.home.recover(names)
+    return f"Older values accepted: {', '.join(names)}."
+
+
+def _config(session: Session, words: list[str]) -> str:
+    if len(words) % 2:
+        raise _usage("%gpu config takes pairs: class NAME, wait 5m.")
+    for name, value in zip(words[::2], words[1::2], strict=True):
+        if name == "class":
+            session.default_class = None if value == "default" else value
+        elif name == "wait":
+            session.default_wait = None if value == "default" else parse_duration(value)
+        else:
+            raise _usage(f"%gpu config has no setting {name!r}.")
+    wait = "the default" if session.default_wait is None else f"{session.default_wait:.0f} s"
+    return f"class: {session.default_class or 'the default'}; wait: {wait}"
+
+
+def _connect(session: Session, words: list[str]) -> str:
+    if len(words) != 1:
+        raise _usage("%gpu connect takes one target: local, or a connection file.")
+    session.connect(words[0])
+    attachment = session.link.attachment
+    assert attachment is not None
+    return (
+        f"Connected to a companion ({attachment.view['gpu_class']}, process "
+        f"{attachment.opened['pid']}). %%gpu runs a cell there."
+    )
+
+
+def _help(session: Session, words: list[str]) -> str:  # noqa: ARG001
+    return HELP
+
+
+def _none(words: list[str]) -> None:
+    if words:
+        raise _usage(f"This command takes no {words[0]!r}.")
+
+
+def _names(session: Session, words: list[str]) -> list[str]:
+    if not words:
+        raise _usage("Name the variables.")
+    if not session.connected_once:
+        raise _nothing()
+    return words
+
+
+def _held(session: Session) -> LeaseView:
+    lease = session.link.mine()
+    if lease is None:
+        raise _nothing()
+    return lease
+
+
+def _nothing() -> GPULeaseError:
+    return GPULeaseError(
+        "no_lease", "This notebook has no GPU lease.", next_step="%%gpu asks for one.", status=404
+    )
+
+
+COMMANDS: dict[str, Callable[[Session, list[str]], str]] = {
+    "on": _on, "off": _off, "request": _request, "keep": _keep, "return": _return,
+    "fetch": _fetch, "resolve": _resolve, "recover": _recover, "config": _config,
+    "connect": _connect, "help": _help,
+    "status": _status,
+}  # fmt: skip

@@ -1,0 +1,94 @@
+"""What may stand behind ``%%gpu``: parsed into one frozen value.
+
+Pure: text in, ``CellOptions`` or a ``GPULeaseError`` out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from gpulease.errors import GPULeaseError
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+USAGE = (
+    "%%gpu [--class NAME] [--count N] [--for 30m] [--wait 5m] [--no-wait] [--else cpu] "
+    "[--in-quota-only]"
+)
+
+
+@dataclass(frozen=True)
+class CellOptions:
+    """Options of one GPU cell; durations in seconds, None means the policy's default."""
+
+    gpu_class: str | None = None
+    count: int | None = None
+    seconds: float | None = None
+    wait: float | None = None
+    no_wait: bool = False
+    else_cpu: bool = False
+    in_quota_only: bool = False
+
+
+def bad_option(sentence: str) -> GPULeaseError:
+    """Return the refusal for an option line, with the usage as the next step."""
+    return GPULeaseError("bad_option", sentence, next_step=f"Usage: {USAGE}")
+
+
+def parse_duration(text: str) -> float:
+    """Return seconds for ``90``, ``30s``, ``5m``, ``1.5h`` or ``1d``; refuse anything else."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise bad_option(f"{text!r} is not a duration such as 90s, 30m or 2h.")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def parse_options(line: str) -> CellOptions:
+    """Parse what follows ``%%gpu`` (or ``%gpu request``).
+
+    Raises:
+        GPULeaseError: ``bad_option``, naming what was not understood.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise bad_option(f"The options cannot be read: {error}.") from None
+    found: dict[str, object] = {}
+    position = 0
+    while position < len(words):
+        word, _, inline = words[position].partition("=")
+        position += 1
+        if word in _FLAGS:
+            found[_FLAGS[word]] = True
+        elif word in _VALUES:
+            if not inline:
+                if position >= len(words):
+                    raise bad_option(f"{word} needs a value.")
+                inline = words[position]
+                position += 1
+            found.update(_value(word, inline))
+        else:
+            raise bad_option(f"{word!r} is not an option of %%gpu.")
+    return CellOptions(**found)  # type: ignore[arg-type]
+
+
+_FLAGS = {"--no-wait": "no_wait", "--in-quota-only": "in_quota_only"}
+_VALUES = frozenset(("--class", "--count", "--for", "--wait", "--else"))
+
+
+def _value(word: str, text: str) -> dict[str, object]:
+    if word == "--class":
+        return {"gpu_class": text}
+    if word == "--count":
+        if not text.isdecimal() or int(text) < 1:
+            raise bad_option(f"--count takes a whole number from 1, not {text!r}.")
+        return {"count": int(text)}
+    if word == "--for":
+        return {"seconds": parse_duration(text)}
+    if word == "--wait":
+        return {"wait": parse_duration(text)}
+    if text != "cpu":
+        raise bad_option(f"--else takes cpu, not {text!r}.")
+    return {"else_cpu": True}

@@ -1,0 +1,184 @@
+"""What a companion shows, shown by home's own IPython.
+
+Owns the way from an iopub message to the user's cell: streams by ``sys.stdout`` and ``sys.stderr``,
+rich output by the display publisher, results by the displayhook, so that ``%%capture``,
+``redirect_stdout``, the ``Output`` widget and nbconvert work as for a cell that ran here.
+Runs on the main thread only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from gpulease.kernel.remote_error import remote_error
+
+Message = dict[str, Any]
+REMEMBERED_PARENTS = 200
+
+
+class RemoteResult:
+    """Stands in ``Out[n]`` and ``_`` for a value that is not home yet; shows as the value does."""
+
+    def __init__(self, execution_count: int, data: Mapping[str, Any], metadata: Any) -> None:
+        self.execution_count = execution_count
+        self._data = dict(data)
+        self._metadata = metadata
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], Any]:
+        return self._data, self._metadata
+
+    def __repr__(self) -> str:
+        return str(self._data.get("text/plain", f"<result of GPU cell {self.execution_count}>"))
+
+
+class Relay:
+    """Shows a companion's output in home's cells.
+
+    ``on_result`` is told of each placeholder that entered ``Out``; ``on_comm`` gets comm messages.
+    """
+
+    def __init__(
+        self,
+        shell: Any,
+        on_comm: Callable[[Message], None],
+        on_result: Callable[[RemoteResult], None],
+    ) -> None:
+        self._shell = shell
+        self._on_comm = on_comm
+        self._on_result = on_result
+        self._parents: OrderedDict[str, Message] = OrderedDict()
+        self._held_error: Message | None = None
+        self._held_usage = ""
+
+    def remember_parent(self, msg_id: str, parent: Message) -> None:
+        """Output of request ``msg_id`` belongs to home's message ``parent``, also when late."""
+        self._parents[msg_id] = parent
+        self._parents.move_to_end(msg_id)
+        while len(self._parents) > REMEMBERED_PARENTS:
+            self._parents.popitem(last=False)
+
+    def show(self, message: Message, *, current: bool) -> None:
+        """Show one iopub message; ``current``: it belongs to the cell that home runs now."""
+        if current:
+            self._show(message)
+            return
+        parent = self._parents.get(message["parent_header"].get("msg_id", ""))
+        with self._under(parent):
+            self._show(message)
+            self.flush()
+
+    def flush(self) -> None:
+        """Show what was held back to see what follows it."""
+        if self._held_usage:
+            text, self._held_usage = self._held_usage, ""
+            sys.stderr.write(text)
+        if self._held_error is not None:
+            content, self._held_error = self._held_error, None
+            error = remote_error(content["ename"], content["evalue"], content["traceback"])
+            self._shell._showtraceback(type(error), error, content["traceback"])  # noqa: SLF001
+
+    def error_of(self, reply: Mapping[str, Any], extra: str = "") -> BaseException | None:
+        """Return the exception that a reply tells of, or None; ``extra`` is shown at its end."""
+        if reply.get("status") == "ok":
+            self.flush()
+            return None
+        if reply.get("status") == "aborted":
+            self.flush()
+            return remote_error("Aborted", "The cell was aborted.", ["The cell was aborted."])
+        if reply.get("ename") == "UsageError":
+            from IPython.core.error import UsageError
+
+            self._held_usage = ""  # IPython prints it again when home raises it
+            self._held_error = None
+            return UsageError(reply.get("evalue", ""))
+        if self._held_usage:
+            self.flush()
+        held, self._held_error = self._held_error, None
+        content = held or reply
+        traceback = list(content.get("traceback", ()))
+        evalue = str(content.get("evalue", ""))
+        if extra:
+            traceback.append(extra)
+            evalue = f"{evalue}. {extra}"
+        return remote_error(str(content.get("ename", "Error")), evalue, traceback)
+
+    def _show(self, message: Message) -> None:
+        kind, content = message["header"]["msg_type"], message["content"]
+        if kind in ("comm_open", "comm_msg", "comm_close"):
+            self._on_comm(message)
+            return
+        handler = getattr(self, f"_show_{kind}", None)
+        if handler is not None:
+            self.flush()
+            handler(content)
+
+    def _show_stream(self, content: Message) -> None:
+        text = content["text"]
+        if content["name"] == "stderr" and text.startswith("UsageError: "):
+            self._held_usage = text
+            return
+        stream = sys.stderr if content["name"] == "stderr" else sys.stdout
+        stream.write(text)
+
+    def _show_display_data(self, content: Message, *, update: bool = False) -> None:
+        self._shell.display_pub.publish(
+            content["data"],
+            content.get("metadata"),
+            transient=content.get("transient") or {},
+            update=update,
+        )
+
+    def _show_update_display_data(self, content: Message) -> None:
+        self._show_display_data(content, update=True)
+
+    def _show_execute_result(self, content: Message) -> None:
+        result = RemoteResult(
+            self._shell.displayhook.prompt_count, content["data"], content.get("metadata") or {}
+        )
+        hook = self._shell.displayhook
+        # The companion already looked for a trailing semicolon, in the text that it ran.
+        hook.quiet = lambda: False
+        try:
+            sys.displayhook(result)
+        finally:
+            del hook.quiet
+        self._on_result(result)
+
+    def _show_clear_output(self, content: Message) -> None:
+        self._shell.display_pub.clear_output(content.get("wait", False))
+
+    def _show_error(self, content: Message) -> None:
+        # Usually the cell's own error, which home raises when the reply comes.
+        self._held_error = content
+
+    @contextmanager
+    def _under(self, parent: Message | None) -> Iterator[None]:
+        """Publish as part of home's message ``parent``, as a plain kernel's threads do."""
+        with ExitStack() as stack:
+            publishers: tuple[Any, ...] = (
+                self._shell.display_pub,
+                self._shell.displayhook,
+                sys.stdout,
+                sys.stderr,
+            )
+            for publisher in publishers if parent is not None else ():
+                if hasattr(publisher, "set_thread_parent"):
+                    token = publisher.set_thread_parent(parent)
+                    stack.callback(publisher.reset_thread_parent, token)
+            yield
+
+
+def say(shell: Any, sentence: str) -> None:
+    """Show one line of gpulease's own in the current cell."""
+    import html
+
+    shell.display_pub.publish(
+        {
+            "text/plain": f"gpulease: {sentence}",
+            "text/html": f'<small role="status"><b>gpulease</b>: {html.escape(sentence)}</small>',
+        }
+    )

@@ -1,0 +1,63 @@
+"""Errors that happened in the companion, as home raises them.
+
+Owns the dynamic exception classes: the name, text and traceback of the other side, a builtin base
+where the original had one (so ``except ValueError`` around ``@gpu.run`` works), and a traceback
+that IPython shows as it came.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from functools import lru_cache
+
+
+class RemoteError:
+    """Mixed into every error relayed from a companion.
+
+    Attributes:
+        ename: class name of the original.
+        evalue: its text.
+        remote_traceback: the companion's formatted traceback, one string a block.
+    """
+
+    ename: str = ""
+    evalue: str = ""
+    remote_traceback: list[str]
+
+    def __init__(self, ename: str = "", evalue: str = "", traceback: Sequence[str] = ()) -> None:
+        self.ename = ename
+        self.evalue = evalue
+        self.remote_traceback = list(traceback)
+
+    def __str__(self) -> str:
+        return self.evalue
+
+    def _render_traceback_(self) -> list[str]:
+        """Give IPython the companion's own traceback instead of home's frames."""
+        return list(self.remote_traceback)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return remote_error, (self.ename, self.evalue, self.remote_traceback)
+
+
+def remote_error(ename: str, evalue: str, traceback: Sequence[str]) -> BaseException:
+    """Return an exception of a class named ``ename`` that shows the companion's traceback."""
+    error: BaseException = _class_for(ename)(ename, evalue, traceback)
+    return error
+
+
+@lru_cache(maxsize=256)
+def _class_for(ename: str) -> type[BaseException]:
+    original = getattr(builtins, ename, None)
+    base: type[BaseException] = Exception
+    # IPython formats SyntaxErrors itself, and takes SystemExit and groups apart: their remote
+    # traceback would be lost, so these keep the name only.
+    unsafe = (SyntaxError, SystemExit, BaseExceptionGroup)
+    if (
+        isinstance(original, type)
+        and issubclass(original, BaseException)
+        and not issubclass(original, unsafe)
+    ):
+        base = original
+    return type(ename, (RemoteError, base), {"__module__": "builtins"})

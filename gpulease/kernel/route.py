@@ -1,0 +1,148 @@
+"""Where a cell runs, decided from its text alone.
+
+Pure: the typed cell and whether the kernel is sticky in, a ``Route`` out.  Knows the magics that
+stay at home, that run on both sides, and that are asked of the companion after its error.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+#: Magics that always run at home (``%load_ext gpulease`` beside them).
+HOME_MAGICS = frozenset(("gpu", "history", "hist", "recall", "rep"))
+#: Magics whose effect both sides need.
+BOTH_MAGICS = frozenset(("matplotlib", "config", "autoreload", "load_ext", "cd", "env"))
+#: Magics that change the environment: home first, then the companion's when it is another one.
+INSTALL_MAGICS = frozenset(("pip", "conda", "mamba", "micromamba", "uv"))
+#: Magics about the last error: asked of the side that had it.
+ERROR_MAGICS = frozenset(("debug", "tb"))
+
+_CELL_MAGIC = re.compile(r"%%(gpu|cpu)(?:[ \t]+(.*))?")
+_LINE_MAGIC = re.compile(r"%(?!%)\s*([A-Za-z_]\w*)(?:\s+(.*))?")
+
+
+class Side(StrEnum):
+    """Where the cell's body runs."""
+
+    HOME = "home"
+    AWAY = "away"
+
+
+@dataclass(frozen=True)
+class Route:
+    """One cell's way.
+
+    Attributes:
+        side: where ``body`` runs.
+        body: the cell without its ``%%gpu`` or ``%%cpu`` line.
+        asked: True for ``%%gpu``: the person named the side for this cell.
+        options: the text behind ``%%gpu``.
+        first: lines that run at home before an away body.
+        both: line magics whose effect the other side needs too.
+        installs: line magics that change the environment.
+        about_error: the cell is ``%debug`` or ``%tb``.
+    """
+
+    side: Side
+    body: str
+    asked: bool = False
+    options: str = ""
+    first: tuple[str, ...] = ()
+    both: tuple[str, ...] = ()
+    installs: tuple[str, ...] = ()
+    about_error: bool = False
+
+
+def route(cell: str, *, sticky: bool) -> Route:
+    """Return where ``cell`` runs.
+
+    A cell magic other than ``%%gpu`` and ``%%cpu`` is an ordinary cell: sticky sends it away.
+    """
+    lines = cell.splitlines(keepends=True)
+    head = next((number for number, line in enumerate(lines) if line.strip()), None)
+    if head is None:
+        return Route(Side.HOME, cell)
+    match = _CELL_MAGIC.fullmatch(lines[head].rstrip())
+    if match is not None:
+        body = _keep_numbers(lines, head)
+        if match[1] == "gpu":
+            inner = _magics(body)
+            return Route(
+                Side.AWAY,
+                body,
+                asked=True,
+                options=match[2] or "",
+                first=tuple(m.text for m in inner if m.home),
+                both=_texts(inner, BOTH_MAGICS),
+                installs=_texts(inner, INSTALL_MAGICS),
+            )
+        return Route(Side.HOME, body, asked=True, both=_texts(_magics(body), BOTH_MAGICS))
+    return _plain(cell, sticky=sticky)
+
+
+def _keep_numbers(lines: list[str], head: int) -> str:
+    """Return what follows line ``head``, with the line numbers of the cell where it can be.
+
+    IPython drops leading empty lines, so comments stand in; but a cell magic must come first.
+    """
+    body = "".join(lines[head + 1 :])
+    if body.lstrip().startswith("%%"):
+        return body.lstrip()
+    return "#\n" * head + f"# {lines[head].strip()}\n" + body if body.strip() else ""
+
+
+@dataclass(frozen=True)
+class _Magic:
+    name: str
+    rest: str
+    text: str
+
+    @property
+    def home(self) -> bool:
+        return self.name in HOME_MAGICS or (self.name == "load_ext" and self.rest == "gpulease")
+
+
+def _plain(cell: str, *, sticky: bool) -> Route:
+    magics = _magics(cell)
+    both = _texts([m for m in magics if not m.home], BOTH_MAGICS)
+    installs = _texts(magics, INSTALL_MAGICS)
+    only = magics if not cell.lstrip().startswith("%%") and _is_only(cell, magics) else []
+    about_error = len(only) == 1 and only[0].name in ERROR_MAGICS
+    if only and all(m.home or m.name in INSTALL_MAGICS or m.name in BOTH_MAGICS for m in only):
+        return Route(Side.HOME, cell, both=both, installs=installs)
+    if not sticky:
+        return Route(Side.HOME, cell, both=both, installs=installs, about_error=about_error)
+    first = tuple(m.text for m in magics if m.home)
+    body = _without(cell, first)
+    return Route(
+        Side.AWAY, body, first=first, both=both, installs=installs, about_error=about_error
+    )
+
+
+def _magics(cell: str) -> list[_Magic]:
+    """Return the line magics at the left margin; those inside a cell magic's body are its own."""
+    if cell.lstrip().startswith("%%"):
+        return []
+    found = []
+    for line in cell.splitlines():
+        match = _LINE_MAGIC.fullmatch(line.rstrip())
+        if match is not None:
+            found.append(_Magic(match[1], (match[2] or "").strip(), line.strip()))
+    return found
+
+
+def _is_only(cell: str, magics: list[_Magic]) -> bool:
+    """Tell whether the cell holds nothing but line magics (and comments)."""
+    lines = [line.strip() for line in cell.splitlines()]
+    return sum(1 for line in lines if line and not line.startswith("#")) == len(magics)
+
+
+def _texts(magics: list[_Magic], names: frozenset[str]) -> tuple[str, ...]:
+    return tuple(m.text for m in magics if m.name in names and not m.home)
+
+
+def _without(cell: str, first: tuple[str, ...]) -> str:
+    """Blank the lines that run at home; the others keep their numbers."""
+    return "\n".join("" if line.strip() in first else line for line in cell.split("\n"))

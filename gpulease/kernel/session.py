@@ -1,0 +1,393 @@
+"""gpulease in one home kernel: what holds route, gate, relay, lease and transfer together.
+
+Owns the order of a cell: where it runs, what is brought first, what is shown, what is committed
+after it.  All of it on the kernel's main thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.completion import Completion
+from gpulease.kernel.connect import LocalSupervisor, read_connection
+from gpulease.kernel.execution import Executor
+from gpulease.kernel.gate import Gate
+from gpulease.kernel.iothread import Inbox, IOThread
+from gpulease.kernel.lease import LeaseLink, Phase
+from gpulease.kernel.options import CellOptions, parse_duration, parse_options
+from gpulease.kernel.outputs import Results
+from gpulease.kernel.relay import Relay, say
+from gpulease.kernel.remote_error import remote_error
+from gpulease.kernel.route import Route
+from gpulease.kernel.sources import Sources
+from gpulease.kernel.wait import Progress, Waiter
+from gpulease.kernel.wrap import mark_shown
+from gpulease.protocol import ENV_BUS, LeaseView
+from gpulease.transfer.api import Home, SwitchReport
+
+
+class Session:
+    """One home kernel's gpulease; made by ``load_ipython_extension``."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.kernel = shell.kernel
+        self.sticky = False
+        self.inbox = Inbox(self._wake)
+        self._io: IOThread | None = None
+        self._home: Home | None = None
+        self._local: LocalSupervisor | None = None
+        self._depth = 0
+        self.default_class: str | None = None
+        self.default_wait: float | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self.results = Results(shell, self._fetch_result)
+        self.relay = Relay(shell, self._on_comm, self.results.add)
+        self.executor = Executor(self.inbox, self.relay, self.kernel)
+        self.link = LeaseLink(
+            kernel_id=_kernel_id(), inbox=self.inbox, io=lambda: self.io, home=lambda: self.home,
+            executor=self.executor, changed=self.changed,
+        )  # fmt: skip
+        self.link.clicked = self._clicked
+        self.link.ended_note = self._final_note
+        self.link.detached = self._detached
+        self.link.leaving = self.results.resolve_all
+        self.link.in_cell = lambda: self._depth > 0
+        self.waiter = Waiter(shell, self.inbox, self.link, lambda: self.default_class)
+        self.sources = Sources(shell)
+        self.gate = Gate(self)
+        self._widgets: Any = None
+        self.front: Any = None  # set by the first front end that opens the comm
+        self.last_cost: dict[str, float] = {}  # bytes and seconds that the last switch cost
+        self.completion = Completion(self)
+        self.gpu_failed = False  # whose error %tb and %debug are about
+
+    # Parts made when first needed
+
+    @property
+    def io(self) -> IOThread:
+        """The I/O thread, started by the first connection."""
+        if self._io is None:
+            self._io = IOThread()
+        return self._io
+
+    @property
+    def home(self) -> Home:
+        """The transfer side of this kernel."""
+        if self._home is None:
+            from gpulease.transfer.home import HomeSide
+
+            self._home = HomeSide(self.shell)
+        return self._home
+
+    @property
+    def connected_once(self) -> bool:
+        """Whether there ever was a companion: before that no value can be anywhere else."""
+        return self._home is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether a cell runs now."""
+        return self._depth > 0
+
+    @property
+    def widgets(self) -> Any:
+        """The relayed widgets, once a companion opened one."""
+        if self._widgets is None:
+            from gpulease.kernel.widgets import WidgetRelay
+
+            self._widgets = WidgetRelay(self)
+        return self._widgets
+
+    def start(self) -> None:
+        """Open the bus where the notebook server offers one."""
+        path = os.environ.get(ENV_BUS)
+        if path:
+            self.link.connect_bus(path)
+
+    def stop(self) -> None:
+        """Close everything; what the companion alone has is given up."""
+        if self.link.bus is not None:
+            self.link.bus.close()
+        if self.link.attachment is not None:
+            self.link.end(None)
+        self.completion.remove()
+        if self._local is not None:
+            self._local.stop()
+        if self._io is not None:
+            self._io.stop()
+
+    # Cells
+
+    def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:  # noqa: ARG002
+        """Run a cell away (``wrap.Cells``)."""
+        for line in way.first:
+            self.gate.line_magic(line)
+        if not way.body.strip() or _only_comments(way.body):
+            return
+        if way.about_error and not self.gpu_failed:
+            self.run_here(way.body)
+            return
+        options = self.options(way.options)
+        if options.else_cpu and not self._have_gpu(options):
+            self.run_here(way.body)
+            return
+        self.gate.both_at_home(way.both, way.installs)
+        self.run_away(way.body, options, silent=silent)
+
+    def run_here(self, body: str) -> None:
+        """Run a cell's body at home inside the running cell, with the same outcome."""
+        result = self.shell.run_cell(f"%%cpu\n{body}")
+        error = result.error_before_exec or result.error_in_exec
+        if error is not None:
+            shown = remote_error(type(error).__name__, str(error), self.shell._last_traceback or ())  # noqa: SLF001
+            mark_shown(shown)
+            raise shown
+
+    def options(self, line: str) -> CellOptions:
+        """Parse a ``%%gpu`` line with this notebook's settings (``%gpu config``) behind it."""
+        found = parse_options(line)
+        if found.wait is None and self.default_wait is not None:
+            return CellOptions(**{**found.__dict__, "wait": self.default_wait})
+        return found
+
+    def run_away(self, source: str, options: CellOptions, *, silent: bool = False) -> None:
+        """Run ``source`` in the companion, with everything a cell shows and asks.
+
+        Raises:
+            GPULeaseError: no GPU, or a value that cannot travel.
+            BaseException: what the cell raised, as a ``RemoteError`` of the same name.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise GPULeaseError(
+                "not_main_thread", "GPU cells run on the kernel's main thread only."
+            )
+        self._enter()
+        try:
+            self._say_notes()
+            self.waiter.ensure(options)
+            self._say_notes()
+            self.gate.fresh_companion()
+            self._run_attached(source, silent=silent)
+        finally:
+            self._leave()
+
+    def _run_attached(self, source: str, *, silent: bool) -> None:
+        count = self._count()
+        progress = Progress(self.shell)
+        self.link.cell = f"In [{count}]"
+        try:
+            report = self.home.before_gpu_cell(source, progress=self.shower(progress))
+        finally:
+            progress.clear()
+        self.say_report(report)
+        self.sources.remember(source, self.link.attachment)
+        try:
+            reply = self.executor.run_cell(source, count, silent=silent)
+        except GPULeaseError:
+            self.gpu_failed = False
+            raise
+        after = self.home.after_gpu_cell(count)
+        self.say_report(after)
+        self.last_cost = {
+            "bytes": report.bytes + after.bytes,
+            "seconds": report.seconds + after.seconds,
+        }
+        self._finish(reply)
+
+    def _finish(self, reply: Mapping[str, Any]) -> None:
+        for payload in reply.get("payload") or ():
+            self.shell.payload_manager.write_payload(payload, single=False)
+        extra = self.gate.explain_reply(reply)
+        error = self.relay.error_of(reply, extra)
+        self.gpu_failed = error is not None
+        stopped, self.link.stopped_by = self.link.stopped_by, ""
+        if error is None:
+            return
+        if stopped and isinstance(error, KeyboardInterrupt):
+            raise GPULeaseError(
+                "reclaimed",
+                f"The GPU was taken back while this cell ran. {stopped}",
+                next_step="What the cell had computed is home; run it again to get a new lease.",
+                status=410,
+            ) from None
+        raise error
+
+    def run_block(self, source: str, gpu_class: str | None = None, **options: Any) -> None:
+        """Run a ``with gpu():`` block of the running home cell; then go on here."""
+        found = _block_options(gpu_class, options)
+        self.run_away(source, found)
+        self.home.before_home_cell(self.gate.running)
+
+    def call_away(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call ``function`` beside a GPU and return its result at home (``@gpu.run``)."""
+        name = "gpulease_call"
+        namespace = self.shell.user_ns
+        namespace[name] = [function, args, kwargs, None]
+        try:
+            code = f"{name}[3] = {name}[0](*{name}[1], **{name}[2])"
+            self.run_away(code, CellOptions())
+            self.home.before_home_cell(f"{name}\n{self.gate.running}")
+            return namespace[name][3]
+        finally:
+            namespace.pop(name, None)
+
+    def before_home(self, way: Route) -> None:
+        """Pass the gate (``wrap.Cells``)."""
+        self._enter()
+        try:
+            self._say_notes()
+            self.gate.before(way)
+        except BaseException:
+            self._leave()
+            raise
+
+    def after_home(self, way: Route, *, failed: bool) -> None:
+        """Close a home cell (``wrap.Cells``)."""
+        try:
+            self.gate.after(way, failed=failed)
+            if failed:
+                self.gpu_failed = False
+        finally:
+            self._leave()
+
+    def explain(self, name: str) -> str:
+        """Say why a name is absent (``wrap.Cells``)."""
+        return self.gate.explain(name)
+
+    # Connecting
+
+    def connect(self, target: str) -> None:
+        """``%gpu connect TARGET``: attach to a companion without a hub."""
+        if self.link.attachment is not None:
+            raise GPULeaseError(
+                "connected",
+                "This notebook has a companion already.",
+                next_step="%gpu return gives it back first.",
+                status=409,
+            )
+        if target == "local":
+            self._local = self._local or LocalSupervisor()
+            self.link.target = self._local.reach
+        else:
+            path = Path(target).expanduser()
+            read_connection(path)
+            self.link.target = lambda: read_connection(path)
+        try:
+            self.waiter.ensure(CellOptions())
+        except BaseException:
+            self.link.target = None
+            raise
+
+    def _have_gpu(self, options: CellOptions) -> bool:
+        try:
+            self.waiter.ensure(options)
+        except GPULeaseError as error:
+            say(self.shell, f"{error.sentence} This cell runs here, on the CPU (--else cpu).")
+            return False
+        return True
+
+    # Between the parts
+
+    def _wake(self) -> None:
+        loop = getattr(self.kernel, "io_loop", None)
+        if loop is not None:
+            loop.add_callback(self._between)
+
+    def _between(self) -> None:
+        self.inbox.run_ready()
+        if self._depth == 0:
+            self.link.commit()
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._tell_cell(busy=True)
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._tell_cell(busy=False)
+            self.changed()
+            self.inbox.put(self.link.drain_now)
+
+    def _fetch_result(self, execution_count: int) -> Any:
+        return self.home.result(execution_count)
+
+    def _tell_cell(self, *, busy: bool) -> None:
+        if self.link.bus is not None:
+            self.link.bus.start_call("cell", {"busy": busy})
+
+    def _count(self) -> int:
+        return max(1, int(self.shell.execution_count) - 1)
+
+    def say_report(self, report: SwitchReport) -> None:
+        """Show what a switch has to say under the cell."""
+        for note in report.notes:
+            say(self.shell, note.sentence)
+
+    def _say_notes(self) -> None:
+        notes, self.link.notes = self.link.notes, []
+        for note in notes:
+            say(self.shell, note)
+
+    def shower(self, progress: Progress) -> Callable[[str, int, int], None]:
+        """Return what shows the progress of moving a large value."""
+
+        def show(name: str, done: int, total: int) -> None:
+            progress.show(f"Moving {name}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+
+        return show
+
+    def _on_comm(self, message: dict[str, Any]) -> None:
+        self.widgets.from_companion(message)
+
+    def _clicked(self, lease: LeaseView) -> None:
+        if not self.sticky:
+            self.sticky = True
+            self.link.notes.append(
+                f"You asked for a GPU ({lease['gpu_class']}): cells now run beside it. "
+                "%gpu off runs them here again, %%cpu one cell."
+            )
+
+    def _final_note(self, sentence: str) -> None:
+        """Leave a last word in the display of the last GPU cell that showed its status."""
+        if self.waiter.status.used:
+            self.waiter.status.show(sentence)
+
+    def _detached(self, why: str) -> None:
+        if self._widgets is not None:
+            self._widgets.close_all(why)
+
+    def changed(self) -> None:
+        """Tell the front end what is new."""
+        self.on_change()
+
+
+def _kernel_id() -> str:
+    from ipykernel.connect import get_connection_file
+
+    name = Path(get_connection_file()).stem
+    return name.removeprefix("kernel-")
+
+
+def _block_options(gpu_class: str | None, options: dict[str, Any]) -> CellOptions:
+    known = {"count", "wait", "no_wait"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise GPULeaseError("bad_option", f"gpu() has no option {unknown[0]!r}.")
+    if isinstance(options.get("wait"), str):
+        options["wait"] = parse_duration(options["wait"])
+    return CellOptions(gpu_class=gpu_class, **options)
+
+
+def _only_comments(text: str) -> bool:
+    return all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
+
+
+__all__ = ["Phase", "Session"]

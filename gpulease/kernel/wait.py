@@ -1,0 +1,208 @@
+"""Waiting for a GPU: the ask, the queue and the progress that a cell shows meanwhile.
+
+Owns the rules of ``%%gpu``'s wait: bounded, the ask stays queued after the bound, an interrupt
+withdraws only an ask that this cell made.  Progress is one display, cleared when the cell starts,
+so that no queue text is saved in the notebook.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.iothread import Inbox
+from gpulease.kernel.lease import USABLE, LeaseLink, Phase
+from gpulease.kernel.options import CellOptions
+from gpulease.protocol import AskBody, LeaseView
+
+DEFAULT_WAIT = 300.0
+
+
+class GPUNotReady(GPULeaseError):  # noqa: N818 - the name that people read
+    """No GPU within the wait; the ask stays queued."""
+
+
+class Progress:
+    """One display under the cell, updated in place."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self.display_id = f"gpulease-{uuid.uuid4().hex}"
+        self._shown = ""
+        self.used = False
+
+    def show(self, text: str) -> None:
+        """Show or replace the text; an equal text is not sent again."""
+        if text != self._shown:
+            self._shown = text
+            self._shell.display_pub.publish(
+                {
+                    "text/plain": text,
+                    "text/html": f'<div role="status">{html.escape(text)}</div>' if text else "",
+                },
+                transient={"display_id": self.display_id},
+                update=self.used,
+            )
+            self.used = True
+
+    def clear(self) -> None:
+        """Leave nothing of it in the notebook."""
+        if self.used:
+            self.show("")
+
+
+class Waiter:
+    """Gets this kernel a companion on behalf of a cell; main thread only."""
+
+    def __init__(
+        self,
+        shell: Any,
+        inbox: Inbox,
+        link: LeaseLink,
+        default_class: Callable[[], str | None],
+    ) -> None:
+        self._shell = shell
+        self._inbox = inbox
+        self._link = link
+        self._default_class = default_class
+        self.status = Progress(shell)  # of the last cell that waited
+
+    def ensure(self, options: CellOptions) -> None:
+        """Return when a companion is attached.
+
+        Raises:
+            GPUNotReady: with position and expected time; the ask stays queued.
+            GPULeaseError: why there can be no GPU.
+        """
+        link = self._link
+        if link.attachment is not None and link.phase is Phase.ATTACHED:
+            self._same_class(options)
+            return
+        progress = self.status = Progress(self._shell)
+        try:
+            if link.target is not None:
+                progress.show("Starting the companion ...")
+                link.obtain(None)
+            else:
+                lease = self._lease(options, progress)
+                progress.show(f"Your {lease['gpu_class']} is ready; connecting ...")
+                link.obtain(lease)
+        finally:
+            progress.clear()
+
+    def ask(self, options: CellOptions) -> LeaseView:
+        """Ask for a lease; a repeated ask gives the same one back."""
+        bus = self._link.bus
+        if bus is None:
+            raise GPULeaseError(
+                "no_service",
+                "This kernel was not started by a server that lends GPUs.",
+                next_step="%gpu connect local runs GPU cells in a companion on this machine.",
+                status=503,
+            )
+        body: AskBody = {"kernel_id": self._link.kernel_id, "origin": "magic"}
+        gpu_class = options.gpu_class or self._default_class()
+        if gpu_class is not None:
+            body["gpu_class"] = gpu_class
+        if options.count is not None:
+            body["count"] = options.count
+        if options.seconds is not None:
+            body["seconds"] = options.seconds
+        if options.in_quota_only:
+            body["in_quota_only"] = True
+        lease: LeaseView = bus.call("ask", body)
+        known = self._link.leases.get(lease["id"])
+        if known is None or known["version"] < lease["version"]:
+            self._link.on_bus({"event": "lease", "lease": lease})
+        return self._link.leases.get(lease["id"], lease)
+
+    def _same_class(self, options: CellOptions) -> None:
+        attachment = self._link.attachment
+        assert attachment is not None
+        held = attachment.view["gpu_class"]
+        if options.gpu_class is not None and self._link.bus and options.gpu_class != held:
+            raise GPULeaseError(
+                "other_class",
+                f"This server holds {held}, and the cell asks for {options.gpu_class}.",
+                next_step="%gpu return gives the lease back; then run the cell again.",
+                status=409,
+            )
+
+    def _lease(self, options: CellOptions, progress: Progress) -> LeaseView:
+        """Return a usable lease, waiting within the bound."""
+        before = self._link.mine()
+        asked_here = before is None
+        if before is not None and before["state"] in USABLE:
+            return before
+        progress.show("Asking for a GPU ...")
+        lease = self.ask(options)
+        if lease["state"] not in USABLE and options.no_wait:
+            raise self._not_ready(lease, 0.0)
+        bound = DEFAULT_WAIT if options.wait is None else options.wait
+        try:
+            return self._wait(lease, bound, progress)
+        except KeyboardInterrupt:
+            if asked_here and self._link.bus is not None:
+                self._link.bus.call("end", {"lease_id": lease["id"], "reason": "withdrawn"})
+            raise
+
+    def _wait(self, lease: LeaseView, bound: float, progress: Progress) -> LeaseView:
+        self._link.phase = Phase.WAITING
+        deadline = time.monotonic() + bound
+        last = lease
+        try:
+            while True:
+                now = self._link.leases.get(lease["id"])
+                if now is None:
+                    raise self._ended(last)
+                last = now
+                if now["state"] in USABLE:
+                    return now
+                progress.show(describe(now))
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self._not_ready(now, bound)
+                self._inbox.run_one(left)
+        finally:
+            if self._link.phase is Phase.WAITING:
+                self._link.phase = Phase.NONE
+
+    def _not_ready(self, lease: LeaseView, bound: float) -> GPUNotReady:
+        waited = f" within {bound:.0f} s" if bound else ""
+        return GPUNotReady(
+            "not_ready",
+            f"No GPU{waited}. {describe(lease)} Your request stays in the queue.",
+            next_step="Run the cell again to go on waiting, %gpu return to withdraw, or add "
+            "--else cpu to run it here.",
+            numbers={"position": lease["position"], "expected_start": lease["expected_start"]},
+            status=503,
+        )
+
+    def _ended(self, last: LeaseView) -> GPULeaseError:
+        ended = self._link.ends.get(last["id"])
+        why = ended["sentence"] if ended else "The request ended before it became a lease."
+        return GPULeaseError(
+            ended["reason"] if ended else "withdrawn",
+            why,
+            next_step="Run the cell again to ask anew.",
+            status=409,
+        )
+
+
+def describe(lease: LeaseView) -> str:
+    """Say where a request stands: what, why, place and expected time."""
+    parts = [lease["sentence"]]
+    if lease["position"] is not None:
+        parts.append(f"Position {lease['position']}.")
+        expected = lease["expected_start"]
+        if expected is None:
+            parts.append("When it starts is not known.")
+        else:
+            at = datetime.fromisoformat(expected).astimezone()
+            parts.append(f"Expected at {at:%H:%M}.")
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,205 @@
+"""Widgets of the companion, alive in home's notebook.
+
+Owns the relayed comms: each is registered with home's comm manager under the companion's comm id,
+so the front end talks to it as to any other.  Handlers only pass messages on to the companion.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ipykernel.comm.comm import BaseComm
+
+if TYPE_CHECKING:
+    from gpulease.kernel.session import Session
+
+Message = dict[str, Any]
+CONTROL = "jupyter.widget.control"
+#: How long the companion may take to list its widgets before home's alone are told (seconds).
+MERGE_SECONDS = 2.0
+
+
+class RelayedComm(BaseComm):
+    """Home's end of a comm whose other end is in the companion."""
+
+    def __init__(self, relay: WidgetRelay, comm_id: str, target_name: str) -> None:
+        self._relay = relay
+        super().__init__(  # type: ignore[no-untyped-call]
+            comm_id=comm_id, target_name=target_name, primary=False
+        )
+
+    def _reply_subshell_for(self, data: Any, default: Any) -> Any:  # noqa: ARG002
+        # Passing a message on never waits for home's running cell.
+        return default
+
+    def handle_msg(self, msg: Message) -> None:
+        """Pass a message of the front end on; any thread may call it."""
+        self._relay.to_companion("comm_msg", msg)
+
+    def handle_close(self, msg: Message) -> None:
+        """Pass a close of the front end on."""
+        self._relay.forget(self.comm_id)
+        self._relay.to_companion("comm_close", msg)
+
+    def __del__(self) -> None:
+        """Not closed by collection: the companion decides, or the end of the lease."""
+
+
+class WidgetRelay:
+    """All relayed comms of one kernel."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._manager = session.kernel.comm_manager
+        self._comms: dict[str, Any] = {}  # RelayedComm; its base publishes no types
+        self._control: _ControlMerger | None = None
+        self._own_target: Any = None
+        self.merge_control()
+
+    def from_companion(self, message: Message) -> None:
+        """Do at home what the companion's comm did (main thread)."""
+        kind, content = message["header"]["msg_type"], message["content"]
+        comm_id = content["comm_id"]
+        if self._control is not None and self._control.takes(comm_id):
+            self._control.answered(kind, message)
+            return
+        if kind == "comm_open":
+            self._open(comm_id, message)
+            return
+        comm = self._comms.get(comm_id)
+        if comm is None:
+            return
+        publish = {"data": content.get("data"), "metadata": message.get("metadata")}
+        comm.publish_msg(kind, buffers=message.get("buffers") or None, **publish)
+        if kind == "comm_close":
+            self.forget(comm_id)
+            if self._manager.comms.get(comm_id) is comm:
+                self._manager.unregister_comm(comm)
+
+    def to_companion(self, msg_type: str, message: Message) -> None:
+        """Send a front end's comm message on; any thread may call it."""
+        channels = self._session.executor.channels
+        if channels is None:
+            return
+        msg_id = message["header"]["msg_id"]
+        # Output of a callback belongs to the message that caused it.
+        self._session.relay.remember_parent(msg_id, message)
+        channels.send(
+            "shell", msg_type, message["content"], msg_id=msg_id,
+            metadata=message.get("metadata"), buffers=message.get("buffers"),
+        )  # fmt: skip
+
+    def forget(self, comm_id: str) -> None:
+        """The comm is closed."""
+        self._comms.pop(comm_id, None)
+
+    def close_all(self, why: str) -> None:
+        """Close every widget, saying why where a widget can say something."""
+        closing, self._comms = self._comms, {}
+        for comm in closing.values():
+            note = {"method": "update", "state": {"description": "GPU gone", "disabled": True}}
+            comm.publish_msg("comm_msg", data={**note, "buffer_paths": []})
+            comm.publish_msg("comm_close", data={})
+            self._manager.comms.pop(comm.comm_id, None)
+        if closing:
+            self._session.link.notes.append(
+                f"{len(closing)} widgets of GPU cells are closed: {why}"
+            )
+
+    def merge_control(self) -> None:
+        """Answer the front end's question for all widgets with those of both sides."""
+        current = self._manager.targets.get(CONTROL)
+        if current is None or current is not self._own_target:
+            self._inner = current
+            self._own_target = self._opened_control
+            self._manager.targets[CONTROL] = self._own_target
+
+    def _open(self, comm_id: str, message: Message) -> None:
+        content = message["content"]
+        comm: Any = RelayedComm(self, comm_id, content["target_name"])
+        self._comms[comm_id] = comm
+        self._manager.register_comm(comm)
+        comm.publish_msg(
+            "comm_open",
+            data=content.get("data"),
+            metadata=message.get("metadata"),
+            buffers=message.get("buffers") or None,
+            target_name=content["target_name"],
+            target_module=content.get("target_module"),
+        )
+        self.merge_control()
+
+    def _opened_control(self, comm: Any, message: Message) -> None:
+        self._control = _ControlMerger(self._session, self._inner, comm, message)
+
+
+class _Capture:
+    """Stands for the front end's comm while home's own widgets answer."""
+
+    def __init__(self, comm_id: str) -> None:
+        self.comm_id = comm_id
+        self.callback: Any = None
+        self.sent: list[tuple[dict[str, Any], list[Any]]] = []
+
+    def on_msg(self, callback: Any) -> None:
+        self.callback = callback
+
+    def send(self, data: Any = None, metadata: Any = None, buffers: Any = None) -> None:  # noqa: ARG002
+        self.sent.append((dict(data or {}), list(buffers or ())))
+
+
+class _ControlMerger:
+    """One control comm of the front end: asks both sides, sends one answer."""
+
+    def __init__(self, session: Session, inner: Any, comm: Any, message: Message) -> None:
+        self._session = session
+        self._comm = comm
+        self._home = _Capture(comm.comm_id)
+        self._away_id = f"{comm.comm_id}-gpulease"
+        self._waiting = False
+        if inner is not None:
+            inner(self._home, message)
+        content = {**message["content"], "comm_id": self._away_id}
+        self._send("comm_open", content, message)
+        comm.on_msg(self._asked)
+
+    def takes(self, comm_id: str) -> bool:
+        """Tell whether a companion's message is about this comm."""
+        return comm_id == self._away_id
+
+    def _asked(self, message: Message) -> None:
+        self._home.sent.clear()
+        if self._home.callback is not None:
+            self._home.callback(message)
+        self._waiting = True
+        content = {**message["content"], "comm_id": self._away_id}
+        if not self._send("comm_msg", content, message):
+            self._answer({}, [])
+            return
+        loop = self._session.kernel.io_loop
+        loop.call_later(MERGE_SECONDS, self._answer, {}, [])
+
+    def answered(self, kind: str, message: Message) -> None:
+        """Take the companion's answer and send both."""
+        data = message["content"].get("data") or {}
+        if kind == "comm_msg" and data.get("method") == "update_states":
+            self._answer(data, list(message.get("buffers") or ()))
+
+    def _answer(self, away: dict[str, Any], away_buffers: list[Any]) -> None:
+        if not self._waiting:
+            return
+        self._waiting = False
+        home, home_buffers = self._home.sent[-1] if self._home.sent else ({}, [])
+        merged = {
+            "method": "update_states",
+            "states": {**home.get("states", {}), **away.get("states", {})},
+            "buffer_paths": [*home.get("buffer_paths", []), *away.get("buffer_paths", [])],
+        }
+        self._comm.send(merged, buffers=[*home_buffers, *away_buffers])
+
+    def _send(self, msg_type: str, content: Message, message: Message) -> bool:
+        channels = self._session.executor.channels
+        if channels is None:
+            return False
+        channels.send("shell", msg_type, content, buffers=message.get("buffers"))
+        return True

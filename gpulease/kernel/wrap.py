@@ -1,0 +1,205 @@
+"""The way into IPython: how a typed cell reaches gpulease's route and gate.
+
+Owns the wrapped ``run_cell_async`` and ``should_run_async`` of the shell, the history that keeps
+what was typed, and errors that explain themselves.  Everything is undone by ``remove``.  No input
+transformer is used: it would break ``is_complete``, history and every other magic.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.route import Route, Side, route
+
+_SHIM = "__import__('gpulease.kernel', fromlist=['perform']).perform({})"
+Action = Callable[[], None]
+
+
+class Cells(Protocol):
+    """What the wrapper asks of the session; all on the main thread."""
+
+    def is_sticky(self) -> bool:
+        """Called for each cell: whether cells go away."""
+
+    def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:
+        """Called inside the cell that goes away; raises what the cell shall raise."""
+
+    def before_home(self, way: Route) -> None:
+        """Called before a home cell; raises to refuse it."""
+
+    def after_home(self, way: Route, *, failed: bool) -> None:
+        """Called after a home cell."""
+
+    def explain(self, name: str) -> str:
+        """Called on a NameError: why the name is absent, or ``""``."""
+
+
+class Wrapper:
+    """Installs gpulease around one shell's cells."""
+
+    def __init__(self, shell: Any, cells: Cells) -> None:
+        self._shell = shell
+        self._cells = cells
+        self._actions: dict[int, tuple[Action, str]] = {}
+        self._next = 0
+        self._typed: list[str] = []
+        self._run_cell_async = shell.run_cell_async
+        self._should_run_async = shell.should_run_async
+        self._showtraceback = shell.showtraceback
+        self._store_inputs = shell.history_manager.store_inputs
+
+    @property
+    def typed(self) -> str:
+        """The text of the cell that runs now, as transformed for Python."""
+        return self._typed[-1] if self._typed else ""
+
+    def install(self) -> None:
+        """Put the wrappers in place."""
+        shell = self._shell
+        shell.run_cell_async = self.run_cell_async
+        shell.should_run_async = self.should_run_async
+        shell.showtraceback = self.showtraceback
+        shell.history_manager.store_inputs = self.store_inputs
+
+    def remove(self) -> None:
+        """Take the wrappers away again."""
+        for owner, name in (
+            (self._shell, "run_cell_async"),
+            (self._shell, "should_run_async"),
+            (self._shell, "showtraceback"),
+            (self._shell.history_manager, "store_inputs"),
+        ):
+            owner.__dict__.pop(name, None)
+
+    def perform(self, number: int) -> None:
+        """Run the action that stands in for a cell; called from the cell's replaced text."""
+        action, _ = self._actions.pop(number)
+        action()
+
+    def should_run_async(self, raw_cell: str, **kwargs: Any) -> bool:
+        """Routed cells run synchronously: the main thread waits on a queue."""
+        way = route(raw_cell, sticky=self._cells.is_sticky())
+        if way.side is Side.AWAY:
+            return False
+        if way.body != raw_cell and kwargs.get("preprocessing_exc_tuple") is None:
+            kwargs["transformed_cell"] = self._shell.transform_cell(way.body)
+        return bool(self._should_run_async(raw_cell, **kwargs))
+
+    async def run_cell_async(
+        self,
+        raw_cell: str,
+        store_history: bool = False,
+        silent: bool = False,
+        shell_futures: bool = True,
+        *,
+        transformed_cell: str | None = None,
+        preprocessing_exc_tuple: Any = None,
+        cell_id: Any = None,
+        cell_meta: Any = None,
+    ) -> Any:
+        """Run the cell at home, or let its replaced text send it away."""
+        # A silent request is a tool's question about home, never a cell that a person typed.
+        way = route(raw_cell, sticky=self._cells.is_sticky() and not silent)
+        typed, cell, failure = raw_cell, transformed_cell, preprocessing_exc_tuple
+        at_home = False
+        if way.side is Side.AWAY:
+            failure = None
+            typed = raw_cell if way.asked or transformed_cell is None else transformed_cell
+            cell = self._stand_in(
+                lambda: self._cells.run_routed(way, raw_cell, silent=silent), typed
+            )
+        else:
+            if way.body != raw_cell:
+                cell, failure = self._transform(way.body)
+            try:
+                with interruptible():
+                    self._cells.before_home(way)
+                at_home = True
+            except (GPULeaseError, KeyboardInterrupt) as error:
+                cell, failure = self._stand_in(functools.partial(_raise, error), typed), None
+        self._typed.append(cell or raw_cell)
+        result = None
+        try:
+            result = await self._run_cell_async(
+                raw_cell,
+                store_history,
+                silent,
+                shell_futures,
+                transformed_cell=cell,
+                preprocessing_exc_tuple=failure,
+                cell_id=cell_id,
+                cell_meta=cell_meta,
+            )
+        finally:
+            self._typed.pop()
+            if at_home:
+                self._cells.after_home(way, failed=result is None or not result.success)
+        return result
+
+    def store_inputs(self, line_num: int, source: str, source_raw: str | None = None) -> None:
+        """Keep what was typed in ``In`` and the history, not the text that stood in for it."""
+        for number, (_, typed) in self._actions.items():
+            if source.strip() == _SHIM.format(number):
+                source = typed
+        self._store_inputs(line_num, source, source_raw)
+
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Let refusals read as sentences, and a NameError say where its name lives."""
+        error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
+        if getattr(error, "_gpulease_shown", False):
+            return
+        if isinstance(error, GPULeaseError):
+            show_as_sentence(error)
+        elif type(error) is NameError and error.name and len(error.args) == 1:
+            sentence = self._cells.explain(error.name)
+            if sentence:
+                error.args = (f"{error.args[0]}. {sentence}",)
+        self._showtraceback(exc_tuple, *args, **kwargs)
+
+    def _stand_in(self, action: Action, typed: str) -> str:
+        self._next += 1
+        self._actions[self._next] = (action, typed)
+        return _SHIM.format(self._next) + "\n"
+
+    def _transform(self, body: str) -> tuple[str, Any]:
+        try:
+            return str(self._shell.transform_cell(body)), None
+        except Exception:  # noqa: BLE001 - IPython shows it as the cell's error
+            return body, sys.exc_info()
+
+
+def show_as_sentence(error: GPULeaseError) -> None:
+    """Make IPython show what the person can read and do, without frames of ours."""
+    lines = [f"{type(error).__name__}: {error.sentence}"]
+    if error.next_step:
+        lines.append(error.next_step)
+    error.__dict__["_render_traceback_"] = lambda: lines
+
+
+def mark_shown(error: BaseException) -> None:
+    """The person has seen this error: the cell fails with it, and nothing is shown again."""
+    error.__dict__["_gpulease_shown"] = True
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let an interrupt raise here, also where ipykernel turned it into a cancelled task."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    saved = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, saved)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
