@@ -141,6 +141,26 @@ def test_the_countdown_runs_and_is_not_read_out_each_second(stage: Stage, page: 
     assert page.locator(".gl-clock").evaluate("e => !e.closest('[aria-live]')")
 
 
+def test_a_warning_is_seen_in_the_title_of_the_tab(stage: Stage, page: Any) -> None:
+    stage.put(lease("warned"))
+    page.goto(stage.url)
+    page.wait_for_function("() => /^0:(20|1[0-9]) left: GPU$/.test(document.title)")
+    stage.put(lease("active"))
+    page.wait_for_function("() => document.title === 'My GPU - GPU leases'")
+
+
+def test_the_way_to_the_server_is_a_link_and_never_a_script(stage: Stage, page: Any) -> None:
+    stage.put(lease("active"))
+    page.goto(stage.url)
+    link = page.locator("text=Open my server")
+    assert link.get_attribute("href") == "/user/ada/"
+    stage.servers[0]["url"] = "javascript:alert(1)"
+    page.reload()
+    state_shown(page, "active")
+    page.wait_for_function("() => performance.getEntriesByName(location.href + 'api/servers')[0]")
+    assert link.count() == 0
+
+
 def test_the_countdown_is_by_the_service_clock(stage: Stage, page: Any) -> None:
     page.add_init_script("const real = Date.now; Date.now = () => real() + 3600e3")
     stage.put(lease("warned"))
@@ -209,12 +229,13 @@ def test_the_whole_page_is_reached_by_keyboard(stage: Stage, page: Any) -> None:
     page.goto(stage.url)
     state_shown(page, "warned")
     reached = []
-    for _ in range(8):
+    for _ in range(9):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.innerText.trim()"))
     order = [words for words in reached if words]
     assert order == [
         "Skip to content", "Home", "My GPU", "Logout", "Keep it 15 min", "Return it now",
+        "Open my server",
     ]  # fmt: skip
     page.locator('[data-action="keep"]').focus()
     page.keyboard.press("Enter")

@@ -43,6 +43,11 @@ export class Holder extends EventTarget {
     return (this.servers ?? []).filter((server) => !taken.has(server.name));
   }
 
+  /** Where a server is, "" when it does not run. */
+  serverUrl(name) {
+    return (this.servers ?? []).find((server) => server.name === name)?.url ?? "";
+  }
+
   mayAsk() {
     if (this.servers === null) return false;
     return this.servers.length ? this.freeServers().length > 0 : this.current().length === 0;

@@ -201,10 +201,15 @@ function actions(lease, busy) {
   }
 }
 
+function openServer(lease, url) {
+  if (!isLive(lease) || !/^(https?:\/)?\//.test(url)) return null;
+  return h("a", { class: "btn btn-link", href: url, target: "_top", "data-key": `open-${lease.id}` }, "Open my server");
+}
+
 /** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way. */
-export function leaseBody(lease, now, { busy = false, withActions = true } = {}) {
+export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "" } = {}) {
   const sentence = lease.state === "ended" ? (lease.end?.sentence ?? lease.sentence) : lease.sentence;
-  const doable = withActions ? actions(lease, busy) : null;
+  const doable = withActions ? [actions(lease, busy), openServer(lease, serverUrl)] : null;
   return [
     h("p", { class: "gl-sentence", "data-key": "sentence" }, sentence || `${stateWord(lease)}.`),
     body(lease, now),

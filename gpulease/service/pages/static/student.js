@@ -6,7 +6,7 @@ import { Holder, drawer } from "./holder.js";
 import { endWord, leaseCard, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
 import { pager } from "./pager.js";
-import { duration, serverName, when } from "./words.js";
+import { clock, duration, secondsUntil, serverName, when } from "./words.js";
 
 const PAGE = 10;
 const live = new Live();
@@ -25,7 +25,7 @@ function draw() {
   const now = live.now();
   const current = holder.current();
   const shown = current.length ? current : [holder.lastEnded()].filter(Boolean);
-  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy }));
+  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server) }));
   const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, "You hold no GPU. Your notebooks run on the CPU and lose nothing when a GPU comes or goes.");
   update($("leases"), cards.length ? cards : nothing);
   $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
@@ -50,6 +50,13 @@ function drawHistory() {
   update($("history-list"), h("ul", { class: "list-group list-group-flush" }, rows), pager(history, PAGE));
 }
 
+// A warning is seen in the tab's title too, where the page is not in front.
+const plainTitle = document.title;
+function showInTitle() {
+  const warned = holder.current().find((lease) => lease.state === "warned");
+  document.title = warned ? `${clock(secondsUntil(warned.warned_until, live.now()))} left: GPU` : plainTitle;
+}
+
 async function readHistory(offset = history.offset) {
   try {
     const answer = await api.listLeases("ended&mine=1", offset, PAGE);
@@ -69,7 +76,10 @@ live.addEventListener("change", () => {
 });
 holder.addEventListener("change", redraw);
 showLink(live);
-everySecond(() => tick(live.now()));
+everySecond(() => {
+  tick(live.now());
+  showInTitle();
+});
 holder.lookUpServers();
 
 onAction(document.body, (action, target) => {
