@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import time
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,8 @@ class OwnKernel:
     def __init__(self) -> None:
         self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._client: Any = None
+        #: What the kernel extension tells front ends, once ``listen`` was called.
+        self.state: dict[str, Any] = {}
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -93,9 +96,19 @@ class OwnKernel:
             kernel._client.stop_channels()
             await manager.shutdown_kernel(now=False)
 
+    async def listen(self) -> None:
+        """Open the comm by which gpulease keeps a front end informed."""
+        content = {"comm_id": uuid.uuid4().hex, "target_name": "gpulease", "data": {}}
+        self._client.shell_channel.send(self._client.session.msg("comm_open", content))
+        await run(self, "pass")
+
     async def _read(self, get: Any) -> None:
         while True:
-            await self._messages.put(await get())
+            message = await get()
+            if message["header"]["msg_type"] == "comm_msg":
+                self.state.update(message["content"]["data"].get("state", {}))
+            else:
+                await self._messages.put(message)
 
     async def send(self, source: str) -> str:
         """Send an execute request on the shell channel."""

@@ -7,12 +7,14 @@ lease begins to drain, and the class has its device free again.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from benchmarks.measure import Aim, Variants, progress, report
 from benchmarks.stack import Watch, hub, notebook, person, run
 from gpulease.demo.browse import Browser
 from gpulease.demo.kernel_socket import KernelSocket
+from gpulease.transfer.api import Place
 
 FILL = "import numpy as np\nbig = [np.zeros(1_250_000) for _ in range(10)]  # 100 MB"
 CHANGE = "%%gpu\nfor part in big:\n    part += 1"
@@ -21,7 +23,7 @@ CHANGE = "%%gpu\nfor part in big:\n    part += 1"
 async def measure(*, rounds: int, scale: float) -> dict[str, Any]:  # noqa: ARG001
     """Run the benchmark and return its report."""
     variants = Variants()
-    with hub(gpus=1) as options:
+    with hub(1) as options:
         async with (
             person(options, "admin") as admin,
             Watch.of(admin) as watch,
@@ -59,5 +61,11 @@ async def _round(
 
 
 async def _written(socket: KernelSocket) -> None:
-    """Wait until everything is home, as ``%gpu`` tells it."""
-    raise NotImplementedError(socket)
+    """Wait until all of `big` is home, as ``%gpu`` tells it."""
+    async with asyncio.timeout(60):
+        while True:
+            status = await run(socket, "%gpu")
+            line = next(line for line in status.text.splitlines() if line.startswith("big "))
+            if f" {Place.GPU.value}" not in line:
+                return
+            await asyncio.sleep(0.2)

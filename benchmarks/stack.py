@@ -6,6 +6,7 @@ Owns starting and ending it and what several benchmarks do there.  Refuses to kn
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,8 +26,11 @@ NEVER = 3600.0
 
 
 @contextmanager
-def hub(gpus: int = 3) -> Iterator[DemoOptions]:
-    """Start a demo hub with simulated GPUs on free ports; end every process of it afterwards."""
+def hub(gpus: int, *, not_ahead: tuple[str, ...] = ()) -> Iterator[DemoOptions]:
+    """Start a demo hub with simulated GPUs on free ports; end every process of it afterwards.
+
+    The servers of `not_ahead` start no supervisor before they have a lease.
+    """
     processes.become_subreaper()
     with tempfile.TemporaryDirectory(prefix="gpulease-bench-", ignore_cleanup_errors=True) as made:
         options = DemoOptions(
@@ -37,12 +41,21 @@ def hub(gpus: int = 3) -> Iterator[DemoOptions]:
             idle=NEVER,
             quiet=NEVER,
         ).check()
+        for name in not_ahead:
+            _configure(options, name, {"GPULeaseLab": {"standby": False}})
         demo = launch.Demo(options, progress)
         try:
             demo.start()
             yield options
         finally:
             demo.stop()
+
+
+def _configure(options: DemoOptions, name: str, settings: dict[str, Any]) -> None:
+    """Write the settings of one person's own server, as that person could."""
+    file = options.directory / "homes" / name / ".jupyter" / "jupyter_gpulease_config.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(settings))
 
 
 @asynccontextmanager

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from gpulease.kernel.magics import COMMANDS
+from gpulease.kernel.options import USAGE
+from gpulease.kernel.route import BOTH_MAGICS
 from gpulease.policy import document, lifecycle
 from gpulease.policy.model import EvidenceLevel, TimeOuts
 from gpulease.policy.units import format_duration
+from gpulease.service.bodies import AskBody
 from gpulease.service.metrics import Metrics
+from gpulease.service.openapi import OPERATIONS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -112,3 +117,44 @@ def test_links_between_pages_and_files_lead_somewhere():
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
             if not target.startswith(("http:", "https:")):
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_every_operation_of_the_api_is_documented_and_no_other():
+    found = set(
+        re.findall(r"^\| `(GET|POST|PUT|DELETE) (\S+)` \|", page("reference/rest.md"), re.MULTILINE)
+    )
+    assert found == {(each.method.upper(), each.path) for each in OPERATIONS}
+
+
+def test_every_member_of_an_ask_is_documented():
+    assert set(rows(page("reference/rest.md"), "Asking")) == set(AskBody.model_fields)
+
+
+def test_every_setting_of_the_service_is_documented_and_no_other():
+    from gpulease.service.app import GPULeaseService
+
+    text = page("reference/cli.md").split("## `gpulease service`")[1].split("\n## ")[0]
+    own = set(GPULeaseService.class_own_traits(config=True))
+    row = re.compile(r"^\|(?: `--([\w-]+)[^`]*`)? \| `(\w+)` \|", re.MULTILINE)
+    found = row.findall(text)
+    assert {setting for _, setting in found} == own
+    options = {option: setting for option, setting in found if option}
+    assert options.pop("simulate") == "simulate"
+    aliases = {f"GPULeaseService.{each}" for each in options.values()}
+    assert aliases == set(GPULeaseService().aliases.values())
+
+
+def test_every_gpu_command_is_documented_and_no_other():
+    section = page("reference/magics.md").split("\n## `%gpu`\n")[1].split("\n## ")[0]
+    found = set(re.findall(r"^\| `%gpu (\w+)", section, re.MULTILINE))
+    assert found == set(COMMANDS)
+
+
+def test_the_usage_of_a_gpu_cell_is_the_documented_one():
+    assert USAGE in page("reference/magics.md")
+
+
+def test_the_magics_of_both_sides_are_documented():
+    text = page("reference/magics.md")
+    for name in BOTH_MAGICS:
+        assert f"`%{name}`" in text
