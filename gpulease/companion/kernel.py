@@ -27,6 +27,7 @@ from traitlets.config import Config
 from gpulease.companion.environment import take_mark
 from gpulease.companion.link import LinkEnd
 from gpulease.companion.tree import die_with_parent
+from gpulease.kernel.blocks import gpu
 from gpulease.protocol import ENV_LEASE, EXECUTE_METADATA
 from gpulease.transfer.api import Away
 
@@ -181,6 +182,8 @@ class Companion:
         self._app = _application(order["connection_file"])
         watch = CellWatch(self._link)
         self._app.kernel.watch = watch
+        # Beside the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
+        self._app.kernel.shell.push({"gpu": gpu}, interactive=False)
         self._away = watch.away = _away_side(self._app.kernel.shell)
         address, key = "", ""
         if self._away is not None:

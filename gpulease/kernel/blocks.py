@@ -117,7 +117,7 @@ class BlockTransformer(ast.NodeTransformer):
         except InputRejected:
             raise
         except Exception as error:
-            raise InputRejected(f"gpulease could not read the cell: {error!r}") from error
+            raise _rejected(f"gpulease could not read the cell: {error!r}") from error
         return node
 
     def _statement(self, node: ast.stmt, lines: list[str]) -> ast.stmt:
@@ -143,13 +143,11 @@ class BlockTransformer(ast.NodeTransformer):
         return isinstance(name, ast.Name) and self._is_gpu(name.id)
 
     def _call(self, node: ast.With, lines: list[str]) -> ast.stmt:
-        from IPython.core.error import InputRejected
-
         if len(node.items) > 1 or node.items[0].optional_vars is not None:
-            raise InputRejected("with gpu(): stands alone: no second item and no 'as NAME'.")
+            raise _rejected("with gpu(): stands alone: no second item and no 'as NAME'.")
         crossing = next(_crossings(node.body), None)
         if crossing is not None:
-            raise InputRejected(
+            raise _rejected(
                 f"line {crossing[1]}: {crossing[0]} cannot cross the border of with gpu():. "
                 f"{ALTERNATIVES}"
             )
@@ -161,6 +159,15 @@ class BlockTransformer(ast.NodeTransformer):
             keywords=call.keywords,
         )
         return ast.copy_location(ast.Expr(value=hook), node)
+
+
+def _rejected(sentence: str) -> Exception:
+    """Return IPython's rejection of a cell, shown as a sentence instead of frames of ours."""
+    from IPython.core.error import InputRejected
+
+    error: Exception = InputRejected(sentence)
+    error.__dict__["_render_traceback_"] = lambda: [f"InputRejected: {sentence}"]
+    return error
 
 
 def _block_text(node: ast.With, lines: list[str]) -> str:

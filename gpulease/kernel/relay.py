@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gpulease.kernel.remote_error import remote_error
+from gpulease.kernel.remote_error import mark_shown, remote_error
 
 Message = dict[str, Any]
 REMEMBERED_PARENTS = 200
@@ -52,6 +52,7 @@ class Relay:
         self._on_result = on_result
         self._parents: OrderedDict[str, Message] = OrderedDict()
         self._held_error: Message | None = None
+        self._shown_error: Message | None = None
         self._held_usage = ""
 
     def remember_parent(self, msg_id: str, parent: Message) -> None:
@@ -78,6 +79,7 @@ class Relay:
             sys.stderr.write(text)
         if self._held_error is not None:
             content, self._held_error = self._held_error, None
+            self._shown_error = content
             error = remote_error(content["ename"], content["evalue"], content["traceback"])
             self._shell._showtraceback(type(error), error, content["traceback"])  # noqa: SLF001
 
@@ -98,13 +100,17 @@ class Relay:
         if self._held_usage:
             self.flush()
         held, self._held_error = self._held_error, None
+        shown, self._shown_error = self._shown_error, None
         content = held or reply
         traceback = list(content.get("traceback", ()))
         evalue = str(content.get("evalue", ""))
         if extra:
             traceback.append(extra)
             evalue = f"{evalue}. {extra}"
-        return remote_error(str(content.get("ename", "Error")), evalue, traceback)
+        error = remote_error(str(content.get("ename", "Error")), evalue, traceback)
+        if held is None and shown is not None and shown["traceback"] == reply.get("traceback"):
+            mark_shown(error)  # other output followed it, so it was shown in its place
+        return error
 
     def _show(self, message: Message) -> None:
         kind, content = message["header"]["msg_type"], message["content"]

@@ -47,6 +47,16 @@ def remote_error(ename: str, evalue: str, traceback: Sequence[str]) -> BaseExcep
     return error
 
 
+def mark_shown(error: BaseException) -> None:
+    """The person has seen this error: the cell fails with it, and nothing is shown again."""
+    error.__dict__["_gpulease_shown"] = True
+
+
+def was_shown(error: BaseException | None) -> bool:
+    """Tell whether ``error`` is marked as shown."""
+    return error is not None and "_gpulease_shown" in getattr(error, "__dict__", ())
+
+
 @lru_cache(maxsize=256)
 def _class_for(ename: str) -> type[BaseException]:
     original = getattr(builtins, ename, None)

@@ -22,11 +22,10 @@ from gpulease.kernel.lease import LeaseLink, Phase
 from gpulease.kernel.options import CellOptions, parse_duration, parse_options
 from gpulease.kernel.outputs import Results
 from gpulease.kernel.relay import Relay, say
-from gpulease.kernel.remote_error import remote_error
+from gpulease.kernel.remote_error import mark_shown, remote_error
 from gpulease.kernel.route import Route
 from gpulease.kernel.sources import Sources
 from gpulease.kernel.wait import Progress, Waiter
-from gpulease.kernel.wrap import mark_shown
 from gpulease.protocol import ENV_BUS, LeaseView
 from gpulease.transfer.api import Home, SwitchReport
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.remote_error import was_shown
 from gpulease.kernel.route import Route, Side, route
 
 _SHIM = "__import__('gpulease.kernel', fromlist=['perform']).perform({})"
@@ -153,7 +154,7 @@ class Wrapper:
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         """Let refusals read as sentences, and a NameError say where its name lives."""
         error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
-        if getattr(error, "_gpulease_shown", False):
+        if was_shown(error):
             return
         if isinstance(error, GPULeaseError):
             show_as_sentence(error)
@@ -181,11 +182,6 @@ def show_as_sentence(error: GPULeaseError) -> None:
     if error.next_step:
         lines.append(error.next_step)
     error.__dict__["_render_traceback_"] = lambda: lines
-
-
-def mark_shown(error: BaseException) -> None:
-    """The person has seen this error: the cell fails with it, and nothing is shown again."""
-    error.__dict__["_gpulease_shown"] = True
 
 
 @contextmanager
