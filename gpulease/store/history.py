@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.model import LeaseState
+from gpulease.policy.model import Lease, LeaseState
 from gpulease.store.models import LeaseGroupRow, LeaseRow, PolicyRow, TransitionRow
 from gpulease.store.records import Page, PolicyVersion, TransitionRecord, from_json
 
@@ -51,14 +51,7 @@ def page(
 ) -> Page:
     """Return one page, newest first."""
     limit = max(1, min(limit, MAX_PAGE))
-    query = sa.select(LeaseRow).order_by(LeaseRow.created.desc(), LeaseRow.id.desc())
-    if users is not None or groups is not None:
-        in_group = sa.select(LeaseGroupRow.lease_id).where(LeaseGroupRow.name.in_(groups or ()))
-        query = query.where(
-            sa.or_(LeaseRow.user.in_(users or ()), LeaseRow.id.in_(in_group)),
-        )
-    if states is not None:
-        query = query.where(LeaseRow.state.in_([state.value for state in states]))
+    query = _chosen(sa.select(LeaseRow), users, groups, states).order_by(*_NEWEST_FIRST)
     if before is not None:
         created, last_id = _cursor(before)
         older = sa.and_(LeaseRow.created == created, LeaseRow.id < last_id)
@@ -68,6 +61,40 @@ def page(
     more = len(rows) > limit
     following = f"{shown[-1].created.isoformat()}~{shown[-1].id}" if more else None
     return Page(tuple(from_json(row.record) for row in shown), following)
+
+
+def counted_page(
+    session: Session,
+    *,
+    users: Sequence[str] | None,
+    groups: Sequence[str] | None,
+    states: Sequence[LeaseState] | None,
+    offset: int,
+    limit: int,
+) -> tuple[list[Lease], int]:
+    """Return the leases from ``offset`` on, newest first, and how many there are altogether."""
+    total = session.scalar(_chosen(sa.select(sa.func.count(LeaseRow.id)), users, groups, states))
+    query = _chosen(sa.select(LeaseRow.record), users, groups, states).order_by(*_NEWEST_FIRST)
+    rows = session.scalars(query.offset(offset).limit(max(0, min(limit, MAX_PAGE))))
+    return [from_json(record) for record in rows], total or 0
+
+
+_NEWEST_FIRST = (LeaseRow.created.desc(), LeaseRow.id.desc())
+_Query = TypeVar("_Query", bound=sa.Select[Any])
+
+
+def _chosen(
+    query: _Query,
+    users: Sequence[str] | None,
+    groups: Sequence[str] | None,
+    states: Sequence[LeaseState] | None,
+) -> _Query:
+    if users is not None or groups is not None:
+        in_group = sa.select(LeaseGroupRow.lease_id).where(LeaseGroupRow.name.in_(groups or ()))
+        query = query.where(sa.or_(LeaseRow.user.in_(users or ()), LeaseRow.id.in_(in_group)))
+    if states is not None:
+        query = query.where(LeaseRow.state.in_([state.value for state in states]))
+    return query
 
 
 def _cursor(text: str) -> tuple[datetime, str]:

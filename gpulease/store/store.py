@@ -174,6 +174,21 @@ class Store:
                 session, users=users, groups=groups, states=states, before=before, limit=limit
             )
 
+    def leases_at(
+        self,
+        *,
+        users: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+        states: Sequence[LeaseState] | None = None,
+        offset: int = 0,
+        limit: int = 50,
+    ) -> tuple[list[Lease], int]:
+        """Return leases from ``offset`` on, newest first, and how many there are altogether."""
+        with self._read() as session:
+            return history.counted_page(
+                session, users=users, groups=groups, states=states, offset=offset, limit=limit
+            )
+
     def transitions(self, lease_id: str) -> list[TransitionRecord]:
         """Return a lease's audit, oldest first."""
         with self._read() as session:

@@ -1,0 +1,205 @@
+"""The lease service's process: options, ordered start and end.
+
+Owns which parts there are and in which order they come and go.  It runs as the hub's managed
+service or on its own with the same ``JUPYTERHUB_*`` environment.  It starts where no GPU, no driver
+and no companion is, and ``health`` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from traitlets import Bool, Dict, Float, Integer, Unicode, default
+from traitlets.config import Application
+
+from gpulease import __version__
+from gpulease.errors import GPULeaseError
+from gpulease.service import logs
+from gpulease.service.run import Options, RunningService
+
+log = logging.getLogger(__name__)
+
+_ALIASES = {
+    "database": "GPULeaseService.database_url",
+    "gpus": "GPULeaseService.gpus",
+    "gpu-name": "GPULeaseService.gpu_name",
+    "gpu-memory": "GPULeaseService.gpu_memory",
+    "policy": "GPULeaseService.policy_file",
+    "first-policy": "GPULeaseService.first_policy_file",
+    "url": "GPULeaseService.service_url",
+    "config": "GPULeaseService.config_file",
+    "log-level": "GPULeaseService.log_name",
+}
+
+
+class GPULeaseService(Application):
+    """Leases GPUs to the notebook servers of a JupyterHub."""
+
+    name = "gpulease-service"
+    description = __doc__ or ""
+    version = __version__
+    aliases = Dict(_ALIASES)
+    flags = Dict(
+        {
+            "simulate": (
+                {"GPULeaseService": {"simulate": True}},
+                "Offer simulated GPUs even where a driver is.",
+            )
+        }
+    )
+
+    config_file = Unicode("", help="A traitlets configuration file.").tag(config=True)
+    database_url = Unicode(
+        "sqlite:///gpulease.sqlite",
+        help="SQLAlchemy URL of the service's own database; SQLite or PostgreSQL.",
+    ).tag(config=True)
+    service_url = Unicode(
+        help="Where to listen, such as http://127.0.0.1:10101; default: what the hub says."
+    ).tag(config=True)
+    gpus = Integer(
+        0, min=0, max=1024, help="How many simulated GPUs to offer where NVML finds none."
+    ).tag(config=True)
+    gpu_name = Unicode("Simulated GPU", help="What simulated GPUs are called.").tag(config=True)
+    gpu_memory = Unicode("16GiB", help="Memory of a simulated GPU, such as 16GiB.").tag(config=True)
+    simulate = Bool(False, help="Offer simulated GPUs even where a driver is.").tag(config=True)
+    policy_file = Unicode(
+        "", help="A policy document that is pinned: it is read at start and never saved to."
+    ).tag(config=True)
+    first_policy_file = Unicode(
+        "", help="The first version of the policy, for a database that has none yet."
+    ).tag(config=True)
+    first_time_outs = Dict(
+        help="Time-outs (seconds) of a first policy that is made from the devices found."
+    ).tag(config=True)
+    park_dir = Unicode(
+        "~/.local/share/gpulease/parked",
+        help="Where values that cannot go home are kept, in the user's own home; empty: nowhere.",
+    ).tag(config=True)
+    hub_origin = Unicode(
+        "", help="scheme://host of the hub as browsers see it, where it is not the service's own."
+    ).tag(config=True)
+    tick = Float(1.0, min=0.05, help="Seconds between rounds when nothing happens.").tag(
+        config=True
+    )
+    hub_seconds = Float(10.0, min=0.05, help="Seconds between two looks at the hub's servers.").tag(
+        config=True
+    )
+    log_name = Unicode("INFO", help="Level of the log.").tag(config=True)
+
+    @default("service_url")
+    def _service_url(self) -> str:
+        return os.environ.get("JUPYTERHUB_SERVICE_URL", "http://127.0.0.1:10101")
+
+    def initialize(self, argv: Sequence[str] | None = None) -> None:
+        """Read the command line, then the configuration file; the command line wins."""
+        self.parse_command_line(None if argv is None else list(argv))
+        if self.config_file:
+            given = self.cli_config
+            self.load_config_file(self.config_file)
+            self.update_config(given)
+        logs.configure(self.log_name.upper())
+
+    def options(self) -> Options:
+        """Return the options as plain values.
+
+        Raises:
+            GPULeaseError: ``bad_option`` when one of them cannot be read.
+        """
+        where = urlsplit(self.service_url)
+        if where.scheme != "http" or where.hostname is None:
+            raise _bad("service_url", self.service_url, "http://host:port")
+        base = os.environ.get("JUPYTERHUB_BASE_URL") or "/"
+        return Options(
+            host=where.hostname,
+            port=where.port or 0,
+            prefix=_slashes(os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/"),
+            hub_path=f"{_slashes(base)}hub/",
+            hub_origin=self.hub_origin or _origin(os.environ.get("JUPYTERHUB_PUBLIC_HUB_URL", "")),
+            database_url=self.database_url,
+            gpus=self.gpus,
+            gpu_name=self.gpu_name,
+            gpu_memory=_size(self.gpu_memory),
+            simulate=self.simulate,
+            policy_file=_path(self.policy_file),
+            first_policy_file=_path(self.first_policy_file),
+            first_time_outs={
+                str(name): float(value) for name, value in self.first_time_outs.items()
+            },
+            park_dir=self.park_dir,
+            tick=self.tick,
+            hub_seconds=self.hub_seconds,
+        )
+
+    def start(self) -> int:  # type: ignore[override]
+        """Run until SIGTERM or SIGINT; return the exit status."""
+        try:
+            return asyncio.run(_serve(self.options()))
+        except GPULeaseError as error:
+            log.critical("%s", error, extra={"reason": error.reason})
+            return 1
+        except OSError as error:
+            log.critical("the service cannot start: %s", error)
+            return 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the lease service; ``argv`` are the options after the program's name."""
+    app = GPULeaseService()
+    app.initialize(argv)
+    return app.start()
+
+
+async def _serve(options: Options) -> int:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    service = RunningService(options)
+    await service.open()
+    try:
+        failed = asyncio.create_task(service.failed())
+        waiting = asyncio.create_task(ended.wait())
+        done, rest = await asyncio.wait({failed, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+        return 1 if failed in done else 0
+    finally:
+        await service.close()
+
+
+def _slashes(path: str) -> str:
+    return f"/{path.strip('/')}/".replace("//", "/")
+
+
+def _path(given: str) -> Path | None:
+    return Path(given).expanduser() if given else None
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}" if parts.scheme and parts.netloc else ""
+
+
+def _size(given: str) -> int:
+    from gpulease.policy.units import parse_size
+
+    try:
+        return parse_size(given)
+    except ValueError:
+        raise _bad("gpu_memory", given, "a size such as 16GiB") from None
+
+
+def _bad(name: str, given: str, wanted: str) -> GPULeaseError:
+    return GPULeaseError(
+        "bad_option", f"{name} is {given!r}.", next_step=f"Give {wanted}.", numbers={"option": name}
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

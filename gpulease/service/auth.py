@@ -1,0 +1,160 @@
+"""Who is asking: from the hub's model of a token to what that token may do here.
+
+Owns the reading of scopes.  Three facts shape it: the hub's own check knows nothing of filters on
+custom scopes, tokens for servers that do not exist can be minted, and shared servers put foreign
+names into a token.  So a server's name counts only under all four conditions of ``named_server``
+and ``Askers.prove``.  Refuses to know HTTP handlers and leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from jupyterhub.services.auth import HubOAuth
+from traitlets import default
+
+from gpulease.errors import GPULeaseError
+
+SCOPE_REQUEST = "custom:gpulease:request"
+SCOPE_RESERVE = "custom:gpulease:reserve"
+SCOPE_ADMIN = "custom:gpulease:admin"
+_SERVER_SCOPE = "access:servers"
+
+#: Seconds for which the hub's word on a token is believed.
+CACHE_SECONDS = 30
+
+RESTART_ONCE = "Restart your server once: it was started before GPUs were offered here."
+
+
+@dataclass(frozen=True)
+class Asker:
+    """A person or service as the scopes of one token show them.
+
+    Attributes:
+        name: the hub's user name (or the service's name).
+        kind: ``user`` or ``service``.
+        groups: the hub groups of the user.
+        may_ask: may ask for GPUs for themselves.
+        admin: may see and change everything.
+        leads: groups whose leases they may see and reserve for.
+        leads_all: may do so for every group.
+        claimed_server: the one server the token names, not yet proved active; ``None`` for none.
+        problem: why no server is named, for the refusal.
+    """
+
+    name: str
+    kind: str = "user"
+    groups: tuple[str, ...] = ()
+    may_ask: bool = False
+    admin: bool = False
+    leads: tuple[str, ...] = ()
+    leads_all: bool = False
+    claimed_server: str | None = None
+    problem: str = ""
+
+    def may_see(self, user: str, groups: tuple[str, ...]) -> bool:
+        """Tell whether a lease of this user, in these groups, is theirs to see."""
+        return (
+            self.admin
+            or self.leads_all
+            or (self.kind == "user" and user == self.name)
+            or bool(set(self.leads) & set(groups))
+        )
+
+    def may_change(self, user: str) -> bool:
+        """Tell whether a lease of this user is theirs to keep and to end."""
+        return self.admin or (self.kind == "user" and self.may_ask and user == self.name)
+
+
+def asker_of(model: Mapping[str, Any]) -> Asker:
+    """Read the hub's user model (``GET /hub/api/user``) of a token."""
+    name = str(model["name"])
+    kind = str(model.get("kind", "user"))
+    scopes = frozenset(str(scope) for scope in model.get("scopes") or ())
+    admin = SCOPE_ADMIN in scopes
+    may_ask = bool(scopes & {SCOPE_REQUEST, f"{SCOPE_REQUEST}!user={name}", SCOPE_ADMIN})
+    server, problem = named_server(name, kind, scopes)
+    return Asker(
+        name=name,
+        kind=kind,
+        groups=tuple(sorted(str(group) for group in model.get("groups") or ())),
+        may_ask=may_ask and kind == "user",
+        admin=admin,
+        leads=tuple(sorted(_filtered(scopes, SCOPE_RESERVE, "group"))),
+        leads_all=SCOPE_RESERVE in scopes,
+        claimed_server=server if may_ask else None,
+        problem=problem or ("" if may_ask else "the token may not ask for GPUs"),
+    )
+
+
+def named_server(name: str, kind: str, scopes: frozenset[str]) -> tuple[str | None, str]:
+    """Return the one server of ``name`` that the scopes name, or ``None`` and why not.
+
+    Any other ``access:servers`` scope beside it, filtered or not, makes the token ambiguous.
+    """
+    if kind != "user":
+        return None, "the token belongs to a service"
+    access = [scope for scope in scopes if scope.partition("!")[0] == _SERVER_SCOPE]
+    if not access:
+        return None, "the token names no server"
+    if len(access) > 1:
+        return None, "the token reaches more than one server"
+    key, _, target = access[0].partition("!")[2].partition("=")
+    owner, slash, server = target.partition("/")
+    if key != "server" or not slash:
+        return None, "the token is not one server's own"
+    if owner != name:
+        return None, "the token names another user's server"
+    return server, ""
+
+
+def _filtered(scopes: frozenset[str], scope: str, key: str) -> set[str]:
+    prefix = f"{scope}!{key}="
+    return {each.removeprefix(prefix) for each in scopes if each.startswith(prefix)}
+
+
+class ServerLookup(Protocol):
+    """What proving a server needs of the hub's API."""
+
+    async def server_active(self, user: str, server: str) -> bool:
+        """Tell whether the hub says that this server runs or starts."""
+
+
+async def prove_server(asker: Asker, hub: ServerLookup) -> str:
+    """Return the asking server's name.
+
+    Raises:
+        GPULeaseError: ``no_server`` (403) when the token does not prove exactly one active server.
+    """
+    if asker.claimed_server is None:
+        raise GPULeaseError(
+            "no_server",
+            f"Only a notebook server's own token can do this: {asker.problem}.",
+            next_step=RESTART_ONCE,
+            status=403,
+        )
+    if not await hub.server_active(asker.name, asker.claimed_server):
+        raise GPULeaseError(
+            "no_server",
+            "The hub does not know the server that this token names as running.",
+            next_step="Start the server from the hub's home page, then try again.",
+            status=403,
+        )
+    return asker.claimed_server
+
+
+class ServiceOAuth(HubOAuth):
+    """The hub's log-in for this service; tokens in addresses are never read.
+
+    The parent reads ``?token=`` on websockets even where tokens in addresses are off, and an
+    address ends in access logs.
+    """
+
+    @default("cache_max_age")
+    def _cache_max_age(self) -> int:
+        return CACHE_SECONDS
+
+    def _get_token_url(self, handler: Any) -> str:  # noqa: ARG002
+        return ""

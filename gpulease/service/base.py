@@ -1,0 +1,261 @@
+"""The request handlers' common ground: who asks, security headers, bodies and problems.
+
+Owns authentication (the hub's OAuth cookie or a token header), the cross-site check, the size of a
+body and the form of every refusal (RFC 9457).  Refuses to know leases.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from jupyterhub.services.auth import HubOAuthenticated
+from pydantic import BaseModel, ValidationError
+from tornado.web import HTTPError, RequestHandler
+
+from gpulease.errors import PROBLEM_TYPE, GPULeaseError
+from gpulease.service.auth import RESTART_ONCE, Asker, ServiceOAuth, asker_of
+from gpulease.service.logs import reference
+from gpulease.service.parts import Services
+
+log = logging.getLogger(__name__)
+
+#: Bytes of a request's body; only a policy document may be larger.
+BODY_MAX = 64 * 1024
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_API_POLICY = "default-src 'none'; frame-ancestors 'none'"
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Answers(RequestHandler):
+    """Writes problems, and headers that suit data; authenticates nobody."""
+
+    body_max = BODY_MAX
+    as_page = False  # pages answer a refusal in words, everything else as a problem
+
+    @property
+    def services(self) -> Services:
+        """What the application is made of."""
+        found: Services = self.settings["services"]
+        return found
+
+    def set_default_headers(self) -> None:
+        """Data is never framed, sniffed or kept by caches."""
+        self.set_header("Content-Security-Policy", _API_POLICY)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Referrer-Policy", "same-origin")
+        self.set_header("Cache-Control", "no-store")
+        self.clear_header("Server")
+
+    def compute_etag(self) -> None:
+        """No entity tags: answers are not cached."""
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer a problem; anything that is not meant for people becomes ``internal``."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        problem = self._problem(status_code, error)
+        self.set_status(problem.status)
+        if problem.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.set_header("Allow", ", ".join(self._allowed()))
+        self.services.metrics.refused(problem.reason)
+        if self.as_page:
+            self.refuse(problem)
+            return
+        self.set_header("Content-Type", PROBLEM_TYPE)
+        self.finish(json.dumps(problem.to_problem()))
+
+    def refuse(self, problem: GPULeaseError) -> None:
+        """Answer a refusal in words; pages show it in their own look."""
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(f"{problem}\n")
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Log what is our fault, with the reference that the person is told."""
+        if isinstance(value, GPULeaseError) or (
+            isinstance(value, HTTPError) and value.status_code < 500
+        ):
+            return
+        self._reference = reference()
+        log.error(
+            "%s %s failed",
+            self.request.method,
+            self.request.path,
+            exc_info=(typ, value, tb),
+            extra={"ref": self._reference},
+        )
+
+    def parse(self, model: type[M]) -> M:
+        """Return the body as ``model``.
+
+        Raises:
+            GPULeaseError: ``body_too_large``, ``malformed_json``, ``invalid_body``.
+        """
+        body = self.request.body
+        if len(body) > self.body_max:
+            raise GPULeaseError(
+                "body_too_large",
+                "The body of this request is too large.",
+                numbers={"bytes": len(body), "max": self.body_max},
+                status=413,
+            )
+        media = self.request.headers.get("Content-Type", "application/json").partition(";")[0]
+        if body and media.strip().lower() != "application/json":
+            raise GPULeaseError(
+                "not_json", "The body must be application/json.", numbers={"got": media}, status=415
+            )
+        try:
+            found = json.loads(body.decode("utf-8")) if body else {}
+        except (ValueError, RecursionError) as error:
+            line = getattr(error, "lineno", None)
+            raise GPULeaseError(
+                "malformed_json", "The body is not JSON.", numbers={"line": line}
+            ) from None
+        try:
+            return model.model_validate(found)
+        except ValidationError as error:
+            raise invalid_body(error) from None
+
+    def number(self, name: str, fallback: int, most: int) -> int:
+        """Return a query argument between 0 and ``most``.
+
+        Raises:
+            GPULeaseError: ``invalid_query``.
+        """
+        given = self.get_query_argument(name, str(fallback))
+        if not given.isdecimal() or int(given) > most:
+            raise GPULeaseError(
+                "invalid_query",
+                f"{name} must be a whole number from 0 to {most}.",
+                numbers={"name": name, "max": most},
+                status=422,
+            )
+        return int(given)
+
+    def answer(self, value: Any, status: int = 200) -> None:
+        """Write a JSON answer."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(value))
+
+    def _problem(self, status: int, error: BaseException | None) -> GPULeaseError:
+        if isinstance(error, GPULeaseError):
+            return error
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            return GPULeaseError(
+                "method_not_allowed",
+                f"{self.request.method} is not possible here.",
+                numbers={"allowed": self._allowed()},
+                status=status,
+            )
+        if status < 500:
+            phrase = HTTPStatus(status).phrase.lower()
+            return GPULeaseError(
+                phrase.replace(" ", "_"), f"The request was refused: {phrase}.", status=status
+            )
+        found = getattr(self, "_reference", "")
+        return GPULeaseError(
+            "internal",
+            "Something went wrong on our side.",
+            next_step=f"Try again; if it stays, tell an admin the reference {found}.",
+            numbers={"reference": found},
+            status=status,
+        )
+
+    def _allowed(self) -> list[str]:
+        unimplemented = RequestHandler.get  # every method that a handler does not define
+        return [name for name in _METHODS if getattr(type(self), name.lower()) is not unimplemented]
+
+
+class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cross-site check
+    """A handler that knows who asks before its method runs."""
+
+    asker: Asker
+
+    @property
+    def hub_auth(self) -> ServiceOAuth:
+        """The hub's log-in for this service."""
+        found: ServiceOAuth = self.settings["hub_auth"]
+        return found
+
+    def get_current_user(self) -> Any:
+        """Return nobody: ``prepare`` sets the user, for the parent's way blocks the loop."""
+        return None
+
+    async def prepare(self) -> None:
+        """Find out who asks.
+
+        Raises:
+            GPULeaseError: ``not_logged_in``, ``no_access`` (403), ``hub_unreachable`` (502).
+        """
+        try:
+            model = await self.hub_auth.get_user(self, sync=False)
+        except HTTPError as error:
+            raise GPULeaseError(
+                "hub_unreachable",
+                "The hub does not answer, so nobody can be recognised.",
+                next_step="Running leases go on; try again in a moment.",
+                status=502,
+            ) from error
+        if model is None:
+            self._unknown()
+            return
+        if self.hub_auth.access_scopes and not self.hub_auth.check_scopes(
+            self.hub_auth.access_scopes, model
+        ):
+            raise GPULeaseError(
+                "no_access",
+                "This token may not use the lease service.",
+                next_step=RESTART_ONCE,
+                status=403,
+            )
+        self.current_user = model
+        self.asker = asker_of(model)
+
+    def _unknown(self) -> None:
+        """Send a browser's navigation to log in, refuse everything else."""
+        mode = self.request.headers.get("Sec-Fetch-Mode", "navigate")
+        if self.as_page and self.request.method in {"GET", "HEAD"} and mode == "navigate":
+            self.redirect(self.get_login_url())
+            return
+        raise GPULeaseError(
+            "not_logged_in",
+            "Nobody could be recognised from this request.",
+            next_step="Load the page again to log in, or send a valid token.",
+            status=403,
+        )
+
+
+class PageBase(BaseHandler):
+    """The base of pages: the same, but a refusal is in words and log-in is by redirect."""
+
+    as_page = True
+
+
+class NotFound(Answers):
+    """Everything that is not here."""
+
+    async def prepare(self) -> None:
+        """Refuse.
+
+        Raises:
+            GPULeaseError: ``not_found``.
+        """
+        raise GPULeaseError("not_found", "There is nothing at this address.", status=404)
+
+
+def invalid_body(error: ValidationError) -> GPULeaseError:
+    """Return the refusal that names each wrong member."""
+    wrong = [
+        {"member": ".".join(str(part) for part in each["loc"]), "problem": each["msg"]}
+        for each in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    first = wrong[0]
+    return GPULeaseError(
+        "invalid_body",
+        f"{first['member'] or 'The body'}: {first['problem']}.",
+        numbers={"wrong": wrong},
+        status=422,
+    )

@@ -1,0 +1,113 @@
+"""The bodies of requests, as pydantic models: they validate, and they describe the API.
+
+Owns what may be sent and its bounds.  What is answered stands in ``protocol``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+#: A Z85 text of 32 bytes, as CurveZMQ keys are written.
+Z85Key = Annotated[
+    str, Field(min_length=40, max_length=40, pattern=r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$")
+]
+Name = Annotated[str, Field(max_length=255)]
+
+
+class Body(BaseModel):
+    """Unknown members are refused: a misspelt one would otherwise be ignored in silence."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class AskBody(Body):
+    """Ask for GPUs: ``POST leases``."""
+
+    gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    count: Annotated[int, Field(ge=1, le=64)] = 1
+    seconds: Annotated[float, Field(gt=0, le=30 * 86400)] | None = None
+    server: Name | None = None
+    user: Name | None = None
+    kernel_id: Annotated[str, Field(max_length=128)] | None = None
+    origin: Literal["page", "magic", "lab", "cli"] = "magic"
+    in_quota_only: bool = False
+
+
+class EndBody(Body):
+    """Return, withdraw or end: ``DELETE leases/{id}``; ``note`` is what its holder reads."""
+
+    note: Annotated[str, Field(max_length=500)] = ""
+    reason: Annotated[str, Field(max_length=64)] = ""
+
+
+class EmptyBody(Body):
+    """Nothing to say: ``POST leases/{id}/keep``."""
+
+
+class ConnectionBody(Body):
+    """A home kernel's public key: ``POST leases/{id}/connections``."""
+
+    client_key: Z85Key
+    kernel_id: Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class PolicyBody(Body):
+    """A policy document: ``PUT policy``, ``POST policy/check``.
+
+    ``base_version`` is the version it was edited from: another one in force means that somebody
+    else saved meanwhile.
+    """
+
+    text: Annotated[str, Field(max_length=512 * 1024)]
+    base_version: int | None = None
+
+
+class Activity(BaseModel):
+    """One second of a lease, as its supervisor reports it."""
+
+    at: Annotated[str, Field(max_length=40)]
+    cells: Annotated[int, Field(ge=0)]
+    threads: Annotated[int, Field(ge=0)]
+    processes: Annotated[int, Field(ge=0)]
+    use: Annotated[float, Field(ge=0)]
+    transfers: bool
+
+
+class FromSupervisor(BaseModel):
+    """A message of the supervisor channel; members beyond these are left for newer versions."""
+
+    type: Literal["hello", "activity", "admitted", "drained", "bye"]
+    address: Annotated[str, Field(max_length=255)] = ""
+    public_key: Annotated[str, Field(max_length=40)] = ""
+    protocol: Annotated[str, Field(max_length=16)] = ""
+    python: Annotated[str, Field(max_length=32)] = ""
+    pid: int | None = None
+    attempt: int | None = None
+    samples: Annotated[list[Activity], Field(max_length=600)] = []
+    result: Literal["", "done", "blocked", "parked"] = ""
+    client_key: Annotated[str, Field(max_length=40)] = ""
+    kernel_id: Annotated[str, Field(max_length=128)] = ""
+    reason: Annotated[str, Field(max_length=64)] = ""
+    detail: Annotated[str, Field(max_length=2000)] = ""
+
+
+class KernelReport(BaseModel):
+    """One kernel of a server."""
+
+    id: Annotated[str, Field(max_length=128)]
+    last_cell: Annotated[str, Field(max_length=40)] | None = None
+    busy: bool = False
+
+
+class FromServer(BaseModel):
+    """A message that a notebook server sends on its events channel."""
+
+    type: Literal["kernels", "supervisor"]
+    kernels: Annotated[list[KernelReport], Field(max_length=500)] = []
+    lease_id: Annotated[str, Field(max_length=64)] = ""
+    attempt: int = 0
+    state: Literal["", "started", "failed", "exited"] = ""
+    detail: Annotated[str, Field(max_length=2000)] = ""
+    pids: Annotated[list[int], Field(max_length=1000)] = []

@@ -1,0 +1,164 @@
+"""Live events: what changed, numbered, for pages and for notebook servers.
+
+Owns the numbering, what each reader may see and the resume.  A resume id that is too old, or of an
+earlier service, gets the whole snapshot: a reconnect is always complete.  Refuses to make views.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.protocol import ClassView, LeaseView
+from gpulease.service.auth import Asker
+
+#: Changes that a resume can bridge.
+_KEPT = 2000
+_CLASSES = ""
+
+
+class Sink(Protocol):
+    """Where a reader's messages go."""
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Queue one message; a reader that does not keep up is dropped by the sink."""
+
+    def close(self) -> None:
+        """Hang up at shutdown; the reader comes back and resumes."""
+
+
+@dataclass(eq=False)
+class Reader:
+    """One open events channel.
+
+    Attributes:
+        asker: who reads.
+        sink: where to.
+        server: the proved server whose own channel this is; ``None`` for a page.
+    """
+
+    asker: Asker
+    sink: Sink
+    server: str | None = None
+    seen: set[str] = field(default_factory=set)
+
+    def sees(self, lease: Lease) -> bool:
+        """Tell whether a lease is this reader's to see."""
+        if self.server is not None:
+            return (lease.user, lease.server) == (self.asker.name, self.server)
+        return self.asker.may_see(lease.user, lease.groups)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A lease with its view, as last published."""
+
+    lease: Lease
+    view: LeaseView
+
+
+class Events:
+    """All readers and the changes of late.
+
+    Args:
+        granted: adds the grant to a view, for a server's own channel.
+    """
+
+    def __init__(self, granted: Callable[[Lease, LeaseView], LeaseView]) -> None:
+        self._granted = granted
+        # Ids of an earlier service are far below: such a resume is answered by a snapshot.
+        self._id = time.time_ns() // 1000
+        self._first = self._id
+        self._changes: deque[tuple[int, str]] = deque(maxlen=_KEPT)
+        self._readers: set[Reader] = set()
+        self._shown: dict[str, Shown] = {}
+        self._classes: list[ClassView] = []
+
+    @property
+    def readers(self) -> frozenset[Reader]:
+        """The open channels."""
+        return frozenset(self._readers)
+
+    def join(self, reader: Reader, resume: int | None) -> None:
+        """Open a channel: a snapshot, or what changed since ``resume``."""
+        self._readers.add(reader)
+        if resume is None or not self._bridges(resume):
+            reader.sink.put(self._snapshot(reader))
+            return
+        changed = dict.fromkeys(key for at, key in self._changes if at > resume)
+        for key in changed:
+            self._send(reader, key)
+        if not changed:
+            reader.sink.put({**_now(), "type": "classes", "id": self._id, "classes": self._classes})
+
+    def leave(self, reader: Reader) -> None:
+        """Close a channel."""
+        self._readers.discard(reader)
+
+    def publish(self, lease: Lease, view: LeaseView) -> None:
+        """Tell the readers of a lease if its view changed."""
+        known = self._shown.get(lease.id)
+        if known is not None and known.view == view and known.lease.attempt == lease.attempt:
+            return
+        self._shown[lease.id] = Shown(lease, view)
+        self._changed(lease.id)
+
+    def publish_classes(self, classes: list[ClassView]) -> None:
+        """Tell everybody what is free, if that changed."""
+        if classes != self._classes:
+            self._classes = classes
+            self._changed(_CLASSES)
+
+    def forget(self, kept: set[str]) -> None:
+        """Drop leases that ended long ago from later snapshots."""
+        for lease_id in self._shown.keys() - kept:
+            del self._shown[lease_id]
+
+    def _bridges(self, resume: int) -> bool:
+        if resume < self._first or resume > self._id:
+            return False
+        return resume == self._id or (bool(self._changes) and self._changes[0][0] <= resume + 1)
+
+    def _changed(self, key: str) -> None:
+        self._id += 1
+        self._changes.append((self._id, key))
+        for reader in list(self._readers):
+            self._send(reader, key)
+
+    def _send(self, reader: Reader, key: str) -> None:
+        if key == _CLASSES:
+            reader.sink.put({**_now(), "type": "classes", "id": self._id, "classes": self._classes})
+            return
+        shown = self._shown.get(key)
+        if shown is not None and reader.sees(shown.lease):
+            view = self._view(reader, shown)
+            reader.sink.put({**_now(), "type": "lease", "id": self._id, "lease": view})
+
+    def _snapshot(self, reader: Reader) -> dict[str, Any]:
+        leases = [
+            self._view(reader, shown)
+            for shown in self._shown.values()
+            if reader.sees(shown.lease)
+            and (reader.server is None or shown.lease.state is not LeaseState.ENDED)
+        ]
+        return {
+            **_now(),
+            "type": "snapshot",
+            "id": self._id,
+            "leases": leases,
+            "classes": self._classes,
+        }
+
+    def _view(self, reader: Reader, shown: Shown) -> LeaseView:
+        if reader.server is None:
+            return shown.view
+        return self._granted(shown.lease, shown.view)
+
+
+def _now() -> dict[str, Any]:
+    return {"now": datetime.now(UTC).isoformat()}

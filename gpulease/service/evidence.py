@@ -1,0 +1,104 @@
+"""What is known of each lease's use: windows of samples in memory, verdicts from ``policy``.
+
+Owns the bringing together of two words: the devices' (the provider's probe, 1 Hz) and the
+supervisor's (what lives in the lease).  Refuses to judge and to end anything.  A restart forgets
+the windows: what nobody watched counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from gpulease.gpus.base import Sample
+from gpulease.policy import idleness
+from gpulease.policy.idleness import ActivitySample, DeviceSample, IdleState
+from gpulease.policy.lifecycle import time_outs_of
+from gpulease.policy.model import (
+    Evidence,
+    EvidenceLevel,
+    Lease,
+    LeaseState,
+    PolicyDocument,
+    Verdict,
+)
+from gpulease.protocol import Activity
+
+_WATCHED = frozenset({LeaseState.ACTIVE, LeaseState.WARNED, LeaseState.DRAINING})
+#: Samples of a supervisor whose clock runs ahead are taken as of now.
+_AHEAD = timedelta(seconds=1)
+
+
+class Watch:
+    """The evidence of all leases."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, IdleState] = {}
+        self._attempts: dict[str, int] = {}
+        self._activity: dict[str, list[ActivitySample]] = defaultdict(list)
+        self._devices: dict[str, list[DeviceSample]] = defaultdict(list)
+        self.gaps: dict[str, str] = {}  # device -> why its last sample is missing
+
+    def hear(self, lease_id: str, samples: Iterable[Activity], now: datetime | None = None) -> None:
+        """Take what a supervisor says lives in its lease."""
+        now = now or datetime.now(UTC)
+        for sample in samples:
+            at = min(datetime.fromisoformat(sample["at"]), now + _AHEAD)
+            self._activity[lease_id].append(
+                ActivitySample(
+                    at,
+                    cells=sample["cells"],
+                    threads=sample["threads"],
+                    processes=sample["processes"],
+                    use=sample["use"],
+                )
+            )
+
+    def sampled(self, samples: Sequence[Sample]) -> None:
+        """Take one round of the devices' probe."""
+        for sample in samples:
+            self._devices[sample.uuid].append(DeviceSample(sample.at, sample.utilisation))
+            if sample.gap:
+                self.gaps[sample.uuid] = sample.gap
+            else:
+                self.gaps.pop(sample.uuid, None)
+
+    def judge(
+        self, leases: Iterable[Lease], policy: PolicyDocument, now: datetime
+    ) -> Mapping[str, Evidence]:
+        """Return the evidence of each watched lease at ``now``; forget the others."""
+        watched = [lease for lease in leases if lease.state in _WATCHED]
+        self._forget({lease.id for lease in watched})
+        levels = _levels(policy)
+        for lease in watched:
+            state = self._states.get(lease.id)
+            if state is None or self._attempts.get(lease.id) != lease.attempt:
+                state = idleness.begin(now)
+                self._attempts[lease.id] = lease.attempt
+            self._states[lease.id] = idleness.advance(
+                state,
+                [sample for uuid in lease.devices for sample in self._devices[uuid]],
+                self._activity.pop(lease.id, []),
+                now,
+                time_outs=time_outs_of(policy, lease),
+                active_since=lease.active_since,
+                level=levels.get(lease.gpu_class, EvidenceLevel.PROCESS),
+            )
+        self._devices.clear()
+        return {lease.id: self._states[lease.id].evidence for lease in watched}
+
+    def verdict(self, lease_id: str) -> Verdict:
+        """Return the last verdict on a lease."""
+        state = self._states.get(lease_id)
+        return state.evidence.verdict if state else Verdict.UNKNOWN
+
+    def _forget(self, kept: set[str]) -> None:
+        for known in (self._states, self._activity, self._attempts):
+            for lease_id in known.keys() - kept:
+                del known[lease_id]
+
+
+def _levels(policy: PolicyDocument) -> dict[str, EvidenceLevel]:
+    pools = {pool.name: pool.evidence for pool in policy.pools}
+    return {each.name: pools.get(each.pool, EvidenceLevel.PROCESS) for each in policy.classes}

@@ -1,0 +1,289 @@
+"""What people may do to leases: ask, keep, end, connect, look.
+
+Owns who may do what to whose lease, and that a repeated change with the same idempotency key is
+the same change.  Refuses to know HTTP, and to decide what an ask becomes (``policy.asking``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import asking, lifecycle
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
+from gpulease.service.auth import Asker, prove_server
+from gpulease.service.bodies import AskBody, ConnectionBody
+from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
+from gpulease.service.ledger import Ledger
+from gpulease.service.links import Links
+from gpulease.service.policies import Policies
+from gpulease.service.reconcile import Reconciler
+from gpulease.service.views import device_views
+from gpulease.store import Change, IdempotencyKey
+
+#: How long an idempotency key is remembered.
+_KEY_LIFE = timedelta(hours=24)
+_CONNECTABLE = frozenset({LeaseState.ACTIVE, LeaseState.WARNED})
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Whose lease is asked for, and for which server."""
+
+    user: str
+    server: str
+    groups: tuple[str, ...]
+    ready: bool
+
+
+class FrontDesk:
+    """Every change that a person or their notebook can make."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        loop: Reconciler,
+        links: Links,
+        hub: HubAPI,
+        policies: Policies,
+    ) -> None:
+        self._ledger = ledger
+        self._loop = loop
+        self._links = links
+        self._hub = hub
+        self._policies = policies
+
+    async def ask(self, asker: Asker, body: AskBody, key: str = "") -> tuple[Lease, bool]:
+        """Return the lease that answers an ask, and whether it is a new one.
+
+        Raises:
+            GPULeaseError: ``may_not_ask``, ``no_server``, ``which_server``, and those of
+                ``policy.asking.answer``.
+        """
+        origin = await self._origin(asker, body)
+        async with self._ledger.lock:
+            snapshot = self._loop.snapshot()
+            idempotency = _key(asker, body, key, snapshot.now)
+            known = await self._ledger.repeated(idempotency, snapshot.now) if idempotency else None
+            if known is not None:
+                return known, False
+            store = self._ledger.store
+            ticket = await self._ledger.call(store.next_ticket, snapshot.now)
+            answer = asking.answer(
+                asking.Ask(
+                    user=origin.user,
+                    server=origin.server,
+                    gpu_class=body.gpu_class,
+                    count=body.count,
+                    wanted=body.seconds,
+                    kernel_id=body.kernel_id,
+                    origin=body.origin,
+                    groups=origin.groups,
+                    in_quota_only=body.in_quota_only,
+                    server_ready=origin.ready,
+                ),
+                snapshot,
+                secrets.token_hex(8),
+                ticket,
+            )
+            lease = answer.lease
+            if answer.new:
+                change = Change(None, lease, asker.name, "asked", idempotency)
+                await self._ledger.record([change], snapshot.now)
+                self._loop.wake()
+            elif answer.changed:
+                before = self._ledger.leases[lease.id]
+                await self._loop.change(before, lease, asker.name, "asked_again")
+            if idempotency and not answer.new:
+                await self._ledger.call(store.remember, idempotency, lease.id, snapshot.now)
+        return lease, answer.new
+
+    async def end(self, asker: Asker, lease_id: str, note: str) -> Lease:
+        """Return, withdraw or (an admin) force the end of a lease.
+
+        Raises:
+            GPULeaseError: ``no_such_lease``.
+        """
+        async with self._ledger.lock:
+            lease = self.changeable(asker, lease_id)
+            now = self._loop.clock()
+            outs = lifecycle.time_outs_of(self._policies.current, lease)
+            own = asker.kind == "user" and asker.name == lease.user
+            if own and not (asker.admin and note):
+                after, why = lifecycle.give_back(lease, now, outs), "returned"
+            else:
+                after, why = lifecycle.force_end(lease, now, outs, note), "forced"
+            return await self._loop.change(lease, after, asker.name, why)
+
+    async def keep(self, asker: Asker, lease_id: str) -> Lease:
+        """Keep an idle lease for a while.
+
+        Raises:
+            GPULeaseError: ``no_such_lease``, ``keep_not_possible``, ``keep_used_up``.
+        """
+        async with self._ledger.lock:
+            lease = self.changeable(asker, lease_id)
+            outs = lifecycle.time_outs_of(self._policies.current, lease)
+            after = lifecycle.keep(lease, self._loop.clock(), outs)
+            return await self._loop.change(lease, after, asker.name, "kept")
+
+    async def connect(self, asker: Asker, lease_id: str, body: ConnectionBody) -> ConnectionView:
+        """Admit a home kernel's key and say where the lease's desk is.
+
+        Raises:
+            GPULeaseError: ``no_server``, ``no_such_lease``, ``not_active``,
+                ``companion_unreachable``.
+        """
+        server = await self.prove(asker)
+        lease = self._ledger.leases.get(lease_id)
+        if lease is None or (lease.user, lease.server) != (asker.name, server):
+            raise _no_such_lease()
+        if lease.state not in _CONNECTABLE:
+            raise GPULeaseError(
+                "not_active",
+                f"This lease is {lease.state.value}: there is nothing to connect to.",
+                next_step="Request a GPU, or wait until the lease is active.",
+                numbers={"state": lease.state.value},
+                status=409,
+            )
+        address, server_key = await self._links.admit(lease, body.client_key, body.kernel_id)
+        await self._claim(lease_id)
+        return {
+            "lease_id": lease.id,
+            "address": address,
+            "server_key": server_key,
+            "protocol": PROTOCOL_VERSION,
+            "simulated": any(device["simulated"] for device in self._devices(lease)),
+            "gpu_class": lease.gpu_class,
+            "devices": self._devices(lease),
+        }
+
+    def visible(self, asker: Asker, lease_id: str) -> Lease:
+        """Return a lease that the asker may see; others do not exist for them.
+
+        Raises:
+            GPULeaseError: ``no_such_lease`` (404).
+        """
+        lease = self._ledger.leases.get(lease_id)
+        if lease is None or not asker.may_see(lease.user, lease.groups):
+            raise _no_such_lease()
+        return lease
+
+    def changeable(self, asker: Asker, lease_id: str) -> Lease:
+        """Return a lease that the asker may change.
+
+        Raises:
+            GPULeaseError: ``no_such_lease`` (404), ``not_yours`` (403).
+        """
+        lease = self.visible(asker, lease_id)
+        if not asker.may_change(lease.user):
+            raise GPULeaseError(
+                "not_yours",
+                "This is another user's lease: you may look at it, not change it.",
+                next_step="Ask its holder or an admin.",
+                status=403,
+            )
+        return lease
+
+    async def prove(self, asker: Asker) -> str:
+        """Return the asking server's name, proved.
+
+        Raises:
+            GPULeaseError: ``no_server``, ``hub_unreachable``.
+        """
+        try:
+            return await prove_server(asker, self._hub)
+        except HubUnreachableError as error:
+            raise _hub_unreachable() from error
+
+    async def servers(self, user: str) -> Mapping[str, HubServer]:
+        """Return the active servers of a user.
+
+        Raises:
+            GPULeaseError: ``hub_unreachable`` (502).
+        """
+        try:
+            servers = await self._hub.servers(user, fresh=True)
+        except HubUnreachableError as error:
+            raise _hub_unreachable() from error
+        return {name: server for name, server in servers.items() if server.active}
+
+    async def _origin(self, asker: Asker, body: AskBody) -> _Origin:
+        if not (asker.may_ask or asker.admin):
+            raise GPULeaseError(
+                "may_not_ask",
+                "This token may not ask for GPUs.",
+                next_step="Restart your server once, or ask an admin for access.",
+                status=403,
+            )
+        user = asker.name if body.user is None else body.user
+        if user != asker.name and not asker.admin:
+            raise GPULeaseError("not_yours", "Only an admin may ask for another user.", status=403)
+        if asker.claimed_server is not None and user == asker.name:
+            server = await self.prove(asker)
+            if body.server is not None and body.server != server:
+                raise GPULeaseError("not_yours", "A server may ask for itself only.", status=403)
+            return _Origin(user, server, asker.groups, ready=True)
+        active = await self.servers(user)
+        server = body.server if body.server is not None else _only(active)
+        groups = asker.groups if user == asker.name else ()
+        return _Origin(user, server, groups, ready=server in active and active[server].ready)
+
+    async def _claim(self, lease_id: str) -> None:
+        async with self._ledger.lock:
+            lease = self._ledger.leases[lease_id]
+            if lease.claimed is None and lease.state in lifecycle.HOLDING:
+                after = lifecycle.claim(lease, self._loop.clock())
+                await self._loop.change(lease, after, lease.user, "claimed")
+
+    def _devices(self, lease: Lease) -> list[DeviceView]:
+        return device_views(lease, self._loop.sight.devices)
+
+
+def _key(asker: Asker, body: AskBody, key: str, now: datetime) -> IdempotencyKey | None:
+    if not key:
+        return None
+    fingerprint = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+    return IdempotencyKey(asker.name, key, fingerprint, now + _KEY_LIFE)
+
+
+def _only(active: Mapping[str, HubServer]) -> str:
+    if len(active) == 1:
+        return next(iter(active))
+    if not active:
+        raise GPULeaseError(
+            "no_server",
+            "None of your servers runs.",
+            next_step="Start your server, then request a GPU for it.",
+            status=409,
+        )
+    raise GPULeaseError(
+        "which_server",
+        f"{len(active)} of your servers run: say for which the GPU is.",
+        next_step="Choose one of them.",
+        numbers={"servers": sorted(active)},
+        status=409,
+    )
+
+
+def _no_such_lease() -> GPULeaseError:
+    return GPULeaseError(
+        "no_such_lease",
+        "There is no such lease, or it is not yours to see.",
+        next_step="Look at the list of your leases.",
+        status=404,
+    )
+
+
+def _hub_unreachable() -> GPULeaseError:
+    return GPULeaseError(
+        "hub_unreachable",
+        "The hub does not answer, so the asking server cannot be recognised.",
+        next_step="Running leases go on; try again in a moment.",
+        status=502,
+    )

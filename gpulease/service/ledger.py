@@ -1,0 +1,123 @@
+"""The service's picture of all leases, written through to the store.
+
+Owns the order "stored first, then true, then told": a change that the store did not take has not
+happened.  One writer at a time holds ``lock`` from reading a lease to recording its change.  The
+store is synchronous and runs in one worker thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from statistics import median
+from typing import ParamSpec, TypeVar
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.store import Change, IdempotencyKey, Store
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: How long an ended lease stays in memory: pages show it, and its devices may still drain.
+_RECENT = timedelta(hours=1)
+
+
+class Ledger:
+    """Leases by id; ended ones for an hour.
+
+    Args:
+        store: where they are kept.
+        changed: called with each recorded change (``None`` before a lease was made).
+    """
+
+    def __init__(
+        self, store: Store, changed: Callable[[Lease | None, Lease, datetime], None]
+    ) -> None:
+        self.store = store
+        self.lock = asyncio.Lock()
+        self.leases: dict[str, Lease] = {}
+        #: Why the store did not take the last change, "" when it did; shown on ``health``.
+        self.problem = ""
+        self._changed = changed
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+
+    async def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call of the store in its thread.
+
+        Raises:
+            GPULeaseError: ``store_unavailable`` (503) and whatever the store refuses with.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(self._thread, lambda: work(*args, **kwargs))
+        except GPULeaseError as error:
+            if error.status >= 500:
+                self.problem = error.sentence
+            raise
+        self.problem = ""
+        return found
+
+    def close(self) -> None:
+        """Let the running call end; close the store in its own thread."""
+        self._thread.submit(self.store.close).result()
+        self._thread.shutdown()
+
+    async def load(self, now: datetime) -> None:
+        """Read what has not ended and what ended of late."""
+        for lease in await self.call(self.store.live):
+            self.leases[lease.id] = lease
+        ended = await self.call(self.store.leases, states=[LeaseState.ENDED], limit=500)
+        for lease in ended.leases:
+            if lease.ended and now - lease.ended <= _RECENT:
+                self.leases[lease.id] = lease
+
+    async def record(self, changes: Sequence[Change], now: datetime) -> None:
+        """Store changes, all or none; then they are true, and whoever listens is told.
+
+        Raises:
+            GPULeaseError: what the store refuses with; nothing has happened then.
+        """
+        await self.call(self.store.save, changes, now)
+        for change in changes:
+            self.leases[change.after.id] = change.after
+            self._changed(change.before, change.after, now)
+
+    async def repeated(self, key: IdempotencyKey, now: datetime) -> Lease | None:
+        """Return the lease that this key made, ``None`` for a new key.
+
+        Raises:
+            GPULeaseError: ``key_reused``.
+        """
+        lease_id = await self.call(self.store.remembered, key, now)
+        if lease_id is None:
+            return None
+        return self.leases.get(lease_id) or await self.call(self.store.lease, lease_id)
+
+    def live(self) -> list[Lease]:
+        """Return the leases and requests that have not ended."""
+        return [lease for lease in self.leases.values() if lease.state is not LeaseState.ENDED]
+
+    def typical_length(self) -> float | None:
+        """Return the median length (seconds) of the leases that ended of late."""
+        lengths = [
+            (lease.ended - lease.active_since).total_seconds()
+            for lease in self.leases.values()
+            if lease.ended and lease.active_since
+        ]
+        return median(lengths) if lengths else None
+
+    def forget(self, now: datetime, kept: Iterable[str]) -> None:
+        """Drop what ended long ago, is not shown by any provider and nominates nobody."""
+        stay = set(kept)
+        waiting = {lease.id for lease in self.live()}
+        for lease in list(self.leases.values()):
+            if lease.ended is None or now - lease.ended <= _RECENT or lease.id in stay:
+                continue
+            if lease.nominated_for not in waiting:
+                del self.leases[lease.id]

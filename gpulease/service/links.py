@@ -1,0 +1,198 @@
+"""The service's end of the supervisor channels.
+
+Owns which supervisor of which attempt is connected, which home kernels' keys it admitted, and what
+it answered to the present drain.  Refuses to decide anything and to know how a supervisor started.
+Lease tokens are derived, not kept: HMAC-SHA256 over lease and attempt with the service's secret, so
+they survive a restart and are stored nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.protocol import SupervisorMessage
+from gpulease.providers.base import LinkState
+
+#: Seconds that a supervisor has to acknowledge a key.
+ADMIT_SECONDS = 10.0
+
+
+def lease_token(secret: bytes, lease_id: str, attempt: int) -> str:
+    """Return the credential of one attempt's supervisor."""
+    return hmac.new(secret, f"{lease_id}:{attempt}".encode(), hashlib.sha256).hexdigest()
+
+
+def token_attempt(secret: bytes, lease: Lease, token: str) -> int | None:
+    """Return the lease's present attempt if the token is that attempt's, else ``None``."""
+    expected = lease_token(secret, lease.id, lease.attempt)
+    return lease.attempt if hmac.compare_digest(expected, token) else None
+
+
+class Wire(Protocol):
+    """A connected supervisor."""
+
+    def tell(self, message: SupervisorMessage) -> None:
+        """Send one message; what cannot be sent any more is dropped, as the close will tell."""
+
+    def hang_up(self) -> None:
+        """Close the channel: another supervisor of the same lease took over."""
+
+
+@dataclass
+class _Line:
+    """One lease's channel."""
+
+    attempt: int
+    wire: Wire | None
+    address: str
+    public_key: str
+    pid: int | None
+    admitted: dict[str, str] = field(default_factory=dict)  # client key -> kernel id
+    drained: str = ""
+    bye: str = ""
+    waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict)
+
+
+class Links:
+    """All supervisor channels; ``wake`` is called when something changed that a plan reads."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lines: dict[str, _Line] = {}
+
+    def connected(self, lease: Lease, wire: Wire, hello: SupervisorMessage) -> None:
+        """Take a supervisor that said hello and tell it where its lease stands."""
+        known = self._lines.get(lease.id)
+        line = _Line(lease.attempt, wire, hello["address"], hello["public_key"], hello.get("pid"))
+        if known is not None and known.attempt == lease.attempt:
+            if known.wire is not None and known.wire is not wire:
+                known.wire.hang_up()
+            if known.public_key == line.public_key:  # the same supervisor came back
+                line.admitted, line.drained = known.admitted, known.drained
+        self._lines[lease.id] = line
+        message = standing(lease)
+        if message is not None:
+            wire.tell(message)
+        self._wake()
+
+    def lost(self, lease_id: str, wire: Wire) -> None:
+        """Note that a channel closed; one that was replaced already is ignored."""
+        line = self._lines.get(lease_id)
+        if line is not None and line.wire is wire:
+            line.wire = None
+            for future in line.waiting.values():
+                future.cancel()
+            self._wake()
+
+    def heard(self, lease_id: str, message: SupervisorMessage) -> None:
+        """Take ``admitted``, ``drained`` and ``bye``."""
+        line = self._lines[lease_id]
+        match message.get("type"):
+            case "admitted":
+                future = line.waiting.pop(message["client_key"], None)
+                if future is not None and not future.done():
+                    future.set_result(None)
+            case "drained":
+                line.drained = message["result"]
+                self._wake()
+            case "bye":
+                line.bye = message.get("reason", "ended")
+                self._wake()
+
+    async def admit(self, lease: Lease, client_key: str, kernel_id: str) -> tuple[str, str]:
+        """Have a home kernel's key admitted; return the desk's address and server key.
+
+        Raises:
+            GPULeaseError: ``companion_unreachable`` (503).
+        """
+        line = self._lines.get(lease.id)
+        if line is None or line.wire is None or line.attempt != lease.attempt:
+            raise _unreachable("The companion of this lease is not connected at present.")
+        future = line.waiting.get(client_key) or asyncio.get_running_loop().create_future()
+        line.waiting[client_key] = future
+        line.wire.tell({"type": "admit", "client_key": client_key, "kernel_id": kernel_id})
+        try:
+            await asyncio.wait_for(asyncio.shield(future), ADMIT_SECONDS)
+        except (TimeoutError, asyncio.CancelledError):
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+            raise _unreachable("The companion did not take this kernel's key in time.") from None
+        finally:
+            line.waiting.pop(client_key, None)
+        line.admitted[client_key] = kernel_id
+        self._wake()
+        return line.address, line.public_key
+
+    def revoke(self, user_kernels: Callable[[str], bool], lease_id: str) -> None:
+        """Withdraw the keys of kernels for which ``user_kernels`` says that they ended."""
+        line = self._lines.get(lease_id)
+        if line is None:
+            return
+        for key, kernel_id in list(line.admitted.items()):
+            if user_kernels(kernel_id):
+                del line.admitted[key]
+                self.send(lease_id, {"type": "revoke", "client_key": key, "kernel_id": kernel_id})
+
+    def state(self, lease_id: str) -> LinkState | None:
+        """Return what the channel of a lease shows."""
+        line = self._lines.get(lease_id)
+        if line is None:
+            return None
+        return LinkState(
+            attempt=line.attempt,
+            connected=line.wire is not None,
+            pid=line.pid,
+            drained=line.drained,
+            in_use=bool(line.admitted) and line.wire is not None,
+            bye=line.bye,
+        )
+
+    def send(self, lease_id: str, message: SupervisorMessage) -> bool:
+        """Tell a supervisor; return whether one is connected."""
+        line = self._lines.get(lease_id)
+        if line is None or line.wire is None:
+            return False
+        if message.get("type") in {"drain", "resume"}:
+            line.drained = ""  # what it answered to an earlier drain says nothing any more
+        line.wire.tell(message)
+        return True
+
+    def forget(self, kept: set[str]) -> None:
+        """Drop the lines of leases that are over."""
+        for lease_id in self._lines.keys() - kept:
+            line = self._lines[lease_id]
+            if line.wire is None:
+                del self._lines[lease_id]
+
+    def close(self) -> None:
+        """Hang up at shutdown; supervisors come back to the next service."""
+        for line in self._lines.values():
+            if line.wire is not None:
+                line.wire.hang_up()
+
+
+def standing(lease: Lease) -> SupervisorMessage | None:
+    """Return what a supervisor must know of its lease's state, ``None`` when it is plain active."""
+    why = lease.end_reason_wanted or lease.reason
+    if lease.state is LeaseState.WARNED and lease.warned_until:
+        return {"type": "warn", "until": lease.warned_until.isoformat(), "reason": why}
+    if lease.state is LeaseState.DRAINING and lease.drain_until:
+        until = lease.drain_until.isoformat()
+        return {"type": "drain", "until": until, "reason": why, "park": lease.park}
+    return None
+
+
+def _unreachable(sentence: str) -> GPULeaseError:
+    return GPULeaseError(
+        "companion_unreachable",
+        sentence,
+        next_step="Try again in a moment; if it stays, return the lease and request a new one.",
+        status=503,
+    )

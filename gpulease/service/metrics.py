@@ -1,0 +1,142 @@
+"""What Prometheus reads at ``/metrics``.
+
+Owns names, units and labels.  Labels are classes, states and reason codes, never a user, a server
+or a lease: those would make a series of each person and each click.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Count
+from collections.abc import Iterable
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from gpulease.policy.model import EndReason, Lease, LeaseState, Verdict
+
+_WAITS = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600)
+_SHORT = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120)
+_LIVE = tuple(state for state in LeaseState if state is not LeaseState.ENDED)
+
+
+class Metrics:
+    """The service's figures, in a registry of their own so that several may live in a process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._queue = Gauge(
+            "gpulease_queue_length",
+            "Requests that wait for a GPU.",
+            ["gpu_class"],
+            registry=self.registry,
+        )
+        self._leases = Gauge(
+            "gpulease_leases", "Leases by state.", ["gpu_class", "state"], registry=self.registry
+        )
+        self._devices = Gauge(
+            "gpulease_devices", "Devices by use.", ["pool", "use"], registry=self.registry
+        )
+        self._waiting = Histogram(
+            "gpulease_waiting_seconds",
+            "From the ask to the start of the lease.",
+            ["gpu_class"],
+            buckets=_WAITS,
+            registry=self.registry,
+        )
+        self._attach = Histogram(
+            "gpulease_attach_seconds",
+            "From the start of the lease to active.",
+            ["gpu_class"],
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+        self._drain = Histogram(
+            "gpulease_drain_seconds",
+            "From the start of the drain to the end of the lease.",
+            ["gpu_class"],
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+        self._ended = Counter(
+            "gpulease_ended_total",
+            "Leases ended, by reason.",
+            ["gpu_class", "reason"],
+            registry=self.registry,
+        )
+        self._reclaimed = Counter(
+            "gpulease_reclaimed_idle_gpu_seconds_total",
+            "GPU seconds that idle leases gave back before their hard end.",
+            ["gpu_class"],
+            registry=self.registry,
+        )
+        self._errors = Counter(
+            "gpulease_errors_total",
+            "Refusals and failures by reason code.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._verdicts = Counter(
+            "gpulease_verdict_changes_total",
+            "Changes of verdict.",
+            ["verdict"],
+            registry=self.registry,
+        )
+        self._plan = Histogram(
+            "gpulease_plan_seconds",
+            "One round of the reconcile loop.",
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+
+    def refused(self, reason: str) -> None:
+        """Count a refusal or failure."""
+        self._errors.labels(reason).inc()
+
+    def planned(self, seconds: float) -> None:
+        """Time one round of the loop."""
+        self._plan.observe(seconds)
+
+    def judged(self, verdict: Verdict) -> None:
+        """Count a change of verdict."""
+        self._verdicts.labels(verdict.value).inc()
+
+    def moved(self, before: Lease, after: Lease, now: datetime) -> None:
+        """Count one stored transition of a lease."""
+        name = after.gpu_class
+        if after.state is LeaseState.STARTING and before.state is LeaseState.QUEUED:
+            self._waiting.labels(name).observe(_seconds(before.created, now))
+        if after.state is LeaseState.ACTIVE and before.state is LeaseState.STARTING:
+            self._attach.labels(name).observe(_seconds(before.state_since, now))
+        if after.state is LeaseState.ENDED and before.state is not LeaseState.ENDED:
+            self._over(before, after, now)
+
+    def show(self, leases: Iterable[Lease], classes: Iterable[str]) -> None:
+        """Set the gauges of leases and queues."""
+        found = Count((lease.gpu_class, lease.state) for lease in leases)
+        for name in {*classes, *(name for name, _ in found)}:
+            self._queue.labels(name).set(found[name, LeaseState.QUEUED])
+            for state in _LIVE:
+                self._leases.labels(name, state.value).set(found[name, state])
+
+    def show_devices(self, uses: Iterable[tuple[str, str]]) -> None:
+        """Set the gauge of devices; each item is a pool and ``free``, ``used`` or ``lost``."""
+        self._devices.clear()
+        for (pool, use), count in Count(uses).items():
+            self._devices.labels(pool, use).set(count)
+
+    def text(self) -> bytes:
+        """Return Prometheus's text format."""
+        return generate_latest(self.registry)
+
+    def _over(self, before: Lease, after: Lease, now: datetime) -> None:
+        reason = after.end_reason.value if after.end_reason else "unknown"
+        self._ended.labels(after.gpu_class, reason).inc()
+        if before.state is LeaseState.DRAINING:
+            self._drain.labels(after.gpu_class).observe(_seconds(before.state_since, now))
+        if after.end_reason is EndReason.IDLE and after.hard_end is not None:
+            left = max(0.0, _seconds(now, after.hard_end))
+            self._reclaimed.labels(after.gpu_class).inc(left * after.count)
+
+
+def _seconds(since: datetime | None, until: datetime) -> float:
+    return max(0.0, (until - since).total_seconds()) if since else 0.0

@@ -1,0 +1,124 @@
+"""The description of the API, made from the very models that validate it.
+
+Owns the list of operations with their sentence; schemas come from ``bodies``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from gpulease import __version__
+from gpulease.errors import PROBLEM_TYPE
+from gpulease.service import bodies
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one address."""
+
+    method: str
+    path: str
+    summary: str
+    body: type[BaseModel] | None = None
+    query: tuple[str, ...] = ()
+
+
+_PAGE = ("offset", "limit")
+OPERATIONS = (
+    Operation("get", "leases", "The leases one may see.", query=("state", "mine", *_PAGE)),
+    Operation("post", "leases", "Ask; a repeated ask is the same ask.", bodies.AskBody),
+    Operation("get", "leases/{id}", "One lease."),
+    Operation("delete", "leases/{id}", "Return, withdraw or end.", bodies.EndBody),
+    Operation("get", "leases/{id}/events", "What happened to a lease, who did it and why."),
+    Operation("post", "leases/{id}/keep", "Keep an idle lease a while.", bodies.EmptyBody),
+    Operation(
+        "post", "leases/{id}/connections", "Admit a home kernel's key.", bodies.ConnectionBody
+    ),
+    Operation("get", "classes", "What is on offer and what is free."),
+    Operation("get", "servers", "The asker's running servers."),
+    Operation("get", "me", "Who the service takes the asker for."),
+    Operation("get", "policy", "The policy in force."),
+    Operation("put", "policy", "Put another text into force, at once.", bodies.PolicyBody),
+    Operation("post", "policy/check", "What is wrong with a text.", bodies.PolicyBody),
+    Operation("get", "policy/versions", "Versions, newest first.", query=_PAGE),
+    Operation("get", "policy/versions/{version}", "One version with its text."),
+    Operation("get", "health", "Whether the service works."),
+    Operation("get", "events", "Websocket: snapshot, then changes.", query=("resume",)),
+    Operation("get", "leases/{id}/supervisor", "Websocket of the lease's own supervisor."),
+)
+
+
+@cache
+def description(prefix: str) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of a service under ``prefix``."""
+    models = {operation.body for operation in OPERATIONS if operation.body is not None}
+    ordered = sorted(models, key=lambda model: model.__name__)
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(f"/{operation.path}", {})[operation.method] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "gpulease", "version": __version__},
+        "servers": [{"url": f"{prefix}api"}],
+        "paths": paths,
+        "components": {
+            "schemas": {**schemas.get("$defs", {}), "Problem": _PROBLEM},
+            "securitySchemes": {
+                "token": {"type": "apiKey", "in": "header", "name": "Authorization"}
+            },
+        },
+        "security": [{"token": []}],
+    }
+
+
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "reason"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "reason": {"type": "string", "description": "machine-readable code"},
+        "numbers": {"type": "object"},
+        "next_step": {"type": "string"},
+    },
+}
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "summary": operation.summary,
+        "parameters": [
+            *(
+                _parameter("path", part[1:-1])
+                for part in operation.path.split("/")
+                if part[0] == "{"
+            ),
+            *(_parameter("query", name) for name in operation.query),
+        ],
+        "responses": {
+            "2XX": {"description": "JSON", "content": {"application/json": {}}},
+            "default": {
+                "description": "a problem (RFC 9457)",
+                "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            },
+        },
+    }
+    if operation.body is not None:
+        schema = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
+        found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    return found
+
+
+def _parameter(where: str, name: str) -> dict[str, Any]:
+    kind = "integer" if name in {"offset", "limit", "version", "resume"} else "string"
+    return {"name": name, "in": where, "required": where == "path", "schema": {"type": kind}}

@@ -1,0 +1,84 @@
+"""What the application is made of, as the handlers find it.
+
+Owns nothing but the list, and the two sentences that need all parts: health, and what a
+supervisor's activity feeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpulease import __version__
+from gpulease.policy.model import Lease
+from gpulease.protocol import Activity
+from gpulease.providers.base import Provider
+
+if TYPE_CHECKING:
+    from gpulease.service.events import Events
+    from gpulease.service.evidence import Watch
+    from gpulease.service.front import FrontDesk
+    from gpulease.service.history import History
+    from gpulease.service.hubapi import HubAPI
+    from gpulease.service.ledger import Ledger
+    from gpulease.service.links import Links
+    from gpulease.service.metrics import Metrics
+    from gpulease.service.policies import Policies
+    from gpulease.service.reconcile import Reconciler
+    from gpulease.service.servers import Servers
+    from gpulease.service.views import Views
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of one running lease service."""
+
+    prefix: str  # with a slash at both ends
+    secret: bytes
+    ledger: Ledger
+    provider: Provider
+    links: Links
+    watch: Watch
+    events: Events
+    servers: Servers
+    hub: HubAPI
+    loop: Reconciler
+    front: FrontDesk
+    policies: Policies
+    views: Views
+    history: History
+    metrics: Metrics
+
+    def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
+        """Take one batch of a supervisor's activity."""
+        self.watch.hear(lease.id, samples)
+        self.provider.heard(lease, samples)
+        self.loop.wake()
+
+    def health(self) -> dict[str, Any]:
+        """Return how each part is; ``status`` is ``ok``, ``degraded`` or ``error``."""
+        sight = self.loop.sight
+        store = self.ledger.problem
+        planning = self.loop.problem
+        devices = self.provider.problem()
+        hub = self.hub.problem
+        failing = bool(store or planning)
+        worried = bool(devices or hub or sight.problem or self.watch.gaps or self.loop.alerts)
+        return {
+            "status": "error" if failing else "degraded" if worried else "ok",
+            "version": __version__,
+            "store": store or "ok",
+            "planning": planning or "ok",
+            "hub": hub or "ok",
+            "provider": self.provider.name,
+            "devices": len(sight.devices),
+            "simulated": bool(sight.devices) and all(each.simulated for each in sight.devices),
+            "device_problem": devices or sight.problem,
+            "gaps": sorted(set(self.watch.gaps.values())),
+            "pools": sorted({each.pool for each in sight.devices}),
+            "alerts": [alert.sentence for alert in self.loop.alerts],
+            "policy_version": self.policies.text.version,
+            "policy_pinned": self.policies.pinned,
+            "supervisors": sum(seen.connected for seen in sight.observed.values()),
+        }

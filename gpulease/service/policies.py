@@ -1,0 +1,205 @@
+"""The policy in force: a version in the store, or a file that a site pinned.
+
+Owns which text is in force and how another one comes into force without a restart.  Refuses to
+read the document: ``policy.document`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import document
+from gpulease.policy.model import Device, PolicyDocument, TimeOuts
+from gpulease.service.ledger import Ledger
+from gpulease.store import PolicyVersion
+
+AUTHOR = "gpulease"
+
+
+@dataclass(frozen=True)
+class PolicyText:
+    """One version as it was written."""
+
+    version: int
+    text: str
+    author: str
+    at: datetime
+
+    def view(self, *, pinned: bool) -> dict[str, Any]:
+        """Return it as the API shows it."""
+        return {
+            "version": self.version,
+            "text": self.text,
+            "author": self.author,
+            "at": self.at.isoformat(),
+            "pinned": pinned,
+        }
+
+
+class Policies:
+    """The policy in force.
+
+    Args:
+        ledger: reaches the store that keeps the versions.
+        changed: called after another policy came into force.
+        pinned: a file that the site pinned; saving is refused then.
+    """
+
+    def __init__(
+        self, ledger: Ledger, changed: Callable[[], None], pinned: Path | None = None
+    ) -> None:
+        self._ledger = ledger
+        self._changed = changed
+        self._pinned = pinned
+        self._read_at = 0
+        self._text: PolicyText | None = None
+        self._document: PolicyDocument | None = None
+
+    @property
+    def current(self) -> PolicyDocument:
+        """The document in force."""
+        assert self._document is not None, "open() comes first"
+        return self._document
+
+    @property
+    def text(self) -> PolicyText:
+        """The text in force."""
+        assert self._text is not None, "open() comes first"
+        return self._text
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a file holds the policy."""
+        return self._pinned is not None
+
+    async def open(
+        self,
+        devices: Sequence[Device],
+        first: Path | None = None,
+        time_outs: TimeOuts | None = None,
+    ) -> None:
+        """Take the pinned file, else the newest version, else make the first one.
+
+        Args:
+            devices: what the first document offers where no text is given for it.
+            first: a file with the first version's text.
+            time_outs: those of a first document made from the devices.
+
+        Raises:
+            GPULeaseError: ``bad_policy`` when the text in force is not valid.
+            OSError: a named file cannot be read.
+        """
+        if self._pinned is not None:
+            self._read_pinned()
+            return
+        found = await self._ledger.call(self._ledger.store.policy)
+        if found is None:
+            text = await asyncio.to_thread(_first, first, devices, time_outs)
+            document.parse(text, 1)
+            await self._ledger.call(self._ledger.store.save_policy, text, AUTHOR, datetime.now(UTC))
+            found = await self._ledger.call(self._ledger.store.policy)
+        self._take(_text_of(found))
+
+    def check(self, text: str) -> list[dict[str, Any]]:
+        """Return what is wrong with a text, by line."""
+        return [_finding(finding.to_json()) for finding in document.check(text)]
+
+    async def save(self, text: str, author: str, base_version: int | None) -> PolicyText:
+        """Put a text into force as a new version; it counts at once.
+
+        Raises:
+            GPULeaseError: ``policy_pinned``, ``policy_changed`` (409), ``bad_policy`` (422).
+        """
+        if self._pinned is not None:
+            raise GPULeaseError(
+                "policy_pinned",
+                "The policy of this site is pinned to a file.",
+                next_step="Change it there and restart the service.",
+                status=409,
+            )
+        if base_version is not None and base_version != self.text.version:
+            raise GPULeaseError(
+                "policy_changed",
+                f"Version {self.text.version} came into force meanwhile.",
+                next_step="Load it, make your change again and save.",
+                numbers={"version": self.text.version, "base_version": base_version},
+                status=409,
+            )
+        self._refuse_bad(text)
+        store = self._ledger.store
+        await self._ledger.call(
+            store.save_policy, text, author, datetime.now(UTC), expected=self.text.version
+        )
+        self._take(_text_of(await self._ledger.call(store.policy)))
+        self._changed()
+        return self.text
+
+    async def versions(self, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
+        """Return versions without their texts, newest first, and how many there are."""
+        newest = self.text.version
+        if self.pinned:
+            found = [self.text][offset : offset + limit]
+            return [_about(version) for version in found], 1
+        before = newest + 1 - offset
+        rows = await self._ledger.call(self._ledger.store.policy_versions, before, limit)
+        return [_about(_text_of(row)) for row in rows], newest
+
+    async def version(self, number: int) -> PolicyText:
+        """Return one version.
+
+        Raises:
+            GPULeaseError: ``no_such_version`` (404).
+        """
+        if number == self.text.version:
+            return self.text
+        found = None if self.pinned else await self._ledger.call(self._ledger.store.policy, number)
+        if found is None:
+            raise GPULeaseError(
+                "no_such_version",
+                f"There is no version {number} of the policy.",
+                numbers={"newest": self.text.version},
+                status=404,
+            )
+        return _text_of(found)
+
+    def _refuse_bad(self, text: str) -> None:
+        try:
+            document.parse(text, self.text.version + 1)
+        except GPULeaseError as error:
+            error.numbers["findings"] = self.check(text)
+            raise
+
+    def _read_pinned(self) -> None:
+        assert self._pinned is not None
+        text = self._pinned.read_text(encoding="utf-8")
+        at = datetime.fromtimestamp(self._pinned.stat().st_mtime, UTC)
+        self._take(PolicyText(1, text, self._pinned.name, at))
+
+    def _take(self, found: PolicyText) -> None:
+        self._document = document.parse(found.text, found.version)
+        self._text = found
+
+
+def _first(first: Path | None, devices: Sequence[Device], time_outs: TimeOuts | None) -> str:
+    if first is not None:
+        return first.read_text(encoding="utf-8")
+    return document.dump(document.default_document(devices, time_outs))
+
+
+def _finding(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found, "level": "error", "sentence": found.get("message", "")}
+
+
+def _about(found: PolicyText) -> dict[str, Any]:
+    return {"version": found.version, "author": found.author, "at": found.at.isoformat()}
+
+
+def _text_of(found: PolicyVersion | None) -> PolicyText:
+    assert found is not None, "a version was just saved"
+    return PolicyText(found.version, found.text, found.who, found.at)

@@ -1,0 +1,263 @@
+"""The loop: observe, plan, store the intent, perform, tell.
+
+Owns that order and when it runs: on every event and on a tick.  After a crash it begins with what
+the store intends and what the provider shows, so nothing is granted twice and nothing leaks.
+Refuses to decide: ``policy.planner`` does.  When the store does not take a change, nothing of it is
+performed and the service says that it is degraded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import lifecycle
+from gpulease.policy.model import (
+    Alert,
+    Device,
+    EndReason,
+    Evidence,
+    Lease,
+    LeaseState,
+    Observed,
+    Snapshot,
+    Verdict,
+)
+from gpulease.policy.planner import plan
+from gpulease.providers.base import Provider
+from gpulease.service import effects
+from gpulease.service.evidence import Watch
+from gpulease.service.ledger import Ledger
+from gpulease.service.links import Links
+from gpulease.service.metrics import Metrics
+from gpulease.service.policies import Policies
+from gpulease.store import Change, VerdictChange
+
+log = logging.getLogger(__name__)
+
+PLANNER = "planner"
+_PARENT_GONE = "parent_gone"
+
+
+@dataclass
+class Sight:
+    """What the provider showed last."""
+
+    devices: Sequence[Device] = ()
+    observed: dict[str, Observed] = field(default_factory=dict)
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    capacity_known: bool = False
+    problem: str = "not looked yet"
+
+
+class Reconciler:
+    """Runs rounds until ``close``.
+
+    Args:
+        publish: called at the end of each round with its snapshot.
+        tick: seconds between rounds when nothing wakes the loop.
+        clock: the time, UTC.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        provider: Provider,
+        links: Links,
+        watch: Watch,
+        policies: Policies,
+        *,
+        metrics: Metrics,
+        publish: Callable[[Snapshot], None],
+        tick: float = 1.0,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._ledger = ledger
+        self._provider = provider
+        self._links = links
+        self._watch = watch
+        self._policies = policies
+        self._metrics = metrics
+        self._publish = publish
+        self._tick = tick
+        self.clock = clock
+        self.sight = Sight()
+        self.alerts: list[Alert] = []
+        self.rounds = 0
+        self.problem = ""
+        self._wanted = asyncio.Event()
+        self._closed = False
+
+    def wake(self) -> None:
+        """Ask for a round soon; many calls make one round."""
+        self._wanted.set()
+
+    def snapshot(self) -> Snapshot:
+        """Return everything a plan reads, as of now."""
+        sight = self.sight
+        return Snapshot(
+            now=self.clock(),
+            policy=self._policies.current,
+            devices=tuple(sight.devices),
+            leases=tuple(self._ledger.leases.values()),
+            evidence=sight.evidence,
+            observed=sight.observed,
+            capacity_known=sight.capacity_known,
+            typical_length=self._ledger.typical_length(),
+        )
+
+    async def recover(self) -> None:
+        """Tell the provider what the store intends; called once, before the first round."""
+        for lease in self._ledger.leases.values():
+            if lease.state in lifecycle.HOLDING:
+                await self._provider.start(lease)
+            elif lease.state is LeaseState.ENDED and lease.devices:
+                await self._provider.stop(lease)
+
+    async def run(self) -> None:
+        """Run rounds; a failing round is logged and tried again at the next tick."""
+        while not self._closed:
+            began = time.perf_counter()
+            try:
+                await self.round()
+                self.problem = ""
+            except GPULeaseError as error:
+                self._fail(error.reason, error.sentence)
+            except Exception as error:
+                log.exception("a round of the loop failed")
+                self._fail("internal", type(error).__name__)
+            self._metrics.planned(time.perf_counter() - began)
+            await self._rest()
+
+    async def close(self) -> None:
+        """End after the present round."""
+        self._closed = True
+        self.wake()
+
+    async def round(self) -> None:
+        """Observe, plan, store, perform and tell, once."""
+        await self._look()
+        done: list[Change] = []
+        try:
+            async with self._ledger.lock:
+                await self._record(self._parentless(), done)
+                await self._record(self._planned(), done)
+        finally:
+            for change in done:
+                await self._perform(change)
+        await self._finish_stops()
+        self.rounds += 1
+        self._publish(self.snapshot())
+
+    async def change(self, before: Lease, after: Lease, who: str, why: str) -> Lease:
+        """Record a person's change and perform it; the caller holds the ledger's lock."""
+        if after == before:
+            return before
+        change = Change(before, after, who, why)
+        await self._ledger.record([change], self.clock())
+        await self._perform(change)
+        self.wake()
+        return after
+
+    async def _look(self) -> None:
+        sight = Sight(capacity_known=True, problem="")
+        try:
+            sight.devices = await self._provider.devices()
+        except OSError as error:
+            sight.devices = self.sight.devices
+            sight.capacity_known, sight.problem = False, str(error)
+        sight.observed = {seen.lease_id: seen for seen in await self._provider.observe()}
+        now = self.clock()
+        sight.evidence = dict(self._watch.judge(self._ledger.live(), self._policies.current, now))
+        before, self.sight = self.sight.evidence, sight
+        await self._note(before, sight.evidence, now)
+
+    async def _note(
+        self, before: Mapping[str, Evidence], after: Mapping[str, Evidence], now: datetime
+    ) -> None:
+        """Store each change of verdict."""
+        changed = []
+        for lease_id, evidence in after.items():
+            known = before.get(lease_id)
+            if known is None or known.verdict is not evidence.verdict:
+                self._metrics.judged(evidence.verdict)
+                log.info("verdict %s", evidence.verdict.value, extra={"lease": lease_id})
+                changed.append(VerdictChange(lease_id, now, evidence.verdict))
+        if changed:
+            await self._ledger.call(self._ledger.store.record_evidence, changed, [])
+
+    def _parentless(self) -> list[Change]:
+        """Return the end of each lease whose supervisor said that its notebook server is gone."""
+        return [
+            Change(
+                lease, lifecycle.server_gone(lease, self.clock()), PLANNER, EndReason.SERVER_GONE
+            )
+            for lease in self._ledger.live()
+            if (link := self._links.state(lease.id)) is not None
+            and link.bye == _PARENT_GONE
+            and link.attempt == lease.attempt
+            and lease.state in lifecycle.HOLDING
+        ]
+
+    def _planned(self) -> list[Change]:
+        actions = plan(self.snapshot())
+        self._alert([action for action in actions if isinstance(action, Alert)])
+        changes = []
+        for action in actions:
+            if not isinstance(action, Alert):
+                lease = self._ledger.leases[action.lease_id]
+                outs = lifecycle.time_outs_of(self._policies.current, lease)
+                after = lifecycle.apply(lease, action, self.clock(), outs)
+                changes.append(Change(lease, after, PLANNER, action.reason))
+        return changes
+
+    async def _record(self, changes: list[Change], done: list[Change]) -> None:
+        if changes:
+            await self._ledger.record(changes, self.clock())
+            done += changes
+
+    async def _perform(self, change: Change) -> None:
+        await effects.perform(change.before, change.after, self._provider, self._links)
+
+    def _alert(self, alerts: list[Alert]) -> None:
+        known = {(alert.lease_id, alert.reason) for alert in self.alerts}
+        self.alerts = alerts
+        for alert in alerts:
+            if (alert.lease_id, alert.reason) not in known:
+                log.warning(
+                    "%s", alert.sentence, extra={"lease": alert.lease_id, "reason": alert.reason}
+                )
+
+    async def _finish_stops(self) -> None:
+        """Go on stopping what is still seen of leases that are over or went back to the queue."""
+        for seen in self.sight.observed.values():
+            lease = self._ledger.leases.get(seen.lease_id)
+            if lease is not None and lease.state not in lifecycle.HOLDING:
+                await self._provider.stop(lease)
+
+    def _fail(self, reason: str, sentence: str) -> None:
+        self.problem = sentence
+        self._metrics.refused(reason)
+        log.error("the loop is degraded: %s", sentence, extra={"reason": reason})
+
+    async def _rest(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wanted.wait(), self._tick)
+        self._wanted.clear()
+
+
+def busy_since(evidence: Evidence | None) -> datetime | None:
+    """Return since when a lease is busy without interruption, ``None`` when it is not."""
+    busy = evidence is not None and evidence.verdict is Verdict.BUSY
+    return evidence.since if busy and evidence else None
+
+
+def within(since: datetime, now: datetime, seconds: float) -> bool:
+    """Tell whether ``now`` is less than ``seconds`` after ``since``."""
+    return now - since < timedelta(seconds=seconds)

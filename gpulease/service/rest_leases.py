@@ -1,0 +1,125 @@
+"""REST of leases: list, ask, show, end, keep, connections, history.
+
+Owns the form of requests and answers; what they do stands in ``front``.
+"""
+
+from __future__ import annotations
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.service.base import BaseHandler
+from gpulease.service.bodies import AskBody, ConnectionBody, EmptyBody, EndBody
+
+_STATES = {"", "live", *LeaseState}
+_LIMIT_MAX = 200
+
+
+class Leases(BaseHandler):
+    """``leases``: list what one may see, ask for GPUs."""
+
+    async def get(self) -> None:
+        """Answer a page of leases, newest first.
+
+        Raises:
+            GPULeaseError: ``invalid_query``.
+        """
+        state = self.get_query_argument("state", "")
+        if state not in _STATES:
+            raise GPULeaseError(
+                "invalid_query",
+                f"There is no lease state {state!r}.",
+                numbers={"states": sorted(_STATES - {""})},
+                status=422,
+            )
+        offset = self.number("offset", 0, 10**9)
+        limit = self.number("limit", 50, _LIMIT_MAX)
+        mine = self.get_query_argument("mine", "") in {"1", "true"}
+        found, total = await self.services.history.page(
+            self.asker, state=state, mine=mine, offset=offset, limit=limit
+        )
+        items = [self.services.views.lease(lease) for lease in found]
+        self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
+
+    async def post(self) -> None:
+        """Ask; 201 with a new lease, 200 with the one that answers already."""
+        body = self.parse(AskBody)
+        key = self.request.headers.get("Idempotency-Key", "")[:200]
+        lease, new = await self.services.front.ask(self.asker, body, key)
+        if new:
+            self.set_header("Location", f"{self.services.prefix}api/leases/{lease.id}")
+        self.answer(self._view(lease), 201 if new else 200)
+
+    def _view(self, lease: Lease) -> object:
+        return self.services.views.lease(lease)
+
+
+class OneLease(BaseHandler):
+    """``leases/{id}``: show, end."""
+
+    async def get(self, lease_id: str) -> None:
+        """Answer one lease."""
+        lease = await self.services.history.one(self.asker, lease_id)
+        self.answer(self.services.views.lease(lease))
+
+    async def delete(self, lease_id: str) -> None:
+        """Return, withdraw or end it; a repeat changes nothing."""
+        body = self.parse(EndBody)
+        lease = await self.services.front.end(self.asker, lease_id, body.note)
+        self.answer(self.services.views.lease(lease))
+
+
+class Keep(BaseHandler):
+    """``leases/{id}/keep``."""
+
+    async def post(self, lease_id: str) -> None:
+        """Keep it for a while."""
+        self.parse(EmptyBody)
+        lease = await self.services.front.keep(self.asker, lease_id)
+        self.answer(self.services.views.lease(lease))
+
+
+class Connections(BaseHandler):
+    """``leases/{id}/connections``."""
+
+    async def post(self, lease_id: str) -> None:
+        """Admit a home kernel's key and say where the desk is."""
+        body = self.parse(ConnectionBody)
+        self.answer(await self.services.front.connect(self.asker, lease_id, body), 201)
+
+
+class LeaseEvents(BaseHandler):
+    """``leases/{id}/events``: what happened to a lease, who did it and why."""
+
+    async def get(self, lease_id: str) -> None:
+        """Answer the lease's history, oldest first."""
+        lease = await self.services.history.one(self.asker, lease_id)
+        self.answer({"items": await self.services.history.events(lease)})
+
+
+class Servers(BaseHandler):
+    """``servers``: the asker's running servers, for the page that asks for one of them."""
+
+    async def get(self) -> None:
+        """Answer the running servers."""
+        found = await self.services.front.servers(self.asker.name)
+        self.answer(
+            {
+                "items": [
+                    {
+                        "name": server.name,
+                        "display_name": server.display_name,
+                        "ready": server.ready,
+                        "url": server.url,
+                    }
+                    for server in found.values()
+                ]
+            }
+        )
+
+
+class Classes(BaseHandler):
+    """``classes``: what is on offer, and what of it is free."""
+
+    async def get(self) -> None:
+        """Answer the classes."""
+        self.answer({"items": self.services.views.classes()})

@@ -1,0 +1,141 @@
+"""REST of the site: policy, health, metrics, the API's own description.
+
+Owns who may see and change these and the form of the answers.
+"""
+
+from __future__ import annotations
+
+from gpulease.errors import GPULeaseError
+from gpulease.service.auth import Asker
+from gpulease.service.base import Answers, BaseHandler
+from gpulease.service.bodies import PolicyBody
+from gpulease.service.openapi import description
+
+_POLICY_MAX = 600 * 1024
+
+
+def _admins_only(asker: Asker) -> None:
+    if not asker.admin:
+        raise GPULeaseError(
+            "admins_only", "Only a GPU admin may do this.", next_step="Ask an admin.", status=403
+        )
+
+
+class Policy(BaseHandler):
+    """``policy``: the document in force."""
+
+    body_max = _POLICY_MAX
+
+    async def get(self) -> None:
+        """Answer the text in force; everybody may read the rules they live under."""
+        policies = self.services.policies
+        self.answer(policies.text.view(pinned=policies.pinned))
+
+    async def put(self) -> None:
+        """Put another text into force."""
+        _admins_only(self.asker)
+        body = self.parse(PolicyBody)
+        policies = self.services.policies
+        saved = await policies.save(body.text, self.asker.name, body.base_version)
+        self.answer(saved.view(pinned=policies.pinned))
+
+
+class PolicyCheck(BaseHandler):
+    """``policy/check``."""
+
+    body_max = _POLICY_MAX
+
+    async def post(self) -> None:
+        """Answer what is wrong with a text, by line."""
+        _admins_only(self.asker)
+        findings = self.services.policies.check(self.parse(PolicyBody).text)
+        self.answer({"valid": not findings, "findings": findings, "changes": []})
+
+
+class PolicyVersions(BaseHandler):
+    """``policy/versions``."""
+
+    async def get(self) -> None:
+        """Answer a page of versions, newest first, without their texts."""
+        _admins_only(self.asker)
+        offset = self.number("offset", 0, 10**9)
+        limit = self.number("limit", 20, 200)
+        items, total = await self.services.policies.versions(offset, limit)
+        self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
+
+
+class PolicyVersion(BaseHandler):
+    """``policy/versions/{n}``."""
+
+    async def get(self, version: str) -> None:
+        """Answer one version with its text."""
+        _admins_only(self.asker)
+        found = await self.services.policies.version(int(version))
+        self.answer(found.view(pinned=self.services.policies.pinned))
+
+
+class Me(BaseHandler):
+    """``me``: who the service takes the asker for, and what they may do."""
+
+    async def get(self) -> None:
+        """Answer the asker."""
+        asker = self.asker
+        self.answer(
+            {
+                "name": asker.name,
+                "kind": asker.kind,
+                "groups": list(asker.groups),
+                "may_ask": asker.may_ask,
+                "admin": asker.admin,
+                "leads": list(asker.leads),
+                "leads_all": asker.leads_all,
+                "server": asker.claimed_server,
+            }
+        )
+
+
+class Health(Answers):
+    """``health``: whether the service works, for people and for probes.
+
+    It names parts and reasons, never users or leases, so it needs no log-in.
+    """
+
+    async def get(self) -> None:
+        """Answer 200 when leases can be granted or would be if there were a GPU, else 503."""
+        found = self.services.health()
+        self.answer(found, 200 if found["status"] != "error" else 503)
+
+
+class MetricsPage(Answers):
+    """``/metrics`` for Prometheus; figures only, no names."""
+
+    async def get(self) -> None:
+        """Answer the figures."""
+        self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.finish(self.services.metrics.text())
+
+
+class OpenAPI(Answers):
+    """``openapi.json``."""
+
+    async def get(self) -> None:
+        """Answer the description of this API."""
+        self.answer(description(self.services.prefix))
+
+
+class NotYet(BaseHandler):
+    """Addresses that are kept for what this version does not do."""
+
+    async def prepare(self) -> None:
+        """Say so, to those who may ask.
+
+        Raises:
+            GPULeaseError: ``not_in_this_version``.
+        """
+        await super().prepare()
+        raise GPULeaseError(
+            "not_in_this_version",
+            "This version of the lease service does not do this.",
+            next_step="See the list of what it does at api/openapi.json.",
+            status=404,
+        )

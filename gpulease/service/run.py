@@ -1,0 +1,324 @@
+"""One running lease service: its parts, put together in order and taken apart in reverse.
+
+Owns construction, the background tasks and what happens when the store says that another service
+took over.  Refuses to read options from anywhere: ``app`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from gpulease.errors import GPULeaseError
+from gpulease.gpus.base import Probe
+from gpulease.gpus.nvml import NVMLProbe
+from gpulease.gpus.simulated import SimulatedProbe
+from gpulease.policy.lifecycle import time_outs_of
+from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
+from gpulease.protocol import GrantView, LeaseView
+from gpulease.providers.base import Provider
+from gpulease.providers.local import LocalProvider
+from gpulease.service.auth import ServiceOAuth
+from gpulease.service.events import Events
+from gpulease.service.evidence import Watch
+from gpulease.service.front import FrontDesk
+from gpulease.service.history import History
+from gpulease.service.hubapi import HubAPI
+from gpulease.service.ledger import Ledger
+from gpulease.service.links import Links, lease_token
+from gpulease.service.metrics import Metrics
+from gpulease.service.pages import Site
+from gpulease.service.parts import Services
+from gpulease.service.policies import Policies
+from gpulease.service.reconcile import Reconciler
+from gpulease.service.routes import application
+from gpulease.service.servers import Servers
+from gpulease.service.views import Views
+from gpulease.store import Store, upgrade
+
+log = logging.getLogger(__name__)
+
+#: Bytes of a body above which the connection is closed without an answer; handlers allow less.
+_HTTP_BODY_MAX = 8 * 2**20
+_INVENTORY_EVERY = 60
+_FENCE_EVERY = 10.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything the service is told; ``app`` says what each means."""
+
+    host: str
+    port: int
+    prefix: str
+    hub_path: str
+    database_url: str
+    hub_origin: str = ""
+    gpus: int = 0
+    gpu_name: str = "Simulated GPU"
+    gpu_memory: int = 16 * 2**30
+    simulate: bool = False
+    policy_file: Path | None = None
+    first_policy_file: Path | None = None
+    first_time_outs: Mapping[str, float] = field(default_factory=dict)
+    park_dir: str = ""
+    tick: float = 1.0
+    hub_seconds: float = 10.0
+
+
+class RunningService:
+    """The service of one process.
+
+    Args:
+        options: what it is told.
+        probe: reads the devices; by default NVML, else the simulated ones.
+    """
+
+    services: Services
+
+    def __init__(self, options: Options, probe: Probe | None = None) -> None:
+        self._options = options
+        self._probe = probe
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: HTTPServer | None = None
+        self._fenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.port = options.port
+
+    async def open(self) -> None:
+        """Start everything; requests are answered when this returns.
+
+        Raises:
+            GPULeaseError: the store or the policy cannot be used.
+            OSError: the port is taken, or a file cannot be read.
+        """
+        store = await asyncio.to_thread(self._open_store)
+        try:
+            await self._open(store)
+        except BaseException:
+            store.close()
+            raise
+
+    async def failed(self) -> None:
+        """Return when the service must end: another one took the store over."""
+        await self._fenced
+
+    async def close(self) -> None:
+        """End in order: no new requests, no new rounds, then channels, devices, store."""
+        if self._server is not None:
+            self._server.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        services = self.services
+        for reader in services.events.readers:
+            reader.sink.close()
+        services.links.close()
+        if self._server is not None:
+            await self._server.close_all_connections()
+        await services.provider.close()
+        services.ledger.close()
+        log.info("the lease service ended; leases go on")
+
+    def _open_store(self) -> Store:
+        upgrade(self._options.database_url)
+        return Store.open(self._options.database_url)
+
+    async def _open(self, store: Store) -> None:
+        options = self._options
+        secret = store.secret()
+        metrics, watch = Metrics(), Watch()
+        events = Events(self._granted)
+        ledger = Ledger(store, self._moved)
+        links = Links(self._wake)
+        policies = Policies(ledger, self._wake, options.policy_file)
+        hub_auth = _hub_auth(options)
+        hub = HubAPI(hub_auth.api_url, hub_auth.api_token)
+        provider = await self._provider(links, policies, secret)
+        loop = Reconciler(
+            ledger,
+            provider,
+            links,
+            watch,
+            policies,
+            metrics=metrics,
+            publish=self._publish,
+            tick=options.tick,
+        )
+        servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
+        front = FrontDesk(ledger, loop, links, hub, policies)
+        self.services = Services(
+            prefix=options.prefix,
+            secret=secret,
+            ledger=ledger,
+            provider=provider,
+            links=links,
+            watch=watch,
+            events=events,
+            servers=servers,
+            hub=hub,
+            loop=loop,
+            front=front,
+            policies=policies,
+            views=Views(loop, provider, servers),
+            history=History(ledger, front),
+            metrics=metrics,
+        )
+        await ledger.load(datetime.now(UTC))
+        outs = _time_outs(options.first_time_outs)
+        await policies.open(await provider.devices(), options.first_policy_file, outs)
+        await loop.recover()
+        self._listen(hub_auth, secret)
+        self._tasks = [
+            asyncio.create_task(loop.run(), name="reconcile"),
+            asyncio.create_task(servers.run(), name="servers"),
+            asyncio.create_task(self._sample(), name="sample"),
+            asyncio.create_task(self._hold_fence(), name="fence"),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
+
+    async def _provider(self, links: Links, policies: Policies, secret: bytes) -> Provider:
+        """Open the local provider: real devices where there are some, else simulated ones."""
+        park_dir = self._options.park_dir
+
+        def grant(lease: Lease, visible: str, simulated: bool) -> GrantView:
+            return {
+                "attempt": lease.attempt,
+                "token": lease_token(secret, lease.id, lease.attempt),
+                "visible_devices": visible,
+                "simulated": simulated,
+                "drain_max": time_outs_of(policies.current, lease).drain_max,
+                "park_dir": park_dir,
+            }
+
+        probe = self._probe
+        if probe is None:
+            probe = await asyncio.to_thread(self._choose_probe)
+        provider = LocalProvider(probe, links, grant)
+        await provider.open()
+        return provider
+
+    def _choose_probe(self) -> Probe:
+        options = self._options
+        real = NVMLProbe()
+        if not options.simulate:
+            if real.inventory() or not options.gpus:
+                return real
+            log.info("no real GPU (%s): simulated ones are offered", real.problem or "none found")
+        real.close()
+        return SimulatedProbe(options.gpus, name=options.gpu_name, memory=options.gpu_memory)
+
+    def _listen(self, hub_auth: ServiceOAuth, secret: bytes) -> None:
+        options = self._options
+        site = Site(options.prefix, options.hub_path, options.hub_origin)
+        # Derived, so that a restarted service knows the browsers' cookies.
+        cookie_secret = hmac.new(secret, b"cookies", hashlib.sha256).digest()
+        app = application(self.services, hub_auth, site, cookie_secret)
+        self._server = HTTPServer(app, xheaders=True, max_body_size=_HTTP_BODY_MAX)
+        sockets = bind_sockets(options.port, options.host)
+        self.port = sockets[0].getsockname()[1]
+        self._server.add_sockets(sockets)
+        log.info("listening on port %d under %s", self.port, options.prefix)
+
+    def _granted(self, lease: Lease, view: LeaseView) -> LeaseView:
+        return self.services.views.granted(lease, view)
+
+    def _wake(self) -> None:
+        self.services.loop.wake()
+
+    def _moved(self, before: Lease | None, after: Lease, now: datetime) -> None:
+        """Log and count each recorded change, and tell the readers at once."""
+        services = self.services
+        source = before.state.value if before else "asked"
+        log.info(
+            "%s -> %s",
+            source,
+            after.state.value,
+            extra={
+                "lease": after.id,
+                "user": after.user,
+                "server": after.server,
+                "reason": after.reason,
+                "attempt": after.attempt,
+            },
+        )
+        if before is not None:
+            services.metrics.moved(before, after, now)
+        services.events.publish(after, services.views.lease(after))
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        services = self.services
+        for lease in snapshot.leases:
+            services.events.publish(lease, services.views.lease(lease, snapshot))
+        services.events.publish_classes(services.views.classes(snapshot))
+        live = {each.id for each in snapshot.leases if each.state is not LeaseState.ENDED}
+        services.metrics.show(
+            [each for each in snapshot.leases if each.id in live],
+            [each.name for each in snapshot.policy.classes],
+        )
+        services.metrics.show_devices(services.views.uses(snapshot))
+        services.ledger.forget(snapshot.now, services.loop.sight.observed)
+        services.events.forget(set(services.ledger.leases))
+        services.links.forget(live)
+        services.servers.forget(live)
+
+    async def _sample(self) -> None:
+        """Read the devices once a second, and their inventory once a minute."""
+        count = 0
+        while True:
+            await asyncio.sleep(1.0)
+            count += 1
+            try:
+                if count % _INVENTORY_EVERY == 0:
+                    await self.services.provider.inventory()
+                self.services.watch.sampled(await self.services.provider.sample())
+            except OSError as error:
+                log.warning("the devices could not be read: %s", error)
+
+    async def _hold_fence(self) -> None:
+        """Make sure that this service is still the store's one writer."""
+        while True:
+            await asyncio.sleep(_FENCE_EVERY)
+            try:
+                await self.services.ledger.call(self.services.ledger.store.check)
+            except GPULeaseError as error:
+                log.critical("%s", error, extra={"reason": error.reason})
+                if error.reason in {"store_fenced", "store_in_use"} and not self._fenced.done():
+                    self._fenced.set_result(None)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        log.error("task %s ended", task.get_name(), exc_info=task.exception())
+        if not self._fenced.done():
+            self._fenced.set_result(None)
+
+
+def _hub_auth(options: Options) -> ServiceOAuth:
+    hub_auth = ServiceOAuth(parent=None)
+    hub_auth.base_url = options.prefix
+    return hub_auth
+
+
+def _time_outs(given: Mapping[str, float]) -> TimeOuts:
+    unknown = set(given) - set(TimeOuts.__dataclass_fields__)
+    if unknown:
+        raise GPULeaseError(
+            "bad_option",
+            f"There are no time-outs named {', '.join(sorted(unknown))}.",
+            next_step=f"Use some of {', '.join(sorted(TimeOuts.__dataclass_fields__))}.",
+        )
+    changed: dict[str, Any] = {**given}
+    if "keeps" in changed:
+        changed["keeps"] = int(changed["keeps"])
+    return replace(TimeOuts(), **changed)

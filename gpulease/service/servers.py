@@ -1,0 +1,157 @@
+"""The notebook servers behind the leases: which run, and which of their kernels was used last.
+
+Owns the watch on the hub: a server that is gone ends its lease, one that came up lets its request
+count, and a busy lease's server is reported as active so that the hub's culler leaves it alone.
+When the hub gives no answer nothing is concluded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import lifecycle
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.service.bodies import KernelReport
+from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
+from gpulease.service.ledger import Ledger
+from gpulease.service.links import Links
+from gpulease.service.reconcile import Reconciler, busy_since, within
+
+log = logging.getLogger(__name__)
+
+#: A request whose server never came up is withdrawn after this.
+_START_MAX = timedelta(minutes=15)
+_ACTIVITY_EVERY = timedelta(seconds=60)
+
+
+class Servers:
+    """Watches the servers of live leases.
+
+    Args:
+        every: seconds between two looks at the hub; a closed channel makes one at once.
+    """
+
+    def __init__(
+        self, ledger: Ledger, loop: Reconciler, links: Links, hub: HubAPI, *, every: float = 10.0
+    ) -> None:
+        self._ledger = ledger
+        self._loop = loop
+        self._links = links
+        self._hub = hub
+        self._every = every
+        self._joined: dict[tuple[str, str], int] = {}
+        self._kernels: dict[tuple[str, str], Sequence[KernelReport]] = {}
+        self._chosen: dict[str, str] = {}
+        self._told: dict[tuple[str, str], datetime] = {}
+        self._wanted = asyncio.Event()
+
+    def joined(self, user: str, server: str) -> None:
+        """Note that a server opened its channel: it runs."""
+        key = (user, server)
+        self._joined[key] = self._joined.get(key, 0) + 1
+        self._wanted.set()
+
+    def left(self, user: str, server: str) -> None:
+        """Note that a server's channel closed: ask the hub soon whether it still runs."""
+        key = (user, server)
+        self._joined[key] = self._joined.get(key, 1) - 1
+        if self._joined[key] <= 0:
+            del self._joined[key]
+            self._kernels.pop(key, None)
+        self._wanted.set()
+
+    def linked(self, user: str, server: str) -> bool:
+        """Tell whether a server's channel is open."""
+        return (user, server) in self._joined
+
+    def kernels(self, user: str, server: str, reports: Sequence[KernelReport]) -> None:
+        """Take a server's list of kernels; keys of kernels that ended are withdrawn."""
+        self._kernels[user, server] = reports
+        alive = {report.id for report in reports}
+        for lease in self._ledger.live():
+            if (lease.user, lease.server) == (user, server):
+                self._links.revoke(lambda kernel_id: kernel_id not in alive, lease.id)
+
+    def chosen_kernel(self, lease: Lease) -> str | None:
+        """Return the kernel that a page's lease is for: the one that ran a cell last.
+
+        It is chosen once, when the lease becomes active, and kept while that kernel lives.
+        """
+        reports = self._kernels.get((lease.user, lease.server), ())
+        chosen = self._chosen.get(lease.id)
+        if chosen in {each.id for each in reports}:
+            return chosen
+        ran = [each for each in reports if each.last_cell]
+        found = max(ran, key=lambda each: each.last_cell or "").id if ran else None
+        if found is not None and lease.state is not LeaseState.STARTING:
+            self._chosen[lease.id] = found
+        return found
+
+    def forget(self, kept: set[str]) -> None:
+        """Drop what is known for leases that are over."""
+        for lease_id in self._chosen.keys() - kept:
+            del self._chosen[lease_id]
+
+    async def run(self) -> None:
+        """Look at the hub until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except HubUnreachableError as error:
+                log.warning("%s", error)
+            except GPULeaseError as error:
+                log.warning("servers could not be recorded: %s", error.sentence)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), self._every)
+            self._wanted.clear()
+
+    async def look(self) -> None:
+        """Compare live leases with the hub's servers, once.
+
+        Raises:
+            HubUnreachableError: the hub did not answer.
+            GPULeaseError: the store did not take a change.
+        """
+        users = {lease.user for lease in self._ledger.live()}
+        if not users:
+            return
+        asked_at = self._loop.clock()
+        servers = await self._hub.running(users)
+        async with self._ledger.lock:
+            for lease in self._ledger.live():
+                if lease.user in servers and lease.created <= asked_at:
+                    await self._compare(lease, servers[lease.user].get(lease.server))
+        await self._refresh()
+
+    async def _compare(self, lease: Lease, server: HubServer | None) -> None:
+        now = self._loop.clock()
+        active = server is not None and server.active
+        if lease.server_ready and not active:
+            after, why = lifecycle.server_gone(lease, now), "server_gone"
+        elif not lease.server_ready and server is not None and server.ready:
+            after, why = lifecycle.server_ready(lease, ready=True), "server_ready"
+        elif not lease.server_ready and not active and now - lease.created > _START_MAX:
+            after, why = lifecycle.server_gone(lease, now), "server_gone"
+        else:
+            return
+        await self._loop.change(lease, after, "hub", why)
+
+    async def _refresh(self) -> None:
+        """Report the servers of busy leases as active, as long as policy lets a lease be busy."""
+        now = self._loop.clock()
+        policy = self._loop.snapshot().policy
+        for lease in self._ledger.live():
+            key = (lease.user, lease.server)
+            since = busy_since(self._loop.sight.evidence.get(lease.id))
+            cap = lifecycle.time_outs_of(policy, lease).busy_max
+            if since is None or not within(since, now, cap) or lease.state is LeaseState.QUEUED:
+                continue
+            if key in self._told and now - self._told[key] < _ACTIVITY_EVERY:
+                continue
+            self._told[key] = now
+            await self._hub.refresh_activity(*key, now)

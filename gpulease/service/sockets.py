@@ -1,0 +1,249 @@
+"""The two websockets: live events, and the supervisor channel.
+
+Owns framing, who may open which, and what happens to a reader that does not keep up.  What the
+messages say stands in ``events`` and ``links``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+from tornado.ioloop import IOLoop
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.protocol import PROTOCOL_VERSION, SupervisorMessage
+from gpulease.providers.base import SupervisorReport
+from gpulease.service.base import Answers, BaseHandler
+from gpulease.service.bodies import FromServer, FromSupervisor
+from gpulease.service.events import Reader
+from gpulease.service.links import token_attempt
+
+log = logging.getLogger(__name__)
+
+#: Bytes that may wait for a slow reader before it is dropped; it comes back for a snapshot.
+_BACKLOG = 4 * 2**20
+_REFUSED = 4400
+_SLOW = 4408
+
+
+class _Socket(WebSocketHandler):
+    """Sends JSON without waiting for the peer."""
+
+    def put(self, message: Any) -> None:
+        """Queue one message; a peer that does not keep up is hung up on."""
+        if self.ws_connection is None:
+            return
+        stream = getattr(self.ws_connection, "stream", None)
+        if stream is not None and len(getattr(stream, "_write_buffer", b"")) > _BACKLOG:
+            self.close(_SLOW, "too slow")
+            return
+        IOLoop.current().add_callback(self._write, json.dumps(message))
+
+    async def _write(self, text: str) -> None:
+        try:
+            await self.write_message(text)
+        except WebSocketClosedError:
+            log.debug("a channel closed while a message was on its way")
+
+    def read(self, raw: str | bytes) -> Any | None:
+        """Return the JSON object of a message; a peer that sends anything else is hung up on."""
+        try:
+            found = json.loads(raw)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self.close(_REFUSED, "not a JSON object")
+            return None
+        return found
+
+
+class EventsSocket(BaseHandler, _Socket):
+    """``events``: a page's or a notebook server's live channel."""
+
+    _reader: Reader | None = None
+
+    def check_origin(self, origin: str) -> bool:
+        """A browser may open it from our own pages only; other clients send no origin."""
+        host = self.request.headers.get("X-Forwarded-Host") or self.request.headers.get("Host", "")
+        return urlsplit(origin).netloc.lower() == host.lower()
+
+    async def prepare(self) -> None:
+        """Find out who asks; a server's own token opens the server's own channel.
+
+        Raises:
+            GPULeaseError: as for every request.
+        """
+        await super().prepare()
+        self._server: str | None = None
+        if getattr(self, "_token_authenticated", False) and self.asker.claimed_server is not None:
+            self._server = await self.services.front.prove(self.asker)
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Open the channel; anything but an upgrade is refused with a problem.
+
+        Raises:
+            GPULeaseError: ``upgrade_required`` (426).
+        """
+        _must_upgrade(self)
+        await super().get(*args, **kwargs)
+
+    def open(self, *args: str, **kwargs: str) -> None:  # noqa: ARG002
+        """Send the snapshot, or what changed since the resume id."""
+        given = self.get_query_argument("resume", "") or self.get_query_argument("since", "")
+        self._reader = Reader(self.asker, self, self._server)
+        self.services.events.join(self._reader, int(given) if given.isdecimal() else None)
+        if self._server is not None:
+            self.services.servers.joined(self.asker.name, self._server)
+
+    def on_message(self, message: str | bytes) -> None:
+        """Take a notebook server's reports; pages have nothing to say."""
+        found = self.read(message)
+        if found is None:
+            return
+        if self._server is None:
+            self.close(_REFUSED, "pages do not report")
+            return
+        try:
+            report = FromServer.model_validate(found)
+        except ValidationError:
+            log.warning("a server sent a report that is not one", extra={"server": self._server})
+            return
+        self._take(report)
+
+    def on_close(self) -> None:
+        """Leave."""
+        if self._reader is not None:
+            self.services.events.leave(self._reader)
+            if self._server is not None:
+                self.services.servers.left(self.asker.name, self._server)
+
+    def _take(self, report: FromServer) -> None:
+        assert self._server is not None
+        user, server = self.asker.name, self._server
+        if report.type == "kernels":
+            self.services.servers.kernels(user, server, report.kernels)
+            return
+        lease = self.services.ledger.leases.get(report.lease_id)
+        if lease is None or (lease.user, lease.server) != (user, server):
+            return
+        if report.state == "failed":
+            log.warning(
+                "the supervisor did not start: %s",
+                report.detail,
+                extra={"lease": lease.id, "server": server},
+            )
+        self.services.provider.report(
+            SupervisorReport(
+                lease.id, report.attempt, report.state, report.detail, tuple(report.pids)
+            )
+        )
+        self.services.loop.wake()
+
+
+class SupervisorSocket(Answers, _Socket):
+    """``leases/{id}/supervisor``: the channel of one lease's supervisor."""
+
+    _lease_id = ""
+    _said_hello = False
+
+    def check_origin(self, origin: str) -> bool:  # noqa: ARG002
+        """No browser has business here."""
+        return False
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Open the channel for the token of the lease's present attempt.
+
+        Raises:
+            GPULeaseError: ``not_this_lease`` (403), ``upgrade_required`` (426).
+        """
+        _must_upgrade(self)
+        self._prove(str(args[0]))
+        await super().get(*args, **kwargs)
+
+    def on_message(self, message: str | bytes) -> None:
+        """Take one message of the supervisor."""
+        found = self.read(message)
+        if found is None:
+            return
+        try:
+            said = FromSupervisor.model_validate(found)
+        except ValidationError as error:
+            log.warning(
+                "a supervisor sent what is no message: %s", error.errors()[0]["msg"],
+                extra={"lease": self._lease_id},
+            )  # fmt: skip
+            return
+        lease = self.services.ledger.leases.get(self._lease_id)
+        if lease is None:
+            self.close(_REFUSED, "no such lease")
+        elif said.type == "hello":
+            self._hello(lease, said)
+        elif self._said_hello:
+            self._said(lease, said)
+
+    def on_close(self) -> None:
+        """Tell that the channel is lost."""
+        if self._said_hello:
+            self.services.links.lost(self._lease_id, self)
+
+    def tell(self, message: SupervisorMessage) -> None:
+        """Send one message to the supervisor."""
+        self.put(message)
+
+    def hang_up(self) -> None:
+        """Close the channel."""
+        self.close()
+
+    def _prove(self, lease_id: str) -> None:
+        scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
+        lease = self.services.ledger.leases.get(lease_id)
+        proved = (
+            lease is not None
+            and scheme.lower() == "bearer"
+            and lease.state is not LeaseState.QUEUED
+            and token_attempt(self.services.secret, lease, token.strip()) is not None
+        )
+        if not proved:
+            raise GPULeaseError(
+                "not_this_lease", "This token does not open this lease's channel.", status=403
+            )
+        self._lease_id = lease_id
+
+    def _hello(self, lease: Lease, said: FromSupervisor) -> None:
+        if said.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+            self.put({"type": "end", "reason": "protocol"})
+            return
+        if lease.state is LeaseState.ENDED:
+            self.put({"type": "end", "reason": lease.end_reason or "ended"})
+            return
+        if said.attempt is not None and said.attempt != lease.attempt:
+            self.put({"type": "end", "reason": "old_attempt"})
+            return
+        self._said_hello = True
+        hello: SupervisorMessage = {
+            "address": said.address,
+            "public_key": said.public_key,
+        }
+        if said.pid is not None:
+            hello["pid"] = said.pid
+        self.services.links.connected(lease, self, hello)
+        log.info("supervisor connected", extra={"lease": lease.id, "attempt": lease.attempt})
+
+    def _said(self, lease: Lease, said: FromSupervisor) -> None:
+        if said.type != "activity":
+            message = said.model_dump(exclude_unset=True)
+            self.services.links.heard(lease.id, message)  # type: ignore[arg-type]
+            return
+        samples: Any = [sample.model_dump() for sample in said.samples]
+        self.services.heard(lease, samples)
+
+
+def _must_upgrade(handler: Answers) -> None:
+    if handler.request.headers.get("Upgrade", "").lower() != "websocket":
+        raise GPULeaseError("upgrade_required", "This address speaks websocket only.", status=426)

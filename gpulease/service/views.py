@@ -1,0 +1,168 @@
+"""Leases and classes as everybody sees them.
+
+Owns the putting together of a ``LeaseView`` from the record, the snapshot and the words of
+``policy.explain``.  Refuses to say who may see it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import capacity, forecast, lifecycle
+from gpulease.policy.explain import explain
+from gpulease.policy.idle_case import warned_at
+from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
+from gpulease.protocol import ClassView, DeviceView, EndView, KeepView, LeaseView
+from gpulease.providers.base import Provider
+from gpulease.service.reconcile import Reconciler
+from gpulease.service.servers import Servers
+
+#: Utilisation is shown in steps, so that noise makes no event.
+_STEP = 0.05
+
+
+class Views:
+    """Makes views from the loop's newest snapshot."""
+
+    def __init__(self, loop: Reconciler, provider: Provider, servers: Servers) -> None:
+        self._loop = loop
+        self._provider = provider
+        self._servers = servers
+
+    def lease(self, lease: Lease, snapshot: Snapshot | None = None) -> LeaseView:
+        """Return one lease as everybody sees it; never with its grant."""
+        snapshot = snapshot or self._loop.snapshot()
+        outs = lifecycle.time_outs_of(snapshot.policy, lease)
+        place = forecast.position(snapshot, lease.id)
+        expected = forecast.expected_start(snapshot, lease.id) if place is not None else None
+        said = explain(lease, snapshot.policy, position=place, expected=expected)
+        evidence = snapshot.evidence.get(lease.id)
+        devices = device_views(lease, snapshot.devices)
+        return {
+            "id": lease.id,
+            "version": lease.version,
+            "user": lease.user,
+            "server": lease.server,
+            "kernel_id": lease.kernel_id or self._pages_kernel(lease),
+            "origin": lease.origin,
+            "gpu_class": lease.gpu_class,
+            "count": lease.count,
+            "simulated": _simulated(lease, snapshot, devices),
+            "state": lease.state.value,
+            "reason": lease.reason,
+            "sentence": said.sentence,
+            "next_step": said.next_step,
+            "position": place,
+            "expected_start": _iso(expected),
+            "created": lease.created.isoformat(),
+            "active_since": _iso(lease.active_since),
+            "hard_end": _iso(lease.hard_end),
+            "warned_until": _iso(lease.warned_until),
+            "drain_until": _iso(lease.drain_until),
+            "idle_end": _iso(warned_at(lease, evidence, snapshot.now, outs)),
+            "verdict": evidence.verdict.value if evidence else "unknown",
+            "utilisation": _stepped(evidence.utilisation if evidence else None),
+            "keep": _keep(lease, outs),
+            "devices": devices,
+            "end": _end(lease, said.sentence),
+            "click_runs_cells": lease.origin == "page" and snapshot.policy.click_runs_cells,
+        }
+
+    def granted(self, lease: Lease, view: LeaseView) -> LeaseView:
+        """Return the view as the lease's own server sees it: with the grant, while there is one."""
+        grant = self._provider.grant(lease)
+        if grant is None:
+            return view
+        own = view.copy()
+        own["grant"] = grant
+        return own
+
+    def classes(self, snapshot: Snapshot | None = None) -> list[ClassView]:
+        """Return what is on offer and what of it is free now."""
+        snapshot = snapshot or self._loop.snapshot()
+        free = capacity.free_devices(snapshot)
+        queued = Counter(
+            lease.gpu_class for lease in snapshot.leases if lease.state is LeaseState.QUEUED
+        )
+        return [
+            {
+                "name": each.name,
+                "title": each.title or each.name,
+                "memory": each.memory,
+                "simulated": any(d.simulated for d in snapshot.devices if d.pool == each.pool),
+                "total": sum(device.pool == each.pool for device in snapshot.devices),
+                "free": len(free.get(each.pool, ())),
+                "queued": queued[each.name],
+            }
+            for each in snapshot.policy.classes
+        ]
+
+    def uses(self, snapshot: Snapshot) -> Iterable[tuple[str, str]]:
+        """Return each device's pool and use, for the metrics."""
+        free = {d.uuid for found in capacity.free_devices(snapshot).values() for d in found}
+        for device in snapshot.devices:
+            if not capacity.usable(device):
+                yield device.pool, "lost"
+            else:
+                yield device.pool, "free" if device.uuid in free else "used"
+
+    def _pages_kernel(self, lease: Lease) -> str | None:
+        """A page names no kernel: the one that ran a cell last gets the companion."""
+        if lease.origin != "page" or lease.state not in lifecycle.HOLDING:
+            return None
+        return self._servers.chosen_kernel(lease)
+
+
+def device_views(lease: Lease, devices: Sequence[Device]) -> list[DeviceView]:
+    """Return the lease's devices."""
+    known = {device.uuid: device for device in devices}
+    return [
+        {
+            "uuid": device.uuid,
+            "name": device.name,
+            "memory": device.memory,
+            "simulated": device.simulated,
+        }
+        for uuid in lease.devices
+        if (device := known.get(uuid)) is not None
+    ]
+
+
+def _simulated(lease: Lease, snapshot: Snapshot, devices: Sequence[DeviceView]) -> bool:
+    if devices:
+        return any(device["simulated"] for device in devices)
+    pools = {each.name: each.pool for each in snapshot.policy.classes}
+    pool = pools.get(lease.gpu_class)
+    return any(device.simulated for device in snapshot.devices if device.pool == pool)
+
+
+def _keep(lease: Lease, outs: TimeOuts) -> KeepView:
+    refusal: GPULeaseError | None = lifecycle.keep_refusal(lease, outs)
+    return {
+        "allowed": refusal is None,
+        "left": max(0, outs.keeps - lease.keeps),
+        "seconds": outs.keep,
+        "reason": "" if refusal is None else refusal.sentence,
+    }
+
+
+def _end(lease: Lease, sentence: str) -> EndView | None:
+    if lease.end_reason is None or lease.ended is None:
+        return None
+    return {
+        "reason": lease.end_reason.value,
+        "sentence": sentence,
+        "note": lease.end_note,
+        "at": lease.ended.isoformat(),
+    }
+
+
+def _stepped(use: float | None) -> float | None:
+    return None if use is None else round(round(use / _STEP) * _STEP, 2)
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat(timespec="seconds") if at is not None else None
