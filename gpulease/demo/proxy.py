@@ -62,6 +62,11 @@ class Handler(ProxyHandler):
         except (OSError, TimeoutError) as error:
             await self.handle_proxy_error(503, error)
 
+    @property
+    def max_message_size(self) -> int:
+        """Bytes of the largest message from the browser."""
+        return MAX_MESSAGE
+
     def select_subprotocol(self, _offered: list[str]) -> str | None:
         """Answer with what the server has chosen."""
         return self.ws_client.selected_subprotocol if self.ws_client is not None else None
