@@ -36,12 +36,12 @@ class SimulatedProbe:
             for index in range(count)
         ]
         self._lock = threading.Lock()
-        self._leased: dict[str, tuple[datetime, float] | None] = {}
+        self._leased: dict[str, list[Sample]] = {}
 
     def lease(self, uuid: str) -> None:
         """Say that a lease runs on this device from now on: its reports are awaited."""
         with self._lock:
-            self._leased.setdefault(uuid, None)
+            self._leased.setdefault(uuid, [])
 
     def release(self, uuid: str) -> None:
         """Say that no lease runs on this device: its utilisation is zero by construction."""
@@ -52,25 +52,30 @@ class SimulatedProbe:
         """Take one report: ``use`` 0..1 is the peak share of a core that user code used."""
         with self._lock:
             if uuid in self._leased:
-                self._leased[uuid] = (at, min(1.0, max(0.0, use)))
+                self._leased[uuid].append(Sample(uuid, at, min(1.0, max(0.0, use))))
 
     def inventory(self) -> Sequence[GPUInfo]:
         """Return the devices."""
         return list(self._infos)
 
     def sample(self) -> Sequence[Sample]:
-        """Return the newest report of each leased device, zero for the others."""
+        """Return each leased device's reports since the last call, zero for the others.
+
+        Reports come in batches: all of them count, for a burst in any second is use.
+        """
         now = datetime.now(UTC)
         with self._lock:
-            return [self._sample(info.uuid, now) for info in self._infos]
+            return [each for info in self._infos for each in self._samples(info.uuid, now)]
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _sample(self, uuid: str, now: datetime) -> Sample:
+    def _samples(self, uuid: str, now: datetime) -> list[Sample]:
         if uuid not in self._leased:
-            return Sample(uuid, now, 0.0)
-        report = self._leased[uuid]
-        if report is None or now - report[0] > _FRESH:
-            return Sample(uuid, now, None, gap="no_report")
-        return Sample(uuid, report[0], report[1])
+            return [Sample(uuid, now, 0.0)]
+        reports = self._leased[uuid]
+        if not reports or now - reports[-1].at > _FRESH:
+            reports.clear()
+            return [Sample(uuid, now, None, gap="no_report")]
+        self._leased[uuid] = reports[-1:]  # stays until the next one comes
+        return reports

@@ -130,13 +130,13 @@ class Links:
         self._wake()
         return line.address, line.public_key
 
-    def revoke(self, user_kernels: Callable[[str], bool], lease_id: str) -> None:
-        """Withdraw the keys of kernels for which ``user_kernels`` says that they ended."""
+    def revoke(self, lease_id: str, kernels: set[str]) -> None:
+        """Withdraw the keys of kernels that ended."""
         line = self._lines.get(lease_id)
         if line is None:
             return
         for key, kernel_id in list(line.admitted.items()):
-            if user_kernels(kernel_id):
+            if kernel_id in kernels:
                 del line.admitted[key]
                 self.send(lease_id, {"type": "revoke", "client_key": key, "kernel_id": kernel_id})
 

@@ -169,7 +169,7 @@ class RunningService:
             loop=loop,
             front=front,
             policies=policies,
-            views=Views(loop, provider, servers),
+            views=Views(loop, provider),
             history=History(ledger, front),
             metrics=metrics,
         )
@@ -270,7 +270,6 @@ class RunningService:
         services.ledger.forget(snapshot.now, services.loop.sight.observed)
         services.events.forget(set(services.ledger.leases))
         services.links.forget(live)
-        services.servers.forget(live)
 
     async def _sample(self) -> None:
         """Read the devices once a second, and their inventory once a minute."""

@@ -1,4 +1,4 @@
-"""The notebook servers behind the leases: which run, and which of their kernels was used last.
+"""The notebook servers behind the leases: which run, and which of their kernels ended.
 
 Owns the watch on the hub: a server that is gone ends its lease, one that came up lets its request
 count, and a busy lease's server is reported as active so that the hub's culler leaves it alone.
@@ -45,8 +45,7 @@ class Servers:
         self._hub = hub
         self._every = every
         self._joined: dict[tuple[str, str], int] = {}
-        self._kernels: dict[tuple[str, str], Sequence[KernelReport]] = {}
-        self._chosen: dict[str, str] = {}
+        self._kernels: dict[tuple[str, str], set[str]] = {}
         self._told: dict[tuple[str, str], datetime] = {}
         self._wanted = asyncio.Event()
 
@@ -70,32 +69,14 @@ class Servers:
         return (user, server) in self._joined
 
     def kernels(self, user: str, server: str, reports: Sequence[KernelReport]) -> None:
-        """Take a server's list of kernels; keys of kernels that ended are withdrawn."""
-        self._kernels[user, server] = reports
+        """Take a server's list of kernels; the keys of those that ended are withdrawn."""
+        key = (user, server)
         alive = {report.id for report in reports}
+        ended = self._kernels.get(key, set()) - alive
+        self._kernels[key] = alive
         for lease in self._ledger.live():
-            if (lease.user, lease.server) == (user, server):
-                self._links.revoke(lambda kernel_id: kernel_id not in alive, lease.id)
-
-    def chosen_kernel(self, lease: Lease) -> str | None:
-        """Return the kernel that a page's lease is for: the one that ran a cell last.
-
-        It is chosen once, when the lease becomes active, and kept while that kernel lives.
-        """
-        reports = self._kernels.get((lease.user, lease.server), ())
-        chosen = self._chosen.get(lease.id)
-        if chosen in {each.id for each in reports}:
-            return chosen
-        ran = [each for each in reports if each.last_cell]
-        found = max(ran, key=lambda each: each.last_cell or "").id if ran else None
-        if found is not None and lease.state is not LeaseState.STARTING:
-            self._chosen[lease.id] = found
-        return found
-
-    def forget(self, kept: set[str]) -> None:
-        """Drop what is known for leases that are over."""
-        for lease_id in self._chosen.keys() - kept:
-            del self._chosen[lease_id]
+            if ended and (lease.user, lease.server) == key:
+                self._links.revoke(lease.id, ended)
 
     async def run(self) -> None:
         """Look at the hub until cancelled."""

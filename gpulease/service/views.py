@@ -18,7 +18,6 @@ from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.protocol import ClassView, DeviceView, EndView, KeepView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.service.reconcile import Reconciler
-from gpulease.service.servers import Servers
 
 #: Utilisation is shown in steps, so that noise makes no event.
 _STEP = 0.05
@@ -27,10 +26,9 @@ _STEP = 0.05
 class Views:
     """Makes views from the loop's newest snapshot."""
 
-    def __init__(self, loop: Reconciler, provider: Provider, servers: Servers) -> None:
+    def __init__(self, loop: Reconciler, provider: Provider) -> None:
         self._loop = loop
         self._provider = provider
-        self._servers = servers
 
     def lease(self, lease: Lease, snapshot: Snapshot | None = None) -> LeaseView:
         """Return one lease as everybody sees it; never with its grant."""
@@ -46,7 +44,7 @@ class Views:
             "version": lease.version,
             "user": lease.user,
             "server": lease.server,
-            "kernel_id": lease.kernel_id or self._pages_kernel(lease),
+            "kernel_id": lease.kernel_id,
             "origin": lease.origin,
             "gpu_class": lease.gpu_class,
             "count": lease.count,
@@ -108,12 +106,6 @@ class Views:
                 yield device.pool, "lost"
             else:
                 yield device.pool, "free" if device.uuid in free else "used"
-
-    def _pages_kernel(self, lease: Lease) -> str | None:
-        """A page names no kernel: the one that ran a cell last gets the companion."""
-        if lease.origin != "page" or lease.state not in lifecycle.HOLDING:
-            return None
-        return self._servers.chosen_kernel(lease)
 
 
 def device_views(lease: Lease, devices: Sequence[Device]) -> list[DeviceView]:

@@ -126,7 +126,7 @@ class LocalProvider:
             held.stopping_since = self._clock()
             self._link.send(lease.id, {"type": "end", "reason": lease.end_reason or lease.reason})
         elif self._clock() - held.stopping_since >= self._kill_after:
-            told = await asyncio.to_thread(processes.kill, held.found)
+            told = await asyncio.to_thread(processes.kill, held.found | held.named)
             if told:
                 log.warning("killed %d processes that outlived lease %s", told, lease.id)
 

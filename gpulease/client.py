@@ -1,0 +1,186 @@
+"""The lease service's REST and events, for whoever holds a token: command line, scripts, tests.
+
+Owns requests, their errors as ``GPULeaseError``, and an events channel that comes back by itself
+and resumes.  Refuses to know what an answer means, and to put a token anywhere but in a header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.websocket import WebSocketClosedError, websocket_connect
+
+from gpulease.errors import GPULeaseError
+from gpulease.protocol import AskBody, ClassView, ConnectionView, LeaseView
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 10.0
+_PING_SECONDS = 20.0
+_REFUSED = frozenset({401, 403, 404})
+
+
+class Client:
+    """One token's view of the lease service.
+
+    Args:
+        url: the service's prefix with scheme and host, such as
+            ``http://hub/services/gpulease/``.
+        token: a hub token; sent in a header, nowhere else.
+        timeout: seconds that one call may take; connecting waits for a companion.
+    """
+
+    def __init__(self, url: str, token: str, *, timeout: float = 30.0) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"token {token}"}
+        self._timeout = timeout
+
+    async def ask(self, body: AskBody | None = None, *, key: str | None = None) -> LeaseView:
+        """Ask for GPUs; with the same ``key`` a repeated ask is the same ask.
+
+        Raises:
+            GPULeaseError: what the service refuses with.
+        """
+        headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+        return cast("LeaseView", await self.call("POST", "leases", body or {}, headers=headers))
+
+    async def leases(
+        self, *, state: str = "live", mine: bool = False, limit: int = 200
+    ) -> list[LeaseView]:
+        """Return every lease that this token may see, newest first, page by page."""
+        found: list[LeaseView] = []
+        while True:
+            query = urlencode(
+                {"state": state, "mine": int(mine), "offset": len(found), "limit": limit}
+            )
+            page = await self.call("GET", f"leases?{query}")
+            found += page["items"]
+            if not page["items"] or len(found) >= page["total"]:
+                return found
+
+    async def lease(self, lease_id: str) -> LeaseView:
+        """Return one lease."""
+        return cast("LeaseView", await self.call("GET", _lease(lease_id)))
+
+    async def end(self, lease_id: str, note: str = "") -> LeaseView:
+        """Return, withdraw or (an admin, with a note) force the end of a lease."""
+        return cast("LeaseView", await self.call("DELETE", _lease(lease_id), {"note": note}))
+
+    async def keep(self, lease_id: str) -> LeaseView:
+        """Keep an idle lease for a while."""
+        return cast("LeaseView", await self.call("POST", f"{_lease(lease_id)}/keep", {}))
+
+    async def connection(self, lease_id: str, client_key: str, kernel_id: str) -> ConnectionView:
+        """Have a home kernel's key admitted; only a server's own token can."""
+        body = {"client_key": client_key, "kernel_id": kernel_id}
+        found = await self.call("POST", f"{_lease(lease_id)}/connections", body)
+        return cast("ConnectionView", found)
+
+    async def classes(self) -> list[ClassView]:
+        """Return what is on offer and what is free."""
+        return cast("list[ClassView]", (await self.call("GET", "classes"))["items"])
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Make one call under ``api/`` and return its JSON.
+
+        Raises:
+            GPULeaseError: the service's problem, or ``service_unreachable`` (503).
+        """
+        request = HTTPRequest(
+            f"{self._url}/api/{path}",
+            method=method,
+            headers={**self._headers, "Content-Type": "application/json", **(headers or {})},
+            body=None if body is None else json.dumps(body),
+            allow_nonstandard_methods=True,  # DELETE with a body, POST without one
+            follow_redirects=False,
+            request_timeout=self._timeout,
+        )
+        try:
+            response = await AsyncHTTPClient().fetch(request)
+        except HTTPClientError as error:
+            raise _problem(error) from None
+        except OSError as error:
+            raise _unreachable(type(error).__name__) from None
+        return json.loads(response.body) if response.body else None
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield a snapshot, then every change; a lost channel is opened again and resumed.
+
+        Raises:
+            GPULeaseError: ``events_refused`` when the service will not have this token.
+        """
+        resume: int | None = None
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                async for message in self._channel(resume):
+                    resume, pause = message.get("id", resume), _FIRST_PAUSE
+                    yield message
+            except HTTPClientError as error:
+                if error.code in _REFUSED:
+                    raise GPULeaseError(
+                        "events_refused",
+                        f"The lease service refuses its events to this token ({error.code}).",
+                        next_step="Use a token that may use the lease service.",
+                        status=error.code,
+                    ) from None
+                log.info("the events channel could not be opened: HTTP %s", error.code)
+            except (OSError, WebSocketClosedError) as error:
+                log.info("the events channel is lost: %s", type(error).__name__)
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+    async def _channel(self, resume: int | None) -> AsyncIterator[dict[str, Any]]:
+        query = "" if resume is None else f"?resume={resume}"
+        request = HTTPRequest(
+            f"ws{self._url.removeprefix('http')}/api/events{query}",
+            headers=self._headers,
+            connect_timeout=10,
+            request_timeout=20,
+        )
+        connection = await websocket_connect(request, ping_interval=_PING_SECONDS)
+        try:
+            while (raw := await connection.read_message()) is not None:
+                yield json.loads(raw)
+        finally:
+            connection.close()
+
+
+def _lease(lease_id: str) -> str:
+    return f"leases/{quote(lease_id, safe='')}"
+
+
+def _problem(error: HTTPClientError) -> GPULeaseError:
+    body = error.response.body if error.response is not None else b""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and "reason" in found:
+        return GPULeaseError.from_problem(found)
+    return _unreachable(f"HTTP {error.code}")
+
+
+def _unreachable(detail: str) -> GPULeaseError:
+    return GPULeaseError(
+        "service_unreachable",
+        f"The lease service does not answer ({detail}).",
+        next_step="Running leases go on; try again in a moment.",
+        status=503,
+    )
