@@ -88,6 +88,16 @@ TRANSITIONS: tuple[Transition, ...] = (
 _TABLE = {(row.source, row.target): row for row in TRANSITIONS}
 
 
+#: Actions that make sense in one state only: a late one must not restart what runs.
+_SOURCES: dict[type[model.Action], LeaseState] = {
+    model.Start: _Q,
+    model.Wait: _Q,
+    model.Activate: _S,
+    model.Requeue: _S,
+    model.Warn: _A,
+}
+
+
 def allowed(source: LeaseState, target: LeaseState) -> bool:
     """Say whether ``target`` may follow ``source``."""
     return (source, target) in _TABLE
@@ -110,6 +120,9 @@ def apply(lease: Lease, action: model.Action, now: datetime, time_outs: TimeOuts
     Raises:
         GPULeaseError: ``not_possible_now``: the lease has moved on since the plan was made.
     """
+    source = _SOURCES.get(type(action))
+    if source is not None and lease.state is not source:
+        raise _not_possible(lease, f"changed by {type(action).__name__.lower()}")
     return _applied(action, lease, now, time_outs)
 
 

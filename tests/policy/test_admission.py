@@ -1,0 +1,171 @@
+"""Who of the waiting gets what is free."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpulease.policy.capacity import GATHER_TURN
+from gpulease.policy.model import Device, End, EndReason, LeaseState, Start, Wait
+from gpulease.policy.planner import plan
+from tests.policy.build import (
+    NOW,
+    active,
+    at,
+    cards,
+    draining,
+    idle,
+    policy,
+    request,
+    snapshot,
+    starting,
+)
+
+
+def starts(view):
+    return {a.lease_id: a.devices for a in plan(view) if isinstance(a, Start)}
+
+
+def waits(view):
+    return {a.lease_id: a.reason for a in plan(view) if isinstance(a, Wait)}
+
+
+def test_a_free_gpu_is_granted_at_once():
+    assert starts(snapshot([request(1)])) == {"r1": ("GPU-0",)}
+
+
+def test_first_come_first_served_whatever_the_listing():
+    queue = [request(n) for n in (3, 1, 2)]
+    assert starts(snapshot(queue, 2)) == {"r1": ("GPU-0",), "r2": ("GPU-1",)}
+    assert waits(snapshot(queue, 2)) == {"r3": "no_capacity"}
+
+
+def test_a_reason_that_stands_is_not_written_again():
+    view = snapshot([active(0), request(1, reason="no_capacity")], evidence={"r0": idle(0)})
+    assert plan(view) == []
+
+
+def test_a_requeued_request_keeps_its_place():
+    back = request(1, attempt=2, failures=1, reason="supervisor_failed", not_before=at(-1))
+    assert starts(snapshot([request(2), back])) == {"r1": ("GPU-0",)}
+
+
+def test_a_request_that_backs_off_lets_others_pass_and_keeps_its_reason():
+    back = request(1, failures=1, reason="supervisor_failed", not_before=at(3))
+    view = snapshot([request(2), back])
+    assert starts(view) == {"r2": ("GPU-0",)}
+    assert waits(view) == {}
+
+
+def test_a_server_that_still_starts_lets_others_pass():
+    view = snapshot([request(1, server_ready=False), request(2)])
+    assert starts(view) == {"r2": ("GPU-0",)}
+    assert waits(view) == {"r1": "server_starting"}
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        {"healthy": False},
+        {"lost": True},
+        {"occupied_by": "foreign"},
+    ],
+)
+def test_a_device_that_cannot_be_trusted_is_never_granted(device):
+    view = snapshot([request(1)], cards(1, **device))
+    assert starts(view) == {}
+    assert waits(view) == {"r1": "quarantined"}
+
+
+def test_a_device_is_free_only_when_its_last_process_is_gone():
+    assert starts(snapshot([request(1)], cards(1, occupied_by="r0"))) == {}
+
+
+def test_a_held_device_is_not_free():
+    assert starts(snapshot([active(0), request(1)], evidence={"r0": idle(0)})) == {}
+
+
+def test_the_limit_of_a_user_counts_what_this_plan_grants():
+    queue = [request(n, user="ann", server=f"s{n}") for n in (1, 2, 3)] + [request(4)]
+    view = snapshot(queue, 4)
+    assert set(starts(view)) == {"r1", "r2", "r4"}
+    assert waits(view) == {"r3": "user_limit"}
+
+
+def test_the_limit_of_a_server():
+    holder = draining(0, user="ann", server="s")
+    view = snapshot([holder, request(1, user="ann", server="s")], 2)
+    assert waits(view) == {"r1": "server_limit"}
+
+
+def test_pools_do_not_wait_for_each_other():
+    devices = (*cards(1, lost=True), Device("MIG-0", "slices"))
+    view = snapshot([request(1), request(2, gpu_class="slice")], devices)
+    assert starts(view) == {"r2": ("MIG-0",)}
+
+
+def test_several_devices_are_granted_together_or_not_at_all():
+    assert starts(snapshot([request(1, count=2)], 2)) == {"r1": ("GPU-0", "GPU-1")}
+    assert starts(snapshot([request(1, count=2)], 1)) == {}
+
+
+def test_a_small_request_passes_a_large_one_that_cannot_be_served():
+    fresh = {"ticket": (at(-60), 1)}
+    view = snapshot([request(1, count=2, **fresh), request(2, ticket=(at(-50), 2))], 1)
+    assert starts(view) == {"r2": ("GPU-0",)}
+
+
+def test_a_large_request_gathers_in_its_turn():
+    waited = {"ticket": (at(-1.5 * GATHER_TURN), 1)}
+    view = snapshot([request(1, count=2, **waited), request(2, ticket=(at(-50), 2))], 1)
+    assert starts(view) == {}
+    assert waits(view)["r2"] == "held"
+
+
+def test_what_was_reclaimed_for_a_request_is_kept_for_it():
+    """Two GPUs drain for r2 one after the other; r3 comes meanwhile and must not take the first."""
+    ended = replace(
+        draining(0, nominated_for="r2"),
+        state=LeaseState.ENDED,
+        end_reason=EndReason.IDLE,
+        ended=NOW,
+        drain_until=None,
+    )
+    other = draining(1, nominated_for="r2")
+    view = snapshot([ended, other, request(2, count=2, ticket=(at(-60), 2)), request(3)], 2)
+    assert starts(view) == {}
+    assert waits(view)["r3"] == "held"
+
+
+def test_a_hold_lapses_with_its_request():
+    ended = replace(
+        draining(0, nominated_for="r2"), state=LeaseState.ENDED, end_reason=EndReason.IDLE
+    )
+    assert starts(snapshot([ended, request(3)], 1)) == {"r3": ("GPU-0",)}
+
+
+def test_a_hold_lapses_while_its_request_could_not_start_anyway():
+    ended = replace(
+        draining(0, nominated_for="r2"), state=LeaseState.ENDED, end_reason=EndReason.IDLE
+    )
+    view = snapshot([ended, request(2, server_ready=False), request(3)], 1)
+    assert starts(view) == {"r3": ("GPU-0",)}
+
+
+def test_a_class_that_is_not_on_offer_any_more_is_denied():
+    actions = plan(snapshot([request(1, gpu_class="gone")]))
+    assert actions == [End("r1", "unknown_class", EndReason.DENIED)]
+
+
+def test_nothing_is_granted_while_the_capacity_is_not_known():
+    assert plan(snapshot([request(1)], capacity_known=False)) == []
+
+
+def test_a_starting_lease_holds_its_device():
+    assert starts(snapshot([starting(0), request(1)])) == {}
+
+
+def test_two_leases_a_server_where_the_policy_says_so():
+    two = policy(leases_per_server=2)
+    holder = active(0, user="ann", server="s")
+    view = snapshot([holder, request(1, user="ann", server="s")], 2, {"r0": idle(0)}, policy=two)
+    assert starts(view) == {"r1": ("GPU-1",)}

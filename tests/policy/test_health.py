@@ -1,0 +1,126 @@
+"""Leases that connect, fail, die or lose their device."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpulease.policy.health import BACK_OFF, MAX_FAILURES
+from gpulease.policy.model import Activate, Drain, End, EndReason, Requeue
+from gpulease.policy.planner import plan
+from tests.policy.build import (
+    NOW,
+    OUTS,
+    active,
+    at,
+    busy,
+    cards,
+    draining,
+    seen,
+    snapshot,
+    starting,
+    warned,
+)
+
+
+def test_a_connected_lease_becomes_active():
+    lease = starting(0)
+    assert plan(snapshot([lease], observed=[seen(lease)])) == [Activate("r0", "connected")]
+
+
+def test_an_older_attempts_supervisor_does_not_count():
+    lease = starting(0, attempt=2)
+    assert plan(snapshot([lease], observed=[seen(lease, attempt=1)])) == []
+
+
+@pytest.mark.parametrize(
+    ("observed", "reason", "failure"),
+    [
+        ({"failed": "supervisor_failed"}, "supervisor_failed", True),
+        ({"failed": "image_error"}, "image_error", True),
+        ({"failed": "No module named gpulease"}, "supervisor_failed", True),
+        ({"failed": "capacity_taken"}, "capacity_taken", False),
+        ({"gone": True}, "supervisor_failed", True),
+    ],
+)
+def test_a_failed_start_goes_back_to_the_queue(observed, reason, failure):
+    lease = starting(0)
+    view = snapshot([lease], observed=[seen(lease, connected=False, **observed)])
+    assert plan(view) == [Requeue("r0", reason, at(BACK_OFF), failure)]
+
+
+def test_a_start_has_a_bound():
+    assert plan(snapshot([starting(0, state_since=at(1 - OUTS.start_max))])) == []
+    late = starting(0, state_since=at(-OUTS.start_max))
+    assert plan(snapshot([late])) == [Requeue("r0", "start_timeout", at(BACK_OFF))]
+
+
+def test_back_off_doubles_and_ends():
+    lease = starting(0, failures=1)
+    (action,) = plan(snapshot([lease], observed=[seen(lease, failed="image_error")]))
+    assert action.not_before == at(2 * BACK_OFF)
+    last = starting(0, failures=MAX_FAILURES - 1)
+    view = snapshot([last], observed=[seen(last, failed="image_error")])
+    assert plan(view) == [End("r0", "image_error", EndReason.FAILED)]
+
+
+def test_losing_a_race_never_ends_a_request():
+    lease = starting(0, failures=MAX_FAILURES - 1)
+    view = snapshot([lease], observed=[seen(lease, connected=False, failed="capacity_taken")])
+    assert isinstance(plan(view)[0], Requeue)
+
+
+@pytest.mark.parametrize("lease", [active(0), warned(0)])
+def test_a_supervisor_that_dies_ends_its_lease(lease):
+    view = snapshot([lease], evidence={"r0": busy()}, observed=[seen(lease, gone=True)])
+    (action,) = plan(view)
+    assert isinstance(action, End)
+    assert action.end_reason is (lease.end_reason_wanted or EndReason.FAILED)
+
+
+def test_one_that_dies_while_it_drains_ends_for_what_was_asked():
+    lease = draining(0, end_reason_wanted=EndReason.RETURNED, reason="returned")
+    view = snapshot([lease], observed=[seen(lease, gone=True)])
+    assert plan(view) == [End("r0", "gone", EndReason.RETURNED)]
+
+
+def test_a_supervisor_that_is_only_not_connected_keeps_its_lease():
+    """The service was restarted: cells run on."""
+    lease = active(0)
+    view = snapshot([lease], evidence={"r0": busy()}, observed=[seen(lease, connected=False)])
+    assert plan(view) == []
+    assert plan(snapshot([lease])) == []
+
+
+def test_a_lease_on_a_faulty_device_is_brought_home():
+    lease = active(0)
+    view = snapshot([lease], cards(1, healthy=False), {"r0": busy()}, [seen(lease)])
+    until = at(OUTS.drain_max + OUTS.interrupt_grace)
+    assert plan(view) == [Drain("r0", "device_unhealthy", until, EndReason.FAILED, True)]
+
+
+def test_a_lease_on_a_device_that_is_not_listed_any_more_is_brought_home():
+    (action,) = plan(snapshot([active(0)], 0, {"r0": busy()}))
+    assert action.reason == "device_lost"
+    assert plan(snapshot([active(0)], 0, {"r0": busy()}, capacity_known=False)) == []
+
+
+def test_a_lost_device_may_come_back():
+    assert plan(snapshot([active(0)], cards(1, lost=True), {"r0": busy()})) == []
+
+
+def test_a_start_on_a_faulty_device_looks_for_another():
+    lease = starting(0)
+    view = snapshot([lease], cards(1, lost=True), observed=[seen(lease)])
+    assert plan(view) == [Requeue("r0", "device_unhealthy", at(BACK_OFF), failure=False)]
+
+
+def test_a_drain_on_a_faulty_device_goes_on():
+    lease = draining(0)
+    assert plan(snapshot([lease], cards(1, healthy=False))) == []
+    done = snapshot([lease], cards(1, healthy=False), observed=[seen(lease, drained="done")])
+    assert [type(a) for a in plan(done)] == [End]
+
+
+def test_what_is_observed_of_an_unknown_lease_is_ignored():
+    stranger = replace(seen(active(7)), lease_id="nobody")
+    assert plan(snapshot([], observed=[stranger], now=NOW)) == []
