@@ -305,7 +305,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="gpulease.companion.kernel")
     parser.add_argument("--link", type=int, required=True, help="descriptor of the private line")
     die_with_parent()
-    Companion(LinkEnd(parser.parse_args().link)).run()
+    with suppress(BrokenPipeError):  # the supervisor ended before this process was ready
+        Companion(LinkEnd(parser.parse_args().link)).run()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,171 @@
+"""What counts as use: the user's own work, wherever it runs, and nothing of gpulease's."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from gpulease.companion.activity import ActivitySampler, Batches, Watched, kind_of
+from tests.companion.parts import Cells, closing, leased
+from tests.helpers import wait_for_async
+
+COMPUTE = """
+import threading, time
+go = threading.Event(); go.set()
+def work():
+    while True:
+        if go.is_set():
+            sum(range(20000))
+        else:
+            time.sleep(0.05)
+threading.Thread(target=work, daemon=True).start()
+"""
+
+
+async def _seen(service, condition, what):
+    """Wait for a sample, among those that come from now on, that fulfils the condition."""
+    known = len(service.samples())
+    found = await wait_for_async(
+        lambda: [sample for sample in service.samples()[known:] if condition(sample)], 60, what
+    )
+    return found[0]
+
+
+def _with_cells(test):
+    async def run():
+        async with leased() as (service, _lease, home):
+            opened = (await home.open("k1"))["ok"]
+            with closing(Cells(opened["connection"])) as cells:
+                await cells.ready()
+                await test(service, cells)
+
+    asyncio.run(run())
+
+
+def test_a_thread_left_by_a_finished_cell_is_use_while_it_computes_and_none_while_it_sleeps():
+    async def test(service, cells):
+        assert (await cells.run(COMPUTE))["status"] == "ok"
+        sample = await _seen(service, lambda s: s["use"] > 0.3 and not s["cells"], "computing")
+        assert sample["threads"] == 1
+        assert (await cells.run("go.clear()"))["status"] == "ok"
+        asleep = await _seen(service, lambda s: s["use"] < 0.02 and not s["cells"], "sleeping")
+        assert asleep["threads"] == 1
+
+    _with_cells(test)
+
+
+def test_a_sleeping_cell_runs_without_use():
+    async def test(service, cells):
+        cells.begin("import time; time.sleep(600)")
+        sample = await _seen(service, lambda s: s["cells"] == 1 and s["use"] < 0.02, "a cell")
+        assert (sample["threads"], sample["processes"]) == (0, 0)
+
+    _with_cells(test)
+
+
+def test_a_cell_that_holds_the_interpreter_is_seen_from_outside():
+    async def test(service, cells):
+        cells.begin("sum(range(10**12))")
+        await _seen(service, lambda s: s["cells"] == 1 and s["use"] > 0.5, "a computing cell")
+
+    _with_cells(test)
+
+
+def test_a_process_the_user_left_is_use_while_it_computes():
+    async def test(service, cells):
+        code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {0!r}])"
+        await cells.run(code.format("while True: pass"))
+        await _seen(service, lambda s: s["processes"] == 1 and s["use"] > 0.3, "a process")
+        await cells.run("p.kill(); p.wait()")
+        await _seen(service, lambda s: s["processes"] == 0 and s["use"] < 0.02, "no process")
+
+    _with_cells(test)
+
+
+def test_an_open_companion_that_nobody_uses_is_not_used():
+    async def test(service, cells):
+        sample = await _seen(service, lambda s: not s["cells"], "a quiet sample")
+        await _seen(service, lambda s: s["use"] < 0.02, "no use")
+        assert (sample["threads"], sample["processes"], sample["transfers"]) == (0, 0, False)
+
+    _with_cells(test)
+
+
+@pytest.fixture
+def spinning():
+    """A process with two computing threads besides a sleeping main thread; yields it."""
+    code = (
+        "import threading\n"
+        "def work():\n"
+        "    while True: sum(range(20000))\n"
+        "ts = [threading.Thread(target=work, daemon=True) for _ in range(2)]\n"
+        "for t in ts: t.start()\n"
+        "print(*[t.native_id for t in ts], flush=True)\n"
+        "ts[0].join()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    ids = [int(part) for part in process.stdout.readline().split()]
+    yield process.pid, ids
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_transfer_threads_move_values_and_are_no_use(spinning):
+    pid, ids = spinning
+    watched = Watched(pid, transfers=frozenset(ids))
+    sampler = ActivitySampler(lambda: [pid])
+
+    async def test():
+        sampler.sample([watched])
+        sample = await wait_for_async(lambda: _moving(sampler, watched), 30, "moving")
+        assert sample["use"] == 0.0
+
+    asyncio.run(test())
+
+
+def _moving(sampler, watched):
+    sample = sampler.sample([watched])
+    assert sample["use"] < 0.02
+    return sample if sample["transfers"] else None
+
+
+def test_the_same_threads_are_use_when_they_are_the_users(spinning):
+    pid, ids = spinning
+    watched = Watched(pid, infrastructure=frozenset([pid, ids[0]]))
+    sampler = ActivitySampler(lambda: [pid])
+
+    async def test():
+        sampler.sample([watched])
+        await wait_for_async(lambda: sampler.sample([watched])["use"] > 0.1, 30, "use")
+
+    asyncio.run(test())
+
+
+def _sample(cells=0, use=0.0):
+    return {
+        "at": "", "cells": cells, "threads": 0, "processes": 0, "use": use, "transfers": False
+    }  # fmt: skip
+
+
+def test_a_batch_leaves_when_it_is_due_and_at_once_on_a_change():
+    now = [0.0]
+    batches = Batches(5.0, clock=lambda: now[0])
+    assert len(batches.add(_sample())) == 1
+    sizes = []
+    for second in range(1, 8):
+        now[0] = second
+        sizes.append(len(batches.add(_sample())))
+    assert sizes == [0, 0, 0, 0, 5, 0, 0]
+    assert len(batches.add(_sample(use=0.5))) == 3
+    assert len(batches.add(_sample(cells=1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("sample", "kind"),
+    [(_sample(), "nothing"), (_sample(cells=1), "cell"), (_sample(use=0.04), "work")],
+)
+def test_kinds_of_samples(sample, kind):
+    assert kind_of(sample) == kind
