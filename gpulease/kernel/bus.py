@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -68,6 +69,13 @@ class Bus:
             return self.start_call(name, args).result(timeout)
         except TimeoutError:
             raise _down() from None
+
+    def notify(self, name: BusCall, args: Mapping[str, Any]) -> None:
+        """Tell something that needs no answer; lost when the link is down."""
+        with self._lock:
+            if self._socket is not None:
+                with suppress(OSError):  # the reader notices, and connects again
+                    self._write(self._socket, {"call": name, "args": dict(args)})
 
     def start_call(self, name: BusCall, args: Mapping[str, Any]) -> Future[Any]:
         """Send a call; the future fails with ``server_link_down`` when the link breaks."""

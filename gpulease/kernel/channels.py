@@ -91,7 +91,7 @@ class Channels:
         except (ValueError, IndexError):  # bad signature or a torn message: never shown
             log.warning("dropped an invalid message on the companion's %s channel", channel)
             return
-        self._inbox.put(partial(self._hand_over, channel, message))
+        self._inbox.put(partial(self._hand_over, channel, message), urgent=channel == "shell")
 
     def _hand_over(self, channel: str, message: Message) -> None:
         if not self.closed:

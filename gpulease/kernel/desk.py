@@ -105,7 +105,8 @@ class Desk:
         self._heard = time.monotonic()
         message = json.loads(frames[-1])
         if "push" in message:
-            self._inbox.put(partial(self._hand_over, message))
+            gone = message["push"] in ("companion_died", "end")
+            self._inbox.put(partial(self._hand_over, message), urgent=gone)
             return
         future = self._waiting.pop(int(message["id"]), None)
         if future is None or not future.set_running_or_notify_cancel():
@@ -123,7 +124,7 @@ class Desk:
         self._send(json.dumps({"id": next(self._ids), "call": "ping", "args": {}}).encode())
         if time.monotonic() - self._heard > LOST_AFTER and not self._lost:
             self._lost = True
-            self._inbox.put(partial(self._hand_over, {"push": "lost"}))
+            self._inbox.put(partial(self._hand_over, {"push": "lost"}), urgent=True)
 
     def _close(self) -> None:
         self._io.every(self, 0, None)

@@ -6,6 +6,7 @@ interrupt is passed on and waited for, a second one gives the companion up.
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import getpass
 import sys
@@ -54,6 +55,8 @@ class Executor:
         self.channels: Channels | None = None
         self.abandon: Callable[[], None] = lambda: None
         self._open: dict[str, Request] = {}
+        self._asking = False
+        inbox.nudge = self._nudge
 
     @property
     def busy(self) -> bool:
@@ -143,7 +146,9 @@ class Executor:
                     self._wait(request)
                     break
                 except KeyboardInterrupt:
-                    self._interrupted(request)
+                    self._inbox.run_ready()
+                    if request.reply is None and request.failure is None:
+                        self._interrupted(request)
         finally:
             self._open.pop(request.msg_id, None)
         if request.failure is not None:
@@ -175,6 +180,11 @@ class Executor:
                 next_step="Run the next GPU cell to get a new companion.",
             )
 
+    def _nudge(self) -> None:
+        """On the I/O thread: end a wait for input that nobody needs any more."""
+        if self._asking:
+            _thread.interrupt_main()
+
     def _iopub(self, message: Message, request: Request | None) -> None:
         kind = message["header"]["msg_type"]
         if kind == "status":
@@ -188,9 +198,12 @@ class Executor:
         content = message["content"]
         # Home's kernel put its own input() and getpass() in place for the running cell.
         read = getpass.getpass if content.get("password") else builtins.input
+        self._asking = True
         try:
             value = read(content.get("prompt", ""))
         except EOFError:
             value = "\x04"  # what a front end sends for end of file
+        finally:
+            self._asking = False
         if self.channels is not None:
             self.channels.send("stdin", "input_reply", {"value": value}, parent=message["header"])

@@ -72,7 +72,7 @@ class Extension:
 
     def is_sticky(self) -> bool:
         """Whether cells go away (``wrap.Cells``)."""
-        return self.started and self.session.sticky
+        return self.started and self.session.is_sticky()
 
     def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:
         """Run a cell away (``wrap.Cells``)."""
@@ -94,6 +94,10 @@ class Extension:
     def explain(self, name: str) -> str:
         """Say why a name is absent (``wrap.Cells``)."""
         return self.session.explain(name) if self.started else ""
+
+    def last_error_away(self) -> bool:
+        """Whether the last error was a GPU cell's (``wrap.Cells``)."""
+        return self.started and self.session.gpu_failed
 
     def _is_gpu(self, name: str) -> bool:
         return self.shell.user_ns.get(name) is blocks.gpu

@@ -27,14 +27,16 @@ class Front:
 
     def opened(self, comm: Any, message: Any) -> None:  # noqa: ARG002
         """A front end opened the comm: it gets everything."""
-        self.changed()
         self._comms[comm.comm_id] = comm
+        self._sent = self._state()
         comm.on_msg(lambda message: self._asked(comm, message["content"].get("data") or {}))
         comm.on_close(lambda message: self._comms.pop(message["content"]["comm_id"], None))
         comm.send({**self._header("snapshot"), "state": self._sent})
 
     def changed(self) -> None:
         """Send what differs from what was sent last; nothing when nothing does."""
+        if not self._comms:
+            return
         state = self._state()
         delta = {key: value for key, value in state.items() if self._sent.get(key) != value}
         if not delta:

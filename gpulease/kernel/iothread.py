@@ -32,11 +32,17 @@ class Inbox:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._items: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = wake
+        self.nudge: Callable[[], None] = lambda: None
 
-    def put(self, action: Callable[[], None]) -> None:
-        """Hand ``action`` to the main thread; any thread may call it."""
+    def put(self, action: Callable[[], None], *, urgent: bool = False) -> None:
+        """Hand ``action`` to the main thread; any thread may call it.
+
+        ``urgent``: also ends a wait for the person's input, which does not look into this inbox.
+        """
         self._items.put(action)
         self._wake()
+        if urgent:
+            self.nudge()
 
     def run_one(self, timeout: float | None) -> bool:
         """Wait at most ``timeout`` seconds (None: for ever) and run one; False when none came.

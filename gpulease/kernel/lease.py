@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ from gpulease.transfer.api import DrainReport, Endpoint, Home, KeyPair
 log = logging.getLogger("gpulease.kernel")
 USABLE = ("active", "warned")
 DEFAULT_DRAIN = 60.0
+#: How long a kernel's first cell waits for the notebook server's first word (seconds).
+GREETING_SECONDS = 1.0
 
 
 class Phase(StrEnum):
@@ -77,6 +80,9 @@ class LeaseLink:
         self._keys = attach.new_keys()
         self._drained: DrainReport | None = None
         self._pending_drain: Push | None = None
+        self._clicked: set[str] = set()
+        self.greeted = False
+        self._waited_for_greeting = False
         executor.abandon = self.abandon
 
     # What the bus says
@@ -91,14 +97,15 @@ class LeaseLink:
         if kind == "snapshot":
             self.leases = {lease["id"]: lease for lease in event["leases"]}
             self.classes = list(event.get("classes", ()))
+            self.greeted = True
             for lease in list(self.leases.values()):
-                self._lease_changed(lease, known=True)
+                self._lease_changed(lease)
         elif kind == "lease":
             lease = event["lease"]
             old = self.leases.get(lease["id"])
             if old is None or old["version"] <= lease["version"]:
                 self.leases[lease["id"]] = lease
-                self._lease_changed(lease, known=old is not None and old["state"] in USABLE)
+                self._lease_changed(lease)
         elif kind == "classes":
             self.classes = list(event["classes"])
         self._changed()
@@ -112,7 +119,25 @@ class LeaseLink:
         alive = [lease for lease in self.leases.values() if lease["state"] != "ended"]
         return max(alive, key=lambda lease: lease["created"], default=None)
 
-    def _lease_changed(self, lease: LeaseView, *, known: bool) -> None:
+    def claim_click(self) -> None:
+        """Before a cell: a GPU that was clicked for and has no kernel yet is for this one."""
+        if self.bus is None:
+            return
+        if not self._waited_for_greeting:
+            # The first cell may come before the bus has spoken.
+            self._waited_for_greeting = True
+            self._inbox.wait_for(lambda: self.greeted, time.monotonic() + GREETING_SECONDS)
+        for lease in self.leases.values():
+            if lease["state"] in USABLE and lease["kernel_id"] is None:
+                self._click(lease)
+
+    def _click(self, lease: LeaseView) -> None:
+        asked = lease["click_runs_cells"] and lease["origin"] == "page"
+        if asked and lease["id"] not in self._clicked:
+            self._clicked.add(lease["id"])
+            self.clicked(lease)
+
+    def _lease_changed(self, lease: LeaseView) -> None:
         attached = self.attachment is not None and self.attachment.view["lease_id"] == lease["id"]
         if lease["state"] == "ended":
             self.leases.pop(lease["id"], None)
@@ -122,8 +147,7 @@ class LeaseLink:
             if attached:
                 self._lost_lease(end["sentence"] if end else "The lease ended.")
         elif lease["state"] in USABLE and self.attachment is None and self._chosen(lease):
-            if lease["click_runs_cells"] and lease["origin"] == "page" and not known:
-                self.clicked(lease)
+            self._click(lease)
             if self.opening is None:
                 self.start_attaching(lease)
 
@@ -236,6 +260,8 @@ class LeaseLink:
             "companion.",
             status=410,
         )
+        if not self._executor.busy:
+            self.notes.append(why)
         self._executor.fail(error)
         self._detach(died=True)
         self.phase = Phase.NONE
@@ -290,6 +316,10 @@ class LeaseLink:
             notes = self._home().disconnect(died=died, cell=self.cell)
             self.notes += [note.sentence for note in notes]
 
+    def leave_now(self, sentence: str) -> None:
+        """Detach from a lease that should have ended."""
+        self._lost_lease(sentence)
+
     def _lost_lease(self, sentence: str) -> None:
         home_first = self._drained is not None and self._drained.done
         if self._executor.busy:
@@ -315,8 +345,8 @@ class LeaseLink:
             return
         self.phase = Phase.DRAINING
         if self._executor.busy:
-            self.stopped_by = str(push.get("sentence") or push.get("reason") or "")
-            self._executor.interrupt()  # what runs ends first: _drained_now follows its reply
+            # The supervisor interrupts what runs; the drain follows its reply.
+            self.stopped_by = str(push.get("sentence") or push.get("reason") or "It was idle.")
         self._pending_drain = push
         if not self.in_cell():
             self.drain_now()

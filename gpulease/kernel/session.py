@@ -123,6 +123,11 @@ class Session:
 
     # Cells
 
+    def is_sticky(self) -> bool:
+        """Whether the cell that comes now goes away."""
+        self.link.claim_click()
+        return self.sticky
+
     def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:  # noqa: ARG002
         """Run a cell away (``wrap.Cells``)."""
         for line in way.first:
@@ -320,7 +325,7 @@ class Session:
 
     def _tell_cell(self, *, busy: bool) -> None:
         if self.link.bus is not None:
-            self.link.bus.start_call("cell", {"busy": busy})
+            self.link.bus.notify("cell", {"busy": busy})
 
     def _count(self) -> int:
         return max(1, int(self.shell.execution_count) - 1)

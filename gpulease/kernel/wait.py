@@ -21,6 +21,7 @@ from gpulease.kernel.options import CellOptions
 from gpulease.protocol import AskBody, LeaseView
 
 DEFAULT_WAIT = 300.0
+LEAVE_SECONDS = 90.0
 
 
 class GPUNotReady(GPULeaseError):  # noqa: N818 - the name that people read
@@ -83,6 +84,8 @@ class Waiter:
         if link.attachment is not None and link.phase is Phase.ATTACHED:
             self._same_class(options)
             return
+        if link.phase is Phase.DRAINING:
+            link.drain_now()  # at the border of this cell, so that the old lease can leave
         progress = self.status = Progress(self._shell)
         try:
             if link.target is not None:
@@ -90,6 +93,7 @@ class Waiter:
                 link.obtain(None)
             else:
                 lease = self._lease(options, progress)
+                self._leave_other(lease, progress)
                 progress.show(f"Your {lease['gpu_class']} is ready; connecting ...")
                 link.obtain(lease)
         finally:
@@ -132,6 +136,20 @@ class Waiter:
                 next_step="%gpu return gives the lease back; then run the cell again.",
                 status=409,
             )
+
+    def _leave_other(self, lease: LeaseView, progress: Progress) -> None:
+        """Wait until an older lease that drains is gone: one companion at a time."""
+        link = self._link
+
+        def free() -> bool:
+            held = link.attachment
+            return held is None or held.view["lease_id"] == lease["id"]
+
+        if not free():
+            progress.show("The former GPU is leaving ...")
+            if not self._inbox.wait_for(free, time.monotonic() + LEAVE_SECONDS):
+                link.leave_now("The former lease did not end in time.")
+            link.commit_now()
 
     def _lease(self, options: CellOptions, progress: Progress) -> LeaseView:
         """Return a usable lease, waiting within the bound."""

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from gpulease.errors import GPULeaseError
@@ -40,6 +41,9 @@ class Cells(Protocol):
 
     def explain(self, name: str) -> str:
         """Called on a NameError: why the name is absent, or ``""``."""
+
+    def last_error_away(self) -> bool:
+        """Called for ``%tb`` and ``%debug``: whether the last error was a GPU cell's."""
 
 
 class Wrapper:
@@ -86,7 +90,7 @@ class Wrapper:
 
     def should_run_async(self, raw_cell: str, **kwargs: Any) -> bool:
         """Routed cells run synchronously: the main thread waits on a queue."""
-        way = route(raw_cell, sticky=self._cells.is_sticky())
+        way = self._route(raw_cell, silent=False)
         if way.side is Side.AWAY:
             return False
         if way.body != raw_cell and kwargs.get("preprocessing_exc_tuple") is None:
@@ -107,7 +111,7 @@ class Wrapper:
     ) -> Any:
         """Run the cell at home, or let its replaced text send it away."""
         # A silent request is a tool's question about home, never a cell that a person typed.
-        way = route(raw_cell, sticky=self._cells.is_sticky() and not silent)
+        way = self._route(raw_cell, silent=silent)
         typed, cell, failure = raw_cell, transformed_cell, preprocessing_exc_tuple
         at_home = False
         if way.side is Side.AWAY:
@@ -163,6 +167,12 @@ class Wrapper:
             if sentence:
                 error.args = (f"{error.args[0]}. {sentence}",)
         self._showtraceback(exc_tuple, *args, **kwargs)
+
+    def _route(self, raw_cell: str, *, silent: bool) -> Route:
+        way = route(raw_cell, sticky=not silent and self._cells.is_sticky())
+        if way.about_error and self._cells.last_error_away():
+            return replace(way, side=Side.AWAY)
+        return way
 
     def _stand_in(self, action: Action, typed: str) -> str:
         self._next += 1
