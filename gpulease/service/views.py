@@ -67,6 +67,7 @@ class Views:
             "devices": devices,
             "end": _end(lease, said.sentence),
             "click_runs_cells": lease.origin == "page" and snapshot.policy.click_runs_cells,
+            "wait": outs.wait,
         }
 
     def granted(self, lease: Lease, view: LeaseView) -> LeaseView:
