@@ -23,6 +23,7 @@ class RunningDemo:
 
     url: str
     directory: Path
+    pid: int  # of the `gpulease demo` command
 
     @property
     def service(self) -> str:
@@ -69,7 +70,7 @@ def running_demo(directory: Path, *arguments: str) -> Iterator[RunningDemo]:
         try:
             wait_for(started, START_MAX, "the demo to start")
             found = json.loads(state.read_text())
-            yield RunningDemo(found["url"], directory)
+            yield RunningDemo(found["url"], directory, process.pid)
         finally:
             process.send_signal(signal.SIGINT)
             try:

@@ -1,0 +1,78 @@
+"""People with their notebooks open at a running demo."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import psutil
+
+from gpulease.demo.browse import Browser
+from gpulease.demo.kernel_socket import CellRun, KernelSocket
+from gpulease.demo.watch import LeaseWatch
+from tests.browser.demo import RunningDemo
+
+#: Seconds; the machine may be busy.
+LONG = 120.0
+
+
+@dataclass
+class Person:
+    """Somebody with a server, a kernel and an eye on their leases."""
+
+    browser: Browser
+    kernel: KernelSocket
+    watch: LeaseWatch
+
+    async def run(self, code: str, *, seconds: float = LONG) -> CellRun:
+        """Run a cell that is to work."""
+        done = await self.kernel.execute(code, seconds=seconds)
+        assert done.status == "ok", f"{code!r} failed with {done.error}; it showed {done.text}"
+        return done
+
+    async def return_gpu(self) -> None:
+        """Give the GPU back and see the lease end."""
+        await self.run("%gpu return")
+        await self.watch.wait_for("ended", seconds=LONG)
+
+
+@asynccontextmanager
+async def at_work(
+    demo: RunningDemo, name: str, notebook: str = "test.ipynb", *, tidy: bool = True
+) -> AsyncIterator[Person]:
+    """Log in, start the server, open a notebook; return what is left if ``tidy``."""
+    async with Browser(demo.url) as browser:
+        await browser.log_in(name, name)
+        await browser.start_server()
+        await browser.open_service()
+        kernel_id = await browser.start_kernel(notebook)
+        async with (
+            await browser.connect(kernel_id) as kernel,
+            LeaseWatch(browser) as watch,
+        ):
+            try:
+                yield Person(browser, kernel, watch)
+            finally:
+                if tidy:
+                    await _tidy(browser)
+
+
+async def _tidy(browser: Browser) -> None:
+    for kernel in await browser.server_api("GET", "kernels"):
+        await browser.server_api("DELETE", f"kernels/{kernel['id']}")
+    for lease in (await browser.service_api("GET", "leases?state=live&mine=1"))["items"]:
+        await browser.service_api("DELETE", f"leases/{lease['id']}", {})
+
+
+def processes_of(demo: RunningDemo) -> list[psutil.Process]:
+    """Every living process of the demo, the `gpulease demo` command first."""
+    command = psutil.Process(demo.pid)
+    return [command, *command.children(recursive=True)]
+
+
+def service_of(demo: RunningDemo) -> psutil.Process:
+    """The lease service's process."""
+    return next(
+        process
+        for process in processes_of(demo)
+        if {"gpulease.cli", "service"} <= set(process.cmdline())
+    )
