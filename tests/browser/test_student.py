@@ -104,7 +104,7 @@ def test_every_state_is_shown_as_it_comes(stage: Stage, page: Any, where: str) -
     state_shown(page, "ended", place)
     seen = text_of(page, place)
     assert "It was idle." in seen
-    assert "Your notebook goes on without a GPU" in seen
+    assert "The variables that GPU cells changed are in your notebook" in seen
     page.click("text=Request again")
     state_shown(page, "queued", place)
 
@@ -203,6 +203,21 @@ def test_notes_and_names_stay_text(stage: Stage, page: Any) -> None:
     assert page.inner_text(".gl-note").endswith(evil)
     assert page.locator("#main b, #main img").count() == 0
     assert page.title() == "My GPU - GPU leases"
+
+
+def test_the_admins_note_is_said_once_and_instants_are_local(stage: Stage, chromium: Any) -> None:
+    end = {"reason": "forced", "sentence": "An admin ended it. The admin wrote: No.", "note": "No."}
+    stage.put(lease("ended", id="old", server="other", end=end | {"at": soon(-5)}))
+    context = chromium.new_context(timezone_id="Asia/Kolkata", locale="en-GB")
+    page = context.new_page()
+    page.goto(stage.url)
+    state_shown(page, "ended")
+    assert text_of(page, ".gl-sentence") == "An admin ended it."
+    assert text_of(page, ".gl-note") == "From the admin: No."
+    stage.put(lease("warned", sentence="Idle. It leaves at 11:58:36 UTC."))
+    state_shown(page, "warned")
+    assert text_of(page, ".gl-sentence") == "Idle. It leaves at 17:28:36."
+    context.close()
 
 
 def test_another_persons_lease_is_not_mine(stage: Stage, page: Any) -> None:

@@ -1,7 +1,7 @@
 // Shows one lease: what is happening, why, what comes next and when, what can be done now.
 // Pure but for the elements it makes.  The sentences are the service's.
 import { h } from "./dom.js";
-import { about, bytes, capital, clock, duration, percent, secondsUntil, serverName, when } from "./words.js";
+import { about, bytes, capital, clock, duration, localTimes, percent, secondsUntil, serverName, when } from "./words.js";
 
 const STATES = {
   queued: ["Waiting in the queue", "secondary"],
@@ -33,7 +33,7 @@ const END_WORDS = {
 };
 
 // What became of the variables, by how the lease ended; "" where none had ever left home.
-const HOME = "Your notebook goes on without a GPU. The variables that GPU cells changed are in it; any that could not come home are named there.";
+const HOME = "The variables that GPU cells changed are in your notebook; any that could not come home are named there.";
 const VARIABLES = {
   failed: "Everything that had come home is intact. Names whose newest values died with it are marked lost in the notebook and say so when read.",
   server_gone: "Variables live in the notebook's kernel and ended with your server. What a GPU cell could still save waits for the next lease of that notebook.",
@@ -44,6 +44,13 @@ const VARIABLES = {
 export const isLive = (lease) => lease.state !== "ended";
 export const stateWord = (lease) => STATES[lease.state]?.[0] ?? lease.state;
 export const endWord = (lease) => END_WORDS[lease.end?.reason] ?? lease.end?.reason ?? "";
+
+/** What is happening and why; the admin's note stands by itself, so it is not said twice. */
+export function sentenceOf(lease) {
+  const said = lease.state === "ended" ? (lease.end?.sentence ?? lease.sentence) : lease.sentence;
+  const note = lease.end?.note ? ` The admin wrote: ${lease.end.note}` : "";
+  return localTimes(note && said.endsWith(note) ? said.slice(0, -note.length) : said);
+}
 
 export function badge([text, colour]) {
   return h("span", { class: `badge text-bg-${colour}` }, text);
@@ -146,7 +153,7 @@ function ended(lease) {
     lease.end?.note
       ? h("blockquote", { class: "gl-note", "data-key": "note" }, h("span", { class: "gl-note-by" }, "From the admin: "), lease.end.note)
       : null,
-    variables && !lease.next_step.includes("variable") && !lease.sentence.includes("variable")
+    variables && !`${lease.next_step} ${lease.end?.sentence}`.includes("variable")
       ? h("p", { "data-key": "variables" }, variables)
       : null,
   ];
@@ -208,10 +215,9 @@ function openServer(lease, url) {
 
 /** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way. */
 export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "" } = {}) {
-  const sentence = lease.state === "ended" ? (lease.end?.sentence ?? lease.sentence) : lease.sentence;
   const doable = withActions ? [actions(lease, busy), openServer(lease, serverUrl)] : null;
   return [
-    h("p", { class: "gl-sentence", "data-key": "sentence" }, sentence || `${stateWord(lease)}.`),
+    h("p", { class: "gl-sentence", "data-key": "sentence" }, sentenceOf(lease) || `${stateWord(lease)}.`),
     body(lease, now),
     lease.next_step ? h("p", { class: "gl-next", "data-key": "next" }, lease.next_step) : null,
     doable ? h("div", { class: "gl-actions", "data-key": "actions" }, doable) : null,
@@ -241,6 +247,5 @@ export function leaseCard(lease, title, now, options) {
 
 /** What a screen reader is told when a lease changes state. */
 export function spoken(lease) {
-  const sentence = lease.state === "ended" ? (lease.end?.sentence ?? lease.sentence) : lease.sentence;
-  return `${capital(stateWord(lease))}. ${sentence} ${lease.next_step}`.trim();
+  return `${capital(stateWord(lease))}. ${sentenceOf(lease)} ${lease.end?.note ?? ""} ${lease.next_step}`.trim();
 }

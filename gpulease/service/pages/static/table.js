@@ -1,7 +1,7 @@
 // Tables of leases for those who watch over others': the live ones from events, the ended ones
 // page by page from REST.
 import { h } from "./dom.js";
-import { endWord, simulatedBadge, since, stateBadge, useMeter, verdictBadge } from "./lease.js";
+import { endWord, sentenceOf, simulatedBadge, since, stateBadge, useMeter, verdictBadge } from "./lease.js";
 import { pager } from "./pager.js";
 import { freeWords } from "./ask.js";
 import { bytes, duration, percent, serverName, when } from "./words.js";
@@ -55,7 +55,7 @@ function row(lease, now, extra) {
     cell("State", stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, `place ${lease.position}`) : null),
     cell("How long", since(queued ? lease.created : (lease.active_since ?? lease.created), now)),
     cell("Use", use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, `busy ${percent(share)} of its time`)),
-    cell("What", h("div", {}, lease.sentence), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
+    cell("What", h("div", {}, sentenceOf(lease)), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
     extra ? cell("", extra(lease)) : null,
   );
 }

@@ -49,6 +49,15 @@ export function when(iso) {
   return today ? time : `${date.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
 }
 
+/** A sentence with its instants ("14:05:09 UTC") as the reader's own clock shows them. */
+export function localTimes(sentence) {
+  return sentence.replace(/\b(\d\d):(\d\d):(\d\d) UTC\b/g, (_, hours, minutes, seconds) => {
+    const at = new Date();
+    at.setUTCHours(Number(hours), Number(minutes), Number(seconds), 0);
+    return at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  });
+}
+
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** The name of a server as a person reads it. */
