@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.service import kit
+
+
+@pytest.fixture
+async def hub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[kit.Hub]:
+    """A hub's API, and an environment that leads there."""
+    async with kit.hub_api() as found:
+        kit.set_environment(monkeypatch.setenv, found)
+        found.user("stu", "", groups=("cs101",))
+        found.user("eve", "", groups=("cs102",))
+        yield found
+
+
+@pytest.fixture
+def run(hub: kit.Hub, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[kit.Site]]:
+    """Run a service with changed options."""
+
+    def start(**changed: Any) -> AbstractAsyncContextManager[kit.Site]:
+        return kit.running(hub, tmp_path, **changed)
+
+    return start
+
+
+@pytest.fixture
+async def site(hub: kit.Hub, tmp_path: Path) -> AsyncIterator[kit.Site]:
+    """A running service with two simulated GPUs."""
+    async with kit.running(hub, tmp_path) as found:
+        yield found

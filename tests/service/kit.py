@@ -1,0 +1,342 @@
+"""What the service's tests share: a hub's API, a running service, supervisors and servers.
+
+The hub stands in for who is asking only: it answers ``/hub/api/user`` and ``/hub/api/users`` as the
+hub does.  Everything else is real: sockets, sqlite, websockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import zmq
+from tornado.httpclient import HTTPRequest
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+from gpulease.client import Client
+from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, LeaseView
+from gpulease.service.run import Options, RunningService
+from tests.helpers import wait_for_async
+
+PREFIX = "/services/gpulease/"
+ACCESS = "access:services!service=gpulease"
+#: Short enough for tests, long enough that nothing happens by itself unless a test wants it.
+QUICK = {"warm_up": 0.0, "idle": 3600.0, "warning": 0.5, "drain_max": 5.0, "start_max": 60.0}
+
+
+@dataclass
+class Hub:
+    """The hub's API: tokens, users, their servers; and what was told to it."""
+
+    url: str = ""
+    tokens: dict[str, dict[str, Any]] = field(default_factory=dict)
+    users: dict[str, dict[str, Any]] = field(default_factory=dict)
+    activity: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    down: bool = False
+
+    def user(self, name: str, *servers: str, groups: tuple[str, ...] = ()) -> None:
+        """Add a user with running servers."""
+        running = {each: {"name": each, "ready": True, "pending": None} for each in servers}
+        self.users[name] = {"name": name, "servers": running, "groups": list(groups)}
+
+    def token(self, user: str, *scopes: str, kind: str = "user") -> str:
+        """Add a token; every one may use the service unless a test says otherwise."""
+        token = f"token-of-{user}-{len(self.tokens):04d}"
+        groups = self.users.get(user, {}).get("groups", [])
+        self.tokens[token] = {
+            "name": user,
+            "kind": kind,
+            "groups": groups,
+            "admin": False,
+            "scopes": [ACCESS, *scopes],
+            "token_id": "a1",
+            "session_id": None,
+        }
+        return token
+
+    def server_token(self, user: str, server: str = "") -> str:
+        """Add a server's own token, as the spawner gives it."""
+        request = f"custom:gpulease:request!user={user}"
+        return self.token(user, f"access:servers!server={user}/{server}", request)
+
+    def page_token(self, user: str) -> str:
+        """Add the token that a browser holds after OAuth."""
+        return self.token(user, f"custom:gpulease:request!user={user}")
+
+    def admin_token(self, user: str = "root") -> str:
+        return self.token(
+            user, "custom:gpulease:admin", "custom:gpulease:request", "custom:gpulease:reserve"
+        )
+
+
+class _Base(RequestHandler):
+    @property
+    def hub(self) -> Hub:
+        return self.settings["hub"]
+
+    def prepare(self) -> None:
+        if self.hub.down:
+            self.set_status(503)
+            self.finish("down")
+
+
+class _User(_Base):
+    def get(self) -> None:
+        token = self.request.headers.get("Authorization", "").removeprefix("token ")
+        model = self.hub.tokens.get(token)
+        if model is None:
+            self.set_status(403)
+            self.finish(json.dumps({"status": 403, "message": "Invalid token"}))
+        else:
+            self.finish(json.dumps(model))
+
+
+class _Users(_Base):
+    def get(self, name: str | None = None) -> None:
+        if name is not None:
+            if name not in self.hub.users:
+                self.set_status(404)
+                self.finish("{}")
+            else:
+                self.finish(json.dumps(self.hub.users[name]))
+            return
+        offset, limit = int(self.get_argument("offset")), int(self.get_argument("limit"))
+        everybody = list(self.hub.users.values())
+        more = {"offset": offset + limit} if offset + limit < len(everybody) else None
+        page = {"items": everybody[offset : offset + limit], "_pagination": {"next": more}}
+        self.finish(json.dumps(page))
+
+
+class _Activity(_Base):
+    def post(self, name: str) -> None:
+        self.hub.activity.append((name, json.loads(self.request.body)))
+        self.finish("{}")
+
+
+@asynccontextmanager
+async def hub_api() -> AsyncIterator[Hub]:
+    """Run the hub's API."""
+    hub = Hub()
+    app = Application(
+        [
+            (r"/hub/api/user", _User),
+            (r"/hub/api/users", _Users),
+            (r"/hub/api/users/([^/]+)", _Users),
+            (r"/hub/api/users/([^/]+)/activity", _Activity),
+        ],
+        hub=hub,
+    )
+    server = HTTPServer(app)
+    sockets = bind_sockets(0, "127.0.0.1")
+    server.add_sockets(sockets)
+    hub.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/hub/api"
+    try:
+        yield hub
+    finally:
+        server.stop()
+        await server.close_all_connections()
+
+
+@dataclass
+class Site:
+    """A running service and its hub."""
+
+    hub: Hub
+    service: RunningService
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.service.port}{PREFIX}"
+
+    def client(self, token: str) -> Client:
+        return Client(self.url, token)
+
+    async def lease(self, lease_id: str, state: str, seconds: float = 30) -> Any:
+        """Wait until a lease is in this state and return it."""
+
+        def there() -> Any:
+            lease = self.service.services.ledger.leases.get(lease_id)
+            return lease if lease is not None and lease.state == state else None
+
+        return await wait_for_async(there, seconds, f"lease {lease_id} {state}")
+
+
+def set_environment(patch: Callable[[str, str], None], hub: Hub) -> None:
+    """Say to the service's process what a hub says."""
+    patch("JUPYTERHUB_API_URL", hub.url)
+    patch("JUPYTERHUB_API_TOKEN", "the-service's-own-token")
+    patch("JUPYTERHUB_SERVICE_NAME", "gpulease")
+    patch("JUPYTERHUB_SERVICE_PREFIX", PREFIX)
+    patch("JUPYTERHUB_CLIENT_ID", "service-gpulease")
+
+
+def options(path: Path, **changed: Any) -> Options:
+    """Return options for a service in a temporary directory."""
+    outs = {**QUICK, **changed.pop("outs", {})}
+    defaults: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "port": 0,
+        "prefix": PREFIX,
+        "hub_path": "/hub/",
+        "database_url": f"sqlite:///{path / 'leases.sqlite'}",
+        "gpus": 2,
+        "simulate": True,
+        "first_time_outs": outs,
+        "tick": 0.1,
+        "hub_seconds": 0.2,
+    }
+    return Options(**{**defaults, **changed})
+
+
+@asynccontextmanager
+async def running(hub: Hub, path: Path, **changed: Any) -> AsyncIterator[Site]:
+    """Run a service in this process."""
+    service = RunningService(options(path, **changed))
+    await service.open()
+    try:
+        yield Site(hub, service)
+    finally:
+        await service.close()
+
+
+def z85_key() -> str:
+    """Return a fresh public key."""
+    return zmq.curve_keypair()[0].decode()
+
+
+class Peer:
+    """The other end of one of the service's websockets."""
+
+    def __init__(self, connection: WebSocketClientConnection) -> None:
+        self._connection = connection
+        self.messages: list[dict[str, Any]] = []
+        self.closed = asyncio.Event()
+        self._reader = asyncio.ensure_future(self._read())
+
+    @classmethod
+    async def open(cls, url: str, **headers: str) -> Any:
+        """Connect; raises ``HTTPClientError`` when refused."""
+        request = HTTPRequest(f"ws{url.removeprefix('http')}", headers=headers)
+        return cls(await websocket_connect(request))
+
+    async def say(self, message: dict[str, Any] | str) -> None:
+        text = message if isinstance(message, str) else json.dumps(message)
+        await self._connection.write_message(text)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [each for each in self.messages if each["type"] == kind]
+
+    async def next(self, kind: str, seconds: float = 30) -> dict[str, Any]:
+        """Wait for the first message of a kind."""
+        await wait_for_async(lambda: bool(self.of(kind)), seconds, f"a message {kind}")
+        return self.of(kind)[0]
+
+    async def close(self) -> None:
+        self._connection.close()
+        await self._reader
+
+    async def _read(self) -> None:
+        while (raw := await self._connection.read_message()) is not None:
+            await self.heard(json.loads(raw))
+        self.closed.set()
+
+    async def heard(self, message: dict[str, Any]) -> None:
+        self.messages.append(message)
+
+
+class Server(Peer):
+    """A notebook server's own events channel."""
+
+    @classmethod
+    async def join(cls, site: Site, token: str) -> Server:
+        found = await cls.open(f"{site.url}api/events", Authorization=f"token {token}")
+        assert isinstance(found, cls)
+        await found.next("snapshot")
+        return found
+
+    def view(self, lease_id: str) -> LeaseView | None:
+        """Return the newest view of a lease."""
+        for message in reversed(self.messages):
+            leases = [message["lease"]] if message["type"] == "lease" else message.get("leases", [])
+            for lease in leases:
+                if lease["id"] == lease_id:
+                    return lease
+        return None
+
+    async def grant(self, lease_id: str) -> dict[str, Any]:
+        """Wait for the grant of a lease."""
+
+        def there() -> Any:
+            view = self.view(lease_id)
+            return view.get("grant") if view else None
+
+        return await wait_for_async(there, 30, "a grant")
+
+
+class Supervisor(Peer):
+    """A lease's supervisor: it admits every key and drains when a test says so."""
+
+    admits = True
+
+    @classmethod
+    async def start(cls, site: Site, lease_id: str, grant: dict[str, Any], **more: Any) -> Any:
+        found = await cls.open(
+            f"{site.url}api/leases/{lease_id}/supervisor",
+            Authorization=f"Bearer {grant['token']}",
+        )
+        hello = {
+            "type": "hello",
+            "address": "tcp://127.0.0.1:1",
+            "public_key": z85_key(),
+            "protocol": PROTOCOL_VERSION,
+            "python": "3.11.2",
+            "attempt": grant["attempt"],
+        }
+        await found.say({**hello, **more})
+        return found
+
+    async def heard(self, message: dict[str, Any]) -> None:
+        await super().heard(message)
+        if message["type"] == "admit" and self.admits:
+            await self.say({"type": "admitted", "client_key": message["client_key"]})
+        if message["type"] == "end":
+            await self.say({"type": "bye", "reason": "ended"})
+            self._connection.close()
+
+    async def live(self, *, use: float = 0.0, cells: int = 0, threads: int = 0) -> None:
+        """Report one second of the lease."""
+        sample = {
+            "at": datetime.now(UTC).isoformat(),
+            "cells": cells,
+            "threads": threads,
+            "processes": 0,
+            "use": use,
+            "transfers": False,
+        }
+        await self.say({"type": "activity", "samples": [sample]})
+
+
+async def active_lease(
+    site: Site, user: str = "stu", server: str = "", **ask: Any
+) -> tuple[LeaseView, Server, Supervisor]:
+    """Ask as a server, be granted, start a supervisor, wait until the lease is active."""
+    token = site.hub.server_token(user, server)
+    channel = await Server.join(site, token)
+    lease = await site.client(token).ask({"origin": "magic", **ask})  # type: ignore[typeddict-item]
+    supervisor = await Supervisor.start(site, lease["id"], await channel.grant(lease["id"]))
+    await site.lease(lease["id"], "active")
+    return lease, channel, supervisor
+
+
+async def connect(site: Site, token: str, lease_id: str, kernel_id: str = "k1") -> ConnectionView:
+    """Connect a home kernel."""
+    return await site.client(token).connection(lease_id, z85_key(), kernel_id)
