@@ -32,7 +32,7 @@ check: $(VENV)/.ready-check ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 bench: $(VENV)/.ready-bench ## measure what the README's figures come from (minutes)
 	@$(BIN)/python -m benchmarks all $(ARGS)

@@ -20,7 +20,9 @@ ARGUMENTS = (
 DEADLINE = 30_000  # ms; the machine may be busy
 
 
-@pytest.fixture(scope="session")
+# Not of the session: while Playwright lives, its event loop counts as running in this process, and
+# no other module's asyncio test could start one.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
