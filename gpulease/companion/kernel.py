@@ -30,6 +30,7 @@ from gpulease.companion.tree import die_with_parent
 from gpulease.kernel.blocks import gpu
 from gpulease.protocol import ENV_LEASE, EXECUTE_METADATA
 from gpulease.transfer.api import Away
+from gpulease.transfer.away import AwaySide
 
 _LOOK_SECONDS = 1.0
 _TICK_SECONDS = 0.1
@@ -185,18 +186,15 @@ class Companion:
         # Beside the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
         self._app.kernel.shell.push({"gpu": gpu}, interactive=False)
         self._away = watch.away = _away_side(self._app.kernel.shell)
-        address, key = "", ""
-        if self._away is not None:
-            endpoint = self._away.start(order["wire_key"], host=order["ip"])
-            address, key = endpoint.address, endpoint.server_key
+        endpoint = self._away.start(order["wire_key"], host=order["ip"])
         return {
             "type": "ready",
             "ports": {
                 f"{name}_port": getattr(self._app, f"{name}_port")
                 for name in ("shell", "iopub", "stdin", "control", "hb")
             },
-            "wire_address": address,
-            "wire_key": key,
+            "wire_address": endpoint.address,
+            "wire_key": endpoint.server_key,
             "packages": _versions(order["packages"]),
             "notes": [] if moved else [f"The directory {order['cwd']} does not exist here."],
         }
@@ -256,13 +254,8 @@ class Companion:
         return {"done": report.done, "blockers": blockers, "detail": ""}
 
 
-def _away_side(shell: Any) -> Away | None:
-    try:
-        from gpulease.transfer.away import AwaySide
-    except ModuleNotFoundError:
-        return None
-    side: Away = AwaySide(shell)
-    return side
+def _away_side(shell: Any) -> Away:
+    return AwaySide(shell.user_ns, hidden=frozenset(shell.user_ns_hidden))
 
 
 def _application(connection_file: str) -> Any:

@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from gpulease.client import Client
 from gpulease.companion.kernels import parked_file
 from gpulease.errors import GPULeaseError
 from gpulease.lab.board import Board
 from gpulease.lab.bus import Bus
 from gpulease.lab.supervisors import Supervisors
 from gpulease.lab.upstream import Upstream
+from gpulease.protocol import AskBody
 
 log = logging.getLogger("gpulease.lab")
 
@@ -56,9 +58,11 @@ class Core:
         self._park_dirs: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._report_due: asyncio.TimerHandle | None = None
+        self.client: Client | None = None
         self.upstream: Upstream | None = None
         self.supervisors: Supervisors | None = None
         if service_url and token:
+            self.client = Client(service_url, token)
             self.upstream = Upstream(service_url, token, self.on_event, self.on_link)
             self.supervisors = Supervisors(service_url, self._tell_service, standby=standby)
 
@@ -138,7 +142,7 @@ class Core:
             return self._cell(kernel_id, bool(args.get("busy")))
         if name == "leases":
             return self.board.all_shown()
-        if self.upstream is None:
+        if self.client is None:
             raise GPULeaseError(
                 "no_hub",
                 "This notebook server belongs to no hub with a lease service.",
@@ -147,16 +151,16 @@ class Core:
             )
         if name == "ask":
             wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}
-            return await self.upstream.call("POST", "leases", wanted)
+            return await self.client.ask(cast("AskBody", wanted))
         lease_id = _lease_id(args)
         if name == "keep":
-            return await self.upstream.call("POST", f"leases/{lease_id}/keep", {})
+            return await self.client.keep(lease_id)
         if name == "end":
             body = {"reason": str(args.get("reason") or "")}
-            return await self.upstream.call("DELETE", f"leases/{lease_id}", body)
+            return await self.client.call("DELETE", f"leases/{lease_id}", body)
         if name == "connection":
-            body = {"client_key": str(args.get("client_key") or ""), "kernel_id": kernel_id}
-            return await self.upstream.call("POST", f"leases/{lease_id}/connections", body)
+            client_key = str(args.get("client_key") or "")
+            return await self.client.connection(lease_id, client_key, kernel_id)
         raise GPULeaseError("malformed", f"The bus knows no call {name!r}.")
 
     def _cell(self, kernel_id: str, busy: bool) -> None:

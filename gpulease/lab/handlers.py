@@ -53,8 +53,7 @@ class _Handler(APIHandler):
             super().write_error(status_code, **kwargs)
             return
         self.set_status(error.status)
-        self.set_header("Content-Type", PROBLEM_TYPE)
-        self.finish(json.dumps(error.to_problem()))
+        self.finish(json.dumps(error.to_problem()), set_content_type=PROBLEM_TYPE)
 
     def log_exception(self, *args: Any) -> None:
         """A refusal is no failure of the server."""

@@ -1,7 +1,7 @@
-"""This server's connection to the lease service: one events websocket, and its REST calls.
+"""This server's events websocket to the lease service; it also carries the server's reports.
 
 Owns connecting, proving itself with the server's own token, and connecting again.  Refuses to
-know what an event means.
+know what an event means, and makes no calls: those are ``gpulease.client``'s.
 """
 
 from __future__ import annotations
@@ -13,17 +13,13 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
-
-from gpulease.errors import GPULeaseError
 
 log = logging.getLogger("gpulease.lab")
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
-#: Connecting a kernel waits for the supervisor's answer, so calls may take this long.
-_CALL_SECONDS = 30.0
 _PING_SECONDS = 20.0
 
 
@@ -82,29 +78,6 @@ class Upstream:
         sent.add_done_callback(_heed)
         return True
 
-    async def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Make one REST call; return its JSON.
-
-        Raises:
-            GPULeaseError: the service's problem, or ``service_unreachable``.
-        """
-        request = HTTPRequest(
-            f"{self.url}/api/{path}",
-            method=method,
-            headers={**self._headers, "Content-Type": "application/json"},
-            body=None if body is None else json.dumps(body),
-            allow_nonstandard_methods=True,
-            follow_redirects=False,
-            request_timeout=_CALL_SECONDS,
-        )
-        try:
-            response = await AsyncHTTPClient().fetch(request)
-        except HTTPClientError as error:
-            raise _problem(error) from None
-        except OSError as error:
-            raise _unreachable(type(error).__name__) from None
-        return json.loads(response.body) if response.body else None
-
     def close(self) -> None:
         """Hang up for good."""
         self._closed = True
@@ -133,27 +106,6 @@ class Upstream:
         finally:
             self._connection = None
             self._on_link(False)
-
-
-def _problem(error: HTTPClientError) -> GPULeaseError:
-    """Return what the service said, or that it did not answer."""
-    body = error.response.body if error.response is not None else b""
-    try:
-        found = json.loads(body)
-    except ValueError:
-        found = None
-    if isinstance(found, dict) and "reason" in found:
-        return GPULeaseError.from_problem(found)
-    return _unreachable(f"HTTP {error.code}")
-
-
-def _unreachable(detail: str) -> GPULeaseError:
-    return GPULeaseError(
-        "service_unreachable",
-        f"The lease service does not answer ({detail}).",
-        next_step="Running cells go on; try again in a moment.",
-        status=503,
-    )
 
 
 def _heed(sent: asyncio.Future[None]) -> None:

@@ -325,3 +325,8 @@ def closing(cells: Cells) -> Iterator[Cells]:
         yield cells
     finally:
         cells.close()
+
+
+def proc_file(pid: int, name: str) -> bytes:
+    """Read a file of `/proc/PID`."""
+    return Path(f"/proc/{pid}/{name}").read_bytes()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.companion.parts import Cells, Lease, LeaseService, closing, config, leased
+from tests.companion.parts import Cells, Lease, LeaseService, closing, config, leased, proc_file
 from tests.helpers import wait_for_async
 
 
@@ -14,8 +14,7 @@ def test_hello_says_who_and_where_and_keeps_the_token_to_the_header():
             assert hello["address"].startswith("tcp://127.0.0.1:")
             assert len(hello["public_key"]) == 40
             for secret_place in ("cmdline", "environ"):
-                with open(f"/proc/{lease.pid}/{secret_place}", "rb") as file:
-                    assert b"credential" not in file.read()
+                assert b"credential" not in proc_file(lease.pid, secret_place)
 
     asyncio.run(test())
 

@@ -11,23 +11,26 @@ import time
 
 import pytest
 
-from gpulease.companion.tree import lease_processes, marked
-from tests.companion.parts import Cells, Home, Lease, LeaseService, closing, config, leased
+from gpulease.companion.tree import lease_processes, marked, parse_stat
+from tests.companion.parts import (
+    Cells,
+    Home,
+    Lease,
+    LeaseService,
+    closing,
+    config,
+    leased,
+    proc_file,
+)
 from tests.helpers import process_is_gone, wait_for, wait_for_async
 
 
 async def _prepared(pid):
     """Wait until the supervisor started ahead has its companion process at rest."""
 
-    def at_rest():
-        found = lease_processes({"standby-1"}) - {pid}
-        return found if found and all(_threads(p) >= 1 for p in found) else None
-
-    return await wait_for_async(at_rest, 60, "the process started ahead")
-
-
-def _threads(pid):
-    return len(os.listdir(f"/proc/{pid}/task"))
+    return await wait_for_async(
+        lambda: lease_processes({"standby-1"}) - {pid}, 60, "the process started ahead"
+    )
 
 
 def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark():
@@ -37,8 +40,7 @@ def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark(
         home = None
         try:
             (companion,) = await _prepared(lease.pid)
-            with open(f"/proc/{companion}/environ", "rb") as file:
-                assert b"CUDA_VISIBLE_DEVICES" not in file.read()
+            assert b"CUDA_VISIBLE_DEVICES" not in proc_file(companion, "environ")
             # "Prepared" is told on a private line; imports are over when CPU time stands still.
             await wait_for_async(lambda: _at_rest(companion), 60, "imports done")
             begun = time.monotonic()
@@ -69,9 +71,7 @@ _last_cpu: dict[int, tuple[int, float]] = {}
 
 def _at_rest(pid):
     """CPU time unchanged for 0.3 s."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(") ")[2].split()
-    used, now = int(fields[11]) + int(fields[12]), time.monotonic()
+    used, now = parse_stat(proc_file(pid, "stat").decode()).cpu, time.monotonic()
     known = _last_cpu.get(pid)
     if known is None or known[0] != used:
         _last_cpu[pid] = (used, now)
@@ -123,7 +123,7 @@ p.wait()
 def test_a_killed_parent_ends_the_tree_and_the_lease_says_so():
     async def test():
         service = LeaseService()
-        parent = subprocess.Popen(
+        parent = subprocess.Popen(  # noqa: ASYNC220
             [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         home = None
@@ -168,7 +168,7 @@ def test_a_killed_supervisor_takes_its_companions_with_it():
 def test_by_hand_a_connection_file_is_all_a_notebook_needs(tmp_path):
     async def test():
         file = tmp_path / "lease.json"
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: ASYNC220
             [sys.executable, "-m", "gpulease.companion", "--connection-file", str(file)],
             stdin=subprocess.DEVNULL,
         )

@@ -1,0 +1,293 @@
+"""A real notebook server with the extension: bus, REST, supervisors, kernels."""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+
+from tornado.websocket import websocket_connect
+
+from gpulease.companion.tree import lease_processes, process_table
+from tests.companion.parts import TOKEN, Cells, Home, closing, proc_file
+from tests.helpers import process_is_gone, wait_for_async
+from tests.lab.parts import WEB_TOKEN, Kernel, lease_view, server
+
+
+def _supervisors(service, state):
+    return [r for r in service.reports if r["type"] == "supervisor" and r["state"] == state]
+
+
+async def _leased(service):
+    """Grant a lease and return its supervisor's hello."""
+    service.publish({"type": "lease", "id": 2, "lease": lease_view(state="starting")})
+    hello = await service.hello()
+    await wait_for_async(lambda: _supervisors(service, "started"), 30, "the report")
+    return hello
+
+
+def test_kernels_learn_and_ask_over_the_bus(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            path = notebook.bus_path()
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            kernel = await Kernel.connect(path, "k1")
+            try:
+                snapshot = await kernel.event("snapshot")
+                assert snapshot["leases"] == []
+                await kernel.event("link", lambda e: e["up"])
+                service.publish({"type": "lease", "id": 2, "lease": lease_view(state="queued")})
+                told = await kernel.event("lease")
+                assert told["lease"]["state"] == "queued"
+                classes = [{"name": "small", "free": 1}]
+                service.publish({"type": "classes", "id": 3, "classes": classes})
+                assert (await kernel.event("classes"))["classes"] == classes
+
+                service.answers["POST", "leases"] = (201, lease_view(state="queued"))
+                asked = await kernel.call("ask", gpu_class="small")
+                assert asked["ok"]["id"] == "lease-1"
+                body = {"gpu_class": "small", "kernel_id": "k1", "origin": "magic"}
+                assert service.calls[-1] == ("POST", "leases", body)
+
+                view = {"address": "tcp://x", "server_key": "y"}
+                service.answers["POST", "leases/lease-1/connections"] = (201, view)
+                found = await kernel.call("connection", lease_id="lease-1", client_key="Z" * 40)
+                assert found["ok"] == view
+                assert service.calls[-1][2] == {"client_key": "Z" * 40, "kernel_id": "k1"}
+
+                problem = {"reason": "keep_refused", "title": "No.", "status": 409}
+                service.answers["POST", "leases/lease-1/keep"] = (409, problem)
+                refused = await kernel.call("keep", lease_id="lease-1")
+                assert refused["problem"]["reason"] == "keep_refused"
+                assert (await kernel.call("keep", lease_id="../x"))["problem"]["status"] == 400
+                assert (await kernel.call("fly", lease_id="a"))["problem"]["reason"] == "malformed"
+            finally:
+                await kernel.close()
+
+    asyncio.run(test())
+
+
+def test_malformed_lines_cost_only_the_connection_that_sent_them(tmp_path):
+    async def test():
+        async with server(tmp_path) as (_, notebook):
+            path = notebook.bus_path()
+            good, bad = await Kernel.connect(path, "k1"), await Kernel.connect(path, "k2")
+            try:
+                bad.send(b"{not json\n")
+                await bad._task  # hung up
+                assert (await good.call("leases"))["ok"] == []
+            finally:
+                await good.close()
+                await bad.close()
+
+    asyncio.run(test())
+
+
+def test_a_lost_service_is_told_and_reports_are_made_again(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            kernel = await Kernel.connect(notebook.bus_path(), "k1")
+            try:
+                await _leased(service)
+                service.reports.clear()
+                service.leases = [lease_view()]
+                service.readers[-1].close()
+                await kernel.event("link", lambda e: not e["up"])
+                await wait_for_async(lambda: _supervisors(service, "started"), 30, "the report")
+                assert any(report["type"] == "kernels" for report in service.reports)
+                assert len(service.of_type("hello")) == 1
+            finally:
+                await kernel.close()
+
+    asyncio.run(test())
+
+
+def test_a_granted_lease_gets_a_supervisor_and_an_ended_one_loses_everything(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, _notebook):
+            hello = await _leased(service)
+            pids = _supervisors(service, "started")[0]["pids"]
+            assert pids == [hello["pid"]]
+            environ = proc_file(hello["pid"], "environ")
+            assert b"GPULEASE_LEASE=lease-1" in environ
+            assert b"JUPYTER_TOKEN" not in environ
+            assert TOKEN.encode() not in environ
+            service.publish({"type": "lease", "id": 3, "lease": lease_view(state="ended")})
+            await wait_for_async(lambda: process_is_gone(hello["pid"]), 30, "the supervisor's end")
+            await wait_for_async(lambda: _supervisors(service, "exited"), 30, "the report")
+            assert lease_processes({"lease-1"}) == set()
+
+    asyncio.run(test())
+
+
+def test_a_killed_supervisor_is_reported_and_its_tree_cleaned(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, _notebook):
+            hello = await _leased(service)
+            home = Home(hello["address"], hello["public_key"])
+            try:
+                service.tell({"type": "admit", "client_key": home.public, "kernel_id": "k1"})
+                opened = (await home.open("k1"))["ok"]
+                with closing(Cells(opened["connection"])) as cells:
+                    await cells.ready()
+                    stray = int(
+                        await cells.text(
+                            "import subprocess\n"
+                            "print(subprocess.Popen(['setsid', 'sleep', '600']).pid)"
+                        )
+                    )
+                os.kill(hello["pid"], signal.SIGKILL)
+                await wait_for_async(lambda: _supervisors(service, "exited"), 30, "the report")
+                report = _supervisors(service, "exited")[0]
+                assert (report["lease_id"], report["attempt"]) == ("lease-1", 1)
+                assert "-9" in report["detail"]
+                assert process_is_gone(opened["pid"])
+                assert process_is_gone(stray)
+                # The same attempt is not started again; that is for the service to decide.
+                service.publish({"type": "lease", "id": 4, "lease": lease_view(state="active")})
+                kernels = len(service.reports)
+                service.publish({"type": "classes", "id": 5, "classes": []})
+                assert len(service.reports) == kernels
+                assert lease_processes({"lease-1"}) == set()
+            finally:
+                home.close()
+
+    asyncio.run(test())
+
+
+def test_one_supervisor_waits_ahead_and_is_replaced_after_use(tmp_path):
+    async def test():
+        async with server(tmp_path, standby=True) as (service, notebook):
+            children = _children(notebook.process.pid)
+            (ahead,) = await wait_for_async(lambda: children() or None, 60, "one ahead")
+            hello = await _leased(service)
+            assert hello["pid"] == ahead
+            await wait_for_async(lambda: len(children()) == 2, 60, "another ahead")
+
+    asyncio.run(test())
+
+
+def _children(pid):
+    """The supervisors that a notebook server started ahead; it may have other children."""
+
+    def found():
+        rows = [row for row in process_table().values() if row.parent == pid and row.alive]
+        return [row.pid for row in rows if b"--standby" in proc_file(row.pid, "cmdline")]
+
+    return found
+
+
+def test_a_stopped_server_leaves_no_process(tmp_path):
+    async def test():
+        async with server(tmp_path, standby=True) as (service, notebook):
+            hello = await _leased(service)
+            await notebook.stop()
+            await wait_for_async(lambda: process_is_gone(hello["pid"]), 30, "the supervisor")
+            await wait_for_async(lambda: service.of_type("bye"), 30, "bye")
+            assert service.of_type("bye")[0]["reason"] == "parent_gone"
+            assert lease_processes({"lease-1"}) == set()
+
+    asyncio.run(test())
+
+
+def test_a_restarted_kernel_loses_its_companion_and_the_lease_stays(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            kernel = await notebook.json("/api/kernels", "POST", {"name": "python3"})
+            hello = await _leased(service)
+            home = Home(hello["address"], hello["public_key"])
+            try:
+                service.tell({"type": "admit", "client_key": home.public, "kernel_id": ""})
+                opened = (await home.open(kernel["id"]))["ok"]
+                restarted = await notebook.fetch(f"/api/kernels/{kernel['id']}/restart", "POST", {})
+                assert restarted.code == 200
+                await wait_for_async(lambda: process_is_gone(opened["pid"]), 30, "the companion")
+                assert not process_is_gone(hello["pid"])
+                assert (await home.call("ping"))["ok"]
+            finally:
+                home.close()
+
+    asyncio.run(test())
+
+
+def test_kernels_are_reported_with_the_one_that_ran_a_cell_last(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            kernel = await notebook.json("/api/kernels", "POST", {"name": "python3"})
+            bus = await Kernel.connect(notebook.bus_path(), kernel["id"])
+            try:
+                await bus.call("cell", busy=True)
+
+                def reported():
+                    found = [r["kernels"] for r in service.reports if r["type"] == "kernels"]
+                    return found and found[-1] and found[-1][0]["last_cell"]
+
+                await wait_for_async(reported, 30, "the kernels' report")
+                assert (await notebook.json("/gpulease/api/status"))["page_kernel"] == kernel["id"]
+                service.publish({"type": "lease", "id": 2, "lease": lease_view()})
+                told = await bus.event("lease")
+                assert told["lease"]["kernel_id"] == kernel["id"]
+                assert "grant" not in told["lease"]
+            finally:
+                await bus.close()
+
+    asyncio.run(test())
+
+
+def test_the_front_end_asks_keeps_returns_and_follows(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            url = f"ws://127.0.0.1:{notebook.port}/api/events/subscribe?token={WEB_TOKEN}"
+            events = await websocket_connect(url)
+            service.publish({"type": "lease", "id": 2, "lease": lease_view(state="queued")})
+            while True:
+                event = json.loads(await events.read_message())
+                if event.get("event") == "lease":
+                    break
+            assert event["lease"]["id"] == "lease-1"
+            events.close()
+            listed = await notebook.json("/gpulease/api/leases")
+            assert [lease["id"] for lease in listed["leases"]] == ["lease-1"]
+            service.answers["POST", "leases"] = (201, lease_view(state="queued"))
+            asked = await notebook.fetch("/gpulease/api/leases", "POST", {"gpu_class": "small"})
+            assert asked.code == 201
+            wanted = {"kernel_id": None, "origin": "lab", "gpu_class": "small"}
+            assert service.calls[-1][2] == wanted
+            service.answers["DELETE", "leases/lease-1"] = (200, lease_view(state="ended"))
+            await notebook.fetch("/gpulease/api/leases/lease-1", "DELETE")
+            assert service.calls[-1][:2] == ("DELETE", "leases/lease-1")
+            bad = await notebook.fetch("/gpulease/api/leases", "POST", [1])
+            assert bad.code == 400
+            assert json.loads(bad.body)["reason"] == "malformed"
+            assert bad.headers["Content-Type"].startswith("application/problem+json")
+
+    asyncio.run(test())
+
+
+def test_strangers_get_nothing(tmp_path):
+    async def test():
+        async with server(tmp_path, hub=False) as (_, notebook):
+            from tornado.httpclient import AsyncHTTPClient
+
+            url = f"http://127.0.0.1:{notebook.port}/gpulease/api/leases"
+            response = await AsyncHTTPClient().fetch(url, raise_error=False)
+            assert response.code == 403
+
+    asyncio.run(test())
+
+
+def test_without_a_hub_the_bus_says_so(tmp_path):
+    async def test():
+        async with server(tmp_path, hub=False) as (_, notebook):
+            kernel = await Kernel.connect(notebook.bus_path(), "k1")
+            try:
+                problem = (await kernel.call("ask"))["problem"]
+                assert problem["reason"] == "no_hub"
+                assert "%gpu connect" in problem["next_step"]
+                assert (await kernel.call("leases"))["ok"] == []
+            finally:
+                await kernel.close()
+            status = await notebook.json("/gpulease/api/status")
+            assert (status["hub"], status["up"]) == (False, False)
+
+    asyncio.run(test())
