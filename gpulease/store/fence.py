@@ -118,7 +118,9 @@ class _Advisory:
                     )
                 )
             )
-        except sa.exc.DBAPIError:
+        except sa.exc.SQLAlchemyError:
+            # The session is gone and its lock with it; a reconnected one would not have it.
+            self.release()
             return False
 
     def release(self) -> None:

@@ -1,0 +1,224 @@
+"""The store's contract, on SQLite and on PostgreSQL."""
+
+from dataclasses import fields, replace
+from datetime import timedelta, timezone
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import lifecycle
+from gpulease.policy.model import EndReason, Lease, LeaseState, Start
+from gpulease.store import Change, IdempotencyKey, Store
+from gpulease.store.records import from_json, to_json
+from tests.policy.build import NOW, OUTS, active, at, draining, request, starting, warned
+
+
+def new(lease: Lease, **more) -> Change:
+    return Change(None, lease, "ann", "asked", **more)
+
+
+def refused(reason, call, *args, **kwargs):
+    with pytest.raises(GPULeaseError) as error:
+        call(*args, **kwargs)
+    assert error.value.reason == reason, error.value
+    return error.value
+
+
+def full_lease() -> Lease:
+    """A lease whose every member differs from its default."""
+    return Lease(
+        id="full", user="ann", server="lab", gpu_class="t4", count=2, ticket=(at(-9), 7),
+        created=at(-9), state=LeaseState.DRAINING, state_since=at(-1), kernel_id="k", origin="page",
+        groups=("b", "a"), project="p", wanted=60.5, in_quota_only=True, reason="idle", attempt=3,
+        failures=1, not_before=at(1), devices=("GPU-0", "GPU-1"), active_since=at(-8),
+        idle_from=at(-7), claimed=at(-6), hard_end=at(99), warned_until=at(2), drain_until=at(3),
+        end_reason_wanted=EndReason.IDLE, undrainable=True, park=True, keeps=2, kept_until=at(4),
+        nominated_for="r9", server_ready=False, end_reason=EndReason.IDLE, end_note="bye",
+        ended=at(5), version=4,
+    )  # fmt: skip
+
+
+def test_a_lease_comes_back_as_it_was(store):
+    lease = full_lease()
+    defaults = replace(request(1))
+    same = [f.name for f in fields(Lease) if getattr(lease, f.name) == getattr(defaults, f.name)]
+    assert same == ["gpu_class"]
+    store.save([new(lease)], NOW)
+    assert store.lease("full") == lease
+    assert store.live() == [lease]
+    assert store.lease("nobody") is None
+
+
+def test_times_come_back_in_utc():
+    lease = request(1, created=NOW.astimezone(timezone(timedelta(hours=5))))
+    assert from_json(to_json(lease)).created.utcoffset() == timedelta(0)
+
+
+def test_a_record_of_a_neighbouring_version_is_read():
+    record = to_json(request(1))
+    del record["failures"]
+    record["invented_later"] = 1
+    assert from_json(record) == request(1)
+
+
+def test_each_change_is_an_audit_row(store):
+    lease = request(1)
+    started = lifecycle.apply(lease, Start("r1", "starting", ("GPU-0",)), at(1), OUTS)
+    ended = lifecycle.force_end(started, at(2), OUTS, "maintenance")
+    store.save([new(lease)], NOW)
+    store.save([Change(lease, started, "service", "starting")], at(1))
+    store.save([Change(started, ended, "admin", "forced")], at(2))
+    rows = [(r.who, r.why, r.source, r.target, r.at, r.note) for r in store.transitions("r1")]
+    assert rows == [
+        ("ann", "asked", "", "queued", NOW, ""),
+        ("service", "starting", "queued", "starting", at(1), ""),
+        ("admin", "forced", "starting", "ended", at(2), "maintenance"),
+    ]
+
+
+def test_a_lease_that_moved_on_is_not_overwritten(store):
+    lease = request(1)
+    store.save([new(lease)], NOW)
+    first = lifecycle.end(lease, EndReason.WITHDRAWN, NOW)
+    store.save([Change(lease, first, "ann", "withdrawn")], NOW)
+    late = lifecycle.apply(lease, Start("r1", "starting", ("GPU-0",)), NOW, OUTS)
+    error = refused("version_conflict", store.save, [Change(lease, late, "service", "x")], NOW)
+    assert error.status == 409
+    assert store.lease("r1") == first
+    assert len(store.transitions("r1")) == 2
+
+
+def test_changes_are_written_all_or_none(store):
+    one, two = request(1), request(2)
+    store.save([new(one)], NOW)
+    ended = lifecycle.end(one, EndReason.WITHDRAWN, NOW)
+    stale = replace(two, version=9)
+    refused("version_conflict", store.save, [
+        Change(one, ended, "ann", "withdrawn"), Change(stale, stale, "service", "x"),
+    ], NOW)  # fmt: skip
+    assert store.lease("r1") == one
+    assert len(store.transitions("r1")) == 1
+
+
+def test_a_lease_is_made_once(store):
+    store.save([new(request(1))], NOW)
+    refused("version_conflict", store.save, [new(request(1, user="bob"))], NOW)
+    assert store.lease("r1").user == "user1"
+
+
+def test_no_device_is_granted_twice(store):
+    store.save([new(starting(1, "GPU-0"))], NOW)
+    error = refused("device_taken", store.save, [new(starting(2, "GPU-0"))], NOW)
+    assert error.numbers == {"device": "GPU-0", "lease": "r1"}
+    assert store.lease("r2") is None
+
+
+def test_a_device_passes_on_in_one_step(store):
+    old, waiting = draining(1, devices=("GPU-0",)), request(2)
+    store.save([new(old), new(waiting)], NOW)
+    ended = lifecycle.end(old, EndReason.IDLE, NOW)
+    started = lifecycle.apply(waiting, Start("r2", "starting", ("GPU-0",)), NOW, OUTS)
+    # The order in which they are named must not matter.
+    store.save([Change(waiting, started, "service", "x"), Change(old, ended, "service", "x")], NOW)
+    assert store.lease("r2").devices == ("GPU-0",)
+
+
+def test_ended_leases_are_loaded_while_their_nominee_waits(store):
+    ended = lifecycle.end(draining(1, nominated_for="r2"), EndReason.IDLE, NOW)
+    other = lifecycle.end(draining(3, nominated_for="gone"), EndReason.IDLE, NOW)
+    waiting = request(2)
+    store.save([new(ended), new(waiting), new(other)], NOW)
+    assert {lease.id for lease in store.live()} == {"r1", "r2"}
+    withdrawn = lifecycle.end(waiting, EndReason.WITHDRAWN, NOW)
+    store.save([Change(waiting, withdrawn, "ann", "withdrawn")], NOW)
+    assert store.live() == []
+
+
+def test_tickets_only_go_up(address):
+    store = Store.open(address)
+    first = store.next_ticket(at(10))
+    assert store.next_ticket(at(5)) > first, "the clock went backwards"
+    store.save([new(request(1, ticket=store.next_ticket(at(20))))], NOW)
+    store.close()
+    again = Store.open(address)
+    assert again.next_ticket(at(15)) > (at(20), 3)
+    again.close()
+
+
+def test_an_idempotency_key_means_one_lease(store):
+    key = IdempotencyKey("ann", "abc", "body-1", at(60))
+    assert store.remembered(key, NOW) is None
+    store.save([new(request(1), key=key)], NOW)
+    assert store.remembered(key, NOW) == "r1"
+    assert store.remembered(replace(key, who="bob"), NOW) is None, "keys are each caller's own"
+    refused("key_reused", store.remembered, replace(key, fingerprint="other"), NOW)
+    store.remember(key, "r1", NOW)
+    store.save([new(request(2))], NOW)
+    refused("key_reused", store.remember, key, "r2", NOW)
+
+
+def test_an_idempotency_key_expires(store):
+    key = IdempotencyKey("ann", "abc", "body-1", at(60))
+    store.save([new(request(1), key=key), new(request(2))], NOW)
+    assert store.remembered(key, at(60)) is None
+    store.remember(replace(key, expires=at(120)), "r2", at(60))
+    assert store.remembered(key, at(60)) == "r2"
+
+
+def test_history_pages_through_everything_once(store):
+    # Five share an instant: the page's edge must fall among them without loss.
+    leases = [request(n, created=at(n // 5)) for n in range(23)]
+    store.save([new(lease) for lease in leases], NOW)
+    seen, following = [], None
+    while True:
+        page = store.leases(before=following, limit=4)
+        seen += [lease.id for lease in page.leases]
+        following = page.next
+        if following is None:
+            break
+    assert len(seen) == 23
+    assert set(seen) == {lease.id for lease in leases}
+    ordered = sorted(leases, key=lambda x: (x.created, x.id), reverse=True)
+    assert seen == [lease.id for lease in ordered]
+
+
+def test_history_is_filtered_by_person_group_and_state(store):
+    store.save(
+        [
+            new(request(1, user="ann", groups=("course",))),
+            new(warned(2, user="bob", groups=("course", "other"))),
+            new(active(3, user="cem")),
+        ],
+        NOW,
+    )
+
+    def ids(**how):
+        return {lease.id for lease in store.leases(**how).leases}
+
+    assert ids() == {"r1", "r2", "r3"}
+    assert ids(users=["ann"]) == {"r1"}
+    assert ids(groups=["course"]) == {"r1", "r2"}
+    assert ids(users=["cem"], groups=["other"]) == {"r2", "r3"}
+    assert ids(users=[]) == set()
+    assert ids(groups=["course"], states=[LeaseState.WARNED]) == {"r2"}
+    assert ids(users=["%", "ann' or 1=1 --"]) == set()
+
+
+@pytest.mark.parametrize("before", ["", "x", "~", "2026-01-01~a", "2026-01-01T00:00:00+00:00~"])
+def test_a_page_that_does_not_exist(store, before):
+    refused("bad_page", store.leases, before=before)
+
+
+def test_a_page_has_a_size(store):
+    store.save([new(request(n)) for n in range(3)], NOW)
+    assert len(store.leases(limit=0).leases) == 1
+    assert len(store.leases(limit=10**9).leases) == 3
+
+
+def test_the_usual_length_of_a_lease(store):
+    assert store.typical_length() is None
+    for number, length in ((1, 100), (2, 300), (3, 500)):
+        lease = active(number, active_since=at(-length), devices=())
+        store.save([new(lifecycle.end(lease, EndReason.IDLE, NOW))], NOW)
+    store.save([new(lifecycle.end(request(4), EndReason.WITHDRAWN, NOW))], NOW)
+    assert store.typical_length() == 300

@@ -1,0 +1,58 @@
+"""Policy versions, the service's secret, and what is kept of evidence."""
+
+import sqlalchemy as sa
+
+from gpulease.policy.model import Verdict
+from gpulease.store import EvidenceMinute, Store, VerdictChange
+from gpulease.store.models import EvidenceMinuteRow, VerdictRow
+from tests.policy.build import NOW, at, request
+from tests.store.test_leases import new, refused
+
+
+def test_policy_versions_count_up_and_stay(store):
+    assert store.policy() is None
+    assert store.save_policy("a: 1", "root", NOW, note="first") == 1
+    assert store.save_policy("a: 2", "root", at(1), expected=1) == 2
+    newest = store.policy()
+    assert (newest.version, newest.text, newest.who, newest.at) == (2, "a: 2", "root", at(1))
+    assert store.policy(1).note == "first"
+    assert store.policy(3) is None
+    assert [v.version for v in store.policy_versions()] == [2, 1]
+    assert [v.version for v in store.policy_versions(before=2)] == [1]
+    assert [v.version for v in store.policy_versions(limit=1)] == [2]
+
+
+def test_two_editors_do_not_overwrite_each_other(store):
+    store.save_policy("a: 1", "ann", NOW)
+    store.save_policy("a: 2", "ann", NOW, expected=1)
+    error = refused("policy_changed", store.save_policy, "a: 3", "bob", NOW, expected=1)
+    assert error.numbers == {"newest": 2, "edited": 1}
+    assert store.policy().text == "a: 2"
+
+
+def test_secret_and_instance_live_as_long_as_the_database(address):
+    first = Store.open(address)
+    secret, instance = first.secret(), first.instance_id()
+    first.close()
+    second = Store.open(address)
+    assert (second.secret(), second.instance_id()) == (secret, instance)
+    assert second.epoch == first.epoch + 1
+    second.close()
+    assert len(secret) == 32
+    assert secret.hex() not in repr(second)
+
+
+def test_verdict_changes_and_minutes(store):
+    store.save([new(request(1))], NOW)
+    store.record_evidence(
+        [VerdictChange("r1", NOW, Verdict.BUSY), VerdictChange("r1", at(9), Verdict.IDLE)],
+        [EvidenceMinute("r1", NOW, busy=9, peak=0.5)],
+    )
+    store.record_evidence([], [EvidenceMinute("r1", NOW, idle=51, peak=0.2)])
+    store.record_evidence([], [EvidenceMinute("r1", at(60), unknown=60)])
+    with store._read() as session:
+        rows = session.scalars(sa.select(EvidenceMinuteRow).order_by(EvidenceMinuteRow.minute))
+        found = [(r.minute, r.busy, r.idle, r.unknown, r.peak) for r in rows]
+        verdicts = list(session.scalars(sa.select(VerdictRow.verdict).order_by(VerdictRow.at)))
+    assert found == [(NOW, 9, 51, 0, 0.5), (at(60), 0, 0, 60, None)]
+    assert verdicts == ["busy", "idle"]
