@@ -52,7 +52,6 @@ class Relay:
         self._on_result = on_result
         self._parents: OrderedDict[str, Message] = OrderedDict()
         self._held_error: Message | None = None
-        self._shown_error: Message | None = None
         self._held_usage = ""
 
     def remember_parent(self, msg_id: str, parent: Message) -> None:
@@ -79,7 +78,6 @@ class Relay:
             sys.stderr.write(text)
         if self._held_error is not None:
             content, self._held_error = self._held_error, None
-            self._shown_error = content
             error = remote_error(content["ename"], content["evalue"], content["traceback"])
             self._shell._showtraceback(type(error), error, content["traceback"])  # noqa: SLF001
 
@@ -100,7 +98,6 @@ class Relay:
         if self._held_usage:
             self.flush()
         held, self._held_error = self._held_error, None
-        shown, self._shown_error = self._shown_error, None
         content = held or reply
         traceback = list(content.get("traceback", ()))
         evalue = str(content.get("evalue", ""))
@@ -108,8 +105,10 @@ class Relay:
             traceback.append(extra)
             evalue = f"{evalue}. {extra}"
         error = remote_error(str(content.get("ename", "Error")), evalue, traceback)
-        if held is None and shown is not None and shown["traceback"] == reply.get("traceback"):
-            mark_shown(error)  # other output followed it, so it was shown in its place
+        if held is None:
+            # The companion published no error last: it was shown before, or as text.
+            mark_shown(error)
+            self._shell._last_traceback = traceback  # noqa: SLF001 - what the reply repeats
         return error
 
     def _show(self, message: Message) -> None:

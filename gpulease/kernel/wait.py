@@ -161,7 +161,7 @@ class Waiter:
         lease = self.ask(options)
         if lease["state"] not in USABLE and options.no_wait:
             raise self._not_ready(lease, 0.0)
-        bound = DEFAULT_WAIT if options.wait is None else options.wait
+        bound = lease.get("wait", DEFAULT_WAIT) if options.wait is None else options.wait
         try:
             return self._wait(lease, bound, progress)
         except KeyboardInterrupt:

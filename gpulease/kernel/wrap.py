@@ -7,6 +7,7 @@ transformer is used: it would break ``is_complete``, history and every other mag
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import signal
 import sys
@@ -21,6 +22,7 @@ from gpulease.kernel.remote_error import was_shown
 from gpulease.kernel.route import Route, Side, route
 
 _SHIM = "__import__('gpulease.kernel', fromlist=['perform']).perform({})"
+TICK_SECONDS = 0.1
 Action = Callable[[], None]
 
 
@@ -132,16 +134,17 @@ class Wrapper:
         self._typed.append(cell or raw_cell)
         result = None
         try:
-            result = await self._run_cell_async(
-                raw_cell,
-                store_history,
-                silent,
-                shell_futures,
-                transformed_cell=cell,
-                preprocessing_exc_tuple=failure,
-                cell_id=cell_id,
-                cell_meta=cell_meta,
-            )
+            with ticking():
+                result = await self._run_cell_async(
+                    raw_cell,
+                    store_history,
+                    silent,
+                    shell_futures,
+                    transformed_cell=cell,
+                    preprocessing_exc_tuple=failure,
+                    cell_id=cell_id,
+                    cell_meta=cell_meta,
+                )
         finally:
             self._typed.pop()
             if at_home:
@@ -205,6 +208,27 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, saved)
+
+
+@contextmanager
+def ticking() -> Iterator[None]:
+    """Turn the event loop while a cell awaits: an interrupt is only noticed when it turns."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        yield
+        return
+    handle = loop.call_later(TICK_SECONDS, lambda: None)
+
+    def tick() -> None:
+        nonlocal handle
+        handle = loop.call_later(TICK_SECONDS, tick)
+
+    tick()
+    try:
+        yield
+    finally:
+        handle.cancel()
 
 
 def _raise(error: BaseException) -> None:

@@ -1,0 +1,90 @@
+"""Where a cell runs, from its text alone."""
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.options import CellOptions, parse_duration, parse_options
+from gpulease.kernel.route import Side, route
+
+
+@pytest.mark.parametrize(
+    ("cell", "plain", "sticky"),
+    [
+        ("x = 1", Side.HOME, Side.AWAY),
+        ("%%gpu\nx = 1", Side.AWAY, Side.AWAY),
+        ("\n\n%%gpu --class A100\nx = 1", Side.AWAY, Side.AWAY),
+        ("%%cpu\nx = 1", Side.HOME, Side.HOME),
+        ("%%gpux\nx", Side.HOME, Side.AWAY),
+        ("%gpu", Side.HOME, Side.HOME),
+        ("%gpu off", Side.HOME, Side.HOME),
+        ("# a comment\n%gpu status\n", Side.HOME, Side.HOME),
+        ("%load_ext gpulease", Side.HOME, Side.HOME),
+        ("%history -n", Side.HOME, Side.HOME),
+        ("%recall 3", Side.HOME, Side.HOME),
+        ("%matplotlib inline", Side.HOME, Side.HOME),
+        ("%pip install x", Side.HOME, Side.HOME),
+        ("!ls", Side.HOME, Side.AWAY),
+        ("%%bash\nls", Side.HOME, Side.AWAY),
+        ("%%time\nf()", Side.HOME, Side.AWAY),
+        ("x?", Side.HOME, Side.AWAY),
+        ("%who", Side.HOME, Side.AWAY),
+        ("", Side.HOME, Side.HOME),
+        ("  \n", Side.HOME, Side.HOME),
+    ],
+)
+def test_side(cell: str, plain: Side, sticky: Side) -> None:
+    assert route(cell, sticky=False).side is plain
+    assert route(cell, sticky=True).side is sticky
+
+
+def test_home_magics_of_a_sticky_cell_run_first_at_home() -> None:
+    way = route("%gpu config wait 1m\nx = 1", sticky=True)
+    assert way.side is Side.AWAY
+    assert way.first == ("%gpu config wait 1m",)
+    assert way.body == "\nx = 1", "the other lines keep their numbers"
+
+
+def test_magics_for_both_sides_are_named() -> None:
+    way = route("%matplotlib inline\n%gpu on\n%cd /tmp\n%load_ext gpulease\nx = 1", sticky=False)
+    assert way.both == ("%matplotlib inline", "%cd /tmp")
+    assert route("%pip install x\ny = 1", sticky=True).installs == ("%pip install x",)
+
+
+def test_magics_inside_a_cell_magic_are_its_own() -> None:
+    assert route("%%writefile f.py\n%gpu off\n", sticky=True).first == ()
+
+
+def test_line_numbers_of_a_gpu_cell_are_those_typed() -> None:
+    body = route("\n%%gpu --wait 5m\na\nb", sticky=False).body
+    assert body.splitlines()[2:] == ["a", "b"]
+    assert route("%%gpu\n%%bash\nls", sticky=False).body == "%%bash\nls"
+
+
+def test_errors_magics_are_marked() -> None:
+    assert route("%tb", sticky=True).about_error
+    assert route("%debug", sticky=False).about_error
+    assert not route("x = 1", sticky=False).about_error
+
+
+def test_options() -> None:
+    line = "--class A100 --count=2 --for 1.5h --wait 20m --no-wait --else cpu --in-quota-only"
+    assert parse_options(line) == CellOptions("A100", 2, 5400.0, 1200.0, True, True, True)
+    assert parse_options("") == CellOptions()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--clas A", "--count 0", "--count x", "--wait soon", "--else gpu", "--class", "'", "5"],
+)
+def test_bad_options_are_refused_with_the_usage(line: str) -> None:
+    with pytest.raises(GPULeaseError) as refused:
+        parse_options(line)
+    assert refused.value.reason == "bad_option"
+    assert "%%gpu" in refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("2m", 120), ("1h", 3600), ("1d", 86400)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds

@@ -1,0 +1,209 @@
+"""A GPU cell and the same cell in a plain kernel, compared message by message."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.kernel.parts import Cell, HomeKernel
+
+CELLS = {
+    "streams": "import sys\nprint('a')\nprint('e', file=sys.stderr)",
+    "long stream": "for i in range(300): print(i, flush=i % 50 == 0)",
+    "result": "21 * 2",
+    "semicolon": "21 * 2;",
+    "none": "None",
+    "underscore": "_",
+    "underscores": "5\n_ + 1",
+    "rich": "from IPython.display import HTML, display\ndisplay(HTML('<b>x</b>'), metadata={'a': 1})",
+    "rich result": "HTML('<i>y</i>')",
+    "bytes as image": "from IPython.display import Image\n"
+    "Image(data=bytes.fromhex('89504e470d0a1a0a'), format='png')",
+    "display id": "h = display('one', display_id='mine')\nh.update('two')",
+    "update earlier": "h.update('three')",
+    "clear": "from IPython.display import clear_output\nprint('gone')\nclear_output(wait=True)\n"
+    "print('kept')",
+    "figure": "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2]);",
+    "capture": "%%capture caught\nprint('inside'); display('rich')",
+    "captured": "caught.stdout, len(caught.outputs)",
+    "redirect": "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as text:\n"
+    "    print('hidden')\ntext.getvalue()",
+    "error": "def inner():\n    return 1 / 0\n\ninner()",
+    "error in the middle": "print('before')\n[][1]\nprint('after')",
+    "custom error": "class MyError(Exception): pass\nraise MyError('mine')",
+    "chained": "try:\n    {}['k']\nexcept KeyError as e:\n    raise ValueError('v') from e",
+    "syntax": "x = = 1",
+    "indentation": "if True:\nx = 1",
+    "tokens": "'abc",
+    "unknown name": "no_such_name",
+    "exit": "import sys\nsys.exit(3)",
+    "unknown magic": "%no_such_magic",
+    "unknown cell magic": "%%no_such_magic\nx",
+    "shell": "!echo from the shell",
+    "shell to name": "lines = !echo one; echo two\nlines",
+    "time": "%%time\npass",
+    "async": "import asyncio\nawait asyncio.sleep(0.01)\n'awaited'",
+    "background output": "print('first'); print('second', end='')",
+    "unicode": "print('ünïcödé ✓'); 'ü'",
+    "exception group": "raise ExceptionGroup('many', [ValueError('a'), TypeError('b')])",
+    "shown error": "try:\n    1 / 0\nexcept ZeroDivisionError:\n    get_ipython().showtraceback()",
+    "warning": "import warnings\nwarnings.warn('careful')",
+    "tqdm text": "from tqdm import tqdm\nfor _i in tqdm(range(2), bar_format='{n}', mininterval=0): "
+    "pass",
+    "widget": "import ipywidgets\nipywidgets.IntSlider(value=3)",
+    "tqdm bar": "from tqdm.notebook import tqdm as bar\nfor _i in bar(range(2), mininterval=0): pass",
+    "help": "int?",
+    "load": "get_ipython().set_next_input('next')",
+    "no stdin": "input('?')",
+}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HomeKernel, HomeKernel]]:
+    """A plain kernel and one whose cells go away, at the same execution count."""
+    kernels: list[HomeKernel] = []
+    try:
+        for name in ("plain", "away"):
+            kernels.append(HomeKernel(tmp_path_factory.mktemp(name)))
+        plain, away = kernels
+        away.connect(sticky=True)
+        for _ in range(3):
+            plain.run("pass")
+        yield plain, away
+    finally:
+        for kernel in kernels:
+            kernel.stop()
+
+
+def test_every_cell_shows_the_same(pair: tuple[HomeKernel, HomeKernel]) -> None:
+    plain, away = pair
+    differing = {}
+    for name, code in CELLS.items():
+        expected, found = plain.run(code), away.run(code)
+        if seen(expected) != seen(found):
+            differing[name] = (seen(expected), seen(found))
+    assert not differing, "\n".join(
+        f"{name}\n  plain {expected}\n  away  {found}"
+        for name, (expected, found) in differing.items()
+    )
+
+
+def test_the_cells_really_ran_away(pair: tuple[HomeKernel, HomeKernel]) -> None:
+    _, away = pair
+    pid = int(away.run("import os; os.getpid()").result or 0)
+    assert pid not in (0, away.pid)
+    assert int(away.run("%%cpu\nimport os; os.getpid()").result or 0) == away.pid
+
+
+def test_input_and_getpass(pair: tuple[HomeKernel, HomeKernel]) -> None:
+    code = "import getpass\n(input('name? '), getpass.getpass('secret? '))"
+    expected, found = (kernel.run(code, answers=("me", "hush")) for kernel in pair)
+    assert expected.asked == found.asked
+    assert [a["password"] for a in found.asked] == [False, True]
+    assert found.result == expected.result == "('me', 'hush')"
+
+
+def test_end_of_input(pair: tuple[HomeKernel, HomeKernel]) -> None:
+    for kernel in pair:
+        assert kernel.run("input()", answers=("\x04",)).error.startswith("EOFError")
+
+
+def test_history_holds_what_was_typed(pair: tuple[HomeKernel, HomeKernel]) -> None:
+    plain, away = pair
+    for kernel in pair:
+        kernel.run("marker = 'typed'")
+        kernel.run("!true")
+    ask = {"hist_access_type": "tail", "n": 2}
+    typed = [[row[2] for row in kernel.ask("history", **ask)["history"]] for kernel in pair]
+    assert typed[0] == typed[1] == ["marker = 'typed'", "!true"]
+    code = "%%cpu\nIn[-3:-1], _ih[-2]"
+    plain_code = "In[-3:-1], _ih[-2]"
+    assert away.run(code).result == plain.run(plain_code).result
+
+
+def test_gpu_cells_are_kept_as_typed(home: HomeKernel) -> None:
+    home.run("%%gpu\n5 + 5")
+    assert home.run("In[-2], _i").result == repr(("%%gpu\n5 + 5", "%%gpu\n5 + 5"))
+
+
+def test_is_complete_is_undisturbed(pair: tuple[HomeKernel, HomeKernel]) -> None:
+    plain, away = pair
+    for code in ("x = 1", "for i in x:", "%%gpu\nfor i in x:", "def f(:", "if 1:\n    pass"):
+        assert plain.ask("is_complete", code=code) == away.ask("is_complete", code=code)
+
+
+def test_out_is_one_sequence(home: HomeKernel) -> None:
+    home.run("40")
+    count = home.run("%%gpu\n41").reply["execution_count"]
+    assert home.run("_, __").result == "(41, 40)"
+    assert home.run(f"Out[{count}] + _{count}").result == "82"
+    assert home.run("%%gpu\n'semicolon';").result is None
+
+
+def test_sys_last_error(home: HomeKernel) -> None:
+    home.run("%%gpu\nraise LookupError('last')")
+    found = home.run(
+        "import sys\nsys.last_type.__name__, str(sys.last_value), LookupError in "
+        "sys.last_type.__mro__"
+    )
+    assert found.result == "('LookupError', 'last', True)"
+
+
+def test_capture_around_a_gpu_cell(home: HomeKernel) -> None:
+    cell = home.run("%%capture around\n%%gpu\nprint('out'); display('rich'); 7")
+    assert cell.ok, cell.traceback
+    assert cell.messages == []
+    assert home.run("around.stdout, len(around.outputs)").result == "('out\\n', 2)"
+
+
+def test_output_widget_takes_what_a_gpu_block_prints(home: HomeKernel) -> None:
+    home.run("import ipywidgets\nbox = ipywidgets.Output()\nbox")
+    cell = home.run("with box:\n    get_ipython().run_cell_magic('gpu', '', 'print(\"boxed\")')")
+    assert cell.ok, cell.traceback
+    bound = [
+        m["content"]["data"]["state"]["msg_id"]
+        for m in cell.messages
+        if m["msg_type"] == "comm_msg" and "msg_id" in m["content"]["data"].get("state", {})
+    ]
+    streams = [m for m in cell.messages if m["msg_type"] == "stream"]
+    assert streams[0]["parent_header"]["msg_id"] == bound[0], "the front end binds output by it"
+
+
+def seen(cell: Cell) -> list[Any]:
+    """What a person saw, without what may differ: addresses, times, ids, file names."""
+    found: list[Any] = []
+    for message in cell.messages:
+        kind, content = message["msg_type"], dict(message["content"])
+        if kind == "stream":
+            # Only the flushing of streams is a matter of time.
+            for earlier in reversed(found):
+                if earlier[0] != "stream":
+                    break
+                if earlier[1] == content["name"]:
+                    earlier[2] += content["text"]
+                    break
+            else:
+                found.append(["stream", content["name"], content["text"]])
+        else:
+            found.append([kind, content])
+    reply = {k: cell.reply.get(k) for k in ("status", "ename", "evalue", "payload", "traceback")}
+    reply["execution_count"] = cell.reply.get("execution_count")
+    for item in found:
+        if item[0] == "stream":
+            item[2] = item[2].replace("\r", "\n")
+    streams = sorted((i for i in found if i[0] == "stream"), key=lambda i: str(i[1]))
+    others = [i for i in found if i[0] != "stream"]
+    return json.loads(_neutral(json.dumps([streams, others, reply])))
+
+
+def _neutral(text: str) -> str:
+    ids: dict[str, str] = {}
+    text = re.sub(r"[0-9a-f]{32}", lambda m: ids.setdefault(m[0], f"id{len(ids)}"), text)
+    text = re.sub(r"ipykernel_\d+/\d+\.py", "ipykernel/cell.py", text)
+    text = re.sub(r"\(\d+\.py, line", "(cell.py, line", text)
+    text = re.sub(r"0x[0-9a-f]{6,}", "0xADDRESS", text)
+    text = re.sub(r"(CPU times|Wall time): .*?\\\\n", "TIME", text)
+    text = re.sub(r"iVBOR[A-Za-z0-9+/=\\n]{200,}", "PNG", text)
+    return re.sub(r"\d\d:\d\d&lt;[^\"]*", "BAR", text)
