@@ -5,9 +5,10 @@ Owns what may be sent and its bounds.  What is answered stands in ``protocol``.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from datetime import datetime
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 #: A Z85 text of 32 bytes, as CurveZMQ keys are written.
 Z85Key = Annotated[
@@ -71,8 +72,15 @@ class Activity(BaseModel):
     cells: Annotated[int, Field(ge=0)]
     threads: Annotated[int, Field(ge=0)]
     processes: Annotated[int, Field(ge=0)]
-    use: Annotated[float, Field(ge=0)]
+    use: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     transfers: bool
+
+    @field_validator("at")
+    @classmethod
+    def _instant(cls, value: str) -> str:
+        if datetime.fromisoformat(value).tzinfo is None:
+            raise ValueError("a time needs its offset")
+        return value
 
 
 class FromSupervisor(BaseModel):
@@ -91,6 +99,20 @@ class FromSupervisor(BaseModel):
     kernel_id: Annotated[str, Field(max_length=128)] = ""
     reason: Annotated[str, Field(max_length=64)] = ""
     detail: Annotated[str, Field(max_length=2000)] = ""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        missing = [name for name in _NEEDED.get(self.type, ()) if not getattr(self, name)]
+        if missing:
+            raise ValueError(f"{self.type} needs {', '.join(missing)}")
+        return self
+
+
+_NEEDED = {
+    "hello": ("address", "public_key", "protocol"),
+    "admitted": ("client_key",),
+    "drained": ("result",),
+}
 
 
 class KernelReport(BaseModel):

@@ -247,6 +247,7 @@ class Peer:
     async def _read(self) -> None:
         while (raw := await self._connection.read_message()) is not None:
             await self.heard(json.loads(raw))
+        self._connection.close()
         self.closed.set()
 
     async def heard(self, message: dict[str, Any]) -> None:

@@ -1,0 +1,220 @@
+"""Bad input gets a problem with a reason, a sentence and a next step; nothing is changed by it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tornado.httpclient import AsyncHTTPClient, HTTPResponse
+
+from tests.service.kit import Peer, Server, Site, active_lease, z85_key
+
+
+async def send(
+    site: Site, token: str, method: str, path: str, body: str | bytes | None, **headers: str
+) -> HTTPResponse:
+    return await AsyncHTTPClient().fetch(
+        f"{site.url}api/{path}",
+        method=method,
+        body=body,
+        headers={"Authorization": f"token {token}", "Content-Type": "application/json", **headers},
+        raise_error=False,
+        allow_nonstandard_methods=True,
+        follow_redirects=False,
+    )
+
+
+def problem(response: HTTPResponse) -> dict[str, Any]:
+    assert response.headers["Content-Type"] == "application/problem+json"
+    found = json.loads(response.body)
+    assert found["status"] == response.code
+    assert found["title"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ('{"gpu_class": "h200"}', 422, "unknown_class"),
+        ('{"gpu_class": 7}', 422, "invalid_body"),
+        ('{"count": 0}', 422, "invalid_body"),
+        ('{"count": -1}', 422, "invalid_body"),
+        ('{"count": 2}', 422, "bad_count"),
+        ('{"count": 3}', 422, "bad_count"),
+        ('{"count": 1000000}', 422, "invalid_body"),
+        ('{"count": "1"}', 422, "invalid_body"),
+        ('{"count": 1.5}', 422, "invalid_body"),
+        ('{"count": true}', 422, "invalid_body"),
+        ('{"seconds": 0}', 422, "invalid_body"),
+        ('{"seconds": "30m"}', 422, "invalid_body"),
+        ('{"seconds": 1e400}', 422, "invalid_body"),
+        ('{"seconds": NaN}', 422, "invalid_body"),
+        ('{"origin": "elsewhere"}', 422, "invalid_body"),
+        ('{"klass": "a"}', 422, "invalid_body"),
+        ("[]", 422, "invalid_body"),
+        ("null", 422, "invalid_body"),
+        ('{"count": 1', 400, "malformed_json"),
+        ("\x00", 400, "malformed_json"),
+        ("[" * 100_000, 413, "body_too_large"),
+        ("[" * 50_000, 400, "malformed_json"),
+    ],
+)
+async def test_an_ask_that_is_none(site: Site, body: str, status: int, reason: str) -> None:
+    token = site.hub.server_token("stu")
+    response = await send(site, token, "POST", "leases", body)
+    assert (response.code, problem(response)["reason"]) == (status, reason)
+    assert site.service.services.ledger.leases == {}
+
+
+async def test_bytes_that_are_no_text(site: Site) -> None:
+    response = await send(site, site.hub.server_token("stu"), "POST", "leases", b"\xff\xfe{")
+    assert problem(response)["reason"] == "malformed_json"
+
+
+async def test_an_unknown_class_names_those_on_offer(site: Site) -> None:
+    token = site.hub.server_token("stu")
+    found = problem(await send(site, token, "POST", "leases", '{"gpu_class": "simulated-gpus"}'))
+    assert found["numbers"]["classes"] == ["simulated-gpu"]
+    assert "Did you mean" in found["next_step"]
+
+
+async def test_an_oversize_body_is_refused(site: Site) -> None:
+    token = site.hub.server_token("stu")
+    body = json.dumps({"gpu_class": "x" * 70_000})
+    found = problem(await send(site, token, "POST", "leases", body))
+    assert (found["reason"], found["status"]) == ("body_too_large", 413)
+    assert found["numbers"]["max"] == 65536
+
+
+async def test_a_form_is_not_json(site: Site) -> None:
+    token = site.hub.server_token("stu")
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    response = await send(site, token, "POST", "leases", "count=1", **kind)
+    assert (response.code, problem(response)["reason"]) == (415, "not_json")
+
+
+async def test_a_method_that_is_not_there_names_those_that_are(site: Site) -> None:
+    token = site.hub.server_token("stu")
+    response = await send(site, token, "PATCH", "leases", "{}")
+    assert response.code == 405
+    assert response.headers["Allow"] == "GET, POST"
+    assert problem(response)["reason"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize(
+    "path", ["nothing", "leases/x/y/z", "leases/..%2f..", "leases/" + "x" * 99]
+)
+async def test_an_address_that_is_not_there(site: Site, path: str) -> None:
+    response = await send(site, site.hub.server_token("stu"), "GET", path, None)
+    assert (response.code, problem(response)["reason"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "query", ["state=gone", "offset=-1", "offset=x", "limit=100000", "limit=1.5", "offset=9e9"]
+)
+async def test_a_page_of_a_list_that_is_none(site: Site, query: str) -> None:
+    response = await send(site, site.hub.server_token("stu"), "GET", f"leases?{query}", None)
+    assert (response.code, problem(response)["reason"]) == (422, "invalid_query")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"client_key": "short", "kernel_id": "k"},
+        {"client_key": "\u00e4" * 40, "kernel_id": "k"},
+        {"client_key": " " * 40, "kernel_id": "k"},
+        {"client_key": "x" * 40},
+        {"client_key": "x" * 40, "kernel_id": ""},
+    ],
+)
+async def test_a_key_that_is_none(site: Site, body: dict[str, str]) -> None:
+    lease, channel, supervisor = await active_lease(site)
+    token = site.hub.server_token("stu")
+    path = f"leases/{lease['id']}/connections"
+    response = await send(site, token, "POST", path, json.dumps(body))
+    assert (response.code, problem(response)["reason"]) == (422, "invalid_body")
+    assert not supervisor.of("admit")
+    await supervisor.close()
+    await channel.close()
+
+
+async def test_connecting_a_lease_that_is_not_active(site: Site) -> None:
+    token = site.hub.server_token("stu")
+    lease = await site.client(token).ask({})
+    body = json.dumps({"client_key": z85_key(), "kernel_id": "k"})
+    response = await send(site, token, "POST", f"leases/{lease['id']}/connections", body)
+    assert (response.code, problem(response)["reason"]) == (409, "not_active")
+
+
+@pytest.mark.parametrize("what", ["usage", "projects", "reservations/3", "whatif"])
+async def test_what_this_version_does_not_do_says_so(site: Site, what: str) -> None:
+    response = await send(site, site.hub.server_token("stu"), "GET", what, None)
+    assert (response.code, problem(response)["reason"]) == (404, "not_in_this_version")
+
+
+@pytest.mark.parametrize("said", ["no json", "[]", '"hello"', "[" * 5000])
+async def test_a_supervisor_that_speaks_nonsense_is_hung_up_on(site: Site, said: str) -> None:
+    _, channel, supervisor = await active_lease(site)
+    await supervisor.say(said)
+    await supervisor.closed.wait()
+    await channel.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"type": "unheard-of"},
+        {"type": "activity", "samples": [{"at": "yesterday"}]},
+        {"type": "activity", "samples": [{"at": "yesterday", "cells": 1, "threads": 0,
+         "processes": 0, "use": 0.5, "transfers": False}]},
+        {"type": "activity", "samples": "many"},
+        {"type": "drained", "result": "perhaps"},
+        {"type": "admitted"},
+        {"type": "drained"},
+    ],
+)  # fmt: skip
+async def test_a_message_that_is_none_is_dropped_and_the_channel_stays(site: Site, said) -> None:
+    lease, channel, supervisor = await active_lease(site)
+    await supervisor.say(said)
+    await supervisor.live(use=0.5, cells=1)
+    await site.client(site.hub.server_token("stu")).end(lease["id"])
+    await supervisor.next("drain")
+    assert not supervisor.closed.is_set()
+    assert site.service.services.loop.problem == ""
+    await supervisor.close()
+    await channel.close()
+
+
+async def test_a_report_about_another_servers_lease_counts_for_nothing(site: Site) -> None:
+    lease, channel, supervisor = await active_lease(site)
+    eve = await Server.join(site, site.hub.server_token("eve"))
+    report = {"type": "supervisor", "lease_id": lease["id"], "attempt": 1, "state": "failed"}
+    await eve.say({**report, "detail": "", "pids": []})
+    await eve.say({"type": "kernels", "kernels": "all"})
+    loop = site.service.services.loop
+    seen = loop.rounds
+    await supervisor.live()
+    await site.lease(lease["id"], "active")
+    assert loop.rounds >= seen
+    for peer in (eve, channel, supervisor):
+        await peer.close()
+
+
+async def test_a_page_that_reports_is_hung_up_on(site: Site) -> None:
+    page = await Server.join(site, site.hub.page_token("stu"))
+    await page.say({"type": "kernels", "kernels": []})
+    await page.closed.wait()
+
+
+async def test_a_channel_needs_an_upgrade(site: Site) -> None:
+    response = await send(site, site.hub.page_token("stu"), "GET", "events", None)
+    assert (response.code, problem(response)["reason"]) == (426, "upgrade_required")
+
+
+async def test_events_need_a_log_in(site: Site) -> None:
+    from tornado.httpclient import HTTPClientError
+
+    with pytest.raises(HTTPClientError) as refused:
+        await Peer.open(f"{site.url}api/events")
+    assert refused.value.code == 403
