@@ -55,6 +55,7 @@ def _note(cell: Cell, message: dict[str, Any]) -> str:
         cell.text += content["text"]
     elif kind == "error":
         cell.error = f"{content['ename']}: {content['evalue']}"
+        cell.text += "\n".join(content["traceback"])
     elif kind == "execute_reply":
         if content["status"] != "ok" and not cell.error:
             cell.error = f"{content.get('ename')}: {content.get('evalue')}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpulease.cli import main as command_line
 from gpulease.kernel.magics import COMMANDS
 from gpulease.kernel.options import USAGE
 from gpulease.kernel.route import BOTH_MAGICS
@@ -158,3 +159,37 @@ def test_the_magics_of_both_sides_are_documented():
     text = page("reference/magics.md")
     for name in BOTH_MAGICS:
         assert f"`%{name}`" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "section"),
+    [
+        (["demo"], "demo"),
+        (["companion"], "companion"),
+        (["policy", "check"], "policy check FILE"),
+        (["db", "upgrade"], "db upgrade --database URL"),
+        (["admin", "list"], "admin"),
+        (["admin", "end"], "admin"),
+    ],
+)
+def test_every_option_of_the_command_line_is_documented(words, section, capsys):
+    with pytest.raises(SystemExit):
+        command_line([*words, "--help"])
+    usage = capsys.readouterr().out.split("\n\n")[0]
+    found = set(re.findall(r"--[a-z][a-z-]+", usage))
+    text = page("reference/cli.md").split(f"\n## `gpulease {section}`\n")
+    if section.partition(" ")[0] in ("policy", "db"):
+        described = page("reference/cli.md")
+    else:
+        described = text[1].split("\n## ")[0]
+    assert {option for option in found if option not in described} == set()
+    if section in ("demo", "companion"):
+        assert set(re.findall(r"^\| `(--[a-z-]+)", described, re.MULTILINE)) == found
+
+
+def test_every_subcommand_is_documented(capsys):
+    with pytest.raises(SystemExit):
+        command_line(["--help"])
+    listed = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE)
+    documented = re.findall(r"^## `gpulease (\w+)", page("reference/cli.md"), re.MULTILINE)
+    assert set(listed) == set(documented)
