@@ -184,7 +184,6 @@ class LeaseLink:
             on_push=self._on_push,
         )
         self.opening = future
-        future.add_done_callback(lambda _: self._inbox.put(partial(self._finish_idle, future)))
         return future
 
     def obtain(self, lease: LeaseView | None) -> None:
@@ -199,9 +198,10 @@ class LeaseLink:
         self._inbox.wait_for(future.done)
         self._finish(future)
 
-    def _finish_idle(self, future: Future[attach.Attachment]) -> None:
-        """Finish an attaching that no cell waits for."""
-        if self.opening is not future or self._executor.busy:
+    def finish_ready(self) -> None:
+        """Between cells: finish an attaching that no cell waits for."""
+        future = self.opening
+        if future is None or not future.done():
             return
         try:
             self._finish(future)

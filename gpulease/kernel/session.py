@@ -81,7 +81,11 @@ class Session:
         if self._home is None:
             from gpulease.transfer.home import HomeSide
 
-            self._home = HomeSide(self.shell)
+            self._home = HomeSide(
+                self.shell.user_ns,
+                hidden=self._hidden,
+                on_staged=lambda: self.inbox.put(lambda: None),  # the loop commits when idle
+            )
         return self._home
 
     @property
@@ -306,6 +310,7 @@ class Session:
     def _between(self) -> None:
         self.inbox.run_ready()
         if self._depth == 0:
+            self.link.finish_ready()
             self.link.commit()
 
     def _enter(self) -> None:
@@ -319,6 +324,12 @@ class Session:
             self._tell_cell(busy=False)
             self.changed()
             self.inbox.put(self.link.drain_now)
+
+    def _hidden(self) -> set[str]:
+        """Names that IPython and gpulease put there, unless the person gave them a new value."""
+        names = self.shell.user_ns
+        hidden = self.shell.user_ns_hidden
+        return {name for name, value in hidden.items() if names.get(name) is value}
 
     def _fetch_result(self, execution_count: int) -> Any:
         return self.home.result(execution_count)

@@ -93,9 +93,9 @@ class HomeKernel:
 
     def connect(self, *, sticky: bool = False) -> None:
         """Load gpulease and connect a companion on this machine."""
-        self.run("%load_ext gpulease").reply["status"]
-        cell = self.run("%gpu connect local")
-        assert cell.ok, cell.traceback
+        for line in ("%load_ext gpulease", "%gpu connect local"):
+            cell = self.run(line)
+            assert cell.ok, cell.traceback
         self.run("%gpu on" if sticky else "%gpu off")
 
     def run(
@@ -111,9 +111,8 @@ class HomeKernel:
         """Execute; ``do`` is done once, when an iopub message for which ``when`` holds came."""
         while self.client.stdin_channel.msg_ready():
             self.client.get_stdin_msg(timeout=1)
-        msg_id = self.client.execute(
-            code, silent=silent, allow_stdin=bool(answers) or do is not None
-        )
+        allow_stdin = bool(answers) or do is not None
+        msg_id = self.client.execute(code, silent=silent, allow_stdin=allow_stdin)
         cell = Cell()
         waiting = list(answers)
         while True:

@@ -110,9 +110,8 @@ def test_a_block_in_a_function_is_refused_before_its_body(home: HomeKernel) -> N
 
 
 def test_a_rejected_block_does_not_run_here(home: HomeKernel) -> None:
-    cell = home.run(
-        "ran_here = False\nfor i in [1]:\n    with gpu():\n        ran_here = True; break"
-    )
+    code = "ran_here = False\nfor i in [1]:\n    with gpu():\n        ran_here = True; break"
+    cell = home.run(code)
     assert cell.error.startswith("InputRejected")
     assert "NameError" in home.run("ran_here").error
 

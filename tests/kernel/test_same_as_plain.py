@@ -17,7 +17,8 @@ CELLS = {
     "none": "None",
     "underscore": "_",
     "underscores": "5\n_ + 1",
-    "rich": "from IPython.display import HTML, display\ndisplay(HTML('<b>x</b>'), metadata={'a': 1})",
+    "rich": "from IPython.display import HTML, display\n"
+    "display(HTML('<b>x</b>'), metadata={'a': 1})",
     "rich result": "HTML('<i>y</i>')",
     "bytes as image": "from IPython.display import Image\n"
     "Image(data=bytes.fromhex('89504e470d0a1a0a'), format='png')",
@@ -50,10 +51,11 @@ CELLS = {
     "exception group": "raise ExceptionGroup('many', [ValueError('a'), TypeError('b')])",
     "shown error": "try:\n    1 / 0\nexcept ZeroDivisionError:\n    get_ipython().showtraceback()",
     "warning": "import warnings\nwarnings.warn('careful')",
-    "tqdm text": "from tqdm import tqdm\nfor _i in tqdm(range(2), bar_format='{n}', mininterval=0): "
-    "pass",
+    "tqdm text": "from tqdm import tqdm\n"
+    "for _i in tqdm(range(2), bar_format='{n}', mininterval=0): pass",
     "widget": "import ipywidgets\nipywidgets.IntSlider(value=3)",
-    "tqdm bar": "from tqdm.notebook import tqdm as bar\nfor _i in bar(range(2), mininterval=0): pass",
+    "tqdm bar": "from tqdm.notebook import tqdm as bar\n"
+    "for _i in bar(range(2), mininterval=0): pass",
     "help": "int?",
     "load": "get_ipython().set_next_input('next')",
     "no stdin": "input('?')",
@@ -66,7 +68,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HomeKernel,
     kernels: list[HomeKernel] = []
     try:
         for name in ("plain", "away"):
-            kernels.append(HomeKernel(tmp_path_factory.mktemp(name)))
+            kernel = HomeKernel(tmp_path_factory.mktemp(name))
+            kernels.append(kernel)  # at once: it is stopped also when the next does not start
         plain, away = kernels
         away.connect(sticky=True)
         for _ in range(3):
@@ -85,8 +88,7 @@ def test_every_cell_shows_the_same(pair: tuple[HomeKernel, HomeKernel]) -> None:
         if seen(expected) != seen(found):
             differing[name] = (seen(expected), seen(found))
     assert not differing, "\n".join(
-        f"{name}\n  plain {expected}\n  away  {found}"
-        for name, (expected, found) in differing.items()
+        f"{name}\n  plain {two[0]}\n  away  {two[1]}" for name, two in differing.items()
     )
 
 

@@ -1,0 +1,108 @@
+"""What dies, and what is left: companions killed, supervisors killed, home kernels restarted."""
+
+import os
+import signal
+
+from tests.helpers import process_is_gone, wait_for
+from tests.kernel.parts import HomeKernel, printed
+
+
+def companion_pid(home: HomeKernel) -> int:
+    return int(home.run("%%gpu\nimport os; os.getpid()").result or 0)
+
+
+def test_a_companion_killed_in_a_cell(home: HomeKernel) -> None:
+    home.run("kept = [1, 2, 3]")
+    home.run("%%gpu\nkept.append(4)\nmade = 'there'")
+    assert home.run("kept, made").result == "([1, 2, 3, 4], 'there')"
+    pid = companion_pid(home)
+    cell = home.run(
+        "%%gpu\nkept.append(5)\nmade = 'newer'\nprint('started', flush=True)\n"
+        "import time; time.sleep(600)",
+        when=printed("started"),
+        do=lambda: os.kill(pid, signal.SIGKILL),
+    )
+    assert cell.error.startswith("GPULeaseError: The companion of this notebook died")
+    assert "SIGKILL" in cell.error
+    assert companion_pid(home) != pid, "the next GPU cell gets a new companion"
+    lost = home.run("made")
+    assert not lost.ok
+    assert "made" in lost.error
+    home.run("%gpu recover kept made")
+    assert home.run("kept, made").result == "([1, 2, 3, 4], 'there')"
+
+
+def test_a_companion_killed_between_cells(home: HomeKernel) -> None:
+    home.run("%%gpu\nsafe = list(range(5))")
+    assert home.run("safe").result == "[0, 1, 2, 3, 4]"
+    pid = companion_pid(home)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: process_is_gone(pid), what="the companion's end")
+    cell = wait_for(lambda: _noticed(home), what="home to notice")
+    assert "died" in cell
+    assert home.run("safe").result == "[0, 1, 2, 3, 4]"
+    assert home.run("%%gpu\nsum(safe)").result == "10"
+
+
+def _noticed(home: HomeKernel) -> str:
+    return home.run("None").shown()
+
+
+def test_the_supervisor_killed_in_a_cell(fresh: HomeKernel) -> None:
+    fresh.connect()
+    supervisor = int(fresh.run("%%gpu\nimport os; os.getppid()").result or 0)
+    cell = fresh.run(
+        "%%gpu\nprint('started', flush=True)\nimport time; time.sleep(600)",
+        when=printed("started"),
+        do=lambda: os.kill(supervisor, signal.SIGKILL),
+    )
+    assert cell.error.startswith("GPULeaseError"), cell.traceback
+    assert fresh.run("%%gpu\n6 * 7").result == "42", "a new supervisor and a new companion"
+
+
+def test_a_restarted_home_kernel_gets_a_new_companion(fresh: HomeKernel) -> None:
+    fresh.connect()
+    pid = companion_pid(fresh)
+    fresh.run("%%gpu\nold = 1")
+    fresh.manager.restart_kernel(now=False)
+    fresh.client.wait_for_ready(timeout=60)
+    wait_for(lambda: process_is_gone(pid), what="the old companion's end")
+    fresh.connect()
+    assert "NameError" in fresh.run("%%gpu\nold").error
+    assert companion_pid(fresh) != pid
+
+
+def test_a_killed_home_kernel_leaves_nothing_behind(fresh: HomeKernel) -> None:
+    fresh.connect()
+    pids = [companion_pid(fresh), int(fresh.run("%%gpu\nos.getppid()").result or 0)]
+    os.kill(fresh.pid, signal.SIGKILL)
+    for pid in pids:
+        wait_for(lambda pid=pid: process_is_gone(pid), what=f"the end of process {pid}")
+
+
+def test_return_gives_back_and_keeps_the_variables(fresh: HomeKernel) -> None:
+    fresh.connect()
+    pid = companion_pid(fresh)
+    fresh.run("%%gpu\nvalues = {'a': [1]}")
+    assert fresh.run("%gpu return").ok
+    wait_for(lambda: process_is_gone(pid), what="the companion's end")
+    assert fresh.run("values").result == "{'a': [1]}"
+    refused = fresh.run("%%gpu\n1")
+    assert "%gpu connect local" in refused.error, "no hub, and no companion any more"
+
+
+def test_a_connection_file_that_others_can_read_is_refused(fresh: HomeKernel) -> None:
+    fresh.run("%load_ext gpulease")
+    fresh.run("open('c.json', 'w').write('{}'); import os; os.chmod('c.json', 0o644)")
+    assert "chmod 600" in fresh.run("%gpu connect c.json").error
+    fresh.run("os.chmod('c.json', 0o600)")
+    assert "not a connection file" in fresh.run("%gpu connect c.json").error
+    assert "cannot be used" in fresh.run("%gpu connect missing.json").error
+
+
+def test_mistyped_commands_say_what_can_be_typed(home: HomeKernel) -> None:
+    for line in ("%gpu onn", "%gpu fetch", "%gpu resolve x", "%gpu config colour red", "%gpu on x"):
+        cell = home.run(line)
+        assert cell.error.startswith("GPULeaseError"), line
+        assert "%gpu return" in cell.error, line
+    assert "--wait" in home.run("%%gpu --wiat 5m\n1").error
