@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import document
+from gpulease.policy import difference, document
 from gpulease.policy.model import Device, PolicyDocument, TimeOuts
 from gpulease.service.ledger import Ledger
 from gpulease.store import PolicyVersion
@@ -109,6 +109,10 @@ class Policies:
     def check(self, text: str) -> list[dict[str, Any]]:
         """Return what is wrong with a text, by line."""
         return [_finding(finding.to_json()) for finding in document.check(text)]
+
+    def changes(self, text: str) -> list[str]:
+        """Return what a valid text would change, in words."""
+        return difference.differences(self.current, document.parse(text, self.text.version + 1))
 
     async def save(self, text: str, author: str, base_version: int | None) -> PolicyText:
         """Put a text into force as a new version; it counts at once.

@@ -46,10 +46,12 @@ class PolicyCheck(BaseHandler):
     body_max = _POLICY_MAX
 
     async def post(self) -> None:
-        """Answer what is wrong with a text, by line."""
+        """Answer what is wrong with a text, by line, else what it would change."""
         _admins_only(self.asker)
-        findings = self.services.policies.check(self.parse(PolicyBody).text)
-        self.answer({"valid": not findings, "findings": findings, "changes": []})
+        text = self.parse(PolicyBody).text
+        findings = self.services.policies.check(text)
+        changes = [] if findings else self.services.policies.changes(text)
+        self.answer({"valid": not findings, "findings": findings, "changes": changes})
 
 
 class PolicyVersions(BaseHandler):

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from tests.browser.demo import RunningDemo, running_demo
-from tests.helpers import wait_for
+from tests.helpers import WaitedTooLongError, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 LONG = 120_000  # ms: a server starts, a lease starts, on a busy machine
+IDLE = '.jp-Notebook-ExecutionIndicator[data-status="idle"]'
 NOTEBOOK = "round.ipynb"
 CELLS = [
     "import os\nvalues = list(range(5))\nhome = os.getpid()",
@@ -50,20 +51,30 @@ class Lab:
         self._page = page
         page.goto(address, timeout=LONG)
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=LONG)
-        page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=LONG)
+        page.wait_for_selector(IDLE, timeout=LONG)
 
     def run(self, number: int) -> str:
         """Run the cell and return what it shows."""
         self._page.bring_to_front()
         cell = self._page.locator(f".jp-Notebook .jp-Cell >> nth={number}")
-        cell.locator(".cm-content").click()
-        self._page.keyboard.press("Shift+Enter")
         prompt = cell.locator(".jp-InputPrompt")
+        before = prompt.inner_text()
+        wait_for(lambda: self._started(cell, prompt, before), LONG / 1000, f"cell {number} to run")
         wait_for(
             lambda: re.search(r"\[\d+\]", prompt.inner_text()), LONG / 1000, f"cell {number} to end"
         )
-        outputs = cell.locator(".jp-OutputArea-output").all_inner_texts()
-        return "\n".join(outputs)
+        self._page.wait_for_selector(IDLE, timeout=LONG)
+        return "\n".join(cell.locator(".jp-OutputArea-output").all_inner_texts())
+
+    def _started(self, cell: Any, prompt: Any, before: str) -> bool:
+        """Press the keys; a Lab that is still laying out its page may not have heard them."""
+        cell.locator(".cm-content").click()
+        self._page.keyboard.press("Shift+Enter")
+        try:
+            wait_for(lambda: prompt.inner_text() != before, 10, "the cell's prompt to change")
+        except WaitedTooLongError:
+            return False
+        return True
 
 
 def lease_shown(page: Any, state: str) -> None:

@@ -130,6 +130,17 @@ def test_saving_makes_a_version_and_an_old_one_is_restored(stage: Stage, page: A
     ]
 
 
+def test_a_check_says_what_saving_would_change(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.changes = ["set idle from 5m to 1m"]
+    page.goto(stage.url + "policy")
+    page.wait_for_selector("text=version 1, by root")
+    page.click("#policy-check")
+    page.wait_for_selector("#policy-findings >> text=set idle from 5m to 1m")
+    assert "It is valid." in page.inner_text("#policy-findings")
+    assert not stage.called("PUT", "policy")
+
+
 def test_a_policy_pinned_to_a_file_is_read_only(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.policy["pinned"] = True

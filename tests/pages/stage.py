@@ -109,6 +109,7 @@ class Stage:
         self.policy = {"version": 1, "text": "pools: {}\n", "author": "root", "at": soon(-60)}
         self.versions = [dict(self.policy)]
         self.findings: list[dict[str, Any]] = []
+        self.changes: list[str] = []
         self.calls: list[tuple[str, str, Any]] = []
         self.answers: dict[str, tuple[int, dict[str, Any]]] = {}
         self.sockets: set[Any] = set()
@@ -242,7 +243,9 @@ class API(Base):
         stage = self.stage
         body = json.loads(self.request.body)
         if self.path_name == "policy/check":
-            self.finish({"ok": not stage.findings, "findings": stage.findings, "changes": []})
+            self.finish(
+                {"ok": not stage.findings, "findings": stage.findings, "changes": stage.changes}
+            )
             return
         if self.path_name == "leases":
             view = lease("queued", id="asked", gpu_class=body["gpu_class"], server=body["server"])

@@ -1,0 +1,87 @@
+"""What one policy document would change in another, in words.
+
+Owns the sentences of a dry run.  Refuses to judge whether a change is wise, and to look at leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from gpulease.policy.model import GPUClass, PolicyDocument, Pool, TimeOuts
+from gpulease.policy.units import format_duration, format_size
+
+_COUNTED = frozenset({"keeps"})
+_PLAIN = ("default_class", "leases_per_server", "leases_per_user", "queue_max", "click_runs_cells")
+
+
+def differences(before: PolicyDocument, after: PolicyDocument) -> list[str]:
+    """Return a sentence for each difference, in the order of the document; empty when equal."""
+    return [
+        *(
+            _set(name, getattr(before, name), getattr(after, name))
+            for name in _differing(before, after)
+        ),
+        *_pools({p.name: p for p in before.pools}, {p.name: p for p in after.pools}),
+        *_time_outs(before.time_outs, after.time_outs),
+        *_classes(before, after),
+    ]
+
+
+def _differing(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
+    return (name for name in _PLAIN if getattr(before, name) != getattr(after, name))
+
+
+def _set(name: str, old: Any, new: Any) -> str:
+    return f"set {name} from {_shown(old)} to {_shown(new)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _pools(before: Mapping[str, Pool], after: Mapping[str, Pool]) -> Iterator[str]:
+    yield from _came_and_went("pool", before, after)
+    for name in (each for each in after if each in before):
+        old, new = before[name].evidence, after[name].evidence
+        if old != new:
+            yield _set(f"evidence of pool {name}", old.value, new.value)
+
+
+def _came_and_went(
+    what: str, before: Mapping[str, object], after: Mapping[str, object]
+) -> Iterator[str]:
+    yield from (f"add {what} {name}" for name in after if name not in before)
+    yield from (f"take {what} {name} away" for name in before if name not in after)
+
+
+def _classes(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
+    old = {each.name: each for each in before.classes}
+    new = {each.name: each for each in after.classes}
+    yield from _came_and_went("class", old, new)
+    everywhere = set(_time_outs(before.time_outs, after.time_outs))
+    for name in (each for each in new if each in old):
+        yield from _members(name, old[name], new[name])
+        for sentence in _time_outs(old[name].time_outs, new[name].time_outs):
+            if sentence not in everywhere:
+                yield f"for class {name}: {sentence}"
+
+
+def _members(name: str, old: GPUClass, new: GPUClass) -> Iterator[str]:
+    for member in ("pool", "title", "max_count", "price"):
+        if getattr(old, member) != getattr(new, member):
+            yield f"for class {name}: {_set(member, getattr(old, member), getattr(new, member))}"
+    if old.memory != new.memory:
+        said = _set("memory", format_size(old.memory), format_size(new.memory))
+        yield f"for class {name}: {said}"
+
+
+def _time_outs(old: TimeOuts, new: TimeOuts) -> Iterator[str]:
+    for name in (each.name for each in fields(TimeOuts)):
+        was, will = getattr(old, name), getattr(new, name)
+        if was != will:
+            show = str if name in _COUNTED else format_duration
+            yield _set(name, show(was), show(will))
