@@ -90,6 +90,11 @@ class GPULeaseService(Application):
     hub_seconds = Float(10.0, min=0.05, help="Seconds between two looks at the hub's servers.").tag(
         config=True
     )
+    lost_seconds = Float(
+        15.0,
+        min=0.1,
+        help="Seconds without any sign of a lease's processes until it counts as gone.",
+    ).tag(config=True)
     log_name = Unicode("INFO", help="Level of the log.").tag(config=True)
 
     @default("service_url")
@@ -134,6 +139,7 @@ class GPULeaseService(Application):
             park_dir=self.park_dir,
             tick=self.tick,
             hub_seconds=self.hub_seconds,
+            lost_seconds=self.lost_seconds,
         )
 
     def start(self) -> int:  # type: ignore[override]

@@ -74,6 +74,7 @@ class Options:
     park_dir: str = ""
     tick: float = 1.0
     hub_seconds: float = 10.0
+    lost_seconds: float = 15.0
 
 
 class RunningService:
@@ -204,7 +205,7 @@ class RunningService:
         probe = self._probe
         if probe is None:
             probe = await asyncio.to_thread(self._choose_probe)
-        provider = LocalProvider(probe, links, grant)
+        provider = LocalProvider(probe, links, grant, lost_after=self._options.lost_seconds)
         await provider.open()
         return provider
 

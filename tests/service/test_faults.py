@@ -1,0 +1,115 @@
+"""Disk full, database locked, no driver, port taken: clear errors, no half-written state."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from tests.helpers import wait_for_async
+from tests.service.kit import Site, active_lease, options
+
+
+async def test_a_locked_database_grants_nothing_and_recovers(site: Site, tmp_path: Path) -> None:
+    client = site.client(site.hub.server_token("stu"))
+    lock = sqlite3.connect(tmp_path / "leases.sqlite", isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    with pytest.raises(GPULeaseError) as refused:
+        await client.ask({})
+    assert (refused.value.reason, refused.value.status) == ("store_unavailable", 503)
+    assert site.service.services.ledger.leases == {}
+    assert site.service.services.health()["status"] == "error"
+    lock.execute("ROLLBACK")
+    lock.close()
+    lease = await client.ask({})
+    await site.lease(lease["id"], "starting")
+    await wait_for_async(lambda: site.service.services.health()["status"] == "ok", 30)
+
+
+async def test_a_grant_that_cannot_be_stored_is_not_made(site: Site, tmp_path: Path) -> None:
+    client = site.client(site.hub.server_token("stu"))
+    loop = site.service.services.loop
+    lease = await client.ask({"server": ""})
+    started = await site.lease(lease["id"], "starting")
+    await client.end(lease["id"])
+    await site.lease(lease["id"], "ended")
+    assert started.devices
+    # A trigger refuses every grant, as a full disk refuses every write.
+    with sqlite3.connect(tmp_path / "leases.sqlite") as database:
+        database.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON grants BEGIN"
+            " SELECT RAISE(ABORT, 'database or disk is full'); END"
+        )
+    database.close()
+    again = await client.ask({})
+    await wait_for_async(lambda: loop.problem, 30, "the loop to be degraded")
+    assert site.service.services.ledger.leases[again["id"]].state == "queued"
+    assert site.service.services.views.classes()[0]["free"] == 2
+    with sqlite3.connect(tmp_path / "leases.sqlite") as database:
+        database.execute("DROP TRIGGER full")
+    database.close()
+    await site.lease(again["id"], "starting")
+
+
+async def test_it_starts_without_gpu_driver_and_companion_and_says_so(run) -> None:
+    async with run(gpus=0, simulate=False) as site:
+        health = await site.client("").call("GET", "health")
+        if health["devices"]:
+            pytest.skip("this machine has a GPU")
+        assert health["status"] == "degraded"
+        assert health["device_problem"]
+        with pytest.raises(GPULeaseError) as refused:
+            await site.client(site.hub.server_token("stu")).ask({})
+        assert refused.value.reason == "bad_count"
+
+
+async def test_a_hub_that_does_not_answer_is_named(site: Site, hub) -> None:
+    hub.down = True
+    with pytest.raises(GPULeaseError) as refused:
+        await site.client(hub.server_token("stu")).ask({})
+    assert (refused.value.reason, refused.value.status) == ("hub_unreachable", 502)
+
+
+async def test_a_round_that_fails_is_tried_again(site: Site, monkeypatch) -> None:
+    services = site.service.services
+    whole = services.provider.observe
+
+    async def broken() -> None:
+        raise RuntimeError("a wire was cut")
+
+    monkeypatch.setattr(services.provider, "observe", broken)
+    await wait_for_async(lambda: services.loop.problem, 30, "the loop to be degraded")
+    assert services.health()["status"] == "error"
+    monkeypatch.setattr(services.provider, "observe", whole)
+    lease, channel, supervisor = await active_lease(site)
+    assert lease
+    assert services.loop.problem == ""
+    await channel.close()
+    await supervisor.close()
+
+
+async def test_unknown_capacity_grants_nothing(site: Site, monkeypatch) -> None:
+    services = site.service.services
+
+    async def unknown() -> None:
+        raise OSError("no answer")
+
+    monkeypatch.setattr(services.provider, "devices", unknown)
+    await wait_for_async(lambda: not services.loop.sight.capacity_known, 30)
+    lease = await site.client(site.hub.server_token("stu")).ask({})
+    seen = services.loop.rounds
+    await wait_for_async(lambda: services.loop.rounds > seen + 5, 30)
+    assert services.ledger.leases[lease["id"]].state == "queued"
+    monkeypatch.undo()
+    await site.lease(lease["id"], "starting")
+
+
+async def test_a_time_out_that_is_none_refuses_to_start(hub, tmp_path: Path) -> None:
+    from gpulease.service.run import RunningService
+
+    with pytest.raises(GPULeaseError) as refused:
+        await RunningService(options(tmp_path, outs={"idel": 3.0})).open()
+    assert refused.value.reason == "bad_option"
+    assert "idle" in refused.value.next_step
