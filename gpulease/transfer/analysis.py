@@ -1,0 +1,215 @@
+"""Which names a cell or a function may read or write, from its source or byte code.
+
+Owns the static half of "large is by need".  It never looks at values and decides nothing about
+small ones; where it cannot bound what runs (``eval``, ``globals()``, a magic), it says so, and the
+caller then takes everything.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import re
+import types
+import weakref
+from dataclasses import dataclass, field
+
+#: Calling one of these may read or write any name.
+_UNBOUNDED = frozenset({
+    "eval", "exec", "globals", "locals", "vars", "dir", "compile", "get_ipython", "__import__",
+    "execfile", "run_line_magic", "run_cell_magic",
+})  # fmt: skip
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a piece of code may touch.
+
+    Attributes:
+        strict: names it reads or deletes by name before it binds them itself.
+        reads: names it may read or delete, and words inside its string constants.
+        writes: names it may bind.
+        changes: names whose value it plainly changes: bound, subscripted, given an attribute,
+            or called a method of as a statement.
+        unbounded: True when any name may be touched.
+    """
+
+    strict: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    changes: frozenset[str] = frozenset()
+    unbounded: bool = False
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """Every name of it."""
+        return self.reads | self.writes
+
+
+EVERYTHING = Use(unbounded=True)
+
+
+def cell_use(source: str) -> Use:
+    """Analyse a cell as typed (IPython syntax included); unparsable source is unbounded."""
+    tree = _parse(source)
+    if tree is None:
+        return EVERYTHING
+    visitor = _Visitor()
+    visitor.visit(tree)
+    return Use(
+        _strict(tree),
+        frozenset(visitor.reads | visitor.words),
+        frozenset(visitor.writes),
+        frozenset(visitor.changes | visitor.writes),
+        visitor.unbounded,
+    )
+
+
+def _strict(tree: ast.Module) -> frozenset[str]:
+    """Return names read before a plain statement of the cell has bound them."""
+    needed: set[str] = set()
+    bound: set[str] = set()
+    for statement in tree.body:
+        visitor = _Visitor()
+        visitor.visit(statement)
+        needed |= visitor.reads - bound
+        if isinstance(statement, _BINDING):
+            bound |= visitor.writes - visitor.reads
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if statement.value is not None:
+                bound |= {t.id for t in targets if isinstance(t, ast.Name)}
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(statement.name)
+    return frozenset(needed)
+
+
+_BINDING = (ast.Import, ast.ImportFrom)
+
+
+def _parse(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        pass
+    try:
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        return ast.parse(TransformerManager().transform_cell(source))
+    except (ImportError, SyntaxError, ValueError):
+        return None
+
+
+def _root(node: ast.expr) -> str | None:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+@dataclass
+class _Visitor(ast.NodeVisitor):
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
+    changes: set[str] = field(default_factory=set)
+    words: set[str] = field(default_factory=set)
+    unbounded: bool = False
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self.writes.add(node.id)
+            return
+        self.reads.add(node.id)
+        if isinstance(node.ctx, ast.Del):
+            self.writes.add(node.id)
+        elif node.id in _UNBOUNDED:
+            self.unbounded = True
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name):
+            self.reads.add(node.target.id)
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._change(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self._change(node)
+
+    def _change(self, node: ast.Attribute | ast.Subscript) -> None:
+        name = _root(node)
+        if name is not None and isinstance(node.ctx, ast.Store | ast.Del):
+            self.changes.add(name)
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        call = node.value
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            name = _root(call.func)
+            if name is not None:
+                self.changes.add(name)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str):
+            self.words.update(_WORD.findall(node.value))
+
+    def visit_Global(self, node: ast.Global) -> None:
+        self.reads.update(node.names)
+        self.writes.update(node.names)
+
+    def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        self.writes.add(node.name)
+        self.generic_visit(node)
+
+    visit_FunctionDef = _definition  # noqa: N815
+    visit_AsyncFunctionDef = _definition  # noqa: N815
+    visit_ClassDef = _definition  # noqa: N815
+
+    def _imported(self, node: ast.Import | ast.ImportFrom) -> None:
+        for alias in node.names:
+            if alias.name == "*":
+                self.unbounded = True  # it may bind any name
+            else:
+                self.writes.add((alias.asname or alias.name).split(".")[0])
+            if alias.name == "__main__":
+                self.unbounded = True
+        if isinstance(node, ast.ImportFrom) and node.module == "__main__":
+            self.reads.update(alias.name for alias in node.names)
+
+    visit_Import = _imported  # noqa: N815
+    visit_ImportFrom = _imported  # noqa: N815
+
+
+_code_uses: weakref.WeakKeyDictionary[types.CodeType, Use] = weakref.WeakKeyDictionary()
+_READ_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_WRITE_OPS = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
+
+
+def code_use(code: types.CodeType) -> Use:
+    """Return the global names that a function's byte code may touch, nested code included."""
+    known = _code_uses.get(code)
+    if known is not None:
+        return known
+    reads: set[str] = set()
+    writes: set[str] = set()
+    unbounded = False
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _READ_OPS:
+            reads.add(instruction.argval)
+        elif instruction.opname in _WRITE_OPS:
+            writes.add(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inner = code_use(constant)
+            reads |= inner.reads
+            writes |= inner.writes
+            unbounded = unbounded or inner.unbounded
+        elif isinstance(constant, str):
+            reads.update(_WORD.findall(constant) if len(constant) < 200 else ())
+    unbounded = unbounded or bool(reads & _UNBOUNDED)
+    use = Use(
+        frozenset(), frozenset(reads | writes), frozenset(writes), frozenset(writes), unbounded
+    )
+    _code_uses[code] = use
+    return use

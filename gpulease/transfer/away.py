@@ -1,0 +1,356 @@
+"""The companion's half of the transfer: serves the home side's requests beside the user's cells.
+
+Owns one worker thread that surveys, packs and commits while no user code runs here, and gives up
+at once when some starts.  It decides nothing: the home side says when a switch happens.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+
+from .api import DrainReport, Endpoint, Place, TransferSettings, VariableStatus
+from .groups import merge, name_root
+from .park import read_parked, write_parked
+from .pickling import Packed
+from .plan import Wanted, plan
+from .refuse import RefusedError
+from .shipment import Incoming, Item, Outcome, Shipment
+from .side import Hidden, Side
+from .threads import UserThreads
+from .wire import Message, Wire
+
+log = logging.getLogger(__name__)
+
+#: A pseudo name under which a cell's result travels; no user name can be spelled like it.
+RESULT = "Out[{}]"
+
+
+class AbandonedError(Exception):
+    """A pass was given up because user code began to run."""
+
+
+class AwaySide:
+    """See ``api.Away``.  ``namespace`` is the companion's user namespace."""
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        *,
+        hidden: Hidden = (),
+        settings: TransferSettings | None = None,
+    ) -> None:
+        self.side = Side("a", namespace, hidden, settings or TransferSettings())
+        self.session = secrets.token_hex(8)
+        self._lock = threading.RLock()
+        self._idle = threading.Condition(self._lock)
+        self._running = 0
+        self._abandon = threading.Event()
+        self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._cancelled: set[int] = set()
+        self._offered: dict[str, Shipment] = {}
+        self._announced: set[str] = set()
+        self._results: dict[int, Any] = {}
+        self._cell: int | None = None
+        self._generation = 0
+        self._verified = -1
+        self._wire: Wire | None = None
+        self._worker = threading.Thread(target=self._work, name="gpulease-transfer", daemon=True)
+        self._threads = UserThreads()
+
+    # ---- called by the companion kernel
+
+    def start(self, client_key: str, *, host: str = "127.0.0.1") -> Endpoint:
+        """Listen for the home kernel that proves ``client_key``."""
+        self._wire = Wire(self._enqueue)
+        endpoint = self._wire.listen(client_key, host)
+        self._worker.start()
+        return endpoint
+
+    def cell_started(self, source: str) -> None:  # noqa: ARG002
+        """Give up background passes; nothing of this namespace is read until it has ended."""
+        self._abandon.set()
+        with self._lock:
+            self._running += 1
+            if self._wire is not None:
+                self._wire.withdraw()
+            self.side.state.settle()
+
+    def cell_ended(self, execution_count: int | None, result: Any) -> None:
+        """User code ended: from now on everything here is unverified."""
+        with self._lock:
+            self._running = max(0, self._running - 1)
+            self._generation += 1
+            if execution_count is not None:
+                self._cell = execution_count
+                if result is not None:
+                    self._results[execution_count] = result
+            if not self._running:
+                self._abandon.clear()
+                self._idle.notify_all()
+
+    def thread_ids(self) -> frozenset[int]:
+        """Return native ids of transfer's own threads."""
+        threads = [self._worker]
+        if self._wire is not None:
+            threads.append(self._wire.thread)
+        return frozenset(t.native_id for t in threads if t.native_id is not None)
+
+    def park(self, path: str, seconds: float) -> DrainReport:
+        """Write what is not home to ``path``, within about ``seconds``."""
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            away = self._away_names()
+            left, blockers = write_parked(self.side, away, path, deadline)
+        statuses = tuple(
+            VariableStatus(name, "", Place.LOST, None, False, why) for name, why in blockers
+        )
+        return DrainReport(not left and not statuses, statuses)
+
+    def close(self) -> None:
+        """End both threads."""
+        self._requests.put(None)
+        if self._wire is not None:
+            self._wire.close()
+
+    # ---- the wire's thread
+
+    def _enqueue(self, message: Message) -> None:
+        if message.kind == "cancel":
+            self._cancelled.add(int(message.body["number"]))
+            return
+        self._requests.put(message)
+
+    # ---- the worker's thread
+
+    def _work(self) -> None:
+        handlers: dict[str, Callable[[Message], None]] = {
+            "hello": self._hello,
+            "commit": self._commit,
+            "collect": self._collect,
+            "fetch": self._fetch,
+            "confirm": self._confirm,
+            "ack": self._ack,
+            "result": self._result,
+            "drop": self._drop,
+            "unpark": self._unpark,
+        }
+        while (message := self._requests.get()) is not None:
+            if message.number in self._cancelled:
+                self._cancelled.discard(message.number)
+                self._refuse(message, _abandoned())
+                continue
+            wire = self._wire
+            assert wire is not None
+            try:
+                handlers[message.kind](message)
+            except GPULeaseError as error:
+                wire.refuse(message, error)
+            except AbandonedError:
+                wire.refuse(message, _abandoned())
+            except Exception:
+                reference = secrets.token_hex(4)
+                log.exception("transfer request %s failed (reference %s)", message.kind, reference)
+                wire.refuse(message, _internal(reference))
+
+    def _reply(self, to: Message, body: dict[str, Any], blobs: list[Any] | None = None) -> None:
+        assert self._wire is not None
+        self._wire.reply(to, body, blobs)
+
+    def _refuse(self, to: Message, error: GPULeaseError) -> None:
+        assert self._wire is not None
+        self._wire.refuse(to, error)
+
+    def _check(self, message: Message) -> Callable[[], None]:
+        def check() -> None:
+            if self._abandon.is_set() or message.number in self._cancelled:
+                raise AbandonedError
+
+        return check
+
+    def _hello(self, message: Message) -> None:
+        with self._lock:
+            if not message.body["known"]:
+                self.side.ledger.forget_peer()
+                self.side.state.forget_peer()
+                self._offered.clear()
+        self._reply(message, {"session": self.session})
+
+    def _commit(self, message: Message) -> None:
+        incoming = Incoming.decode(message.body, message.blobs)
+        with self._lock:
+            while self._running:
+                self._idle.wait()
+            if message.number in self._cancelled:
+                self._cancelled.discard(message.number)
+                self._refuse(message, _abandoned())
+                return
+            outcome = self.side.receive(incoming)
+            self._announced -= {n for g in incoming.groups for n in _names(g.roots)}
+        self._reply(message, outcome.to_json())
+
+    def _collect(self, message: Message) -> None:
+        body = message.body
+        check = self._check(message)
+        with self._lock:
+            self._must_be_idle()
+            alive = self._threads.alive()
+            if self._verified == self._generation and not alive and body["touched"] is None:
+                self._reply(message, {"current": True, "threads": []})
+                return
+            names = self._touched(body["touched"])
+            shipment = plan(self.side, Wanted(), names=names, cell=self._cell, check=check)
+            self._announced = (self._announced - set(shipment.names)) | set(shipment.absent)
+            generation = self._generation
+            self._offer(message, shipment, {"threads": alive, "generation": generation})
+
+    def _must_be_idle(self) -> None:
+        if self._running:
+            raise AbandonedError
+
+    def _touched(self, touched: list[str] | None) -> list[str] | None:
+        """Return the names to look at after a cell that touched these; None for all."""
+        if touched is None:
+            return None
+        side = self.side
+        base = side.ledger.base
+        names = {n for n in touched if n in side.ns}
+        if names:
+            survey = side.survey(names)
+            roots = side.closure(names, survey, reads=True)
+            for _ in range(8):  # functions of functions; unbounded or deeper: everything
+                more = {r[2:] for r in roots if r.startswith("n:") and r[2:] in side.ns} - names
+                if not more:
+                    break
+                names |= more
+                survey = side.survey(names)
+                roots = side.closure(names, survey, reads=True)
+            else:
+                return None
+            if any(g.unbounded for g in survey.groups):
+                return None
+        born = {n for n in side.names() if name_root(n) not in base and n not in self._announced}
+        return sorted(side.ledger.partners(names | born))
+
+    def _fetch(self, message: Message) -> None:
+        names = frozenset(message.body["names"])
+        with self._lock:
+            self._must_be_idle()
+            wanted = Wanted(strict=names) if message.body["strict"] else Wanted(soft=names)
+            shipment = plan(
+                self.side, wanted, cell=self._cell, fetch=True, check=self._check(message)
+            )
+            extra = {"threads": self._threads.alive(), "generation": self._generation}
+            self._offer(message, shipment, extra)
+
+    def _offer(self, message: Message, shipment: Shipment, extra: dict[str, Any]) -> None:
+        number = secrets.token_hex(8)
+        self._offered[number] = shipment
+        while len(self._offered) > 4:  # offers whose asker went away
+            del self._offered[next(iter(self._offered))]
+        header, blobs = shipment.encode()
+        self._reply(message, header | extra | {"shipment": number}, blobs)
+
+    def _confirm(self, message: Message) -> None:
+        """Say whether what was offered is still what is here (a user thread may have written)."""
+        with self._lock:
+            shipment = self._offered.get(message.body["shipment"])
+            same = (
+                shipment is not None
+                and not self._running
+                and all(self._unchanged(item.packed) for item in shipment.items)
+            )
+        self._reply(message, {"same": same})
+
+    def _unchanged(self, packed: Packed) -> bool:
+        survey = self.side.survey(_names(packed.roots))
+        groups = [g for g in survey.groups if set(g.roots) & set(packed.roots)]
+        merged = merge(groups)
+        if merged.key != frozenset(packed.roots):
+            return False
+        try:
+            return self.side.pack(merged, survey).digest == packed.digest
+        except RefusedError:
+            return False
+
+    def _ack(self, message: Message) -> None:
+        with self._lock:
+            shipment = self._offered.pop(message.body["shipment"], None)
+            if shipment is not None:
+                outcome = Outcome.from_json(message.body["outcome"])
+                self.side.acknowledge(shipment, outcome)
+                complete = shipment.complete and outcome.ok
+                if complete and message.body.get("generation") == self._generation:
+                    self._verified = self._generation
+        self._reply(message, {})
+
+    def _result(self, message: Message) -> None:
+        count = int(message.body["cell"])
+        with self._lock:
+            self._must_be_idle()
+            if count not in self._results:
+                self._reply(message, {"known": False})
+                return
+            value = self._results[count]
+            name = next((n for n in self.side.names() if self.side.ns[n] is value), None)
+            if name is not None:
+                self._reply(message, {"known": True, "name": name})
+                return
+            pseudo = RESULT.format(count)
+            self.side.ns[pseudo] = value
+            try:
+                shipment = plan(
+                    self.side, Wanted(strict=frozenset({pseudo})), names=[pseudo], fetch=True
+                )
+            finally:
+                del self.side.ns[pseudo]
+            kept = {**vars(shipment), "items": [Item(i.packed, True) for i in shipment.items],
+                    "deleted": (), "state": b""}  # fmt: skip
+            self._offer(message, Shipment(**kept), {"known": True, "name": ""})
+
+    def _drop(self, message: Message) -> None:
+        """Home keeps its own value of these names: ours are no longer the newest."""
+        with self._lock:
+            self._must_be_idle()
+            for name in message.body["names"]:
+                self.side.ns.pop(name, None)
+                self.side.ledger.differ([name_root(name)])
+        self._reply(message, {})
+
+    def _unpark(self, message: Message) -> None:
+        with self._lock:
+            self._must_be_idle()
+            incoming = read_parked(message.body["path"])
+            outcome = self.side.receive(incoming)
+            self.side.ledger.forget_peer()
+            survey = self.side.survey()
+            parked = sorted(n for g in incoming.groups for n in _names(g.roots))
+            absent = {n: self.side.absent(n, survey).to_json() for n in parked if n in self.side.ns}
+        self._reply(message, {"absent": absent, "failed": outcome.to_json()["failed"]})
+
+    def _away_names(self) -> list[str]:
+        base = self.side.ledger.base
+        return [n for n in self.side.names() if name_root(n) not in base]
+
+
+def _names(roots: tuple[str, ...]) -> list[str]:
+    return [root[2:] for root in roots if root.startswith("n:")]
+
+
+def _abandoned() -> GPULeaseError:
+    return GPULeaseError("transfer_abandoned", "The other side is computing.")
+
+
+def _internal(reference: str) -> GPULeaseError:
+    return GPULeaseError(
+        "internal",
+        f"Carrying variables failed inside gpulease (reference {reference}).",
+        next_step="Nothing was changed at home; run the cell again.",
+    )

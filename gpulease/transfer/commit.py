@@ -1,0 +1,62 @@
+"""Makes a staged shipment visible, as a whole and at once.
+
+Owns the assignment of names and of contents of live units, with interrupts masked and without
+letting another thread run in between.  Everything was loaded before: what happens here is
+assignment only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .staging import Staging
+from .units import apply_content
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold back interrupts (on the main thread) and other threads while the body runs."""
+    held: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if main else None
+    masked = main and handler is not None
+    if masked:
+        signal.signal(signal.SIGINT, lambda number, _frame: held.append(number))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10)  # seconds: other threads do not get in between
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        if masked:
+            signal.signal(signal.SIGINT, handler)
+    if held:
+        signal.raise_signal(signal.SIGINT)
+
+
+def commit(
+    staging: Staging,
+    ns: dict[str, Any],
+    remove: Iterable[str],
+    *,
+    may_bind: Callable[[str], bool] = lambda _name: True,
+) -> list[str]:
+    """Apply every loaded group and drop ``remove``; return the names that were bound."""
+    bound: list[str] = []
+    for loaded in staging.loaded.values():
+        for oid, content in loaded.contents.items():
+            if oid not in staging.fresh:
+                apply_content(staging.units[oid], content, staging.codes.get(oid))
+        for name, value in loaded.names.items():
+            if may_bind(name):
+                ns[name] = value
+                bound.append(name)
+    for name in remove:
+        ns.pop(name, None)
+    staging.adopt()
+    return bound

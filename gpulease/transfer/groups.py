@@ -1,0 +1,313 @@
+"""Which names and units belong together: share edges make groups, need edges tie them.
+
+Owns the walk over values.  Two roots (a name, or a unit's content) are in one group when they
+reach the same identity object or overlapping array memory.  Classes, functions, modules, loggers
+and code are never walked through.  The walk only reads; it knows nothing of versions or wires.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import gc
+import logging
+import pathlib
+import re
+import sys
+import types
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .analysis import code_use
+from .registry import Registry
+from .units import UnitBook, is_unit
+
+#: Types without identity or parts: equal is as good as same (contract: numbers, strings).
+ATOMIC: frozenset[type] = frozenset({
+    int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range,
+    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
+    decimal.Decimal, fractions.Fraction, uuid.UUID, re.Pattern, pathlib.PosixPath,
+    pathlib.PurePosixPath, types.BuiltinFunctionType, types.CodeType, types.GetSetDescriptorType,
+    types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.ClassMethodDescriptorType, types.MethodWrapperType,
+})  # fmt: skip
+_CUT = (types.ModuleType, logging.Logger, types.FrameType, types.TracebackType)
+
+Check = Callable[[], None]
+
+
+def name_root(name: str) -> str:
+    """Return the root of a user name."""
+    return "n:" + name
+
+
+def unit_root(oid: str) -> str:
+    """Return the root of a unit's content."""
+    return "u:" + oid
+
+
+@dataclass
+class Group:
+    """Roots that travel together, and what is known of them without pickling.
+
+    ``nbytes`` counts array memory and long strings at the top; ``objects`` the walked objects;
+    ``needs`` are oids of units outside the group; ``reads`` global names its functions read.
+    """
+
+    roots: tuple[str, ...]
+    nbytes: int = 0
+    objects: int = 0
+    needs: set[str] = field(default_factory=set)
+    reads: set[str] = field(default_factory=set)
+    unbounded: bool = False
+    arrays: list[Any] = field(default_factory=list)
+    inner: dict[int, Any] = field(default_factory=dict)
+    has_namespace: bool = False
+    modules: bool = False
+
+    @property
+    def key(self) -> frozenset[str]:
+        """The set of its roots."""
+        return frozenset(self.roots)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """User names in it, sorted."""
+        return tuple(root[2:] for root in self.roots if root.startswith("n:"))
+
+    @property
+    def oids(self) -> tuple[str, ...]:
+        """Units whose content is in it, sorted."""
+        return tuple(root[2:] for root in self.roots if root.startswith("u:"))
+
+
+def merge(groups: Iterable[Group]) -> Group:
+    """Return one group with the roots of all."""
+    out = Group(())
+    for group in groups:
+        out.roots += group.roots
+        out.nbytes += group.nbytes
+        out.objects += group.objects
+        out.needs |= group.needs
+        out.reads |= group.reads
+        out.unbounded |= group.unbounded
+        out.arrays += group.arrays
+        out.inner |= group.inner
+        out.has_namespace |= group.has_namespace
+        out.modules |= group.modules
+    out.roots = tuple(sorted(out.roots))
+    out.needs -= set(out.oids)
+    return out
+
+
+class Walk:
+    """One pass over values of one side; ``groups`` afterwards partitions everything reached."""
+
+    def __init__(
+        self, ns: dict[str, Any], registry: Registry, book: UnitBook, check: Check | None = None
+    ) -> None:
+        self._ns = ns
+        self._registry = registry
+        self._book = book
+        self._check = check or (lambda: None)
+        self._parent: dict[str, str] = {}
+        self._parts: dict[str, Group] = {}
+        self._owner: dict[int, str] = {}
+        self._keep: list[Any] = []
+        self._by_value: dict[int, bool] = {}
+        self._queue: list[tuple[str, list[Any]]] = []
+        self.units: dict[str, Any] = {}
+        self.used_globals: dict[str, set[str]] = {}
+        pandas = sys.modules.get("pandas")
+        found = [getattr(pandas, name, None) for name in ("DataFrame", "Series", "Index")]
+        self._pandas: tuple[type, ...] = tuple(kind for kind in found if kind is not None)
+        numpy = sys.modules.get("numpy")
+        self._ndarray: type | None = getattr(numpy, "ndarray", None)
+
+    def run(self, names: Iterable[str], oids: Iterable[str] = ()) -> list[Group]:
+        """Walk from these names and units (live ones); return the groups, sorted by roots."""
+        for name in names:
+            if name in self._ns:
+                self._queue.append((name_root(name), [self._ns[name]]))
+        for oid in oids:
+            unit = self._registry.get(oid)
+            if unit is not None:
+                self._unit(oid, unit)
+        while self._queue:
+            root, values = self._queue.pop()
+            self._check()
+            self._walk_root(root, values)
+        self._join_memory()
+        return self._collect()
+
+    # ---- one root
+
+    def _walk_root(self, root: str, values: list[Any]) -> None:
+        if root in self._parts:
+            return
+        self._parent[root] = root
+        part = self._parts[root] = Group((root,))
+        for value in values:
+            if type(value) in (str, bytes):
+                part.nbytes += len(value)
+        frontier = self._visit(root, part, values)
+        while frontier:
+            self._check()
+            part.objects += len(frontier)
+            self._keep.append(frontier)
+            found = [o for o in gc.get_referents(*frontier) if type(o) not in ATOMIC]
+            frontier = self._visit(root, part, found)
+
+    def _visit(self, root: str, part: Group, found: list[Any]) -> list[Any]:
+        owner = self._owner
+        out: list[Any] = []
+        for obj in found:
+            kind = type(obj)
+            key = id(obj)
+            if kind in ATOMIC or (key in owner and owner[key] == root):
+                continue
+            if kind is types.FunctionType or kind is object or isinstance(obj, type):
+                if is_unit(obj, self._by_value):
+                    part.needs.add(self._need(obj))
+                continue
+            if isinstance(obj, _CUT):
+                part.modules |= isinstance(obj, types.ModuleType)
+                continue
+            if obj is self._ns:
+                part.has_namespace = True
+                continue
+            if (kind is tuple or kind is frozenset) and all(type(x) in ATOMIC for x in obj):
+                continue
+            if key in owner:
+                self._union(root, owner[key])
+                continue
+            owner[key] = root
+            part.inner[key] = obj
+            if self._pandas and isinstance(obj, self._pandas):
+                self._keep.append(obj)
+                part.objects += 1
+                out.extend(self._frame(root, part, obj))
+                continue
+            out.append(obj)
+            if self._ndarray is not None and isinstance(obj, self._ndarray):
+                out.extend(self._array(root, part, obj))
+            elif kind.__module__.startswith("pyarrow"):
+                part.nbytes += int(getattr(obj, "nbytes", 0) or 0)
+        return out
+
+    def _array(self, root: str, part: Group, array: Any) -> list[Any]:
+        part.arrays.append(array)
+        part.nbytes += array.nbytes
+        if not array.dtype.hasobject:
+            return []
+        return self._visit(root, part, array.ravel().tolist())
+
+    def _frame(self, root: str, part: Group, frame: Any) -> list[Any]:
+        """Walk a pandas object: its blocks are never an alias a user can see (copy-on-write)."""
+        usage = frame.memory_usage(deep=False)
+        part.nbytes += int(usage.sum() if hasattr(usage, "sum") else usage)
+        if isinstance(frame, self._pandas[-1]):
+            return []  # an index is immutable, and so are its keys
+        columns = [frame] if frame.ndim == 1 else [frame.iloc[:, i] for i in range(frame.shape[1])]
+        values = [v for c in columns if c.dtype == object for v in c.array]
+        return self._visit(root, part, [frame.attrs, *values])
+
+    # ---- units
+
+    def _need(self, obj: Any) -> str:
+        oid = self._registry.oid(obj)
+        self._unit(oid, obj)
+        return oid
+
+    def _unit(self, oid: str, obj: Any) -> None:
+        if oid in self.units:
+            return
+        self.units[oid] = obj
+        root = unit_root(oid)
+        if isinstance(obj, types.FunctionType):
+            self._queue.append((root, [self._book.content(obj)]))
+            self._function(root, obj)
+        elif isinstance(obj, type):
+            content = self._book.content(obj)
+            self._queue.append((root, [content, obj.__bases__, type(obj)]))
+        elif type(obj) is dict:
+            used = self.used_globals.setdefault(oid, set())
+            self._queue.append((root, [self._book.content(obj, used)]))
+        elif isinstance(obj, types.CellType):
+            full, value = self._book.content(obj)
+            self._queue.append((root, [value] if full else []))
+        elif type(obj) is object:
+            self._queue.append((root, []))
+
+    def _function(self, root: str, obj: types.FunctionType) -> None:
+        part = self._parts.setdefault("need:" + root, Group(()))
+        for index, cell in enumerate(obj.__closure__ or ()):
+            oid = self._registry.held_oid(obj, index)
+            part.needs.add(oid)
+            self._unit(oid, cell)
+        foreign = self._book.foreign_globals(obj)
+        if foreign is not None:
+            oid, names = foreign
+            self.used_globals.setdefault(oid, set()).update(names)
+            part.needs.add(oid)
+            if oid not in self.units:
+                self.units[oid] = obj.__globals__
+            self._queue.append(
+                (unit_root(oid), [self._book.content(obj.__globals__, self.used_globals[oid])])
+            )
+        elif obj.__globals__ is self._ns:
+            use = code_use(obj.__code__)
+            part.reads |= use.reads
+            part.unbounded |= use.unbounded
+
+    # ---- joining
+
+    def _find(self, root: str) -> str:
+        while self._parent[root] != root:
+            self._parent[root] = self._parent[self._parent[root]]
+            root = self._parent[root]
+        return root
+
+    def _union(self, one: str, two: str) -> None:
+        self._parent[self._find(one)] = self._find(two)
+
+    def _join_memory(self) -> None:
+        """Unite roots whose arrays overlap in memory (views share memory, not objects)."""
+        spans = []
+        for root, part in self._parts.items():
+            if root.startswith("need:"):
+                continue
+            for array in part.arrays:
+                if array.size and array.itemsize:
+                    spans.append((*byte_bounds(array), root))
+        spans.sort()
+        end, last = -1, ""
+        for low, high, root in spans:
+            if low < end:
+                self._union(root, last)
+            if high > end:
+                end, last = high, root
+
+    def _collect(self) -> list[Group]:
+        buckets: dict[str, list[Group]] = {}
+        for root, part in self._parts.items():
+            if root.startswith("need:"):
+                if root[5:] in self._parent:
+                    buckets.setdefault(self._find(root[5:]), []).append(part)
+            else:
+                buckets.setdefault(self._find(root), []).append(part)
+        return sorted((merge(parts) for parts in buckets.values()), key=lambda g: g.roots)
+
+
+def byte_bounds(array: Any) -> tuple[int, int]:
+    """Return first and one past the last address of an array's elements."""
+    low = high = int(array.__array_interface__["data"][0])
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        if stride < 0:
+            low += (extent - 1) * stride
+        else:
+            high += (extent - 1) * stride
+    return low, high + int(array.itemsize)

@@ -1,0 +1,110 @@
+"""What one side knows of the other: versions of roots, absent names, costs.
+
+Owns the bookkeeping and nothing else: no values of the user are kept here, except the older ones
+that a person may still recover (``aside``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .api import TransferSettings
+from .groups import Group, name_root
+
+
+@dataclass(frozen=True)
+class Base:
+    """The content both sides hold of some roots: this side's own digest of all of them together."""
+
+    roots: frozenset[str]
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A name whose newest content is on the other side.
+
+    ``size`` in bytes (None: not measured); ``blocker`` in words where it cannot come;
+    ``cell`` the execution count of the cell that made it; ``reads`` what its functions read.
+    """
+
+    type_name: str
+    size: int | None = None
+    blocker: str = ""
+    cell: int | None = None
+    reads: tuple[str, ...] = ()
+    sure: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the wire form."""
+        return {
+            "type": self.type_name, "size": self.size, "blocker": self.blocker,
+            "cell": self.cell, "reads": list(self.reads),
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Absent:
+        """Rebuild from the wire form."""
+        return cls(data["type"], data["size"], data["blocker"], data["cell"], tuple(data["reads"]))
+
+
+@dataclass
+class Ledger:
+    """Two ledgers of one side: roots both hold, units the other knows, names absent here."""
+
+    base: dict[str, Base] = field(default_factory=dict)
+    peer_units: set[str] = field(default_factory=set)
+    remote: dict[str, Absent] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)
+    costs: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def forget_peer(self) -> None:
+        """The other side is gone or new: it holds nothing."""
+        self.base.clear()
+        self.peer_units.clear()
+
+    def agree(self, roots: Iterable[str], digest: bytes) -> None:
+        """Both sides hold these roots now; ``digest`` is this side's."""
+        key = frozenset(roots)
+        base = Base(key, digest)
+        for root in key:
+            self.base[root] = base
+
+    def differ(self, roots: Iterable[str]) -> None:
+        """The other side no longer holds these roots as this one does."""
+        for root in roots:
+            self.base.pop(root, None)
+
+    def partners(self, names: Iterable[str]) -> set[str]:
+        """Return names that shared a group with one of ``names`` at the last agreement."""
+        out = set(names)
+        for name in tuple(out):
+            base = self.base.get(name_root(name))
+            if base is not None:
+                out.update(root[2:] for root in base.roots if root.startswith("n:"))
+        return out
+
+    def common(self, group: Group) -> Base | None:
+        """Return the one agreement that covers all of the group's roots, if there is one."""
+        found = {id(self.base.get(root)): self.base.get(root) for root in group.roots}
+        if len(found) != 1:
+            return None
+        return next(iter(found.values()))
+
+    def measured(self, group: Group) -> tuple[float, int] | None:
+        """Return seconds and bytes of the last pass over the group, if every root was measured."""
+        known = [self.costs.get(root) for root in group.roots]
+        if not known or any(cost is None for cost in known):
+            return None
+        return max(cost for cost in known if cost is not None)
+
+    def is_small(self, group: Group, settings: TransferSettings) -> bool:
+        """Say whether the group travels without being needed."""
+        cost = self.measured(group)
+        if group.nbytes > settings.small_bytes:
+            return False
+        if cost is None:
+            return group.objects <= settings.small_objects
+        return cost[0] <= settings.small_seconds and cost[1] <= settings.small_bytes

@@ -1,0 +1,298 @@
+"""Turns one group into bytes and buffers.
+
+Owns the pickler: protocol 5 with out-of-band buffers, references to units instead of their
+contents, arrays that arrive writable and with their overlaps, and refusals by kind.  It knows
+nothing of what the receiver has: a packed group says everything about its own roots.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import io
+import math
+import pickle
+import sys
+import time
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from . import tokens
+from .groups import Check, Group, byte_bounds
+from .hashing import buffer_digest, combine
+from .refuse import RefusedError, blocking_kind, refused_kind
+from .registry import Registry
+from .units import UnitBook, is_unit
+
+#: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
+_INLINE = 64 * 2**10
+_NAN_OPCODES = (b"G\x7f\xf8\0\0\0\0\0\0", b"G\xff\xf8\0\0\0\0\0\0")
+_SITE = tuple({str(Path(path)) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A group as bytes: ``inband`` holds names and contents, ``skeletons`` the empty units."""
+
+    roots: tuple[str, ...]
+    inband: bytes
+    skeletons: dict[str, bytes]
+    buffers: list[memoryview]
+    digest: bytes
+    seconds: float
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the wire."""
+        return (
+            len(self.inband)
+            + sum(map(len, self.skeletons.values()))
+            + sum(b.nbytes for b in self.buffers)
+        )
+
+
+class _Storage:
+    """Memory that several arrays of one group share."""
+
+    def __init__(self, low: int, high: int, keep: list[Any]) -> None:
+        self.low = low
+        self.size = high - low
+        self.keep = keep
+
+    def buffer(self) -> pickle.PickleBuffer:
+        raw = (ctypes.c_ubyte * self.size).from_address(self.low)
+        raw._gpulease_keep = self.keep  # type: ignore[attr-defined]  # noqa: SLF001
+        return pickle.PickleBuffer(memoryview(raw).cast("B"))
+
+
+def clusters(arrays: list[Any]) -> dict[int, _Storage]:
+    """Return id of array to the shared memory it is a view of, for overlapping ones only."""
+    spans = sorted(
+        ((*byte_bounds(a), i) for i, a in enumerate(arrays) if a.size and not a.dtype.hasobject),
+    )
+    out: dict[int, _Storage] = {}
+    run: list[tuple[int, int, int]] = []
+
+    def close() -> None:
+        if len(run) > 1:
+            keep = [arrays[i] for _, _, i in run]
+            memory = _Storage(run[0][0], max(high for _, high, _ in run), keep)
+            out.update({id(array): memory for array in keep})
+
+    for span in spans:
+        if run and span[0] >= max(high for _, high, _ in run):
+            close()
+            run = []
+        run.append(span)
+    close()
+    return out
+
+
+@dataclass
+class _Context:
+    book: UnitBook
+    registry: Registry
+    memory: dict[int, _Storage] = field(default_factory=dict)
+    shells: dict[int, str] = field(default_factory=dict)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """One stream of a group."""
+
+    def __init__(
+        self, file: io.BytesIO, context: _Context, buffers: Callable[[Any], Any] | None
+    ) -> None:
+        super().__init__(file, protocol=5, buffer_callback=buffers)
+        self.context = context
+
+    def reducer_override(self, obj: Any) -> Any:
+        shell = self.context.shells.get(id(obj)) if self.context.shells else None
+        if shell is not None:
+            return tokens.unit, (shell,)
+        if is_unit(obj):
+            return tokens.unit, (self.context.registry.oid(obj),)
+        if type(obj) is types.CellType:
+            oid = self.context.registry.find(obj)
+            if oid is None:
+                raise RefusedError("a closure cell that no function holds")
+            return tokens.unit, (oid,)
+        if isinstance(obj, _Storage):
+            return tokens.storage, (obj.buffer(),)
+        if type(obj) is types.ModuleType and sys.modules.get(obj.__name__) is obj:
+            return tokens.module, (obj.__name__, module_digest(obj))
+        if isinstance(obj, io.IOBase) and obj in (sys.stdout, sys.stderr, sys.stdin):
+            return super().reducer_override(obj)
+        refused = refused_kind(obj)
+        if refused is not None:
+            raise RefusedError(refused)
+        if isinstance(obj, functools._lru_cache_wrapper):
+            bounds = obj.cache_parameters()
+            return tokens.lru_cache, (obj.__wrapped__, bounds["maxsize"], bounds["typed"])
+        if isinstance(obj, BaseException):
+            return _reduce_exception(obj)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and type(obj) is numpy.ndarray:
+            return self._array(obj)
+        return super().reducer_override(obj)
+
+    def _array(self, array: Any) -> Any:
+        if array.dtype.hasobject or not array.dtype.itemsize:
+            return NotImplemented
+        memory = self.context.memory.get(id(array))
+        flags = array.flags
+        if memory is not None:
+            offset = int(array.__array_interface__["data"][0]) - memory.low
+            args = (memory, array.dtype, array.shape, array.strides, offset, flags.writeable)
+            return tokens.view, args
+        order = "F" if flags.f_contiguous and not flags.c_contiguous else "C"
+        raw = array.ravel(order="K" if flags.forc else "C").view("u1")
+        buffer = pickle.PickleBuffer(raw)
+        return tokens.array, (buffer, array.dtype, array.shape, order, flags.writeable)
+
+
+class _ShellPickler(_Pickler):
+    """The same, asking for every object: only where a pinned container or NaN is in the group."""
+
+    nans = False
+
+    def persistent_id(self, obj: Any) -> Any:
+        if type(obj) is float:
+            if self.nans and math.isnan(obj):
+                return ("nan", _nan_name(obj) or self.context.registry.oid(obj))
+            return None
+        if obj is self.context.book.ns:
+            return ("namespace",)
+        shell = self.context.shells.get(id(obj))
+        return ("unit", shell) if shell is not None else None
+
+
+def _nan_name(value: float) -> str:
+    if value is math.nan:
+        return "math"
+    numpy = sys.modules.get("numpy")
+    return "numpy" if numpy is not None and value is numpy.nan else ""
+
+
+def _reduce_exception(exc: BaseException) -> Any:
+    reduced = exc.__reduce_ex__(5)
+    if isinstance(reduced, str) or len(reduced) > 3:
+        return reduced
+    maker, args, *state = reduced
+    rest = state[0] if state and not isinstance(state[0], dict) else None
+    extra = (
+        dict(exc.__dict__),
+        exc.__cause__,
+        exc.__context__,
+        exc.__suppress_context__,
+        rest,
+    )
+    return maker, args, extra, None, None, tokens.exception_state
+
+
+_module_digests: dict[str, str] = {}
+
+
+def module_digest(module: types.ModuleType) -> str:
+    """Return the digest of a person's own module file (as at import), '' for installed ones."""
+    path = getattr(module, "__file__", None)
+    if not path or "site-packages" in path or path.startswith(_SITE):
+        return ""
+    known = _module_digests.get(module.__name__)
+    if known is None:
+        try:
+            known = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        except OSError:
+            known = ""
+        _module_digests[module.__name__] = known
+    return known
+
+
+class Packer:
+    """Packs groups of one side; the objects must not change while ``pack`` runs."""
+
+    def __init__(self, ns: dict[str, Any], registry: Registry, book: UnitBook) -> None:
+        self._ns = ns
+        self._registry = registry
+        self._book = book
+
+    def pack(
+        self,
+        group: Group,
+        units: dict[str, Any],
+        used_globals: dict[str, set[str]],
+        *,
+        pins: dict[str, Any] | None = None,
+        check: Check | None = None,
+    ) -> Packed:
+        """Return the group packed; raises RefusedError with what cannot move, in words."""
+        started = time.perf_counter()
+        pinned = pins or {}
+        context = _Context(self._book, self._registry, clusters(group.arrays))
+        context.shells = {id(obj): oid for oid, obj in pinned.items()}
+        everything = {oid: units[oid] for oid in group.oids if oid in units} | pinned
+        payload = {
+            "names": {name: self._ns[name] for name in group.names},
+            "units": {
+                oid: self._book.content(obj, used_globals.get(oid))
+                for oid, obj in everything.items()
+            },
+        }
+        try:
+            inband, buffers = self._dump(payload, context, group.has_namespace)
+            skeletons = {
+                oid: self._dump(self._book.skeleton(obj), context, False)[0]
+                for oid, obj in everything.items()
+            }
+        except RefusedError:
+            raise
+        except RecursionError as error:
+            raise RefusedError("nested too deeply to travel") from error
+        except Exception as error:
+            found = blocking_kind(payload["names"].values()) if payload["names"] else None
+            raise RefusedError(found or f"{type(error).__name__}: {_short(error)}") from error
+        digest = combine(
+            [inband]
+            + [part for oid in sorted(skeletons) for part in (oid.encode(), skeletons[oid])]
+            + [buffer_digest(buffer, check) for buffer in buffers]
+        )
+        seconds = time.perf_counter() - started
+        return Packed(group.roots, inband, skeletons, buffers, digest, seconds)
+
+    def _dump(
+        self, payload: Any, context: _Context, shells: bool
+    ) -> tuple[bytes, list[memoryview]]:
+        data, buffers = self._stream(payload, context, shells, nans=False)
+        if any(opcode in data for opcode in _NAN_OPCODES):
+            data, buffers = self._stream(payload, context, True, nans=True)
+        return data, buffers
+
+    def _stream(
+        self, payload: Any, context: _Context, shells: bool, *, nans: bool
+    ) -> tuple[bytes, list[memoryview]]:
+        file = io.BytesIO()
+        buffers: list[memoryview] = []
+
+        def out_of_band(buffer: pickle.PickleBuffer) -> bool:
+            raw = buffer.raw()
+            if raw.nbytes < _INLINE:
+                return True
+            buffers.append(raw)
+            return False
+
+        kind = _ShellPickler if shells or context.shells or nans else _Pickler
+        pickler = kind(file, context, out_of_band)
+        if isinstance(pickler, _ShellPickler):
+            pickler.nans = nans
+        pickler.dump(payload)
+        return file.getvalue(), buffers
+
+
+def _short(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0][:200] if text else "no message"

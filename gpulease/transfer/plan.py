@@ -1,0 +1,275 @@
+"""Decides what a switch sends: changed groups that are small or needed, and nothing half.
+
+Owns verification against the own baseline, the eager budget, and the rule that a group never
+travels without the units it needs.  What is not sent is declared absent, never left old.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+
+from .groups import Check, Group, merge
+from .ledger import Base
+from .pickling import Packed
+from .refuse import RefusedError
+from .shipment import Item, Shipment
+from .side import Side, Survey
+
+
+@dataclass
+class Wanted:
+    """What the coming cell needs: ``strict`` names must move, ``soft`` ones if they can."""
+
+    strict: frozenset[str] = frozenset()
+    soft: frozenset[str] = frozenset()
+    everything: bool = False
+
+
+@dataclass
+class _State:
+    side: Side
+    survey: Survey
+    check: Check
+    same: set[int] = field(default_factory=set)
+    packed: dict[int, Packed] = field(default_factory=dict)
+    chosen: set[int] = field(default_factory=set)
+    required: set[int] = field(default_factory=set)
+    soft: set[int] = field(default_factory=set)
+    joint: dict[int, bool] = field(default_factory=dict)
+    verified: list[Group] = field(default_factory=list)
+
+    def group_of_unit(self, oid: str) -> Group | None:
+        return self.survey.by_root.get("u:" + oid)
+
+
+def plan(
+    side: Side,
+    wanted: Wanted,
+    *,
+    names: Iterable[str] | None = None,
+    cell: int | None = None,
+    fetch: bool = False,
+    check: Check = lambda: None,
+) -> Shipment:
+    """Return the shipment for one switch (with ``names``, for part of one).
+
+    With ``fetch`` only what is wanted is looked at.  Raises GPULeaseError ``cannot_move`` when a
+    strictly wanted name cannot be packed.
+    """
+    _drop_superseded(side)
+    survey = side.survey(names, check)
+    state = _State(side, survey, check)
+    _want(state, wanted)
+    for group in survey.groups:
+        held = side.ledger.common(group) is not None and not fetch
+        if id(group) in state.required:
+            _verify(state, group, _strict_reason(group, wanted))
+        elif id(group) in state.soft or held:
+            _verify(state, group, None)
+    for group in survey.groups:
+        if id(group) in state.soft and id(group) in state.packed and id(group) not in state.same:
+            state.chosen.add(id(group))
+    if not fetch:
+        _choose_small(state)
+    _close(state)
+    return _shipment(state, names is None and not fetch, cell, fetch)
+
+
+def _want(state: _State, wanted: Wanted) -> None:
+    """Find the groups that must and should travel; units of required groups are required."""
+    side, survey = state.side, state.survey
+    known = [name for name in wanted.strict if name in side.ns]
+    roots = side.closure(known, survey, reads=False)
+    state.required = {id(survey.by_root[r]) for r in roots if r in survey.by_root}
+    near = [name for name in wanted.strict | wanted.soft]
+    roots = side.closure(near, survey, reads=True)
+    reached = [survey.by_root[r] for r in roots if r in survey.by_root]
+    everything = wanted.everything or any(group.unbounded for group in reached)
+    state.soft = {id(g) for g in (survey.groups if everything else reached)} | state.required
+
+
+def _drop_superseded(side: Side) -> None:
+    """A name bound here again is this side's: what the other one held of it is old."""
+    for name in [n for n in side.ledger.remote if n in side.ns]:
+        del side.ledger.remote[name]
+
+
+def _strict_reason(group: Group, wanted: Wanted) -> str:
+    named = [name for name in group.names if name in wanted.strict]
+    return ", ".join(named or group.names) or "a function or class the cell uses"
+
+
+def _verify(state: _State, group: Group, strict: str | None) -> None:
+    """Pack the group, unless that was done; refuse where it is strictly wanted."""
+    if id(group) in state.packed or id(group) in state.same:
+        return
+    state.check()
+    side = state.side
+    try:
+        packed = side.pack(group, state.survey, state.check)
+    except RefusedError as error:
+        for name in group.names:
+            side.ledger.blocked[name] = error.kind
+        if strict is not None:
+            raise cannot_move(strict, error.kind) from error
+        return
+    for name in group.names:
+        side.ledger.blocked.pop(name, None)
+    state.packed[id(group)] = packed
+    base = side.ledger.common(group)
+    if base is None:
+        return
+    if base.roots == group.key:
+        if base.digest == packed.digest:
+            state.same.add(id(group))
+    elif group.key < base.roots and _joint(state, base):
+        state.same.add(id(group))
+
+
+def _joint(state: _State, base: Base) -> bool:
+    """Say whether the roots of an agreement, taken together, are as they were."""
+    known = state.joint.get(id(base))
+    if known is not None:
+        return known
+    groups = {id(g): g for r in base.roots if (g := state.survey.by_root.get(r)) is not None}
+    same = False
+    if groups and {root for g in groups.values() for root in g.roots} == base.roots:
+        try:
+            packed = state.side.packer.pack(
+                merge(groups.values()), state.survey.units, state.survey.used_globals
+            )
+            same = packed.digest == base.digest
+        except RefusedError:
+            same = False
+    state.joint[id(base)] = same
+    return same
+
+
+def _choose_small(state: _State) -> None:
+    """Take changed small groups in rising order of cost, up to the eager budget."""
+    side, settings = state.side, state.side.settings
+    candidates = [
+        group
+        for group in state.survey.groups
+        if id(group) not in state.same
+        and id(group) not in state.chosen
+        and side.ledger.is_small(group, settings)
+        and not any(name in side.ledger.blocked and group.objects > 1000 for name in group.names)
+    ]
+    candidates.sort(key=lambda g: (side.ledger.measured(g) or (0.0, 0), _estimate(g), g.roots))
+    size, seconds = 0, 0.0
+    for group in candidates:
+        if size > settings.eager_bytes or seconds > settings.eager_seconds:
+            break
+        _verify(state, group, None)
+        packed = state.packed.get(id(group))
+        if packed is None or id(group) in state.same:
+            continue
+        if not side.ledger.is_small(group, settings):
+            seconds += packed.seconds
+            continue
+        size += packed.nbytes
+        seconds += packed.seconds
+        if size <= settings.eager_bytes:
+            state.chosen.add(id(group))
+
+
+def _estimate(group: Group) -> int:
+    return group.nbytes + 100 * group.objects
+
+
+def _close(state: _State) -> None:
+    """Drop groups whose units do not travel and are not there, until nothing changes."""
+    peer = state.side.ledger.peer_units
+
+    def there(oid: str) -> bool:
+        group = state.group_of_unit(oid)
+        if group is None:
+            return oid in peer
+        return id(group) in state.chosen or (id(group) in state.same and oid in peer)
+
+    for group in state.survey.groups:  # a unit the receiver lost is sent again
+        if id(group) in state.same and any(oid not in peer for oid in group.oids):
+            state.same.discard(id(group))
+            state.chosen.add(id(group))
+    changed = True
+    while changed:
+        changed = False
+        for group in state.survey.groups:
+            if id(group) not in state.chosen and id(group) not in state.same:
+                continue
+            missing = [oid for oid in group.needs if not there(oid)]
+            if not missing:
+                continue
+            for oid in missing:
+                blocker = state.group_of_unit(oid)
+                why = _unit_reason(state, blocker)
+                for name in group.names:
+                    state.side.ledger.blocked.setdefault(name, why)
+            state.chosen.discard(id(group))
+            state.same.discard(id(group))
+            changed = True
+
+
+def _unit_reason(state: _State, group: Group | None) -> str:
+    if group is None:
+        return ""
+    blocked = state.side.ledger.blocked
+    return next((blocked[name] for name in group.names if name in blocked), "")
+
+
+def _shipment(state: _State, complete: bool, cell: int | None, fetch: bool) -> Shipment:
+    side, survey = state.side, state.survey
+    items = []
+    for group in survey.groups:
+        if id(group) in state.chosen:
+            packed = state.packed[id(group)]
+            required = id(group) in state.required
+            module = "" if id(group) in state.soft else _module_name(side, group)
+            items.append(Item(packed, required, module))
+    sent = {name for item in items for name in _names(item.packed)}
+    same = {n for g in survey.groups if id(g) in state.same for n in g.names}
+    looked = {name for group in survey.groups for name in group.names}
+    absent = {}
+    for name in sorted(looked - sent - same) if not fetch else ():
+        absent[name] = side.absent(name, survey, cell)
+    deleted = sorted(
+        root[2:]
+        for root in side.ledger.base
+        if root.startswith("n:") and root[2:] not in side.ns and root[2:] not in side.ledger.remote
+    )
+    for name in deleted:
+        side.ledger.blocked.pop(name, None)
+    return Shipment(
+        items, absent, tuple(deleted), tuple(sorted(same)), complete, side.state.capture(),
+        tuple(side.registry.prune()),
+    )  # fmt: skip
+
+
+def _names(packed: Packed) -> tuple[str, ...]:
+    return tuple(root[2:] for root in packed.roots if root.startswith("n:"))
+
+
+def _module_name(side: Side, group: Group) -> str:
+    if not group.modules or len(group.roots) != 1 or not group.names:
+        return ""
+    value: Any = side.ns.get(group.names[0])
+    return value.__name__ if isinstance(value, types.ModuleType) else ""
+
+
+def cannot_move(name: str, kind: str) -> GPULeaseError:
+    """Return the refusal of a needed name."""
+    return GPULeaseError(
+        "cannot_move",
+        f"{name} cannot travel between the home kernel and the GPU: it holds {kind}."
+        if not kind.startswith(("it ", "the ", "nested"))
+        else f"{name} cannot travel between the home kernel and the GPU: {kind}.",
+        next_step="Leave it out of this cell, make it anew on the side that uses it, "
+        "or run the cell on the side where it is.",
+        numbers={"names": name},
+    )

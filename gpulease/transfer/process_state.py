@@ -1,0 +1,143 @@
+"""State of the process that a plain kernel's cells share beside their variables.
+
+Owns capture and application of: the generators of ``random``, ``numpy.random`` and torch's CPU
+(where imported), the working directory, changed environment entries and ``sys.path``.  Device and
+token variables never travel, nor anything set before this side began.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import sys
+from typing import Any
+
+_NEVER_PREFIX = ("CUDA_", "NVIDIA_", "GPULEASE_", "JUPYTERHUB_", "JPY_", "ROCR_", "HIP_", "NCCL_")
+_NEVER_PART = ("TOKEN", "SECRET", "PASSWORD", "API_KEY")
+_NEVER = frozenset({
+    "PYTHONHASHSEED", "PWD", "OLDPWD", "HOSTNAME", "PYDEVD_USE_FRAME_EVAL", "JPY_PARENT_PID",
+    "MPLBACKEND", "COLUMNS", "LINES", "TERM", "PAGER", "GIT_PAGER", "CLICOLOR", "FORCE_COLOR",
+    "CLICOLOR_FORCE",
+})  # fmt: skip
+
+
+def _may_travel(name: str) -> bool:
+    upper = name.upper()
+    return not (
+        upper in _NEVER
+        or upper.startswith(_NEVER_PREFIX)
+        or any(part in upper for part in _NEVER_PART)
+    )
+
+
+class ProcessState:
+    """Process state of one side; ``environ`` and ``sys.path`` as they are now are its own."""
+
+    def __init__(self) -> None:
+        self._environ = dict(os.environ)
+        self._changes: dict[str, str | None] = {}
+        self._path = list(sys.path)
+        self._stand_in: dict[str, str] = {}
+        self._torch = b""
+        self._agreed = b""
+
+    def capture(self) -> bytes:
+        """Return the state as bytes, or b'' when it is as at the last agreement."""
+        data = self._pickle()
+        return b"" if data == self._agreed else data
+
+    def agreed(self, data: bytes) -> None:
+        """The other side has taken over what ``capture`` returned."""
+        self._agreed = data
+
+    def forget_peer(self) -> None:
+        """The other side is new: it has none of this."""
+        self._agreed = b""
+
+    def apply(self, data: bytes) -> None:
+        """Take over what the other side captured; from here on both agree."""
+        state: dict[str, Any] = pickle.loads(data)
+        random.setstate(state["random"])
+        self._apply_generators(state)
+        self._enter(state["cwd"])
+        for name, value in state["environ"].items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._changes = dict(state["environ"])
+        for entry in state["path_added"]:
+            if entry not in sys.path:
+                sys.path.append(entry)
+        order = state["path_order"]
+        if set(order) == set(sys.path):
+            sys.path[:] = order
+        for entry in state["path_removed"]:
+            while entry in sys.path:
+                sys.path.remove(entry)
+        self._agreed = self._pickle()
+
+    def _enter(self, folder: str) -> None:
+        """Change into ``folder``; where only the other side has it, stand still in its place."""
+        if folder == _cwd():
+            return
+        try:
+            os.chdir(folder)
+            self._stand_in = {}
+        except OSError:
+            self._stand_in = {_cwd(): folder}
+
+    def settle(self) -> None:
+        """Give torch the state that arrived before anything here had imported it."""
+        torch = sys.modules.get("torch")
+        if self._torch and torch is not None and hasattr(torch, "set_rng_state"):
+            tensor = torch.frombuffer(bytearray(self._torch), dtype=torch.uint8)
+            torch.set_rng_state(tensor)
+            self._torch = b""
+
+    def _pickle(self) -> bytes:
+        state: dict[str, Any] = {
+            "random": random.getstate(),
+            "cwd": self._stand_in.get(_cwd(), _cwd()),
+            "environ": self._changed_environ(),
+            "path_added": [entry for entry in sys.path if entry not in self._path],
+            "path_removed": [entry for entry in self._path if entry not in sys.path],
+            "path_order": list(sys.path),
+        }
+        numpy = sys.modules.get("numpy.random")
+        if numpy is not None:
+            kind, keys, pos, has_gauss, gauss = numpy.get_state()
+            state["numpy"] = (kind, keys.tobytes(), pos, has_gauss, gauss)
+        torch = sys.modules.get("torch")
+        if self._torch:
+            state["torch"] = self._torch
+        elif torch is not None and hasattr(torch, "get_rng_state"):
+            state["torch"] = bytes(torch.get_rng_state().numpy())
+        return pickle.dumps(state, 5)
+
+    def _changed_environ(self) -> dict[str, str | None]:
+        now = dict(os.environ)
+        changes = dict(self._changes)
+        for name in self._environ.keys() | now.keys():
+            if (_may_travel(name) and now.get(name) != self._environ.get(name)) or name in changes:
+                changes[name] = now.get(name)
+        return dict(sorted(changes.items()))
+
+    def _apply_generators(self, state: dict[str, Any]) -> None:
+        if "numpy" in state:
+            import numpy  # the other side's user code imported it
+
+            kind, keys, pos, has_gauss, gauss = state["numpy"]
+            loaded = numpy.frombuffer(keys, dtype=numpy.uint32)
+            numpy.random.set_state((kind, loaded, pos, has_gauss, gauss))
+        if "torch" in state:
+            self._torch = state["torch"]
+            self.settle()
+
+
+def _cwd() -> str:
+    try:
+        return str(os.getcwd())  # noqa: PTH109
+    except OSError:  # the directory was removed
+        return ""

@@ -1,0 +1,85 @@
+"""What never moves, and the sentence that says so.
+
+Owns the table of refused kinds and the search for the object that blocks a value.  It decides
+nothing about when: a refusal matters only to a cell that needs the name.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import mmap
+import socket
+import sys
+import threading
+import types
+from collections.abc import Iterable
+from typing import Any
+
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
+    ((types.GeneratorType,), "a generator (its frame cannot leave the process)"),
+    ((types.CoroutineType, types.AsyncGeneratorType), "a coroutine"),
+    ((types.FrameType, types.TracebackType), "a stack frame"),
+    ((socket.socket,), "an open socket"),
+    ((io.IOBase,), "an open file"),
+    (_LOCKS, "a lock"),
+    ((threading.Thread,), "a thread"),
+    ((mmap.mmap,), "a memory map"),
+    ((memoryview,), "a memoryview"),
+)
+
+
+class RefusedError(Exception):
+    """Raised while packing: ``kind`` is what cannot move, in words."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+def refused_kind(obj: Any) -> str | None:
+    """Return in words why ``obj`` itself never moves, or None."""
+    for kinds, words in _KINDS:
+        if isinstance(obj, kinds):
+            return words
+    numpy = sys.modules.get("numpy")
+    memmap = getattr(numpy, "memmap", None)
+    if memmap is not None and isinstance(obj, memmap) and getattr(obj, "mode", "r") in ("r+", "w+"):
+        return "a writable memmap"
+    kind = type(obj)
+    if kind.__module__.startswith("torch") and kind.__name__ in ("Stream", "CUDAGraph", "Event"):
+        return f"a torch {kind.__name__}"
+    return _torch_reason(obj)
+
+
+def _torch_reason(obj: Any) -> str | None:
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    if tensor is None or not isinstance(obj, tensor):
+        return None
+    if not obj.is_leaf:
+        return "a tensor that is part of a computation graph (use .detach())"
+    if getattr(obj, "grad", None) is not None:
+        return "a tensor with a gradient (set .grad to None first)"
+    return None
+
+
+def blocking_kind(values: Iterable[Any], limit: int = 20_000) -> str | None:
+    """Search ``values`` for the first object that never moves; None if none is found."""
+    seen: set[int] = set()
+    frontier = list(values)
+    keep: list[Any] = []
+    while frontier and len(seen) < limit:
+        following: list[Any] = []
+        for obj in frontier:
+            if id(obj) in seen or isinstance(obj, type | types.ModuleType | types.FunctionType):
+                continue
+            seen.add(id(obj))
+            found = refused_kind(obj)
+            if found is not None:
+                return found
+            following.append(obj)
+        keep.append(following)
+        frontier = gc.get_referents(*following) if following else []
+    return None

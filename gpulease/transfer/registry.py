@@ -1,0 +1,109 @@
+"""Which objects both sides know, by id.
+
+Owns the object half of the two ledgers: object id (*oid*) to live object and back.  It knows
+nothing of names, contents or versions.  An entry never keeps an object alive when the object can
+be referred to weakly; cells and globals dictionaries, which cannot, are found again through the
+functions that hold them.  A raw ``id()`` proves nothing here: every match is checked against the
+live object, and what cannot be proved gets a new oid.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+#: Where a function holds something: an index into ``__closure__``, or this for ``__globals__``.
+GLOBALS_SLOT = -1
+
+
+class Registry:
+    """Object ids of one side; not thread safe, used under the side's transfer lock."""
+
+    def __init__(self, side: str) -> None:
+        self._prefix = f"{side}{secrets.token_hex(4)}"
+        self._count = itertools.count(1)
+        self._get: dict[str, Callable[[], Any]] = {}
+        self._oids: dict[int, str] = {}
+        self._holders: dict[str, list[tuple[weakref.ref[types.FunctionType], int]]] = {}
+
+    def new_oid(self) -> str:
+        """Return an oid that no object has yet, on either side."""
+        return f"{self._prefix}.{next(self._count)}"
+
+    def find(self, obj: Any) -> str | None:
+        """Return the oid of ``obj`` if it is provably known, else None."""
+        oid = self._oids.get(id(obj))
+        if oid is not None and self.get(oid) is obj:
+            return oid
+        return None
+
+    def oid(self, obj: Any) -> str:
+        """Return the oid of ``obj``, a new one where it has none."""
+        oid = self.find(obj)
+        if oid is None:
+            oid = self.new_oid()
+            self.bind(oid, obj)
+        return oid
+
+    def get(self, oid: str) -> Any:
+        """Return the live object of ``oid``, or None when it is gone or unknown."""
+        holders = self._holders.get(oid)
+        if holders is not None:
+            return next((found for found in _held(holders)), None)
+        getter = self._get.get(oid)
+        return getter() if getter is not None else None
+
+    def bind(self, oid: str, obj: Any) -> None:
+        """Say that ``oid`` is ``obj`` from now on (weakly where the type allows it)."""
+        try:
+            self._get[oid] = weakref.ref(obj)
+        except TypeError:
+            self._get[oid] = lambda: obj
+        self._oids[id(obj)] = oid
+
+    def held_oid(self, function: types.FunctionType, slot: int) -> str:
+        """Return the oid of a function's cell or globals dictionary, found through functions."""
+        held = _slot(function, slot)
+        oid = self.find(held)
+        if oid is None:
+            oid = self.new_oid()
+        self.bind_held(oid, function, slot)
+        return oid
+
+    def bind_held(self, oid: str, function: types.FunctionType, slot: int) -> None:
+        """Say that ``oid`` is what ``function`` holds in ``slot``."""
+        holders = self._holders.setdefault(oid, [])
+        holders[:] = [(ref, at) for ref, at in holders if ref() is not None]
+        if not any(ref() is function and at == slot for ref, at in holders):
+            holders.append((weakref.ref(function), slot))
+        self._oids[id(_slot(function, slot))] = oid
+
+    def prune(self) -> list[str]:
+        """Forget dead objects; return their oids."""
+        dead = [oid for oid in (*self._get, *self._holders) if self.get(oid) is None]
+        for oid in dead:
+            self._get.pop(oid, None)
+            self._holders.pop(oid, None)
+        if dead:
+            gone = set(dead)
+            self._oids = {key: oid for key, oid in self._oids.items() if oid not in gone}
+        return dead
+
+
+def _slot(function: types.FunctionType, slot: int) -> Any:
+    if slot == GLOBALS_SLOT:
+        return function.__globals__
+    closure = function.__closure__
+    assert closure is not None
+    return closure[slot]
+
+
+def _held(holders: list[tuple[weakref.ref[types.FunctionType], int]]) -> Iterator[Any]:
+    for ref, slot in holders:
+        function = ref()
+        if function is not None:
+            yield _slot(function, slot)

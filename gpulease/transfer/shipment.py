@@ -1,0 +1,164 @@
+"""What travels in one switch, and its form on the wire.
+
+Owns the header (JSON) and the blobs of a shipment: blob 0 holds every group's pickle and
+skeletons one after the other, the others are raw buffers.  It knows no sockets and no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .ledger import Absent
+from .pickling import Packed
+from .staging import Arrived
+
+
+@dataclass(frozen=True)
+class Item:
+    """One packed group; ``required``: without it the switch fails; ``module``: may be deferred."""
+
+    packed: Packed
+    required: bool = False
+    module: str = ""
+
+
+@dataclass
+class Shipment:
+    """Groups, and what is said about the names that do not travel.
+
+    ``complete``: ``absent`` lists every name that the receiver does not get.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    absent: dict[str, Absent] = field(default_factory=dict)
+    deleted: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
+    complete: bool = False
+    state: bytes = b""
+    gone: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all groups."""
+        return sum(item.packed.nbytes for item in self.items)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """User names that travel."""
+        return tuple(
+            root[2:] for item in self.items for root in item.packed.roots if root.startswith("n:")
+        )
+
+    def encode(self) -> tuple[dict[str, Any], list[Any]]:
+        """Return header and blobs."""
+        groups = []
+        small = bytearray(self.state)
+        buffers: list[Any] = []
+        for item in self.items:
+            packed = item.packed
+            small += packed.inband
+            for data in packed.skeletons.values():
+                small += data
+            groups.append({
+                "roots": list(packed.roots),
+                "inband": len(packed.inband),
+                "skeletons": {oid: len(data) for oid, data in packed.skeletons.items()},
+                "buffers": len(packed.buffers),
+                "required": item.required,
+                "module": item.module,
+            })  # fmt: skip
+            buffers += packed.buffers
+        header = {
+            "groups": groups,
+            "absent": {name: absent.to_json() for name, absent in self.absent.items()},
+            "deleted": list(self.deleted),
+            "same": list(self.same),
+            "complete": self.complete,
+            "state": len(self.state),
+            "gone": list(self.gone),
+        }
+        return header, [bytes(small), *buffers]
+
+
+@dataclass
+class Incoming:
+    """A shipment as it arrived."""
+
+    groups: list[Arrived]
+    required: list[bool]
+    modules: list[str]
+    absent: dict[str, Absent]
+    deleted: tuple[str, ...]
+    same: tuple[str, ...]
+    complete: bool
+    state: bytes
+    gone: tuple[str, ...]
+    nbytes: int
+
+    @classmethod
+    def decode(cls, header: dict[str, Any], blobs: Sequence[Any]) -> Incoming:
+        """Rebuild from header and blobs (bytearrays, which the values may keep)."""
+        small = memoryview(blobs[0]) if blobs else memoryview(b"")
+        position = int(header["state"])
+        state = bytes(small[:position])
+        at = 1
+        groups = []
+        for group in header["groups"]:
+            inband = bytes(small[position : position + group["inband"]])
+            position += group["inband"]
+            skeletons = {}
+            for oid, size in group["skeletons"].items():
+                skeletons[oid] = bytes(small[position : position + size])
+                position += size
+            buffers = list(blobs[at : at + group["buffers"]])
+            at += group["buffers"]
+            groups.append(Arrived(tuple(group["roots"]), inband, skeletons, buffers))
+        return cls(
+            groups,
+            [bool(group["required"]) for group in header["groups"]],
+            [str(group["module"]) for group in header["groups"]],
+            {name: Absent.from_json(data) for name, data in header["absent"].items()},
+            tuple(header["deleted"]),
+            tuple(header["same"]),
+            bool(header["complete"]),
+            state,
+            tuple(header["gone"]),
+            sum(len(blob) for blob in blobs),
+        )
+
+
+@dataclass
+class Outcome:
+    """What the receiver made of a shipment; ``failed``: group index to reason."""
+
+    ok: bool
+    failed: dict[int, str] = field(default_factory=dict)
+    deferred: tuple[int, ...] = ()
+    lacks: tuple[str, ...] = ()
+    skipped: tuple[int, ...] = ()
+    gone: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the wire form."""
+        return {
+            "ok": self.ok,
+            "failed": {str(index): reason for index, reason in self.failed.items()},
+            "deferred": list(self.deferred),
+            "lacks": list(self.lacks),
+            "skipped": list(self.skipped),
+            "gone": list(self.gone),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Outcome:
+        """Rebuild from the wire form."""
+        return cls(
+            bool(data["ok"]),
+            {int(index): reason for index, reason in data["failed"].items()},
+            tuple(data["deferred"]),
+            tuple(data["lacks"]),
+            tuple(data["skipped"]),
+            tuple(data["gone"]),
+        )

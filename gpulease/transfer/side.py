@@ -1,0 +1,243 @@
+"""One side of the two: surveys its namespace, plans shipments, receives them.
+
+Owns what both halves do alike: which groups changed against the own baseline, what is sent and
+what is declared absent, staging and commit of what arrives, and the baseline after it.  It knows
+nothing of threads, sockets, cells' order or who owns the namespace.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .api import TransferSettings
+from .commit import commit, undisturbed
+from .groups import Check, Group, Walk, merge, name_root
+from .ledger import Absent, Ledger
+from .pickling import Packed, Packer
+from .process_state import ProcessState
+from .refuse import RefusedError
+from .registry import Registry
+from .shipment import Incoming, Outcome, Shipment
+from .staging import Staging
+from .units import UnitBook
+from .variables import user_names
+
+Hidden = Collection[str] | Callable[[], Collection[str]]
+
+
+@dataclass
+class Survey:
+    """One walk: groups by root, and the live units."""
+
+    groups: list[Group]
+    units: dict[str, Any]
+    used_globals: dict[str, set[str]]
+    by_root: dict[str, Group] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for group in self.groups:
+            for root in group.roots:
+                self.by_root[root] = group
+
+
+class Side:
+    """State of one side; every method runs under that side's transfer lock."""
+
+    def __init__(
+        self, label: str, namespace: dict[str, Any], hidden: Hidden, settings: TransferSettings
+    ) -> None:
+        self.label = label
+        self.ns = namespace
+        self.settings = settings
+        self.registry = Registry(label)
+        self.ledger = Ledger()
+        self.state = ProcessState()
+        self.book = UnitBook(namespace, self.registry)
+        self.packer = Packer(namespace, self.registry, self.book)
+        self._hidden = hidden
+        self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
+
+    # ---- looking
+
+    def names(self) -> list[str]:
+        """Return the user's names here, sorted."""
+        hidden = self._hidden() if callable(self._hidden) else self._hidden
+        return user_names(self.ns, hidden)
+
+    def survey(self, names: Iterable[str] | None = None, check: Check | None = None) -> Survey:
+        """Walk from these names (all by default)."""
+        walk = Walk(self.ns, self.registry, self.book, check)
+        chosen = self.names() if names is None else [n for n in names if n in self.ns]
+        groups = walk.run(chosen)
+        return Survey(groups, walk.units, walk.used_globals)
+
+    def survey_roots(self, names: Iterable[str], oids: Iterable[str]) -> Survey:
+        """Walk from these names and units."""
+        walk = Walk(self.ns, self.registry, self.book)
+        return Survey(walk.run(names, oids), walk.units, walk.used_globals)
+
+    def pack(self, group: Group, survey: Survey, check: Check | None = None) -> Packed:
+        """Pack a group and remember what it cost; raises RefusedError."""
+        packed = self.packer.pack(group, survey.units, survey.used_globals, check=check)
+        for root in group.roots:
+            self.ledger.costs[root] = (packed.seconds, packed.nbytes)
+        return packed
+
+    def closure(self, names: Iterable[str], survey: Survey, *, reads: bool) -> set[str]:
+        """Return the roots that these names need in the end, to a fixed point.
+
+        Follows groups' units; with ``reads`` also the globals that their functions read.
+        """
+        roots: set[str] = set()
+        queue = [name_root(name) for name in names]
+        while queue:
+            root = queue.pop()
+            if root in roots:
+                continue
+            roots.add(root)
+            group = survey.by_root.get(root)
+            if group is None:
+                absent = self.ledger.remote.get(root[2:]) if root.startswith("n:") else None
+                if reads and absent is not None:
+                    queue += [name_root(name) for name in absent.reads]
+                continue
+            queue += group.roots
+            queue += ["u:" + oid for oid in group.needs]
+            if reads:
+                queue += [name_root(name) for name in group.reads]
+        return roots
+
+    def reads_of(self, group: Group, survey: Survey) -> set[str]:
+        """Return the global names that functions reached from a group read."""
+        seen: set[int] = set()
+        queue = [group]
+        out: set[str] = set()
+        while queue:
+            part = queue.pop()
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
+            out |= part.reads
+            queue += [survey.by_root["u:" + o] for o in part.needs if "u:" + o in survey.by_root]
+        return out & set(self.names())
+
+    def absent(self, name: str, survey: Survey | None, cell: int | None = None) -> Absent:
+        """Describe a name of this side for the other one."""
+        group = survey.by_root.get(name_root(name)) if survey is not None else None
+        cost = self.ledger.measured(group) if group is not None else None
+        size = cost[1] if cost else (group.nbytes if group is not None and group.nbytes else None)
+        reads = tuple(sorted(self.reads_of(group, survey))) if group and survey else ()
+        kind = type(self.ns[name]).__name__ if name in self.ns else "object"
+        return Absent(kind, size, self.ledger.blocked.get(name, ""), cell, reads)
+
+    def acknowledge(self, shipment: Shipment, outcome: Outcome) -> None:
+        """Enter what the receiver made of a shipment of this side."""
+        self.ledger.peer_units -= set(outcome.gone) | set(outcome.lacks)
+        if not outcome.ok:
+            self.ledger.differ("u:" + oid for oid in outcome.lacks)
+            return
+        for index, item in enumerate(shipment.items):
+            packed = item.packed
+            names = [root[2:] for root in packed.roots if root.startswith("n:")]
+            if index in outcome.failed or index in outcome.deferred or index in outcome.skipped:
+                self.ledger.differ(packed.roots)
+                if index in outcome.failed:
+                    self.ledger.blocked.update(dict.fromkeys(names, outcome.failed[index]))
+                continue
+            self.ledger.agree(packed.roots, packed.digest)
+            self.ledger.peer_units.update(packed.skeletons)
+        self.ledger.differ(name_root(name) for name in (*shipment.absent, *shipment.deleted))
+        if shipment.state:
+            self.state.agreed(shipment.state)
+
+    # ---- receiving
+
+    def receive(
+        self,
+        incoming: Incoming,
+        *,
+        may_bind: Callable[[str], bool] = lambda _name: True,
+        may_remove: Callable[[str], bool] = lambda _name: True,
+        before_commit: Callable[[Staging], set[int]] = lambda _staging: set(),
+    ) -> Outcome:
+        """Load everything, then commit it as a whole; nothing is changed unless ``ok``.
+
+        ``before_commit`` returns indices of groups to leave out (conflicts).
+        """
+        kept = [
+            index
+            for index, module in enumerate(incoming.modules)
+            if not module or incoming.required[index] or module in sys.modules
+        ]
+        deferred = tuple(i for i in range(len(incoming.groups)) if i not in set(kept))
+        staging = Staging(self.ns, self.registry, [incoming.groups[i] for i in kept])
+        staging.load()
+        failed = {kept[i]: error for i, error in staging.failed.items()}
+        lacks = {oid for error in failed.values() for oid in error.lacks}
+        reasons = {index: error.reason for index, error in failed.items()}
+        if lacks or any(incoming.required[index] for index in failed):
+            return Outcome(False, reasons, deferred, tuple(sorted(lacks)))
+        with undisturbed():
+            skipped = {kept[i] for i in before_commit(staging)}
+            for index in skipped:
+                staging.loaded.pop(kept.index(index), None)
+            self._commit(
+                incoming, staging, reasons | dict.fromkeys(deferred, ""), may_bind, may_remove
+            )
+        self._after_commit(incoming, staging)
+        gone = tuple(self.registry.prune())
+        return Outcome(True, reasons, deferred, (), tuple(sorted(skipped)), gone)
+
+    def _commit(
+        self,
+        incoming: Incoming,
+        staging: Staging,
+        missing: dict[int, str],
+        may_bind: Callable[[str], bool],
+        may_remove: Callable[[str], bool],
+    ) -> None:
+        removed: dict[str, Absent] = dict(incoming.absent)
+        for index, reason in missing.items():
+            for root in incoming.groups[index].roots:
+                if root.startswith("n:"):
+                    removed.setdefault(root[2:], Absent("object", blocker=reason))
+        removed = {n: a for n, a in removed.items() if n not in self.ns or may_remove(n)}
+        deleted = [n for n in incoming.deleted if n not in self.ns or may_remove(n)]
+        for name in [*removed, *deleted]:
+            if name in self.ns:
+                self.on_remove(name, self.ns[name])
+        commit(staging, self.ns, [*removed, *deleted], may_bind=may_bind)
+        self.ledger.differ(name_root(name) for name in (*removed, *deleted))
+        arrived = {name for loaded in staging.loaded.values() for name in loaded.names}
+        for name in (*arrived, *incoming.deleted):
+            self.ledger.remote.pop(name, None)
+        if incoming.complete:
+            for name in [n for n in self.ledger.remote if n not in removed and n not in arrived]:
+                del self.ledger.remote[name]
+        self.ledger.remote.update(removed)
+        self.ledger.peer_units -= set(incoming.gone)
+        if incoming.state:
+            self.state.apply(incoming.state)
+
+    def _after_commit(self, incoming: Incoming, staging: Staging) -> None:
+        """Make the own baseline of what arrived, before any user code sees it."""
+        arrived = [loaded for loaded in staging.loaded.values()]
+        names = [name for loaded in arrived for name in loaded.names if name in self.ns]
+        oids = [oid for loaded in arrived for oid in loaded.contents]
+        self.ledger.peer_units.update(oids)
+        self.ledger.peer_units.update(staging.units)
+        survey = self.survey_roots(names, oids)
+        for loaded in arrived:
+            roots = [r for r in loaded.arrived.roots if not r.startswith("n:") or r[2:] in self.ns]
+            parts = {id(g): g for r in roots if (g := survey.by_root.get(r)) is not None}
+            if not parts:
+                continue
+            try:
+                packed = self.pack(merge(parts.values()), survey)
+            except RefusedError:
+                self.ledger.differ(loaded.arrived.roots)
+                continue
+            self.ledger.agree(packed.roots, packed.digest)

@@ -1,0 +1,295 @@
+"""Loads what arrived, completely, before anything of it becomes visible.
+
+Owns the receiver's side of a pickle: references to units resolve to the live object or to a new
+one made from its skeleton; contents of live units wait for the commit.  A group either loads
+without error or is refused with its reason; nothing here touches a user's name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import math
+import pickle
+import sys
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import clouds
+from .pickling import module_digest
+from .registry import GLOBALS_SLOT, Registry
+from .units import apply_content
+
+
+@dataclass
+class Arrived:
+    """One group as received: buffers are writable memory."""
+
+    roots: tuple[str, ...]
+    inband: bytes
+    skeletons: dict[str, bytes]
+    buffers: list[Any]
+    digest: bytes = b""
+
+
+class LoadError(Exception):
+    """A group did not load: ``reason`` in words, ``lacks`` the units that nobody sent."""
+
+    def __init__(self, reason: str, lacks: frozenset[str] = frozenset()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.lacks = lacks
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, staging: Staging, buffers: list[Any]) -> None:
+        super().__init__(io.BytesIO(data), buffers=buffers)
+        self._staging = staging
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == _TOKENS:
+            replaced = self._staging.tokens.get(name)
+            if replaced is not None:
+                return replaced
+        if module == "__main__":
+            raise pickle.UnpicklingError(f"refers to __main__.{name} by name only")
+        return super().find_class(module, name)
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._staging.persistent(pid)
+
+
+_TOKENS = "gpulease.transfer.tokens"
+
+
+@dataclass
+class Loaded:
+    """A group in staging: values by name, contents by unit."""
+
+    arrived: Arrived
+    names: dict[str, Any]
+    contents: dict[str, Any]
+
+
+@dataclass
+class Staging:
+    """One shipment on its way into a namespace."""
+
+    ns: dict[str, Any]
+    registry: Registry
+    groups: list[Arrived]
+    units: dict[str, Any] = field(default_factory=dict)
+    fresh: set[str] = field(default_factory=set)
+    codes: dict[str, types.CodeType] = field(default_factory=dict)
+    loaded: dict[int, Loaded] = field(default_factory=dict)
+    failed: dict[int, LoadError] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._home: dict[str, int] = {}
+        for index, group in enumerate(self.groups):
+            for oid in group.skeletons:
+                self._home[oid] = index
+        self._loading: set[int] = set()
+        self._stack: list[int] = []
+        self._refers: dict[int, set[str]] = {}
+        self._held: list[tuple[str, types.FunctionType, int]] = []
+        self._filled: set[str] = set()
+        self.tokens = {
+            "unit": self.unit,
+            "namespace": lambda: self.ns,
+            "module": self._module,
+        }
+
+    def load(self) -> None:
+        """Load every group; ``loaded`` and ``failed`` say how each ended."""
+        for index in range(len(self.groups)):
+            self._load(index)
+        self._spread_failures()
+
+    def _load(self, index: int) -> None:
+        if index in self.loaded or index in self.failed or index in self._loading:
+            return
+        self._loading.add(index)
+        self._stack.append(index)
+        group = self.groups[index]
+        try:
+            for oid in group.skeletons:
+                self.unit(oid)
+            payload = _Unpickler(group.inband, self, group.buffers).load()
+            self.loaded[index] = Loaded(group, payload["names"], payload["units"])
+            self._fill(index)
+        except LoadError as error:
+            self.failed[index] = error
+        except Exception as error:
+            text = str(error).strip().splitlines()
+            reason = f"{type(error).__name__}: {text[0][:200] if text else ''}"
+            self.failed[index] = LoadError(f"it does not load on the other side ({reason})")
+        finally:
+            self._loading.discard(index)
+            self._stack.pop()
+
+    def _fill(self, index: int) -> None:
+        """Give units that nobody can see yet their content, so that later loads can use them."""
+        loaded = self.loaded[index]
+        for oid, content in loaded.contents.items():
+            if oid in self.fresh and oid not in self._filled:
+                self._filled.add(oid)
+                apply_content(self.units[oid], content, None)
+
+    def _spread_failures(self) -> None:
+        """A group that refers to a new unit whose own group failed has failed too."""
+        again = True
+        while again:
+            again = False
+            for index in list(self.loaded):
+                for oid in self._refers.get(index, ()):
+                    home = self._home.get(oid)
+                    if oid in self.fresh and home in self.failed:
+                        self.failed[index] = self.failed[home]
+                        del self.loaded[index]
+                        again = True
+                        break
+
+    # ---- references
+
+    def persistent(self, pid: tuple[str, ...]) -> Any:
+        """Resolve a reference that an exact builtin type needed."""
+        kind = pid[0]
+        if kind == "namespace":
+            return self.ns
+        if kind == "nan":
+            if pid[1] == "math":
+                return math.nan
+            if pid[1] == "numpy":
+                return importlib.import_module("numpy").nan
+            value = self.units.get(pid[1]) or self.registry.get(pid[1])
+            if value is None:
+                value = self.units[pid[1]] = float("nan")
+                self.fresh.add(pid[1])
+            return value
+        return self.unit(pid[1])
+
+    def unit(self, oid: str) -> Any:
+        """Return the live or staged unit ``oid``; raises LoadError when nobody sent it."""
+        self._refer(oid)
+        if oid in self.units:
+            return self.units[oid]
+        live = self.registry.get(oid)
+        index = self._home.get(oid)
+        if live is not None:
+            self.units[oid] = live
+            if index is not None:
+                self._note_code(oid, self._skeleton(oid))
+            return live
+        if index is None:
+            raise LoadError("something it refers to is missing", frozenset({oid}))
+        made = self._make(oid, self._skeleton(oid))
+        self._load(index)
+        if isinstance(made, types.FunctionType):
+            for cell, function, _ in list(self._held):
+                if function is made and cell in self._home:
+                    self._load(self._home[cell])
+        return made
+
+    def _refer(self, oid: str) -> None:
+        if self._stack:
+            self._refers.setdefault(self._stack[-1], set()).add(oid)
+
+    def _skeleton(self, oid: str) -> tuple[Any, ...]:
+        data = self.groups[self._home[oid]].skeletons[oid]
+        skeleton: tuple[Any, ...] = _Unpickler(data, self, []).load()
+        return skeleton
+
+    def _note_code(self, oid: str, skeleton: tuple[Any, ...]) -> None:
+        if skeleton[0] == "function":
+            self.codes[oid] = skeleton[1]
+
+    def _make(self, oid: str, skeleton: tuple[Any, ...]) -> Any:
+        if oid in self.units:  # made while its skeleton loaded
+            return self.units[oid]
+        kind, *args = skeleton
+        if kind == "function":
+            made: Any = self._function(oid, *args)
+        elif kind == "class":
+            meta, name, bases, kwargs = args
+            made = clouds.make_class(meta, name, bases, kwargs, None, None)
+        elif kind == "enum":
+            made = clouds.make_enum(*args, None, None)
+        else:
+            made = _make_plain(kind, args)
+        self.units[oid] = made
+        self.fresh.add(oid)
+        return made
+
+    def _function(
+        self,
+        oid: str,
+        code: types.CodeType,
+        space: tuple[str, str],
+        cells: tuple[str, ...],
+    ) -> types.FunctionType:
+        closure = tuple(self._cell(cell) for cell in cells)
+        kind, where = space
+        if kind == "ns":
+            scope = self.ns
+        elif kind == "module":
+            scope = importlib.import_module(where).__dict__
+        else:
+            live = self.units.get(where)
+            scope = live if live is not None else self.registry.get(where)
+            self._refer(where)
+            if scope is None:
+                if where not in self._home:
+                    raise LoadError("something it refers to is missing", frozenset({where}))
+                scope = self.units[where] = {}
+                self.fresh.add(where)
+        made = types.FunctionType(code, scope, code.co_name, None, closure or None)
+        self._held += [(cell, made, index) for index, cell in enumerate(cells)]
+        if kind == "unit":
+            self._held.append((where, made, GLOBALS_SLOT))
+        return made
+
+    def _cell(self, oid: str) -> types.CellType:
+        self._refer(oid)
+        cell = self.units.get(oid)
+        if cell is None:
+            cell = self.registry.get(oid)
+        if cell is None:
+            if oid not in self._home:
+                raise LoadError("something it refers to is missing", frozenset({oid}))
+            cell = types.CellType()
+            self.fresh.add(oid)
+        self.units[oid] = cell
+        assert isinstance(cell, types.CellType)
+        return cell
+
+    def _module(self, name: str, digest: str) -> types.ModuleType:
+        module = sys.modules.get(name) or importlib.import_module(name)
+        if digest and module_digest(module) != digest:
+            raise LoadError(
+                f"the module file {name} differs between the two sides (restart the companion)"
+            )
+        return module
+
+    def adopt(self) -> None:
+        """Enter the staged units into the registry: they are live from now on."""
+        held = {oid for oid, _, _ in self._held}
+        for oid, function, slot in self._held:
+            self.registry.bind_held(oid, function, slot)
+        for oid in self.fresh - held:
+            self.registry.bind(oid, self.units[oid])
+
+
+def _make_plain(kind: str, args: list[Any]) -> Any:
+    builtin = {"list": list, "dict": dict, "set": set, "bytearray": bytearray, "object": object}
+    if kind in builtin:
+        return builtin[kind]()
+    if kind == "cell":
+        return types.CellType()
+    if kind == "array":
+        shape, dtype, order = args
+        return importlib.import_module("numpy").empty(shape, dtype, order=order)
+    if kind == "instance":
+        return object.__new__(args[0])
+    raise LoadError(f"an unknown kind of unit ({kind})")

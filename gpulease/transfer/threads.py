@@ -1,0 +1,30 @@
+"""Which threads of this process may be the user's.
+
+Owns the guess: every Python thread that was not there at the start and is not known to belong to
+the kernel, to a library's housekeeping or to gpulease.
+"""
+
+from __future__ import annotations
+
+import threading
+
+_KNOWN = ("gpulease", "IPython", "Heartbeat", "IOPub", "Control", "Subshell", "asyncio_", "pydevd",
+          "zmq", "ThreadPoolExecutor", "QueueFeederThread", "ExecutorManagerThread")  # fmt: skip
+
+
+class UserThreads:
+    """Remembers the threads that were there at the start."""
+
+    def __init__(self) -> None:
+        self._known = {id(thread) for thread in threading.enumerate()}
+        self._keep = threading.enumerate()
+
+    def alive(self) -> list[str]:
+        """Return the names of threads that may run the user's code."""
+        return [
+            thread.name
+            for thread in threading.enumerate()
+            if id(thread) not in self._known
+            and not thread.name.startswith(_KNOWN)
+            and type(thread).__name__ not in ("TMonitor", "HistorySavingThread", "_DummyThread")
+        ]

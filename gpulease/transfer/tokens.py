@@ -1,0 +1,81 @@
+"""What a pickle of ours refers to: the few functions that rebuild things on the other side.
+
+Owns only rebuilding.  ``unit``, ``namespace`` and ``sentinel`` are markers: the loader of a
+staging puts its own methods in their place, so that a pickle means nothing without a staging.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+
+def unit(oid: str) -> Any:
+    """Stand for the unit ``oid`` of the staging that loads this."""
+    raise RuntimeError(f"unit {oid} outside a staging")
+
+
+def namespace() -> Any:
+    """Stand for the receiver's user namespace."""
+    raise RuntimeError("namespace outside a staging")
+
+
+def module(name: str, digest: str) -> Any:
+    """Stand for an installed module, or a person's own module file with this digest."""
+    raise RuntimeError(f"module {name} {digest} outside a staging")
+
+
+def array(buffer: Any, dtype: Any, shape: tuple[int, ...], order: str, writeable: bool) -> Any:
+    """Return an array over ``buffer``; a small one owns its memory, as one made here would."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        import numpy  # the pickled dtype has imported it already
+    if memoryview(buffer).nbytes == 0:
+        out = numpy.empty(shape, dtype, order=order)
+    else:
+        out = numpy.ndarray(shape, dtype, buffer=buffer, order=order)
+        if out.nbytes <= 2**20 or not out.flags.writeable:
+            out = out.copy(order="K")
+    out.flags.writeable = writeable
+    return out
+
+
+def storage(buffer: Any) -> bytearray:
+    """Return writable memory that several views share."""
+    if isinstance(buffer, bytearray):
+        return buffer
+    view = memoryview(buffer)
+    owner = view.obj
+    return owner if isinstance(owner, bytearray) and len(owner) == len(view) else bytearray(view)
+
+
+def view(
+    memory: bytearray,
+    dtype: Any,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    writeable: bool,
+) -> Any:
+    """Return one of several overlapping arrays over ``memory`` (``offset`` in bytes)."""
+    import numpy
+
+    out = numpy.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)
+    out.flags.writeable = writeable
+    return out
+
+
+def lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
+    """Return ``function`` under a fresh cache of the same bounds."""
+    return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+
+
+def exception_state(exc: BaseException, state: tuple[Any, ...]) -> None:
+    """Give a rebuilt exception its attributes, cause and context (frames do not travel)."""
+    space, cause, context, suppress, rest = state
+    if rest is not None:
+        exc.__setstate__(rest)
+    exc.__dict__.update(space)
+    exc.__cause__, exc.__context__ = cause, context
+    exc.__suppress_context__ = suppress

@@ -1,0 +1,254 @@
+"""Units: objects that are referred to by id and never walked through.
+
+Owns what a class, function, cell, foreign globals dictionary, ``object()`` sentinel or pinned
+container consists of: a *skeleton* (what it takes to make an empty one) and a *content* (what is
+put into it, also into the one that is there already).  It knows nothing of the wire or of names.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+import types
+from typing import Any
+
+from . import clouds
+from .analysis import code_use
+from .registry import GLOBALS_SLOT, Registry
+
+_EMPTY = object()
+
+
+def is_unit(obj: Any, cache: dict[int, bool] | None = None) -> bool:
+    """Say whether ``obj`` travels as a unit of its own (a class or function without a module)."""
+    if type(obj) is object:
+        return True
+    if not isinstance(obj, type | types.FunctionType):
+        return False
+    if cache is not None and (known := cache.get(id(obj))) is not None:
+        return known
+    answer = not clouds.by_reference(obj) and obj not in clouds.BUILTIN_TYPES
+    if cache is not None:
+        cache[id(obj)] = answer
+    return answer
+
+
+def _cell_contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY
+
+
+class UnitBook:
+    """Takes units apart and puts them together for one side, whose user namespace is ``ns``."""
+
+    def __init__(self, ns: dict[str, Any], registry: Registry) -> None:
+        self.ns = ns
+        self.registry = registry
+
+    # ---- taking apart
+
+    def skeleton(self, obj: Any) -> tuple[Any, ...]:
+        """Return what it takes to make an empty ``obj``; pickled with references to units."""
+        if isinstance(obj, types.FunctionType):
+            cells = tuple(self.registry.held_oid(obj, i) for i in range(len(obj.__closure__ or ())))
+            return ("function", obj.__code__, self._globals_ref(obj), cells)
+        if isinstance(obj, enum.EnumMeta):
+            bases, name, qualname, members, module, _, _ = clouds.enum_arguments(obj)
+            return ("enum", bases, name, qualname, members, module)
+        if isinstance(obj, type):
+            meta, name, bases, kwargs, _, _ = clouds.class_arguments(obj)
+            return ("class", meta, name, bases, kwargs)
+        if isinstance(obj, types.CellType):
+            return ("cell",)
+        if type(obj) is object:
+            return ("object",)
+        if type(obj) in (list, dict, set, bytearray):
+            return (type(obj).__name__,)
+        if _is_array(obj):
+            order = "F" if obj.flags.f_contiguous and not obj.flags.c_contiguous else "C"
+            return ("array", obj.shape, obj.dtype, order)
+        return ("instance", type(obj))
+
+    def content(self, obj: Any, used: set[str] | None = None) -> Any:
+        """Return what is in ``obj``; ``used`` bounds a foreign globals dictionary."""
+        if isinstance(obj, types.FunctionType):
+            return {name: getattr(obj, name) for name in _FUNCTION_PARTS} | {
+                "__dict__": dict(obj.__dict__)
+            }
+        if isinstance(obj, enum.EnumMeta):
+            return clouds.enum_state(obj)[0]
+        if isinstance(obj, type):
+            return clouds.class_state(obj)[0]
+        if isinstance(obj, types.CellType):
+            value = _cell_contents(obj)
+            return (False, None) if value is _EMPTY else (True, value)
+        if type(obj) is dict:
+            if used is None:
+                return dict(obj)
+            return ("globals", {k: obj[k] for k in sorted(used) if k in obj})
+        if type(obj) in (list, set):
+            return list(obj)
+        if type(obj) is bytearray:
+            return bytes(obj)
+        if _is_array(obj):
+            return obj.view()
+        if type(obj) is object:
+            return None
+        return _instance_state(obj)
+
+    def _globals_ref(self, function: types.FunctionType) -> tuple[str, str]:
+        space = function.__globals__
+        if space is self.ns:
+            return ("ns", "")
+        name = space.get("__name__")
+        module = sys.modules.get(name) if isinstance(name, str) else None
+        if module is not None and getattr(module, "__dict__", None) is space:
+            return ("module", str(name))
+        return ("unit", self.registry.held_oid(function, GLOBALS_SLOT))
+
+    def foreign_globals(self, function: types.FunctionType) -> tuple[str, set[str]] | None:
+        """Return oid and used names of a globals dictionary that is no module's and not ours."""
+        kind, oid = self._globals_ref(function)
+        if kind != "unit":
+            return None
+        names = set(code_use(function.__code__).reads) | {"__name__", "__builtins__"}
+        if isinstance(function.__globals__.get("__builtins__"), dict | types.ModuleType):
+            # The interpreter's own builtins come by themselves; an emptied one is user content.
+            builtins = function.__globals__["__builtins__"]
+            size = len(builtins) if isinstance(builtins, dict) else 1
+            if size:
+                names.discard("__builtins__")
+        return oid, names
+
+
+_FUNCTION_PARTS = (
+    "__name__", "__qualname__", "__module__", "__doc__",
+    "__defaults__", "__kwdefaults__", "__annotations__",
+)  # fmt: skip
+
+
+def apply_content(obj: Any, content: Any, code: types.CodeType | None) -> None:
+    """Put ``content`` into ``obj``; runs no user code beyond what ``type.__setattr__`` runs."""
+    if isinstance(obj, types.FunctionType):
+        _apply_function(obj, content, code)
+    elif isinstance(obj, enum.EnumMeta):
+        clouds.set_class_state(obj, (content, {}))
+    elif isinstance(obj, type):
+        _apply_class(obj, content)
+    elif isinstance(obj, types.CellType):
+        _apply_cell(obj, content)
+    elif type(obj) is dict and type(content) is tuple:
+        obj.update(content[1])  # a foreign globals dictionary: only what functions use travels
+    elif type(obj) is dict:
+        _apply_dict(obj, content)
+    elif type(obj) is list or type(obj) is bytearray:
+        obj[:] = content
+    elif type(obj) is set:
+        obj.intersection_update(content)
+        obj.update(content)
+    elif _is_array(obj):
+        _apply_array(obj, content)
+    elif type(obj) is not object:
+        _apply_instance(obj, content)
+
+
+def _apply_function(obj: types.FunctionType, content: Any, code: types.CodeType | None) -> None:
+    for name in _FUNCTION_PARTS:
+        setattr(obj, name, content[name])
+    if code is not None and code != obj.__code__:
+        obj.__code__ = code
+    _apply_dict(obj.__dict__, content["__dict__"])
+
+
+def _apply_cell(obj: types.CellType, content: Any) -> None:
+    full, value = content
+    if full:
+        obj.cell_contents = value
+    elif _cell_contents(obj) is not _EMPTY:
+        del obj.cell_contents
+
+
+def _apply_dict(obj: dict[Any, Any], content: dict[Any, Any]) -> None:
+    """Make ``obj`` equal to ``content``, order included, and never empty in between."""
+    if list(obj) == list(content)[: len(obj)]:
+        obj.update(content)
+        return
+    gone = [key for key in obj if key not in content]
+    obj.update(content)
+    for key in gone:
+        del obj[key]
+    if list(obj) != list(content):
+        for key in content:
+            obj[key] = obj.pop(key)
+
+
+def _apply_class(obj: type, content: dict[str, Any]) -> None:
+    have = clouds.class_state(obj)[0]
+    for name in have:
+        if name not in content and name != "_abc_impl":
+            type.__delattr__(obj, name)
+    changed = {k: v for k, v in content.items() if k not in have or have[k] is not v}
+    clouds.set_class_state(obj, (changed, {}))
+
+
+def _apply_array(obj: Any, content: Any) -> None:
+    writeable = obj.flags.writeable
+    if not writeable:
+        obj.flags.writeable = True
+    obj[...] = content
+    obj.flags.writeable = content.flags.writeable
+
+
+def _instance_state(obj: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    slots: dict[str, Any] = {}
+    for cls in type(obj).__mro__:
+        names = cls.__dict__.get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            if name not in ("__dict__", "__weakref__"):
+                mangled = f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+                if hasattr(obj, mangled):
+                    slots[mangled] = getattr(obj, mangled)
+    space = getattr(obj, "__dict__", None)
+    return (dict(space) if space is not None else None, slots)
+
+
+def _apply_instance(obj: Any, content: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
+    space, slots = content
+    if space is not None:
+        _apply_dict(obj.__dict__, space)
+    for name in _instance_state(obj)[1]:
+        if name not in slots:
+            object.__delattr__(obj, name)
+    for name, value in slots.items():
+        object.__setattr__(obj, name, value)
+
+
+def _is_array(obj: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(obj) is numpy.ndarray
+
+
+def can_pin(obj: Any) -> bool:
+    """Say whether the receiver may put a new content into its own ``obj`` (same identity)."""
+    if type(obj) in (list, dict, set, bytearray):
+        return True
+    if _is_array(obj):
+        contiguous = obj.flags.c_contiguous or obj.flags.f_contiguous
+        return bool(contiguous and not obj.dtype.hasobject and obj.base is None)
+    return is_plain_instance(obj)
+
+
+def is_plain_instance(obj: Any) -> bool:
+    """Say whether ``obj`` is nothing but its attributes: no own reduction, no builtin base."""
+    cls = type(obj)
+    if cls.__flags__ & (1 << 9) == 0 or isinstance(obj, type | BaseException | enum.Enum):
+        return False  # not a heap type
+    own = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
+           "__getnewargs_ex__")  # fmt: skip
+    if any(name in base.__dict__ for base in cls.__mro__[:-1] for name in own):
+        return False
+    return cls.__new__ is object.__new__ and all(
+        base is object or base.__flags__ & (1 << 9) for base in cls.__mro__
+    )

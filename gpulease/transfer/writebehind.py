@@ -1,0 +1,142 @@
+"""Brings home, in the background, what GPU cells changed, without changing the owner.
+
+Owns the thread that asks the companion for the rest after a reply: first what is small, then each
+large name.  It only receives: loading and committing is the main thread's, between cells.  A pass
+is given up as soon as a cell starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from gpulease.errors import GPULeaseError
+
+from .wire import Message, Pending
+
+if TYPE_CHECKING:
+    from .home import HomeSide
+
+log = logging.getLogger(__name__)
+
+
+class WriteBehind:
+    """One background thread for one connection; ``settled`` is set when nothing is left to do."""
+
+    def __init__(self, home: HomeSide) -> None:
+        self._home = home
+        self._work = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self.settled = threading.Event()
+        self._paused = False
+        self._stop = False
+        self._pending: Pending | None = None
+        self._late: Pending | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="gpulease-writebehind", daemon=True)
+        self._thread.start()
+
+    # ---- called on the main thread
+
+    def wake(self, late: Pending | None = None, *, everything: bool = False) -> None:  # noqa: ARG002
+        """Start a pass; ``late`` is a reply that the cell did not wait for."""
+        with self._lock:
+            self._paused = False
+            self._late = late
+            self.settled.clear()
+        self._work.set()
+
+    def pause(self) -> None:
+        """Give up the pass and wait until the thread rests."""
+        with self._lock:
+            self._paused = True
+            pending, self._late = self._pending, None
+        self._work.clear()
+        self._home.release_waiting()
+        wire = self._home.wire
+        if pending is not None and wire is not None:
+            wire.cancel(pending)
+        self._idle.wait()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop = True
+        self.pause()
+        self._work.set()
+        self._thread.join(5)
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while True:
+            self._work.wait()
+            if self._stop:
+                return
+            with self._lock:
+                if self._paused:
+                    self._work.clear()
+                    continue
+                self._idle.clear()
+                self._work.clear()
+            try:
+                self._pass()
+            except GPULeaseError as error:
+                log.debug("write-behind stopped: %s", error.reason)
+            except Exception:
+                log.exception("write-behind failed")
+            finally:
+                self._idle.set()
+
+    def _pass(self) -> None:
+        late, self._late = self._late, None
+        if late is not None:
+            self._stage(self._wait(late))
+        message = self._ask("collect", {"touched": None})
+        if not self._stage(message):
+            return
+        tried: set[str] = set()
+        while not self._paused:
+            left = [n for n in self._home.away_names_to_bring() if n not in tried]
+            if not left:
+                self.settled.set()
+                return
+            tried.add(left[0])
+            try:
+                self._stage(self._ask("fetch", {"names": [left[0]], "strict": True}))
+            except GPULeaseError as error:
+                if error.reason in ("cannot_move", "too_big_for_home"):
+                    self._home.note_blocker(left[0], error)
+                    continue
+                raise
+
+    def _ask(self, kind: str, body: dict[str, object]) -> Message:
+        wire = self._home.wire
+        if wire is None or self._paused:
+            raise GPULeaseError("interrupted", "Paused.")
+        pending = wire.request(kind, body)
+        return self._wait(pending)
+
+    def _wait(self, pending: Pending) -> Message:
+        with self._lock:
+            self._pending = pending
+            paused = self._paused
+        wire = self._home.wire
+        if paused and wire is not None:
+            wire.cancel(pending)
+        try:
+            message = pending.wait()
+        finally:
+            with self._lock:
+                self._pending = None
+        assert message is not None
+        return message
+
+    def _stage(self, message: Message) -> bool:
+        """Hand over to the main thread and wait until it is committed; False when given up."""
+        if message.body.get("current"):
+            return True
+        arrival = self._home.stage(message)
+        arrival.done.wait()
+        return not self._paused

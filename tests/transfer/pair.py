@@ -1,0 +1,121 @@
+"""Two real processes that hold one namespace: home in the test, the companion in a child."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import zmq
+
+from gpulease.transfer.api import Endpoint, KeyPair, TransferSettings
+from gpulease.transfer.home import HomeSide
+from tests.transfer.companion_main import run
+
+SCRIPT = Path(__file__).with_name("companion_main.py")
+ROOT = Path(__file__).parents[2]
+
+
+class Companion:
+    """A child process with an AwaySide."""
+
+    def __init__(self, keys, settings=None):
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environ.setdefault("PYTHONHASHSEED", "0")
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environ,
+        )
+        answer = self.ask({"client_key": keys.public, "settings": settings or {}})
+        self.endpoint = Endpoint(answer["address"], answer["server_key"])
+
+    def tell(self, order):
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise EOFError("the companion ended")
+        return json.loads(line)
+
+    def ask(self, order):
+        self.tell(order)
+        return self.hear()
+
+    def kill(self):
+        self.process.kill()
+        self.close()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.tell({"op": "end"})
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class CellError(AssertionError):
+    """A cell beside the GPU raised; the text is its traceback."""
+
+
+class Pair:
+    """Home and companion; `home(source)` and `gpu(source)` run cells as a notebook would."""
+
+    def __init__(self, monkeypatch, settings=None, available=None):
+        self.main = types.ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", self.main)
+        self.ns = self.main.__dict__
+        hidden = set(self.ns)
+        public, secret = zmq.curve_keypair()
+        self.keys = KeyPair(public.decode(), secret.decode())
+        self.settings = settings or {}
+        extra = {} if available is None else {"available": available}
+        self.side = HomeSide(
+            self.ns, hidden=hidden, settings=TransferSettings(**self.settings), **extra
+        )
+        self.count = 0
+        self.companion = None
+
+    def attach(self, parked=""):
+        self.companion = Companion(self.keys, self.settings)
+        return self.side.connect(self.companion.endpoint, self.keys, parked=parked)
+
+    def home(self, source):
+        report = self.side.before_home_cell(source)
+        try:
+            return run(self.ns, source)
+        finally:
+            self.side.after_home_cell()
+            self.last = report
+
+    def start_gpu(self, source):
+        """Begin a cell and return while it runs."""
+        self.last = self.side.before_gpu_cell(source)
+        self.count += 1
+        self.companion.tell({"op": "run", "source": source, "count": self.count})
+        self.companion.hear()
+
+    def end_gpu(self):
+        answer = self.companion.hear()
+        self.after = self.side.after_gpu_cell(self.count)
+        if answer["error"]:
+            raise CellError(answer["error"])
+        return answer
+
+    def gpu(self, source):
+        self.start_gpu(source)
+        return self.end_gpu()
+
+    def close(self):
+        self.side.disconnect(died=False)
+        if self.companion is not None:
+            self.companion.close()
