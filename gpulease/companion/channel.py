@@ -103,10 +103,17 @@ class ServiceChannel:
             while (raw := await connection.read_message()) is not None:
                 message = _parse(raw)
                 if message is not None:
-                    await self._on_message(message)
+                    await self._heed(message)
         finally:
             self.connected.clear()
             self._connection = None
+
+    async def _heed(self, message: SupervisorMessage) -> None:
+        try:
+            await self._on_message(message)
+        except Exception:
+            # One message that cannot be followed must not cost the lease its channel.
+            log.exception("a message of the lease service could not be followed")
 
     def _flush(self) -> None:
         while self._connection is not None and self._unsent:

@@ -151,8 +151,10 @@ async def _told(stdin: asyncio.StreamReader, gone: asyncio.Event) -> SupervisorC
 
 async def _obey(stdin: asyncio.StreamReader, supervisor: Supervisor) -> None:
     while line := await stdin.readline():
-        order: dict[str, Any] = json.loads(line)
-        await supervisor.on_order(order)
+        try:
+            await supervisor.on_order(json.loads(line))
+        except (ValueError, KeyError, AttributeError):
+            log.exception("an order of the notebook server could not be followed")
     supervisor.parent_gone()
 
 

@@ -190,12 +190,19 @@ class Supervisor:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE_SECONDS)
-            tree.reap_strangers(spare_children=self._companions.children())
-            watched = [companion.watched for companion in self._companions.running]
-            batch = self._batches.add(self._sampler.sample(watched))
-            if batch and self._channel is not None:
-                self._tell(SupervisorMessage(type="activity", samples=batch))
+            try:
+                self._look()
+            except (OSError, ValueError):
+                # No sample is no data, which is not idleness; the next second tries again.
+                log.exception("a sample could not be taken")
             self._look_at_the_clock()
+
+    def _look(self) -> None:
+        tree.reap_strangers(spare_children=self._companions.children())
+        watched = [companion.watched for companion in self._companions.running]
+        batch = self._batches.add(self._sampler.sample(watched))
+        if batch:
+            self._tell(SupervisorMessage(type="activity", samples=batch))
 
     def _look_at_the_clock(self) -> None:
         if not self._hard_end or (self._channel and self._channel.connected.is_set()):

@@ -99,13 +99,20 @@ class Upstream:
         assert connection is not None
         try:
             while (raw := await connection.read_message()) is not None:
-                self._on_event(json.loads(raw))
+                self._take(json.loads(raw))
         except ValueError:
             log.warning("the lease service sent something that is not JSON")
             connection.close()
         finally:
             self._connection = None
             self._on_link(False)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        try:
+            self._on_event(message)
+        except Exception:
+            # One event that cannot be taken must not cost the server its channel.
+            log.exception("an event of the lease service could not be taken")
 
 
 def _heed(sent: asyncio.Future[None]) -> None:
