@@ -221,7 +221,7 @@ class AwaySide:
             return None
         side = self.side
         base = side.ledger.base
-        names = {n for n in touched if n in side.ns}
+        names = set(touched) & set(side.names())  # `_` and other names of IPython's are no user's
         if names:
             survey = side.survey(names)
             roots = side.closure(names, survey, reads=True)
