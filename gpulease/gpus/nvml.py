@@ -85,7 +85,9 @@ class NVMLProbe:
             return None
         self.problem = ""
         self._nvml = nvml
-        return nvml
+        if self._known:  # handles of an earlier initialisation are worth nothing
+            self._look(nvml)
+        return self._nvml
 
     def _look(self, nvml: Any) -> None:
         try:

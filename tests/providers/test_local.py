@@ -1,0 +1,286 @@
+"""The local provider: the contract, and what only it does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gpulease.gpus.nvml import NVMLProbe
+from gpulease.gpus.simulated import SimulatedProbe
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.protocol import ENV_LEASE, GrantView, SupervisorMessage
+from gpulease.providers.base import LinkState, SupervisorReport
+from gpulease.providers.local import LocalProvider, processes
+from tests.contract.provider import ProviderContract, World, active, ended, lease_on
+from tests.gpus.driver import Card, Driver
+from tests.helpers import process_is_gone, wait_for_async
+
+
+class Link:
+    """The supervisor channels, as the service shows them."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, LinkState] = {}
+        self.sent: list[tuple[str, SupervisorMessage]] = []
+
+    def state(self, lease_id: str) -> LinkState | None:
+        return self.states.get(lease_id)
+
+    def send(self, lease_id: str, message: SupervisorMessage) -> bool:
+        self.sent.append((lease_id, message))
+        return lease_id in self.states
+
+
+def grant(lease: Lease, visible: str, simulated: bool) -> GrantView:
+    return {
+        "attempt": lease.attempt,
+        "token": "t",
+        "visible_devices": visible,
+        "simulated": simulated,
+        "drain_max": 1.0,
+        "park_dir": "",
+    }
+
+
+class LocalWorld(World):
+    """Real processes that carry the mark of their lease."""
+
+    def __init__(self, **settings: float) -> None:
+        self.link = Link()
+        self.now = 1000.0
+        self.settings = {"lost_after": 0.0, **settings}
+        self.children: dict[str, list[subprocess.Popen[bytes]]] = {}
+        self.probe: object = SimulatedProbe(3)
+
+    async def open(self) -> None:
+        self.provider = LocalProvider(
+            self.probe,  # type: ignore[arg-type]
+            self.link,
+            grant,
+            clock=lambda: self.now,
+            **self.settings,
+        )
+        await self.provider.open()
+
+    async def run(self, lease: Lease) -> None:
+        child = await asyncio.to_thread(self.spawn, lease.id)
+        self.link.states[lease.id] = LinkState(lease.attempt, connected=True, pid=child.pid)
+
+    async def die(self, lease: Lease) -> None:
+        self.link.states.pop(lease.id, None)
+        for child in self.children.pop(lease.id, []):
+            child.kill()
+            await asyncio.to_thread(child.wait)
+
+    async def disconnect(self, lease: Lease) -> None:
+        self.link.states[lease.id] = replace(self.link.states[lease.id], connected=False)
+
+    async def restart(self) -> None:
+        self.link = Link()
+        self.probe = SimulatedProbe(3)
+        await self.open()
+
+    def spawn(self, lease_id: str, *command: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, ENV_LEASE: lease_id}
+        child = subprocess.Popen(command or ("sleep", "600"), env=environment)
+        self.children.setdefault(lease_id, []).append(child)
+        return child
+
+    def clean_up(self) -> None:
+        for children in self.children.values():
+            for child in children:
+                child.kill()
+                child.wait()
+
+
+@pytest.fixture
+def plain() -> Iterator[LocalWorld]:
+    world = LocalWorld()
+    yield world
+    world.clean_up()
+
+
+@pytest.fixture
+async def world(plain: LocalWorld) -> LocalWorld:
+    await plain.open()
+    return plain
+
+
+class TestContract(ProviderContract):
+    """The local provider keeps the contract."""
+
+
+async def start(world: LocalWorld) -> Lease:
+    lease = lease_on((await world.provider.devices())[0])
+    await world.provider.start(lease)
+    return lease
+
+
+async def observed(world: LocalWorld, lease: Lease):
+    return next((s for s in await world.provider.observe() if s.lease_id == lease.id), None)
+
+
+async def test_a_child_in_a_session_of_its_own_keeps_the_device(world: LocalWorld) -> None:
+    lease = await start(world)
+    script = "import os,sys,time; os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
+    child = await asyncio.to_thread(world.spawn, lease.id, sys.executable, "-c", script)
+    await wait_for_async(lambda: lease.id in processes.marked(), 30, "the mark")
+    await world.provider.stop(ended(lease))
+    assert await observed(world, lease) is not None
+    child.kill()
+    await asyncio.to_thread(child.wait)
+    assert await observed(world, lease) is None
+
+
+async def test_stop_tells_the_supervisor_once_and_ends_what_is_left_in_the_end(
+    world: LocalWorld,
+) -> None:
+    lease = await start(world)
+    await world.run(lease)
+    child = world.children[lease.id][0]
+    await observed(world, lease)
+    await world.provider.stop(ended(lease))
+    await world.provider.stop(ended(lease))
+    assert [message["type"] for _, message in world.link.sent] == ["end"]
+    assert not process_is_gone(child.pid)
+    world.now += 16
+    await world.provider.stop(ended(lease))
+    await asyncio.to_thread(child.wait)
+    world.link.states.clear()
+    assert await observed(world, lease) is None
+
+
+async def test_what_the_server_reports_counts_at_once(world: LocalWorld) -> None:
+    lease = await start(world)
+    world.provider.report(SupervisorReport(lease.id, 1, "failed", "no module named gpulease"))
+    seen = await observed(world, lease)
+    assert seen is not None
+    assert seen.failed == "no module named gpulease"
+
+
+async def test_a_report_on_an_old_attempt_counts_for_nothing(world: LocalWorld) -> None:
+    lease = await start(world)
+    world.provider.report(SupervisorReport(lease.id, 0, "failed", "late"))
+    world.provider.report(SupervisorReport("unknown", 1, "failed", "late"))
+    seen = await observed(world, lease)
+    assert seen is not None
+    assert seen.failed == ""
+
+
+async def test_an_exited_supervisor_whose_children_live_is_not_gone(world: LocalWorld) -> None:
+    lease = await start(world)
+    child = await asyncio.to_thread(world.spawn, lease.id)
+    await wait_for_async(lambda: lease.id in processes.marked(), 30, "the mark")
+    world.provider.report(SupervisorReport(lease.id, 1, "exited", "killed", ()))
+    seen = await observed(world, lease)
+    assert seen is not None
+    assert (seen.gone, seen.failed) == (False, "killed")
+    child.kill()
+    await asyncio.to_thread(child.wait)
+    seen = await observed(world, lease)
+    assert seen is not None
+    assert seen.gone
+
+
+async def test_a_supervisor_without_the_mark_is_known_by_its_report(world: LocalWorld) -> None:
+    lease = await start(world)
+    bound = await asyncio.to_thread(world.spawn, "")  # started ahead: it has no lease's mark
+    world.provider.report(SupervisorReport(lease.id, 1, "started", "", (bound.pid,)))
+    await world.provider.stop(ended(lease))
+    assert await observed(world, lease) is not None
+    bound.kill()
+    await asyncio.to_thread(bound.wait)
+    assert await observed(world, lease) is None
+
+
+async def test_without_a_sign_a_lease_is_lost_only_after_a_while(plain: LocalWorld) -> None:
+    plain.settings["lost_after"] = 15.0
+    await plain.open()
+    lease = await start(plain)
+    await plain.provider.start(active(lease))
+    await plain.run(lease)
+    await observed(plain, lease)
+    await plain.die(lease)
+    seen = await observed(plain, lease)
+    assert seen is not None
+    assert not seen.gone
+    plain.now += 15
+    seen = await observed(plain, lease)
+    assert seen is not None
+    assert seen.gone
+
+
+async def test_a_grant_is_for_leases_that_hold_devices_only(world: LocalWorld) -> None:
+    lease = await start(world)
+    found = world.provider.grant(lease)
+    assert found is not None
+    assert (found["simulated"], found["visible_devices"]) == (True, "")
+    assert world.provider.grant(ended(lease)) is None
+    queued = replace(lease, state=LeaseState.QUEUED, devices=())
+    assert world.provider.grant(queued) is None
+
+
+async def test_real_devices_are_granted_by_uuid_and_free_when_nvml_lists_nothing(
+    plain: LocalWorld,
+) -> None:
+    one, two = Card("GPU-1"), Card("GPU-2", compute=(4242,))
+    plain.probe = NVMLProbe(Driver(one, two).load)
+    await plain.open()
+    first, second = await plain.provider.devices()
+    assert (first.occupied_by, second.occupied_by) == (None, "foreign")
+    assert first.pool == "nvidia-test"
+    lease = lease_on(first)
+    await plain.provider.start(lease)
+    found = plain.provider.grant(lease)
+    assert found is not None
+    assert (found["visible_devices"], found["simulated"]) == ("GPU-1", False)
+    one.compute = (4243,)
+    await plain.provider.sample()
+    await plain.provider.stop(ended(lease))
+    assert await observed(plain, lease) is None
+    assert (await plain.provider.devices())[0].occupied_by == "foreign"
+    one.compute = ()
+    await plain.provider.sample()
+    assert (await plain.provider.devices())[0].occupied_by is None
+
+
+async def test_a_lost_device_is_neither_free_nor_used(plain: LocalWorld) -> None:
+    card = Card("GPU-1")
+    plain.probe = NVMLProbe(Driver(card).load)
+    await plain.open()
+    card.errors["*"] = Driver.NVML_ERROR_GPU_IS_LOST
+    await plain.provider.sample()
+    (device,) = await plain.provider.devices()
+    assert device.lost
+
+
+async def test_activity_is_the_use_of_a_simulated_device(world: LocalWorld) -> None:
+    from datetime import UTC, datetime
+
+    lease = await start(world)
+    sample = {
+        "at": datetime.now(UTC).isoformat(), "cells": 1, "threads": 0, "processes": 0,
+        "use": 0.7, "transfers": False,
+    }  # fmt: skip
+    world.provider.heard(lease, [sample])  # type: ignore[list-item]
+    use = {each.uuid: each.utilisation for each in await world.provider.sample()}
+    assert use[lease.devices[0]] == 0.7
+
+
+def test_a_process_is_never_taken_for_another_with_its_id() -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    found = processes.find(child.pid)
+    assert found is not None
+    other = found._replace(started=found.started - 1)
+    assert not processes.alive(other)
+    assert processes.kill([other]) == 0
+    assert processes.kill([found]) == 1
+    child.wait()
+    assert processes.find(child.pid) is None
+    assert processes.kill([found]) == 0
