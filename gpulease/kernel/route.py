@@ -12,6 +12,7 @@ from enum import StrEnum
 
 #: Magics that always run at home (``%load_ext gpulease`` beside them).
 HOME_MAGICS = frozenset(("gpu", "history", "hist", "recall", "rep"))
+EXTENSION_MAGICS = frozenset(("load_ext", "unload_ext", "reload_ext"))
 #: Magics whose effect both sides need.
 BOTH_MAGICS = frozenset(("matplotlib", "config", "autoreload", "load_ext", "cd", "env"))
 #: Magics that change the environment: home first, then the companion's when it is another one.
@@ -101,7 +102,9 @@ class _Magic:
 
     @property
     def home(self) -> bool:
-        return self.name in HOME_MAGICS or (self.name == "load_ext" and self.rest == "gpulease")
+        return self.name in HOME_MAGICS or (
+            self.name in EXTENSION_MAGICS and self.rest == "gpulease"
+        )
 
 
 def _plain(cell: str, *, sticky: bool) -> Route:

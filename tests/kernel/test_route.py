@@ -19,6 +19,7 @@ from gpulease.kernel.route import Side, route
         ("%gpu off", Side.HOME, Side.HOME),
         ("# a comment\n%gpu status\n", Side.HOME, Side.HOME),
         ("%load_ext gpulease", Side.HOME, Side.HOME),
+        ("%unload_ext gpulease", Side.HOME, Side.HOME),
         ("%history -n", Side.HOME, Side.HOME),
         ("%recall 3", Side.HOME, Side.HOME),
         ("%matplotlib inline", Side.HOME, Side.HOME),

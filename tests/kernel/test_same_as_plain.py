@@ -206,6 +206,6 @@ def _neutral(text: str) -> str:
     text = re.sub(r"ipykernel_\d+/\d+\.py", "ipykernel/cell.py", text)
     text = re.sub(r"\(\d+\.py, line", "(cell.py, line", text)
     text = re.sub(r"0x[0-9a-f]{6,}", "0xADDRESS", text)
-    text = re.sub(r"(CPU times|Wall time): .*?\\\\n", "TIME", text)
+    text = re.sub(r"(CPU times|Wall time): .*?\\n", "TIME", text)
     text = re.sub(r"iVBOR[A-Za-z0-9+/=\\n]{200,}", "PNG", text)
     return re.sub(r"\d\d:\d\d&lt;[^\"]*", "BAR", text)
