@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import log2
 
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
-from gpulease.policy.queue import holding, order
+from gpulease.policy.queue import holding, pool_of
 
 #: A request for several devices gathers them in turns: for this long (seconds) it takes what is
 #: there or waits, then for twice as long it holds what comes free, and so on with doubled turns.
@@ -57,24 +57,33 @@ def quarantined(snapshot: Snapshot, pool: str) -> int:
 
 
 def holds(snapshot: Snapshot, admissible: Sequence[Lease]) -> Mapping[str, str]:
-    """Return which device is kept for which request: what was taken for it stays its own.
+    """Return which device is kept for which request: what was reclaimed for somebody is not free.
 
-    A device is held from the end of the lease that was reclaimed for the request until the request
-    starts or ends, and only while nothing but capacity keeps the request waiting.
+    A request's claim stands from its nomination until it starts or ends, while nothing but capacity
+    keeps it waiting.  Claims are served in queue order, whichever of the devices comes free first.
+
+    Args:
+        snapshot: with the ended leases whose nominee still waits.
+        admissible: the requests that only capacity keeps waiting, in queue order.
     """
-    wanted = {request.id: request.count for request in admissible}
-    reclaimed = [
-        lease
-        for lease in snapshot.leases
-        if lease.state is LeaseState.ENDED and lease.nominated_for in wanted
-    ]
+    claims: dict[str, int] = {}
+    released: dict[str, list[str]] = {}
+    now_held = {uuid for lease in holding(snapshot) for uuid in lease.devices}
+    free = {device.uuid for each in free_devices(snapshot).values() for device in each}
+    pools = {device.uuid: device.pool for device in snapshot.devices}
+    for lease in snapshot.leases:
+        if lease.nominated_for is None or lease.state in (LeaseState.QUEUED, LeaseState.ACTIVE):
+            continue
+        claims[lease.nominated_for] = claims.get(lease.nominated_for, 0) + len(lease.devices)
+        for uuid in lease.devices:
+            if lease.state is LeaseState.ENDED and uuid in pools and uuid not in now_held:
+                released.setdefault(pools[uuid], []).append(uuid)
     held: dict[str, str] = {}
-    for lease in sorted(reclaimed, key=order):
-        for uuid in sorted(lease.devices):
-            request = lease.nominated_for or ""
-            if wanted[request] > 0 and uuid not in held:
-                held[uuid] = request
-                wanted[request] -= 1
+    for request in admissible:
+        count = min(request.count, claims.get(request.id, 0))
+        open_ones = [u for u in released.get(pool_of(snapshot, request), []) if u not in held]
+        soonest = sorted(set(open_ones), key=lambda uuid: (uuid not in free, uuid))
+        held.update(dict.fromkeys(soonest[:count], request.id))
     return held
 
 

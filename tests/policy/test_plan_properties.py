@@ -1,0 +1,178 @@
+"""Properties of a single plan, over snapshots that hypothesis invents."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpulease.policy import capacity, queue
+from gpulease.policy.lifecycle import HOLDING, apply
+from gpulease.policy.model import Alert, Drain, Lease, LeaseState, Start, Warn
+from gpulease.policy.planner import plan
+from tests.policy.build import (
+    OUTS,
+    active,
+    at,
+    busy,
+    cards,
+    draining,
+    idle,
+    policy,
+    quiet,
+    request,
+    seen,
+    snapshot,
+    starting,
+    unknown,
+    warned,
+)
+
+POLICY = policy(leases_per_user=2)
+evidences = st.one_of(
+    st.just(busy()),
+    st.builds(idle, st.sampled_from([5, 130, 400, 1000])),
+    st.builds(quiet, st.sampled_from([5, 1000])),
+    st.builds(unknown, st.sampled_from([5, 400, 2000]), st.sampled_from([0, 900])),
+)
+flags = {
+    "healthy": st.sampled_from([True, True, True, False]),
+    "lost": st.sampled_from([False, False, False, True]),
+    "occupied_by": st.sampled_from([None, None, None, "foreign", "ended"]),
+}
+
+
+@st.composite
+def worlds(draw):
+    devices = [
+        replace(device, **{name: draw(choice) for name, choice in flags.items()})
+        for device in cards(draw(st.integers(0, 6)))
+    ]
+    free = [d.uuid for d in draw(st.permutations(devices))]
+    leases: list[Lease] = []
+    evidence, observed = {}, []
+    for number in range(draw(st.integers(0, 9))):
+        common = {"user": draw(st.sampled_from(["ann", "bob", "cem"])), "server": f"s{number}"}
+        make = draw(st.sampled_from([request, request, starting, active, warned, draining]))
+        if make is request or not free:
+            common |= {
+                "count": draw(st.sampled_from([1, 1, 2])),
+                "server_ready": draw(st.sampled_from([True, True, False])),
+                "not_before": draw(st.sampled_from([None, None, at(5), at(-5)])),
+            }
+            leases.append(request(number, **common))
+            continue
+        kept = draw(st.sampled_from([None, None, f"r{draw(st.integers(0, 9))}"]))
+        lease = make(number, devices=(free.pop(),), nominated_for=kept, **common)
+        leases.append(lease)
+        evidence[lease.id] = draw(evidences)
+        words = {
+            "connected": draw(st.booleans()),
+            "drained": draw(st.sampled_from(["", "", "done", "blocked"])),
+            "gone": draw(st.sampled_from([False, False, False, True])),
+        }
+        observed.append(seen(lease, **words))
+    return snapshot(leases, tuple(devices), evidence, observed, policy=POLICY)
+
+
+def after(view):
+    """Return the snapshot as it is once the plan is recorded."""
+    leases = {lease.id: lease for lease in view.leases}
+    for action in plan(view):
+        if not isinstance(action, Alert):
+            lease = leases[action.lease_id]
+            leases[lease.id] = apply(lease, action, view.now, OUTS)
+    return replace(view, leases=tuple(leases.values()))
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds(), st.randoms(use_true_random=False))
+def test_the_order_of_the_listing_does_not_matter(view, random):
+    leases, devices = list(view.leases), list(view.devices)
+    random.shuffle(leases)
+    random.shuffle(devices)
+    shuffled = replace(view, leases=tuple(leases), devices=tuple(devices))
+    assert plan(shuffled) == plan(view)
+    assert plan(view) == plan(view)
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds())
+def test_every_planned_step_is_possible_and_single(view):
+    acted = [a.lease_id for a in plan(view) if not isinstance(a, Alert)]
+    assert len(acted) == len(set(acted))
+    after(view)
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds())
+def test_only_free_devices_are_granted_and_each_once(view):
+    free = {d.uuid for each in capacity.free_devices(view).values() for d in each}
+    granted = [uuid for a in plan(view) if isinstance(a, Start) for uuid in a.devices]
+    assert len(granted) == len(set(granted))
+    assert set(granted) <= free
+    held = [u for x in after(view).leases if x.state in HOLDING for u in x.devices]
+    assert len(held) == len(set(held))
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds())
+def test_work_conserving(view):
+    """Who waits after the plan is limited, not ready, or does not fit what stays free."""
+    done = after(view)
+    # What a lease that ends in this very plan gives back (its device, its user's limit) is the next
+    # plan's: so both are counted as if it still held them.
+    started = [x for x in done.leases if x.state is LeaseState.STARTING]
+    held_before = queue.holding(view)
+    known = {x.id for x in held_before}
+    limits = queue.Limits(view.policy, [*held_before, *(x for x in started if x.id not in known)])
+    queued = [x for x in queue.waiting(view) if x.id in {y.id for y in queue.waiting(done)}]
+    admissible = [r for r in queued if queue.kept_waiting(r, view.now, limits) is None]
+    if any(capacity.gathers(r, view) for r in admissible):
+        return
+    free = {d.uuid for d in capacity.free_devices(view).get("cards", [])}
+    free -= {uuid for x in started for uuid in x.devices}
+    for lease in admissible:
+        assert len(free) < lease.count
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds())
+def test_nobody_busy_or_unheard_of_a_moment_is_asked_to_leave(view):
+    for action in plan(view):
+        if isinstance(action, Warn) and action.end_reason == "idle":
+            evidence = view.evidence[action.lease_id]
+            assert max(evidence.idle_for, evidence.quiet_for) > 0 or evidence.unknown_since
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds())
+def test_reclaim_for_somebody_names_a_waiting_request_and_takes_no_more_than_it_needs(view):
+    done = after(view)
+    queued = {x.id: x for x in done.leases if x.state is LeaseState.QUEUED}
+    for action in plan(view):
+        by_itself = action.reason.startswith("device")
+        if isinstance(action, Warn | Drain) and action.nominated_for and not by_itself:
+            assert action.nominated_for in queued
+    for wanted in queued.values():
+        fresh = [a for a in plan(view) if isinstance(a, Warn) and a.nominated_for == wanted.id]
+        assert len(fresh) <= wanted.count
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds())
+def test_a_plan_at_once_after_a_plan_grants_nothing_more(view):
+    """What the first plan could do is done, unless it took something from somebody."""
+    first = after(view)
+    held = {x.id for x in queue.holding(first)}
+    if all(x.id in held for x in queue.holding(view)):
+        assert not [a for a in plan(first) if isinstance(a, Start)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds())
+def test_without_capacity_nothing_is_granted_or_reclaimed(view):
+    blind = replace(view, capacity_known=False)
+    for action in plan(blind):
+        assert not isinstance(action, Start)
+        if isinstance(action, Warn):
+            assert action.end_reason == "expired"
