@@ -18,6 +18,8 @@ from benchmarks.namespace import Counts, source
 STICKY_CELLS_A_ROUND = 3
 STICKY, PEER = "sticky pass", "ipyparallel %%px pass"
 ALTERNATING, CHANGED = "alternating", "one item changed"
+#: The item is one of 100,000 in a list: a GPU cell that does not name the list need not have it.
+READ, READER = "one item changed and read", "%%gpu\nlen(records)"
 
 PEER_START = """
 import ipyparallel as ipp
@@ -84,6 +86,8 @@ async def _round(ours: OwnKernel, theirs: OwnKernel, variants: Variants, number:
     variants.add(f"{ALTERNATING}: gpu cell", (await run(ours, "%%gpu\npass")).seconds)
     await run(ours, _change(number))
     variants.add(f"{CHANGED}: gpu cell", (await run(ours, "%%gpu\npass")).seconds)
+    await run(ours, _change(number + 1))
+    variants.add(f"{READ}: gpu cell", (await run(ours, READER)).seconds)
 
 
 def _change(number: int) -> str:
@@ -97,8 +101,10 @@ async def _moved_bytes(kernel: OwnKernel) -> dict[str, float]:
     """
     await kernel.listen()
     moved = {}
-    for name, between in ((ALTERNATING, "pass"), (CHANGED, _change(0))):
+    plain = "%%gpu\npass"
+    cells = ((ALTERNATING, "pass", plain), (CHANGED, _change(0), plain), (READ, _change(1), READER))
+    for name, between, cell in cells:
         await run(kernel, between)
-        await run(kernel, "%%gpu\npass")
+        await run(kernel, cell)
         moved[name] = kernel.state.get("last_cell", {}).get("bytes", 0)
     return moved
