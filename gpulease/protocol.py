@@ -238,10 +238,19 @@ class ConnectionView(TypedDict):
 EXECUTE_METADATA: Final = "gpulease"
 
 
+class CellText(TypedDict):
+    """A cell that ran at home, for tracebacks of functions that it defined."""
+
+    name: str  # the file name that it was compiled under
+    execution_count: int
+    text: str
+
+
 class ExecuteMetadata(TypedDict):
     """What home adds to an ``execute_request``'s metadata, under ``EXECUTE_METADATA``."""
 
     execution_count: int  # home's count for this cell: ``In[n]``, ``Out[n]``, ``Cell In[n]``
+    cells: NotRequired[list[CellText]]  # home's cells since the last request
 
 
 class DeskOpen(TypedDict):
@@ -287,8 +296,8 @@ class DeskDrained(TypedDict):
 #: ``{"id": n, "problem": RFC 9457 object}``.  Calls: ``ask`` (AskBody -> LeaseView), ``end``
 #: (lease_id, reason), ``keep`` (lease_id), ``connection`` (lease_id, client_key -> ConnectionView),
 #: ``leases``, ``cell`` (busy: bool; no answer needed: which kernel ran a cell last).
-#: A page's ask names no kernel: on the bus its ``kernel_id`` is the kernel that ran a cell last when
-#: the lease became active.  A ``grant`` never goes over the bus.
+#: A page's ask names no kernel: on the bus its ``kernel_id`` is the kernel that ran a cell last
+#: when the lease became active.  A ``grant`` never goes over the bus.
 BusCall = Literal["ask", "end", "keep", "connection", "leases", "cell"]
 
 

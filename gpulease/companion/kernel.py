@@ -28,6 +28,7 @@ from gpulease.companion.environment import take_mark
 from gpulease.companion.link import LinkEnd
 from gpulease.companion.tree import die_with_parent
 from gpulease.kernel.blocks import gpu
+from gpulease.kernel.sources import learn
 from gpulease.protocol import ENV_LEASE, EXECUTE_METADATA
 from gpulease.transfer.api import Away
 from gpulease.transfer.away import AwaySide
@@ -98,6 +99,8 @@ class CompanionKernel(IPythonKernel):
         count = said.get("execution_count")
         if isinstance(count, int) and count > 0:
             self.shell.execution_count = count
+        for cell in said.get("cells") or ():
+            learn(self.shell, cell["name"], cell["execution_count"], cell["text"])
         await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
 
     async def do_execute(

@@ -69,7 +69,7 @@ class LocalSupervisor:
         with (Path(self._directory.name) / "log").open("wb") as log:
             # A session of its own: an interrupt of this kernel's group is passed on by message.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gpulease.companion", "--connection-file", str(file)],
+                [sys.executable, "-P", "-m", "gpulease.companion", "--connection-file", str(file)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

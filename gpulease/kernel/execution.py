@@ -11,7 +11,7 @@ import builtins
 import getpass
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel.channels import Channels, Message
 from gpulease.kernel.iothread import Inbox
 from gpulease.kernel.relay import Relay
-from gpulease.protocol import EXECUTE_METADATA
+from gpulease.protocol import EXECUTE_METADATA, CellText, ExecuteMetadata
 
 #: How long an interrupted cell may take to stop before the person is told (seconds).
 INTERRUPT_PATIENCE = 10.0
@@ -79,7 +79,9 @@ class Executor:
         elif channel == "shell" and request is not None:
             request.reply = message
 
-    def run_cell(self, source: str, execution_count: int, *, silent: bool) -> Mapping[str, Any]:
+    def run_cell(
+        self, source: str, execution_count: int, *, silent: bool, cells: Sequence[CellText] = ()
+    ) -> Mapping[str, Any]:
         """Run a cell away as home's current request and return the reply's content.
 
         Raises:
@@ -95,7 +97,8 @@ class Executor:
             "allow_stdin": bool(getattr(self._kernel, "_allow_stdin", False)),
             "stop_on_error": False,
         }
-        metadata = {EXECUTE_METADATA: {"execution_count": execution_count}}
+        said: ExecuteMetadata = {"execution_count": execution_count, "cells": list(cells)}
+        metadata = {EXECUTE_METADATA: said}
         request = self._send("execute_request", content, msg_id=msg_id, metadata=metadata)
         if parent:
             self._relay.remember_parent(request.msg_id, parent)

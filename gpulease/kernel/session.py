@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,13 @@ from gpulease.kernel.sources import Sources
 from gpulease.kernel.wait import Progress, Waiter
 from gpulease.protocol import ENV_BUS, LeaseView
 from gpulease.transfer.api import Home, SwitchReport
+
+#: A switch shows its progress when it takes longer than this.
+UNSEEN_SECONDS = 0.5
+NO_SEED = (
+    "PYTHONHASHSEED is not set: strings hash differently on the two sides, so sets may show their "
+    "items in another order. Start Jupyter with PYTHONHASHSEED=0 to avoid it."
+)
 
 
 class Session:
@@ -177,6 +185,7 @@ class Session:
             )
         self._enter()
         try:
+            self.inbox.run_ready()  # what happened to the lease since the last cell
             self._say_notes()
             self.waiter.ensure(options)
             self._say_notes()
@@ -194,9 +203,10 @@ class Session:
         finally:
             progress.clear()
         self.say_report(report)
-        self.sources.remember(source, self.link.attachment)
+        self.sources.remember(source, count, self.link.attachment)
+        cells = self.sources.untold(self.link.attachment)
         try:
-            reply = self.executor.run_cell(source, count, silent=silent)
+            reply = self.executor.run_cell(source, count, silent=silent, cells=cells)
         except GPULeaseError:
             self.gpu_failed = False
             raise
@@ -283,7 +293,7 @@ class Session:
             self._local = self._local or LocalSupervisor()
             self.link.target = self._local.reach
         else:
-            path = Path(target).expanduser()
+            path = Path(target).expanduser().absolute()
             read_connection(path)
             self.link.target = lambda: read_connection(path)
         try:
@@ -291,6 +301,8 @@ class Session:
         except BaseException:
             self.link.target = None
             raise
+        if not os.environ.get("PYTHONHASHSEED", "").isdecimal():
+            say(self.shell, NO_SEED)
 
     def _have_gpu(self, options: CellOptions) -> bool:
         try:
@@ -354,8 +366,13 @@ class Session:
     def shower(self, progress: Progress) -> Callable[[str, int, int], None]:
         """Return what shows the progress of moving a large value."""
 
+        started = time.monotonic()
+
         def show(name: str, done: int, total: int) -> None:
-            progress.show(f"Moving {name}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+            # What takes no time to see would only flicker, and stay in saved notebooks.
+            if time.monotonic() - started > UNSEEN_SECONDS:
+                what = name or "variables"
+                progress.show(f"Moving {what}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB")
 
         return show
 

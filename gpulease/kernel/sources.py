@@ -1,7 +1,8 @@
-"""The text of cells that ran away, known at home.
+"""The text of cells, known on both sides.
 
-Owns the entries in ``linecache`` by which ``inspect.getsource`` and home's tracebacks find the
-source of functions that a GPU cell defined.
+Owns what lets ``inspect.getsource`` and tracebacks find a function's cell where the function was
+not defined: cells that ran away under the file names that the companion compiled them under, and
+home's cells to be told to the companion.
 """
 
 from __future__ import annotations
@@ -11,33 +12,63 @@ import tempfile
 from collections import OrderedDict
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpulease.kernel.attach import Attachment
+from gpulease.protocol import CellText
+
+if TYPE_CHECKING:
+    from gpulease.kernel.attach import Attachment
 
 KEPT = 500
+#: At most this many characters of home's cells go with one GPU cell; the newest come first.
+TOLD = 500_000
 
 
 class Sources:
-    """Remembers cells under the file names that the companion compiled them under."""
+    """Remembers cells away at home, and says which of home's the companion lacks."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._names: OrderedDict[str, None] = OrderedDict()
+        self._away: OrderedDict[str, None] = OrderedDict()
+        self._told: set[str] = set()
+        self._told_to: object = None
 
-    def remember(self, source: str, attachment: Attachment | None) -> None:
-        """Call before ``source`` runs in the companion of ``attachment``."""
+    def remember(self, source: str, count: int, attachment: Attachment | None) -> None:
+        """Call before ``source`` runs as cell ``count`` in the companion of ``attachment``."""
         if attachment is None:
             return
         compiler: Any = import_module("ipykernel.compiler")
         digest = compiler.murmur2_x86(source, compiler.get_tmp_hash_seed())
         folder = Path(tempfile.gettempdir()) / f"ipykernel_{attachment.opened['pid']}"
         name = str(folder / f"{digest}.py")
-        lines = source.splitlines(keepends=True)
-        # No modification time: linecache then never drops the entry as stale.
-        linecache.cache[name] = (len(source), None, lines, name)
-        self._names[name] = None
-        self._names.move_to_end(name)
-        while len(self._names) > KEPT:
-            old, _ = self._names.popitem(last=False)
+        learn(self._shell, name, count, source)
+        self._away[name] = None
+        self._away.move_to_end(name)
+        while len(self._away) > KEPT:
+            old, _ = self._away.popitem(last=False)
             linecache.cache.pop(old, None)
+
+    def untold(self, companion: object) -> list[CellText]:
+        """Return home's cells that ``companion`` has not been told of; they count as told."""
+        if companion is not self._told_to:
+            self._told_to = companion
+            self._told.clear()
+        found: list[CellText] = []
+        size = 0
+        for name, count in reversed(self._shell.compile._filename_map.items()):  # noqa: SLF001
+            if name in self._told or name in self._away:
+                continue
+            self._told.add(name)
+            text = "".join(linecache.getlines(name))
+            size += len(text)
+            if size <= TOLD and not text.startswith("__import__('gpulease.kernel'"):
+                found.append({"name": name, "execution_count": count, "text": text})
+        return found
+
+
+def learn(shell: Any, name: str, count: int, text: str) -> None:
+    """Let ``shell`` find ``text`` as the source of cell ``count`` compiled as ``name``."""
+    lines = text.splitlines(keepends=True)
+    # No modification time: linecache then never drops the entry as stale.
+    linecache.cache[name] = (len(text), None, lines, name)
+    shell.compile._filename_map[name] = count  # noqa: SLF001 - how IPython finds In[n] of a file

@@ -1,0 +1,252 @@
+"""Waiting, queueing, clicking, reclaiming: a real kernel and supervisor, a staged service."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import wait_for
+from tests.kernel.parts import Cell, HomeKernel, printed
+from tests.kernel.stage import Stage, in_seconds, lease_view
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def kernel(stage: Stage, tmp_path: Path) -> Iterator[HomeKernel]:
+    started = HomeKernel(tmp_path / "kernel", {"GPULEASE_BUS": str(stage.path)})
+    try:
+        started.run("%load_ext gpulease")
+        wait_for(lambda: stage.kernels, what="the kernel on the bus")
+        yield started
+    finally:
+        started.stop()
+
+
+def give(stage: Stage) -> None:
+    """Let every ask be granted at once."""
+    stage.on_ask = lambda lease: stage.grant(lease["id"])
+
+
+def asks(stage: Stage) -> int:
+    return sum(1 for name, _ in stage.calls if name == "ask")
+
+
+def away(kernel: HomeKernel, cell: Cell) -> bool:
+    return cell.ok and cell.result != str(kernel.pid)
+
+
+def test_a_gpu_cell_asks_waits_shows_progress_and_runs(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    cell = kernel.run("%%gpu\nimport os; os.getpid()")
+    assert away(kernel, cell), cell.traceback
+    ids = {
+        m["content"]["transient"]["display_id"]
+        for m in cell.messages
+        if m["msg_type"] in ("display_data", "update_display_data")
+    }
+    assert len(ids) == 1, "progress is one display"
+    assert cell.shown().splitlines()[0] == "Asking for a GPU ..."
+    displays = [m for m in cell.messages if m["msg_type"].endswith("display_data")]
+    assert displays[-1]["content"]["data"]["text/plain"] == "", "and is cleared"
+    assert kernel.run("%%gpu\n1").kinds() == ["execute_result"]
+    assert asks(stage) == 1
+
+
+def test_the_wait_is_bounded_and_the_ask_stays(stage: Stage, kernel: HomeKernel) -> None:
+    cell = kernel.run("%%gpu --wait 0.2s\nprint('ran')")
+    assert cell.error.startswith("GPUNotReady: No GPU within 0 s")
+    for words in ("Position 1", "All GPUs are in use", "not known", "stays in the queue"):
+        assert words in cell.error
+    assert cell.text() == ""
+    assert stage.leases["lease-1"]["state"] == "queued"
+    stage.grant("lease-1")
+    assert kernel.run("%%gpu\n1").ok
+    assert list(stage.leases) == ["lease-1"]
+
+
+def test_no_wait_asks_and_raises_at_once(stage: Stage, kernel: HomeKernel) -> None:
+    assert kernel.run("%%gpu --no-wait\n1").error.startswith("GPUNotReady")
+    assert stage.leases["lease-1"]["state"] == "queued"
+
+
+def test_else_cpu_says_so(stage: Stage, kernel: HomeKernel) -> None:
+    cell = kernel.run("%%gpu --wait 0.2s --else cpu\nimport os; os.getpid()")
+    assert cell.result == str(kernel.pid)
+    assert "on the CPU (--else cpu)" in cell.shown()
+    failing = kernel.run("%%gpu --no-wait --else cpu\n1 / 0")
+    assert failing.error == "ZeroDivisionError: division by zero"
+    assert failing.kinds().count("error") == 1
+
+
+def test_an_interrupt_withdraws_an_ask_that_this_cell_made(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    def waiting(message: dict[str, object]) -> bool:
+        return "in use" in str(message["content"])
+
+    cell = kernel.run("%%gpu\n1", when=waiting, do=kernel.interrupt)
+    assert cell.error.startswith("KeyboardInterrupt")
+    assert stage.leases["lease-1"]["state"] == "ended"
+
+
+def test_an_interrupt_keeps_an_ask_made_earlier(stage: Stage, kernel: HomeKernel) -> None:
+    assert "queued" in kernel.run("%gpu request").text()
+
+    def waiting(message: dict[str, object]) -> bool:
+        return "in use" in str(message["content"])
+
+    assert "KeyboardInterrupt" in kernel.run("%%gpu\n1", when=waiting, do=kernel.interrupt).error
+    assert stage.leases["lease-1"]["state"] == "queued"
+
+
+def test_position_and_time_are_shown_as_they_change(stage: Stage, kernel: HomeKernel) -> None:
+    stage.on_ask = lambda lease: stage.change(
+        lease["id"], position=3, expected_start=in_seconds(90)
+    )
+    cell = kernel.run("%%gpu --wait 1s\n1")
+    assert "Position 3. Expected at" in cell.shown()
+
+
+def test_a_denied_ask_says_why(stage: Stage, kernel: HomeKernel) -> None:
+    end = {"reason": "denied", "sentence": "Your project has no GPUs.", "note": "", "at": ""}
+    stage.on_ask = lambda lease: stage.change(lease["id"], state="ended", end=end)
+    assert kernel.run("%%gpu\n1").error.startswith("GPULeaseError: Your project has no GPUs.")
+
+
+def test_a_click_makes_cells_run_away_and_says_so(stage: Stage, kernel: HomeKernel) -> None:
+    kernel.run("x = 1")
+    kernel_id = next(iter(stage.kernels.values()))
+    stage.add(lease_view("clicked", origin="page", click_runs_cells=True))
+    stage.grant("clicked", kernel_id=kernel_id)
+    wait_for(lambda: "connection" in [name for name, _ in stage.calls], what="attaching by itself")
+    cell = wait_for(lambda: _sticky(kernel), what="sticky")
+    assert "You asked for a GPU" in cell.shown().splitlines()[0]
+    assert kernel.run("%gpu off").ok
+    assert kernel.run("import os; os.getpid()").result == str(kernel.pid)
+
+
+def _sticky(kernel: HomeKernel) -> Cell | None:
+    cell = kernel.run("import os; os.getpid()")
+    return cell if away(kernel, cell) else None
+
+
+def test_a_click_before_the_first_cell_is_for_the_first_cell(stage: Stage, tmp_path: Path) -> None:
+    stage.add(lease_view("early", origin="page", click_runs_cells=True))
+    stage.grant("early")
+    kernel = HomeKernel(tmp_path / "late", {"GPULEASE_BUS": str(stage.path)})
+    try:
+        kernel.run("%load_ext gpulease")
+        cell = kernel.run("import os; os.getpid()")
+        assert away(kernel, cell), cell.traceback
+        assert "You asked for a GPU" in cell.shown()
+    finally:
+        kernel.stop()
+
+
+def test_reclaim_brings_everything_home_and_the_next_cell_asks_again(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    kernel.run("values = [1]")
+    kernel.run(
+        "%%gpu\nimport numpy as np\nvalues.append(2)\nbig = np.ones(4_000_000)\nfloat(big.sum())"
+    )
+    stage.order("lease-1", type="warn", until=in_seconds(20), sentence="The GPU is idle.")
+    stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle", park=False)
+    assert stage.hear("drained", "lease-1")["result"] == "done"
+    stage.end("lease-1", "idle", "The GPU was not used for 10 minutes.")
+    first = kernel.run("values, float(big.sum()), _")
+    assert first.result == "([1, 2], 4000000.0, 4000000.0)", first.traceback
+    assert "not used for 10 minutes" in first.shown().splitlines()[0]
+    cell = kernel.run("%%gpu\nvalues.append(3)\nfloat(big.sum())")
+    assert cell.result == "4000000.0", cell.traceback
+    assert kernel.run("values").result == "[1, 2, 3]"
+    assert asks(stage) == 2
+
+
+def test_a_sleeping_cell_is_stopped_and_its_values_are_home(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+
+    def drain() -> None:
+        stage.order(
+            "lease-1", type="drain", until=in_seconds(20), reason="idle", sentence="It was quiet."
+        )
+
+    cell = kernel.run(
+        "%%gpu\ndone = 41 + 1\nprint('sleeping', flush=True)\nimport time; time.sleep(600)",
+        when=printed("sleeping"),
+        do=drain,
+    )
+    assert "taken back while this cell ran" in cell.error, cell.traceback
+    assert "It was quiet." in cell.error
+    assert stage.hear("drained", "lease-1")["result"] == "done"
+    stage.end("lease-1", "idle", "Reclaimed.")
+    assert kernel.run("done").result == "42"
+
+
+def test_a_drain_reaches_a_cell_that_asks_for_input(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+
+    def drain() -> None:
+        stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle")
+
+    cell = kernel.run("%%gpu\nbefore = 7\ninput('? ')", do=drain)
+    assert "taken back" in cell.error, cell.traceback
+    assert stage.hear("drained", "lease-1")["result"] == "done"
+    assert kernel.run("before").result == "7"
+
+
+def test_a_called_off_drain_leaves_the_companion(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    pid = kernel.run("%%gpu\nimport os; os.getpid()").result
+    stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle")
+    stage.hear("drained", "lease-1")
+    stage.order("lease-1", type="resume")
+    assert kernel.run("%%gpu\nos.getpid()").result == pid
+
+
+def test_the_bus_comes_back(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    pid = kernel.run("%%gpu\nimport os; os.getpid()").result
+    stage.hang_up()
+    assert kernel.run("%%gpu\nos.getpid()").result == pid, "cells run on without the server"
+    wait_for(lambda: stage.kernels, what="the kernel on the bus again")
+    assert kernel.run("%gpu").ok
+
+
+def test_status_keep_and_return(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    kernel.run("%%gpu\nanswer = 42")
+    shown = kernel.run("%gpu").text()
+    for words in ("simulated x 1: active", "The GPU is simulated.", "answer", "int"):
+        assert words in shown
+    assert kernel.run("%gpu return").ok
+    assert ("end", {"lease_id": "lease-1", "reason": "returned"}) in stage.calls
+    assert kernel.run("answer").result == "42"
+    assert "No GPU lease" in kernel.run("%gpu").text()
+
+
+def test_two_kernels_of_a_server_share_the_lease(
+    stage: Stage, kernel: HomeKernel, tmp_path: Path
+) -> None:
+    give(stage)
+    first = kernel.run("%%gpu\nimport os; os.getpid()").result
+    other = HomeKernel(tmp_path / "other", {"GPULEASE_BUS": str(stage.path)})
+    try:
+        other.run("%load_ext gpulease")
+        second = other.run("%%gpu\nimport os; os.getpid()")
+        assert away(other, second), second.traceback
+        assert second.result != first, "each has a companion of its own"
+        assert list(stage.leases) == ["lease-1"]
+    finally:
+        other.stop()

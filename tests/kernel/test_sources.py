@@ -1,0 +1,31 @@
+"""Tracebacks and sources of functions, on the side where they were not defined."""
+
+from tests.kernel.parts import HomeKernel
+
+
+def test_a_home_function_fails_away_with_its_own_cell(home: HomeKernel) -> None:
+    count = home.run("def inverse(x):\n    return 1 / x").reply["execution_count"]
+    cell = home.run("%%gpu\ninverse(0)")
+    assert f"Cell In[{count}], line 2, in inverse(x)" in cell.traceback
+    assert "return 1 / x" in cell.traceback
+    code = "%%gpu\nimport inspect\ninspect.getsource(inverse)"
+    assert home.run(code).result == repr("def inverse(x):\n    return 1 / x\n")
+
+
+def test_a_gpu_cells_function_fails_at_home_with_its_own_cell(home: HomeKernel) -> None:
+    count = home.run("%%gpu\ndef half(x):\n    return x / 'two'").reply["execution_count"]
+    cell = home.run("half(1)")
+    assert f"Cell In[{count}], line 3, in half(x)" in cell.traceback
+    assert "return x / 'two'" in cell.traceback
+
+
+def test_tb_and_debug_ask_the_side_of_the_last_error(home: HomeKernel) -> None:
+    home.run(
+        "%%gpu\nsecret = 'away'\ndef deep():\n    inside = 5\n    raise OSError('deep')\ndeep()"
+    )
+    assert "OSError" in home.run("%tb").traceback + home.run("%tb").text()
+    cell = home.run("%debug", answers=("p inside * 100", "q"))
+    assert "500" in cell.text(), (cell.text(), cell.traceback)
+    home.run("1 / 0")
+    found = home.run("%tb")
+    assert "ZeroDivisionError" in found.traceback + found.text()
