@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from gpulease.gpus.base import Sample
@@ -28,6 +29,8 @@ from gpulease.protocol import Activity
 _WATCHED = frozenset({LeaseState.ACTIVE, LeaseState.WARNED, LeaseState.DRAINING})
 #: Samples of a supervisor whose clock runs ahead are taken as of now.
 _AHEAD = timedelta(seconds=1)
+#: A device sample and a mark of our own transfers this near speak of the same second.
+_SAME_SECOND = timedelta(seconds=0.75)
 
 
 class Watch:
@@ -38,6 +41,7 @@ class Watch:
         self._attempts: dict[str, int] = {}
         self._activity: dict[str, list[ActivitySample]] = defaultdict(list)
         self._devices: dict[str, list[DeviceSample]] = defaultdict(list)
+        self._ours: dict[str, list[datetime]] = defaultdict(list)
         self.gaps: dict[str, str] = {}  # device -> why its last sample is missing
 
     def hear(self, lease_id: str, samples: Iterable[Activity], now: datetime | None = None) -> None:
@@ -45,6 +49,8 @@ class Watch:
         now = now or datetime.now(UTC)
         for sample in samples:
             at = min(datetime.fromisoformat(sample["at"]), now + _AHEAD)
+            if sample["transfers"] and not sample["cells"] and sample["use"] <= idleness.USE:
+                self._ours[lease_id].append(at)
             self._activity[lease_id].append(
                 ActivitySample(
                     at,
@@ -78,7 +84,7 @@ class Watch:
                 self._attempts[lease.id] = lease.attempt
             self._states[lease.id] = idleness.advance(
                 state,
-                [sample for uuid in lease.devices for sample in self._devices[uuid]],
+                self._use_of(lease),
                 self._activity.pop(lease.id, []),
                 now,
                 time_outs=time_outs_of(policy, lease),
@@ -93,8 +99,19 @@ class Watch:
         state = self._states.get(lease_id)
         return state.evidence.verdict if state else Verdict.UNKNOWN
 
+    def _use_of(self, lease: Lease) -> list[DeviceSample]:
+        """Return the devices' samples; what we moved ourselves while no code ran is no use."""
+        ours = self._ours.pop(lease.id, [])
+        return [
+            replace(sample, utilisation=0.0)
+            if sample.utilisation and any(abs(sample.at - at) <= _SAME_SECOND for at in ours)
+            else sample
+            for uuid in lease.devices
+            for sample in self._devices[uuid]
+        ]
+
     def _forget(self, kept: set[str]) -> None:
-        for known in (self._states, self._activity, self._attempts):
+        for known in (self._states, self._activity, self._attempts, self._ours):
             for lease_id in known.keys() - kept:
                 del known[lease_id]
 

@@ -65,7 +65,7 @@ def configure(level: str = "INFO") -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     # One line an event: tornado's line a request says nothing that the metrics do not.
-    logging.getLogger("tornado.access").setLevel(logging.WARNING)
+    logging.getLogger("tornado.access").setLevel(logging.ERROR)
     # The hub's client logs session ids and ids of cross-site tokens at INFO.
     logging.getLogger("tornado.application").setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -1,0 +1,184 @@
+"""What browsers meet: log-in by redirect, cross-site checks, framing, headers."""
+
+from __future__ import annotations
+
+import json
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qs, urlsplit
+
+from tornado.httpclient import AsyncHTTPClient, HTTPResponse
+from tornado.web import create_signed_value
+
+from tests.service.kit import Hub, Peer, Server, Site
+
+COOKIE = "service-gpulease"
+
+
+def cookie_of(site: Site, token: str) -> str:
+    """Return the cookie that the service sets after OAuth."""
+    server = site.service._server
+    assert server is not None
+    secret = server.request_callback.settings["cookie_secret"]  # type: ignore[attr-defined]
+    return f"{COOKIE}={create_signed_value(secret, COOKIE, token).decode()}"
+
+
+async def fetch(site: Site, path: str, method: str = "GET", **headers: str) -> HTTPResponse:
+    return await AsyncHTTPClient().fetch(
+        f"{site.url}{path}",
+        method=method,
+        body="{}" if method in {"POST", "PUT"} else None,
+        headers={"Content-Type": "application/json", **headers},
+        raise_error=False,
+        follow_redirects=False,
+        allow_nonstandard_methods=True,
+    )
+
+
+async def page(site: Site, hub: Hub, user: str = "stu") -> tuple[dict[str, str], str]:
+    """Open a page as a logged-in browser; return its cookies header and cross-site token."""
+    cookie = cookie_of(site, hub.page_token(user))
+    response = await fetch(site, "", **{"Cookie": cookie, "Sec-Fetch-Mode": "navigate"})
+    assert response.code == 200
+    morsels = SimpleCookie(response.headers["Set-Cookie"])
+    xsrf = morsels["_xsrf"].value
+    assert xsrf in response.body.decode()
+    return {"Cookie": f"{cookie}; _xsrf={xsrf}", "Sec-Fetch-Mode": "cors"}, xsrf
+
+
+async def test_a_page_sends_an_unknown_browser_to_log_in_and_nothing_else_does(site: Site) -> None:
+    response = await fetch(site, "", **{"Sec-Fetch-Mode": "navigate"})
+    assert response.code == 302
+    target = urlsplit(response.headers["Location"])
+    assert target.path == "/hub/api/oauth2/authorize"
+    asked = parse_qs(target.query)
+    assert asked["client_id"] == ["service-gpulease"]
+    assert asked["redirect_uri"] == ["/services/gpulease/oauth_callback"]
+    assert (await fetch(site, "", **{"Sec-Fetch-Mode": "cors"})).code == 403
+    assert (await fetch(site, "api/leases", **{"Sec-Fetch-Mode": "navigate"})).code == 403
+
+
+async def test_a_made_up_cookie_is_nobody(site: Site) -> None:
+    for cookie in (f"{COOKIE}=forged", f"{COOKIE}=2|1:0|10:1|x:y|z:w|abc"):
+        response = await fetch(
+            site, "api/leases", **{"Cookie": cookie, "Sec-Fetch-Mode": "navigate"}
+        )
+        assert response.code == 403
+
+
+async def test_a_change_needs_the_cross_site_token_of_this_browser(site: Site, hub: Hub) -> None:
+    headers, xsrf = await page(site, hub)
+    _, foreign = await page(site, hub, "eve")
+    assert (await fetch(site, "api/leases", "POST", **headers)).code == 403
+    wrong = {**headers, "X-XSRFToken": foreign}
+    assert (await fetch(site, "api/leases", "POST", **wrong)).code == 403
+    right = {**headers, "X-XSRFToken": xsrf}
+    assert (await fetch(site, "api/leases", "POST", **right)).code == 201
+
+
+async def test_reading_by_script_needs_the_cross_site_token_too(site: Site, hub: Hub) -> None:
+    headers, xsrf = await page(site, hub)
+    assert (await fetch(site, "api/leases", **headers)).code == 403
+    assert (await fetch(site, "api/leases", **{**headers, "X-XSRFToken": xsrf})).code == 200
+
+
+async def test_a_token_in_an_address_is_never_read(site: Site, hub: Hub) -> None:
+    token = hub.page_token("stu")
+    for mode in ("navigate", "cors", "websocket"):
+        response = await fetch(site, f"api/leases?token={token}", **{"Sec-Fetch-Mode": mode})
+        assert response.code == 403
+
+
+async def test_only_the_hub_may_frame_a_page_and_nothing_inline_runs(site: Site, hub: Hub) -> None:
+    cookie = cookie_of(site, hub.page_token("stu"))
+    for path in ("", "card"):
+        response = await fetch(site, path, **{"Cookie": cookie, "Sec-Fetch-Mode": "navigate"})
+        policy = dict(
+            part.strip().split(" ", 1)
+            for part in response.headers["Content-Security-Policy"].split(";")
+        )
+        assert policy["frame-ancestors"] == "'self'"
+        assert policy["script-src"] == "'self'"
+        assert "unsafe" not in response.headers["Content-Security-Policy"]
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_data_is_never_framed(site: Site) -> None:
+    response = await fetch(site, "api/health")
+    assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+    assert response.headers["Cache-Control"] == "no-store"
+    assert "Server" not in response.headers
+
+
+async def test_a_hub_elsewhere_may_frame_a_page(run, hub: Hub) -> None:
+    async with run(hub_origin="https://hub.example") as site:
+        cookie = cookie_of(site, hub.page_token("stu"))
+        response = await fetch(site, "card", **{"Cookie": cookie, "Sec-Fetch-Mode": "navigate"})
+        policy = response.headers["Content-Security-Policy"]
+        assert "frame-ancestors https://hub.example" in policy
+
+
+async def test_pages_of_leaders_and_admins_are_theirs(site: Site, hub: Hub) -> None:
+    tokens = {
+        "student": hub.page_token("stu"),
+        "leader": hub.token("eve", "custom:gpulease:reserve!group=cs101"),
+        "admin": hub.admin_token(),
+    }
+    expected = {
+        "student": {"": 200, "group": 403, "admin": 403, "policy": 403},
+        "leader": {"": 200, "group": 200, "admin": 403, "policy": 403},
+        "admin": {"": 200, "group": 200, "admin": 200, "policy": 200},
+    }
+    for who, pages in expected.items():
+        for path, code in pages.items():
+            headers = {"Cookie": cookie_of(site, tokens[who]), "Sec-Fetch-Mode": "navigate"}
+            assert (await fetch(site, path, **headers)).code == code, (who, path)
+
+
+async def test_a_foreign_page_cannot_open_the_events(site: Site, hub: Hub) -> None:
+    import pytest
+    from tornado.httpclient import HTTPClientError
+
+    cookie = cookie_of(site, hub.page_token("stu"))
+    url = f"{site.url}api/events"
+    with pytest.raises(HTTPClientError) as refused:
+        await Peer.open(url, Cookie=cookie, Origin="https://evil.example")
+    assert refused.value.code == 403
+    own = f"http://127.0.0.1:{site.service.port}"
+    found = await Peer.open(url, Cookie=cookie, Origin=own)
+    await found.next("snapshot")
+    await found.close()
+
+
+async def test_a_revoked_token_is_refused_soon(site: Site, hub: Hub) -> None:
+    server = site.service._server
+    assert server is not None
+    hub_auth = server.request_callback.settings["hub_auth"]  # type: ignore[attr-defined]
+    assert hub_auth.cache_max_age == 30
+
+
+async def test_the_description_of_the_api_names_every_route(site: Site) -> None:
+    found = json.loads((await fetch(site, "api/openapi.json")).body)
+    assert found["openapi"].startswith("3.1")
+    assert {"get", "post"} <= set(found["paths"]["/leases"])
+    ask = found["components"]["schemas"]["AskBody"]["properties"]
+    assert ask["count"]["maximum"] == 64
+    token = site.hub.page_token("stu")
+    for path, methods in found["paths"].items():
+        if "get" not in methods or path.endswith(("/supervisor", "/events")):
+            continue
+        at = path.replace("{id}", "x").replace("{version}", "1").lstrip("/")
+        response = await fetch(site, f"api/{at}", Authorization=f"token {token}")
+        assert json.loads(response.body).get("reason") != "not_found", path
+
+
+async def test_metrics_name_no_user_server_or_lease(site: Site, hub: Hub) -> None:
+    channel = await Server.join(site, hub.server_token("stu"))
+    lease = await site.client(hub.server_token("stu")).ask({})
+    await site.lease(lease["id"], "starting")
+    text = (await fetch(site, "metrics")).body.decode()
+    assert 'gpulease_leases{gpu_class="simulated-gpu",state="starting"} 1.0' in text
+    assert 'gpulease_waiting_seconds_count{gpu_class="simulated-gpu"} 1.0' in text
+    assert "gpulease_queue_length" in text
+    assert "stu" not in text.replace("status", "")
+    assert lease["id"] not in text
+    await channel.close()

@@ -1,0 +1,203 @@
+"""Live events: a reconnect is complete, whether it resumes or begins anew."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gpulease.client import Client
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.service.auth import Asker
+from gpulease.service.events import Events, Reader
+from tests.helpers import free_port, wait_for_async
+from tests.service import kit
+from tests.service.kit import Hub, Server, Site
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Sink:
+    """Keeps what a reader is told."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+
+    def put(self, message: dict[str, Any]) -> None:
+        self.told.append(message)
+
+    def close(self) -> None:
+        self.told.append({"type": "closed"})
+
+
+def lease(name: str, user: str = "stu", **more: Any) -> Lease:
+    made = Lease(name, user, "", "any", 1, (NOW, 1), NOW)
+    return replace(made, **more)
+
+
+def view(each: Lease) -> Any:
+    return {"id": each.id, "version": each.version, "state": each.state.value}
+
+
+def granted(each: Lease, shown: Any) -> Any:
+    return {**shown, "grant": {"token": "secret"}}
+
+
+def reader(user: str = "stu", server: str | None = None, **more: Any) -> Reader:
+    return Reader(Asker(user, **more), Sink(), server)
+
+
+def told(found: Reader, kind: str = "lease") -> list[str]:
+    assert isinstance(found.sink, Sink)
+    return [each["lease"]["id"] for each in found.sink.told if each["type"] == kind]
+
+
+def last_id(found: Reader) -> int:
+    assert isinstance(found.sink, Sink)
+    return found.sink.told[-1]["id"]
+
+
+def publish(events: Events, each: Lease) -> None:
+    events.publish(each, view(each))
+
+
+@pytest.fixture
+def events() -> Events:
+    return Events(granted)
+
+
+def test_a_reader_begins_with_everything_it_may_see(events: Events) -> None:
+    publish(events, lease("a"))
+    publish(events, lease("b", "ann"))
+    for found, expected in (
+        (reader(), ["a"]),
+        (reader("root", admin=True), ["a", "b"]),
+        (reader("bob"), []),
+    ):
+        events.join(found, None)
+        (snapshot,) = found.sink.told  # type: ignore[attr-defined]
+        assert [each["id"] for each in snapshot["leases"]] == expected
+
+
+def test_only_changes_are_told_and_only_to_those_who_see_them(events: Events) -> None:
+    mine, other = reader(), reader("ann")
+    for found in (mine, other):
+        events.join(found, None)
+    publish(events, lease("a"))
+    publish(events, lease("a"))
+    publish(events, lease("a", version=2))
+    assert told(mine) == ["a", "a"]
+    assert told(other) == []
+
+
+def test_a_resume_tells_what_changed_meanwhile_once_as_it_is_now(events: Events) -> None:
+    first = reader()
+    events.join(first, None)
+    publish(events, lease("a"))
+    seen = last_id(first)
+    events.leave(first)
+    for version in (2, 3, 4):
+        publish(events, lease("a", version=version))
+        publish(events, lease("b", version=version))
+    again = reader()
+    events.join(again, seen)
+    assert told(again) == ["a", "b"]
+    assert again.sink.told[0]["lease"]["version"] == 4  # type: ignore[attr-defined]
+    assert told(first) == ["a"]
+
+
+def test_a_resume_without_changes_says_that_the_link_is_up(events: Events) -> None:
+    first = reader()
+    events.join(first, None)
+    again = reader()
+    events.join(again, last_id(first))
+    assert [each["type"] for each in again.sink.told] == ["classes"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("resume", [0, 5, 2**62])
+def test_a_resume_of_another_service_gets_a_snapshot(events: Events, resume: int) -> None:
+    publish(events, lease("a"))
+    found = reader()
+    events.join(found, resume)
+    assert [each["type"] for each in found.sink.told] == ["snapshot"]  # type: ignore[attr-defined]
+
+
+def test_a_resume_from_too_long_ago_gets_a_snapshot(events: Events) -> None:
+    first = reader()
+    events.join(first, None)
+    seen = last_id(first)
+    events.leave(first)
+    for version in range(3000):
+        publish(events, lease("a", version=version))
+    found = reader()
+    events.join(found, seen)
+    assert [each["type"] for each in found.sink.told] == ["snapshot"]  # type: ignore[attr-defined]
+
+
+def test_a_server_sees_its_own_leases_with_grants_and_no_ended_ones(events: Events) -> None:
+    publish(events, lease("mine", server="lab"))
+    publish(events, lease("default"))
+    publish(events, lease("over", server="lab", state=LeaseState.ENDED))
+    found = reader(server="lab")
+    events.join(found, None)
+    (snapshot,) = found.sink.told  # type: ignore[attr-defined]
+    assert [each["id"] for each in snapshot["leases"]] == ["mine"]
+    assert snapshot["leases"][0]["grant"]
+    publish(events, lease("mine", server="lab", state=LeaseState.ENDED, version=2))
+    assert told(found) == ["mine"]
+
+
+def test_a_new_attempt_is_told_though_nothing_else_changed(events: Events) -> None:
+    found = reader(server="")
+    events.join(found, None)
+    publish(events, lease("a", attempt=1))
+    publish(events, lease("a", attempt=2))
+    assert told(found) == ["a", "a"]
+
+
+async def test_the_clients_events_survive_a_restart_of_the_service(hub: Hub, tmp_path) -> None:
+    port = free_port()
+    token = hub.server_token("stu")
+    messages: list[dict[str, Any]] = []
+    async with kit.running(hub, tmp_path, port=port) as site:
+        follow = asyncio.ensure_future(_follow(site.client(token), messages))
+        await wait_for_async(lambda: messages, 30, "a snapshot")
+        lease_id = (await site.client(token).ask({}))["id"]
+        await wait_for_async(lambda: any(m.get("lease") for m in messages), 30, "the lease")
+    messages.clear()
+    async with kit.running(hub, tmp_path, port=port):
+        await wait_for_async(lambda: messages, 60, "the channel to come back")
+    assert messages[0]["type"] == "snapshot"
+    assert [each["id"] for each in messages[0]["leases"]] == [lease_id]
+    follow.cancel()
+
+
+async def _follow(client: Client, messages: list[dict[str, Any]]) -> None:
+    async for message in client.events():
+        messages.append(message)  # noqa: PERF401 (it never ends)
+
+
+async def test_the_clients_events_end_when_the_token_is_refused(site: Site) -> None:
+    with pytest.raises(GPULeaseError) as refused:
+        await _follow(site.client("nobody"), [])
+    assert refused.value.reason == "events_refused"
+
+
+async def test_a_resumed_channel_is_told_only_what_changed(site: Site) -> None:
+    token = site.hub.page_token("stu")
+    first = await Server.join(site, token)
+    lease_id = (await site.client(token).ask({"server": ""}))["id"]
+    await site.lease(lease_id, "starting")
+    await wait_for_async(lambda: (first.view(lease_id) or {}).get("state") == "starting", 30)
+    seen = first.messages[-1]["id"]
+    await first.close()
+    await site.client(token).end(lease_id)
+    headers = {"Authorization": f"token {token}"}
+    again = await Server.open(f"{site.url}api/events?resume={seen}", **headers)
+    await wait_for_async(lambda: (again.view(lease_id) or {}).get("state") == "ended", 30)
+    assert not again.of("snapshot")
+    await again.close()

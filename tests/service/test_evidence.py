@@ -1,0 +1,135 @@
+"""What counts as use: the device and the life in the lease together, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gpulease.gpus.base import Sample
+from gpulease.policy.document import default_document
+from gpulease.policy.model import (
+    Device,
+    Evidence,
+    EvidenceLevel,
+    Lease,
+    LeaseState,
+    TimeOuts,
+    Verdict,
+)
+from gpulease.service.evidence import Watch
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+OUTS = TimeOuts(idle=60, quiet=120, warm_up=0)
+POLICY = default_document([Device("G", "cards")], OUTS)
+
+
+def lease(**more: Any) -> Lease:
+    made = Lease(
+        "L", "stu", "", "cards", 1, (START, 1), START,
+        state=LeaseState.ACTIVE, active_since=START, devices=("G",), attempt=1,
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+Second = Callable[[int], tuple[float | None, dict[str, Any] | None]]
+
+
+def run(seconds: int, second: Second, policy: Any = POLICY, watch: Watch | None = None) -> Evidence:
+    """Live through so many seconds; ``second`` says the device's use and the life of each."""
+    watch = watch or Watch()
+    found = watch.judge([lease()], policy, START)
+    for n in range(1, seconds + 1):
+        now = START + timedelta(seconds=n)
+        use, life = second(n)
+        watch.sampled([Sample("G", now, use, gap="" if use is not None else "timeout")])
+        if life is not None:
+            activity = {
+                "at": now.isoformat(), "cells": 0, "threads": 0, "processes": 0,
+                "use": 0.0, "transfers": False, **life,
+            }  # fmt: skip
+            watch.hear("L", [activity], now)  # type: ignore[list-item]
+        found = watch.judge([lease()], policy, now)
+    return found["L"]
+
+
+def test_a_computing_thread_left_by_a_finished_cell_keeps_the_lease() -> None:
+    seen = run(90, lambda _: (0.9, {"threads": 1}))
+    assert (seen.verdict, seen.idle_for) == (Verdict.BUSY, 0)
+
+
+def test_the_same_thread_sleeping_does_not() -> None:
+    seen = run(90, lambda _: (0.0, {"threads": 1}))
+    assert seen.verdict is Verdict.IDLE
+    assert seen.idle_for > 60
+
+
+def test_a_running_cell_that_sleeps_is_quiet() -> None:
+    seen = run(90, lambda _: (0.0, {"cells": 1}))
+    assert (seen.verdict, seen.idle_for) == (Verdict.QUIET, 0)
+    assert seen.quiet_for > 60
+
+
+def test_write_behind_with_no_cell_does_not_postpone_reclaim() -> None:
+    seen = run(90, lambda _: (0.5, {"transfers": True}))
+    assert seen.verdict is Verdict.IDLE
+    assert seen.idle_for > 60
+
+
+def test_our_own_transfers_beside_a_sleeping_thread_are_no_use() -> None:
+    seen = run(90, lambda _: (0.5, {"transfers": True, "threads": 1}))
+    assert seen.verdict is Verdict.IDLE
+
+
+def test_a_thread_that_computes_while_we_transfer_is_in_use() -> None:
+    seen = run(90, lambda _: (0.5, {"transfers": True, "threads": 1, "use": 0.6}))
+    assert seen.verdict is Verdict.BUSY
+
+
+def test_gaps_of_the_probe_hold_everything() -> None:
+    seen = run(300, lambda _: (None, {}))
+    assert (seen.verdict, seen.idle_for, seen.quiet_for) == (Verdict.UNKNOWN, 0, 0)
+
+
+def test_a_silent_supervisor_holds_everything() -> None:
+    seen = run(300, lambda _: (0.0, None))
+    assert (seen.verdict, seen.idle_for) == (Verdict.UNKNOWN, 0)
+
+
+def test_a_burst_once_in_a_while_is_use() -> None:
+    seen = run(90, lambda n: (0.9 if n % 8 == 0 else 0.0, {"cells": 1}))
+    assert seen.verdict is Verdict.BUSY
+
+
+def test_somebody_elses_use_protects_nobody_at_level_cells() -> None:
+    pools = tuple(replace(pool, evidence=EvidenceLevel.CELLS) for pool in POLICY.pools)
+    seen = run(90, lambda _: (0.9, {"threads": 1}), replace(POLICY, pools=pools))
+    assert seen.verdict is Verdict.IDLE
+
+
+def test_a_new_attempt_begins_with_nothing_known() -> None:
+    watch = Watch()
+    assert run(90, lambda _: (0.0, {}), watch=watch).idle_for > 60
+    now = START + timedelta(seconds=91)
+    found = watch.judge([lease(attempt=2)], POLICY, now)["L"]
+    assert (found.verdict, found.idle_for) == (Verdict.UNKNOWN, 0)
+
+
+@pytest.mark.parametrize("state", [LeaseState.QUEUED, LeaseState.STARTING, LeaseState.ENDED])
+def test_what_does_not_run_is_not_watched(state: LeaseState) -> None:
+    watch = Watch()
+    assert watch.judge([lease(state=state)], POLICY, START) == {}
+
+
+def test_a_supervisor_whose_clock_is_ahead_does_not_stay_busy() -> None:
+    watch = Watch()
+    watch.judge([lease()], POLICY, START)
+    far = (START + timedelta(hours=1)).isoformat()
+    activity = {"at": far, "cells": 1, "threads": 0, "processes": 0, "use": 1, "transfers": False}
+    watch.hear("L", [activity], START)  # type: ignore[list-item]
+    watch.sampled([Sample("G", START, 0.9)])
+    seen = run(40, lambda _: (0.0, {}), watch=watch)
+    assert seen.verdict is Verdict.IDLE

@@ -1,0 +1,142 @@
+"""The policy: read, checked with line numbers, saved as a version, in force at once, or pinned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpulease.client import Client
+from gpulease.errors import GPULeaseError
+from tests.helpers import wait_for_async
+from tests.service.kit import Site, active_lease
+
+BAD = "pools:\n  cards: {}\nclasses:\n  toy: {pool: cord}\ntime_outs: {idle: soon}\n"
+
+
+def admin(site: Site) -> Client:
+    return site.client(site.hub.admin_token())
+
+
+async def refused(work) -> GPULeaseError:
+    with pytest.raises(GPULeaseError) as found:
+        await work
+    return found.value
+
+
+async def test_the_first_version_offers_what_was_found(site: Site) -> None:
+    policy = await admin(site).call("GET", "policy")
+    assert (policy["version"], policy["pinned"], policy["author"]) == (1, False, "gpulease")
+    assert "simulated-gpu" in policy["text"]
+
+
+async def test_a_bad_text_is_refused_with_its_lines(site: Site) -> None:
+    found = await admin(site).call("POST", "policy/check", {"text": BAD})
+    assert found["valid"] is False
+    assert [each["line"] for each in found["findings"]] == [4, 5]
+    assert all(each["sentence"] and each["level"] == "error" for each in found["findings"])
+    error = await refused(admin(site).call("PUT", "policy", {"text": BAD}))
+    assert (error.reason, error.status) == ("bad_policy", 422)
+    assert [each["line"] for each in error.numbers["findings"]] == [4, 5]
+    assert (await admin(site).call("GET", "policy"))["version"] == 1
+
+
+async def test_a_check_says_what_saving_would_change(site: Site) -> None:
+    before = (await admin(site).call("GET", "policy"))["text"]
+    text = before.replace("idle: 1h", "idle: 7m", 1)
+    assert text != before
+    found = await admin(site).call("POST", "policy/check", {"text": text})
+    assert found["valid"] is True
+    assert any("7m" in change for change in found["changes"])
+    same = await admin(site).call("POST", "policy/check", {"text": before})
+    assert same["changes"] == []
+
+
+async def test_a_saved_version_counts_at_once_for_running_leases(run) -> None:
+    async with run(outs={"idle": 3600.0, "quiet": 3600.0}) as site:
+        _, channel, supervisor = await active_lease(site)
+        await supervisor.live()
+        policy = await admin(site).call("GET", "policy")
+        changed = policy["text"].replace("idle: 1h", "idle: 0.1s", 1)
+        assert changed != policy["text"]
+        saved = await admin(site).call("PUT", "policy", {"text": changed, "base_version": 1})
+        assert (saved["version"], saved["author"]) == (2, "root")
+
+        async def warned() -> bool:
+            await supervisor.live()
+            return bool(supervisor.of("warn"))
+
+        await wait_for_async(warned, 30, "a warning under the new policy")
+        await channel.close()
+        await supervisor.close()
+
+
+async def test_versions_are_kept_and_can_be_read(site: Site) -> None:
+    client = admin(site)
+    first = await client.call("GET", "policy")
+    second = first["text"] + "\n# a remark\n"
+    await client.call("PUT", "policy", {"text": second})
+    versions = await client.call("GET", "policy/versions?limit=1")
+    assert versions["total"] == 2
+    assert [each["version"] for each in versions["items"]] == [2]
+    versions = await client.call("GET", "policy/versions?offset=1&limit=5")
+    assert [each["version"] for each in versions["items"]] == [1]
+    assert (await client.call("GET", "policy/versions/1"))["text"] == first["text"]
+    assert (await client.call("GET", "policy/versions/2"))["text"] == second
+    error = await refused(client.call("GET", "policy/versions/9"))
+    assert (error.reason, error.status) == ("no_such_version", 404)
+
+
+async def test_two_admins_do_not_overwrite_each_other(site: Site) -> None:
+    client = admin(site)
+    text = (await client.call("GET", "policy"))["text"]
+    await client.call("PUT", "policy", {"text": text + "\n# one\n", "base_version": 1})
+    error = await refused(client.call("PUT", "policy", {"text": text, "base_version": 1}))
+    assert (error.reason, error.status) == ("policy_changed", 409)
+
+
+async def test_students_may_read_the_policy_and_nothing_more(site: Site) -> None:
+    client = site.client(site.hub.page_token("stu"))
+    text = (await client.call("GET", "policy"))["text"]
+    for method, path, body in (
+        ("PUT", "policy", {"text": text}),
+        ("POST", "policy/check", {"text": text}),
+        ("GET", "policy/versions", None),
+        ("GET", "policy/versions/1", None),
+    ):
+        assert (await refused(client.call(method, path, body))).reason == "admins_only"
+
+
+async def test_a_pinned_file_is_in_force_and_never_saved_to(run, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("pools: {simulated-gpu: {}}\nclasses: {toy: {pool: simulated-gpu}}\n")
+    async with run(policy_file=file) as site:
+        client = admin(site)
+        policy = await client.call("GET", "policy")
+        assert policy["pinned"] is True
+        assert [each["name"] for each in await client.classes()] == ["toy"]
+        assert (await refused(client.call("PUT", "policy", policy_body(policy)))).reason == (
+            "policy_pinned"
+        )
+        assert (await client.call("GET", "policy/versions"))["total"] == 1
+
+
+def policy_body(policy: dict) -> dict:
+    return {"text": policy["text"]}
+
+
+async def test_a_first_policy_comes_from_a_file(run, tmp_path: Path) -> None:
+    file = tmp_path / "first.yaml"
+    file.write_text("pools: {simulated-gpu: {}}\nclasses: {toy: {pool: simulated-gpu}}\n")
+    async with run(first_policy_file=file) as site:
+        assert [each["name"] for each in await admin(site).classes()] == ["toy"]
+        assert (await admin(site).call("GET", "policy"))["pinned"] is False
+
+
+async def test_a_bad_first_policy_does_not_start(run, tmp_path: Path) -> None:
+    file = tmp_path / "first.yaml"
+    file.write_text(BAD)
+    with pytest.raises(GPULeaseError) as wrong:
+        async with run(first_policy_file=file):
+            pass
+    assert wrong.value.reason == "bad_policy"
