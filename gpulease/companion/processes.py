@@ -26,6 +26,9 @@ from gpulease.errors import GPULeaseError
 START_SECONDS = 60.0
 
 
+_MODULE = "gpulease.companion.kernel"
+
+
 class CompanionProcess:
     """A process of ``gpulease.companion.kernel``, prepared or running."""
 
@@ -46,7 +49,7 @@ class CompanionProcess:
         mine, theirs = socket.socketpair()
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - fork and exec take a millisecond
-                [executable, "-m", "gpulease.companion.kernel", "--link", str(theirs.fileno())],
+                [executable, "-P", "-m", _MODULE, "--link", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=dict(environ),
                 cwd=directory,

@@ -45,6 +45,7 @@ class Supervised:
         arguments = ["--standby"] if standby else []
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # a file of the student's must not pass for a module of ours
             "-m",
             "gpulease.companion",
             *arguments,
