@@ -6,6 +6,7 @@ nothing than guesses: ``None`` is unknown.  Refuses to promise: the plan decides
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpulease.policy import capacity, queue
@@ -17,35 +18,63 @@ from gpulease.policy.model import Lease, LeaseState, Snapshot
 USUAL_DRAIN = 0.1
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """A request's place in its pool's queue (1 is next) and when it may start, if that is known."""
+
+    position: int
+    expected_start: datetime | None
+
+
 def position(snapshot: Snapshot, lease_id: str) -> int | None:
     """Return the request's place in its pool's queue, 1 is next; ``None`` when it is not queued."""
-    line = _line(snapshot, lease_id)
-    return next((n for n, request in enumerate(line, 1) if request.id == lease_id), None)
+    found = forecasts(snapshot).get(lease_id)
+    return found.position if found is not None else None
 
 
 def expected_start(snapshot: Snapshot, lease_id: str) -> datetime | None:
-    """Return when the request is expected to start, ``None`` when that is unknown.
+    """Return when the request is expected to start, ``None`` when that is unknown."""
+    found = forecasts(snapshot).get(lease_id)
+    return found.expected_start if found is not None else None
 
-    Each request of the line takes the devices that come free first; what those hold again
+
+def forecasts(snapshot: Snapshot) -> dict[str, Forecast]:
+    """Return the forecast of every request that waits, by lease.
+
+    Each request of a line takes the devices that come free first; what those hold again
     afterwards is not looked into.
     """
-    line = _line(snapshot, lease_id)
-    if not line or not snapshot.capacity_known:
-        return None
+    lines: dict[str, list[Lease]] = {}
+    for request in queue.waiting(snapshot):
+        lines.setdefault(queue.pool_of(snapshot, request), []).append(request)
     limits = queue.Limits(snapshot.policy, queue.holding(snapshot))
-    slots = _slots(snapshot, queue.pool_of(snapshot, line[0]))
+    found: dict[str, Forecast] = {}
+    for pool, line in lines.items():
+        starts = _starts(snapshot, line, pool, limits) if snapshot.capacity_known else {}
+        for place, request in enumerate(line, 1):
+            found[request.id] = Forecast(place, starts.get(request.id))
+    return found
+
+
+def _starts(
+    snapshot: Snapshot, line: list[Lease], pool: str, limits: queue.Limits
+) -> dict[str, datetime]:
+    """Return the known starts of one line."""
+    slots = _slots(snapshot, pool)
+    starts: dict[str, datetime] = {}
+    exhausted = False
     for request in line:
         blocked = queue.kept_waiting(request, snapshot.now, limits)
-        if request.id == lease_id and blocked and not _backs_off(request, snapshot.now):
-            return None
-        if blocked and request.id != lease_id:
+        if exhausted or (blocked and not _backs_off(request, snapshot.now)):
             continue
         if len(slots) < request.count:
-            return None
-        taken, slots = slots[: request.count], slots[request.count :]
-        if request.id == lease_id:
-            return max(taken[-1], request.not_before or taken[-1])
-    return None
+            exhausted = exhausted or not blocked
+            continue
+        free_at = slots[request.count - 1]
+        starts[request.id] = max(free_at, request.not_before or free_at)
+        if not blocked:
+            slots = slots[request.count :]
+    return starts
 
 
 def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:
@@ -71,16 +100,6 @@ def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:
     if lease.hard_end is not None:
         known = [min(end, lease.hard_end) for end in known]
     return min(known, default=None)
-
-
-def _line(snapshot: Snapshot, lease_id: str) -> list[Lease]:
-    """Return the queue of the pool that this request waits for."""
-    requests = queue.waiting(snapshot)
-    mine = next((request for request in requests if request.id == lease_id), None)
-    if mine is None:
-        return []
-    pool = queue.pool_of(snapshot, mine)
-    return [request for request in requests if queue.pool_of(snapshot, request) == pool]
 
 
 def _slots(snapshot: Snapshot, pool: str) -> list[datetime]:

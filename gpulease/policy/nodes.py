@@ -20,7 +20,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 from gpulease.policy.units import parse_duration, parse_size
 
 #: Above this the text is refused unread; a policy is a page or two.
-MAX_TEXT = 1_000_000
+MAX_TEXT = 200_000
+#: The document itself is four levels deep.
+MAX_DEPTH = 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NAME_RULE = "Use letters, digits, dot, dash and underscore, at most 63."
 
@@ -42,22 +44,17 @@ class Finding:
 
 
 def compose(text: str, findings: list[Finding]) -> MappingNode | None:
-    """Return the document's top mapping, or ``None`` with a finding.
-
-    Aliases are refused: they allow a short text to unfold into a huge one.
-    """
+    """Return the document's top mapping, or ``None`` with a finding."""
     if len(text) > MAX_TEXT:
-        findings.append(Finding(1, 1, "The document is too long.", "Keep it below 1 MB."))
+        findings.append(Finding(1, 1, "The document is too long.", "Keep it below 200 kB."))
         return None
     try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                line, column = _place(event.start_mark)
-                message = "Anchors and aliases are not used here."
-                findings.append(Finding(line, column, message, "Write the values out."))
-                return None
+        refused = _unfit(text)
+        if refused is not None:
+            findings.append(refused)
+            return None
         root = yaml.compose(text, yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         findings.append(_syntax(error))
         return None
     if not isinstance(root, MappingNode):
@@ -73,7 +70,25 @@ def compose(text: str, findings: list[Finding]) -> MappingNode | None:
     return root
 
 
-def _syntax(error: yaml.YAMLError | RecursionError) -> Finding:
+def _unfit(text: str) -> Finding | None:
+    """Find what would make reading the text expensive, at the first such place.
+
+    Deep nesting costs the reader quadratic time; aliases let a short text unfold into a huge one.
+    """
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        place = _place(event.start_mark)
+        if isinstance(event, yaml.AliasEvent):
+            message = "Anchors and aliases are not used here."
+            return Finding(*place, message, "Write the values out.")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            return Finding(*place, "This is nested too deep.", "Close the brackets before.")
+    return None
+
+
+def _syntax(error: yaml.YAMLError) -> Finding:
     line, column = _place(getattr(error, "problem_mark", None))
     problem = getattr(error, "problem", None) or "it cannot be read"
     return Finding(line, column, f"This is not YAML: {problem}.", "Mend the syntax at this place.")

@@ -6,11 +6,13 @@ Owns both directions.  ``ValueError`` carries a sentence that may be shown.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _BYTES |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)([dhms]))(?=\d|$)")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)?")
 
 
@@ -24,16 +26,15 @@ def parse_duration(text: str | float) -> float:
     parts = _DURATION.findall(compact)
     if parts and "".join(number + unit for number, unit in parts) == compact:
         return sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    try:
+    if _NUMBER.fullmatch(compact):
         return _not_negative(float(compact), text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a duration; write for example 90s, 5m or 8h.") from None
+    raise ValueError(f"{text!r} is not a duration; write for example 90s, 5m or 8h.")
 
 
 def format_duration(seconds: float) -> str:
     """Return the shortest exact writing: 300 -> ``5m``, 5400 -> ``1h30m``, 0.5 -> ``0.5s``."""
     if seconds != int(seconds) or seconds == 0:
-        return f"{seconds:g}s"
+        return f"{Decimal(repr(seconds)).normalize():f}s"
     rest, parts = int(seconds), []
     for unit in "hms":
         size = int(_SECONDS[unit])

@@ -1,0 +1,153 @@
+"""What an ask becomes."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import lifecycle
+from gpulease.policy.asking import Ask, answer
+from gpulease.policy.model import Device, EndReason, LeaseState
+from tests.policy.build import (
+    NOW,
+    active,
+    cards,
+    draining,
+    policy,
+    request,
+    snapshot,
+    starting,
+    warned,
+)
+
+TICKET = (NOW, 99)
+ASK = Ask("ann", "lab")
+MINE = {"user": "ann", "server": "lab"}
+
+
+def asked(view, ask=ASK):
+    return answer(ask, view, "new", TICKET)
+
+
+def refused(view, ask):
+    with pytest.raises(GPULeaseError) as error:
+        asked(view, ask)
+    return error.value
+
+
+def test_a_new_request():
+    ask = replace(ASK, count=2, wanted=60.0, kernel_id="k", origin="page", groups=("g",))
+    got = asked(snapshot([], 2), ask)
+    assert (got.new, got.changed) == (True, False)
+    lease = got.lease
+    assert (lease.id, lease.ticket, lease.state) == ("new", TICKET, LeaseState.QUEUED)
+    assert (lease.gpu_class, lease.count, lease.wanted) == ("t4", 2, 60.0)
+    assert (lease.kernel_id, lease.origin, lease.groups) == ("k", "page", ("g",))
+
+
+@pytest.mark.parametrize("make", [request, starting, active, warned])
+def test_a_repeated_ask_is_the_same_ask(make):
+    mine = make(1, **MINE)
+    got = asked(snapshot([mine], 2))
+    assert (got.lease, got.new, got.changed) == (mine, False, False)
+
+
+def test_another_server_and_another_user_are_others():
+    for theirs in (active(1, user="ann", server=""), active(1, user="bob", server="lab")):
+        assert asked(snapshot([theirs], 2)).new
+
+
+@pytest.mark.parametrize("why", [EndReason.IDLE, EndReason.RETURNED])
+def test_an_ask_during_a_drain_nobody_waits_for_takes_it_back(why):
+    mine = draining(1, end_reason_wanted=why, park=True, **MINE)
+    got = asked(snapshot([mine]))
+    assert (got.lease.id, got.new, got.changed) == (mine.id, False, True)
+    assert (got.lease.state, got.lease.park) == (LeaseState.ACTIVE, False)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [request(9)],  # nobody is nominated yet, but somebody waits for it
+        [request(9, server="x")],
+    ],
+)
+def test_under_pressure_it_is_a_new_request(others):
+    mine = draining(1, **MINE)
+    assert asked(snapshot([mine, *others])).new
+    assert asked(snapshot([replace(mine, nominated_for="r9"), *others])).new
+
+
+@pytest.mark.parametrize(
+    "other",
+    [request(9, server_ready=False), request(9, gpu_class="slice")],
+)
+def test_who_waits_for_something_else_is_no_pressure(other):
+    assert asked(snapshot([draining(1, **MINE), other])).changed
+
+
+def test_a_nomination_that_lapsed_is_none():
+    assert asked(snapshot([draining(1, nominated_for="gone", **MINE)])).changed
+
+
+@pytest.mark.parametrize("why", [EndReason.FORCED, EndReason.EXPIRED, EndReason.FAILED])
+def test_what_an_admin_or_the_clock_ended_is_not_taken_back(why):
+    assert asked(snapshot([draining(1, end_reason_wanted=why, **MINE)])).new
+
+
+def test_asking_twice_during_a_drain_under_pressure_is_one_request():
+    mine, new = draining(1, nominated_for="r9", **MINE), request(2, **MINE)
+    assert asked(snapshot([mine, request(9), new])).lease == new
+
+
+def test_asking_and_withdrawing_at_once():
+    got = asked(snapshot([]))
+    gone = lifecycle.give_back(got.lease, NOW, policy().time_outs)
+    assert gone.end_reason is EndReason.WITHDRAWN
+    assert asked(snapshot([gone])).new
+
+
+@pytest.mark.parametrize("name", ["t5", "", "T4", "../t4"])
+def test_an_unknown_class(name):
+    ask = replace(ASK, gpu_class=name or "?")
+    error = refused(snapshot([]), ask)
+    assert (error.reason, error.status) == ("unknown_class", 422)
+    assert "t4, slice" in error.next_step
+
+
+@pytest.mark.parametrize("count", [0, -1, 5, 10**9])
+def test_a_count_that_cannot_be(count):
+    error = refused(snapshot([], 8), replace(ASK, count=count))
+    assert (error.reason, error.numbers["max"]) == ("bad_count", 4)
+
+
+def test_a_count_above_what_exists():
+    devices = (*cards(2), Device("MIG-0", "slices"))
+    error = refused(snapshot([], devices), replace(ASK, count=3))
+    assert (error.reason, error.numbers["max"]) == ("bad_count", 2)
+    # What exists is not known: it waits and sees.
+    assert asked(snapshot([], devices, capacity_known=False), replace(ASK, count=3)).new
+
+
+@pytest.mark.parametrize("wanted", [0, -5])
+def test_a_length_that_cannot_be(wanted):
+    assert refused(snapshot([]), replace(ASK, wanted=wanted)).reason == "bad_duration"
+
+
+def test_another_class_while_one_is_held():
+    view = snapshot([active(1, **MINE)], (*cards(1), Device("MIG-0", "slices")))
+    error = refused(view, replace(ASK, gpu_class="slice"))
+    assert (error.reason, error.status) == ("other_lease", 409)
+    two = replace(view, policy=policy(leases_per_server=2))
+    assert asked(two, replace(ASK, gpu_class="slice")).new
+
+
+def test_more_devices_than_the_lease_has_is_another_lease():
+    assert refused(snapshot([active(1, **MINE)], 2), replace(ASK, count=2)).reason == "other_lease"
+    assert not asked(snapshot([active(1, count=2, **MINE)], 2)).new
+
+
+def test_a_full_queue():
+    view = snapshot([request(1), request(2)], policy=policy(queue_max=2))
+    error = refused(view, ASK)
+    assert (error.reason, error.status) == ("queue_full", 429)

@@ -1,0 +1,171 @@
+"""The policy document: what is read, what is refused and where, and the way back to text."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.document import check, default_document, dump, parse, with_time_outs
+from gpulease.policy.model import Device, EvidenceLevel, TimeOuts
+
+GOOD = """\
+default_class: t4
+pools:
+  cards: {evidence: process}
+  slices:
+    evidence: cells
+classes:
+  t4:
+    pool: cards
+    title: NVIDIA T4
+    memory: 16GiB
+    max_count: 2
+    price: 0.5
+    time_outs:
+      idle: 3m
+  slice: {pool: slices}
+time_outs:
+  idle: 5m
+  quiet: 1h30m
+  warning: 90s
+  keeps: 1
+limits:
+  leases_per_user: 3
+click_runs_cells: false
+"""
+
+
+def test_a_good_document():
+    document = parse(GOOD, 7)
+    assert check(GOOD) == []
+    assert document.version == 7
+    assert [pool.evidence for pool in document.pools] == [
+        EvidenceLevel.PROCESS,
+        EvidenceLevel.CELLS,
+    ]
+    t4, small = document.classes
+    assert (t4.memory, t4.max_count, t4.price, t4.title) == (16 * 2**30, 2, 0.5, "NVIDIA T4")
+    assert document.time_outs == TimeOuts(idle=300, quiet=5400, warning=90, keeps=1)
+    assert t4.time_outs == replace(document.time_outs, idle=180)
+    assert small.time_outs == document.time_outs
+    assert small.title == "slice"
+    assert (document.leases_per_user, document.leases_per_server) == (3, 1)
+    assert document.click_runs_cells is False
+
+
+def test_the_least_document():
+    document = parse("pools:\n  a:\nclasses:\n  b: {pool: a}\n")
+    assert document.default_class == "b"
+    assert document.time_outs == TimeOuts()
+
+
+LEAST = "pools: {a: }\nclasses: {b: {pool: a}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "part"),
+    [
+        ("", 1, 1, "empty"),
+        ("- a\n", 1, 1, "not a mapping"),
+        ("pools: [\n", 2, 1, "not YAML"),
+        ("a: b: c\n", 1, 5, "not YAML"),
+        (LEAST + "pols: 1\n", 3, 1, "no key 'pols'"),
+        (LEAST + "pools: {c: }\n", 3, 1, "twice"),
+        (LEAST + "default_class: c\n", 3, 16, "'c' is not known"),
+        (LEAST + "click_runs_cells: maybe\n", 3, 19, "neither true nor false"),
+        (LEAST + "time_outs: 5m\n", 3, 12, "must be a mapping"),
+        (LEAST + "time_outs:\n  idel: 5m\n", 4, 3, "no key 'idel'"),
+        (LEAST + "time_outs:\n  idle: soon\n", 4, 9, "not a duration"),
+        (LEAST + "time_outs:\n  idle: -5\n", 4, 9, "below zero"),
+        (LEAST + "time_outs:\n  idle: 0\n", 4, 9, "more than 0"),
+        (LEAST + "time_outs:\n  idle: [1]\n", 4, 9, "single value"),
+        (LEAST + "time_outs:\n  idle:\n", 4, 8, "single value"),
+        (LEAST + "time_outs:\n  idle: .nan\n", 4, 9, "not a duration"),
+        (LEAST + "time_outs:\n  idle: inf\n", 4, 9, "not a duration"),
+        (LEAST + "time_outs:\n  keeps: 1.5\n", 4, 10, "whole number"),
+        (LEAST + "time_outs: {hard_length: 30s}\n", 3, 13, "shorter than the warning"),
+        (LEAST + "limits:\n  leases_per_user: 0\n", 4, 20, "at least 1"),
+        (LEAST + "limits: {queue_max: many}\n", 3, 21, "whole number"),
+        ("pools: {a: }\nclasses: {b: {pool: c}}\n", 2, 21, "'c' is not known"),
+        ("pools: {a: }\nclasses: {b: {}}\n", 2, 11, "lacks the key 'pool'"),
+        ("pools: {a: }\nclasses: {b: {pool: a, memory: 3 apples}}\n", 2, 32, "not a size"),
+        ("pools: {a: }\nclasses: {b: {pool: a, price: -1}}\n", 2, 31, "0 or more"),
+        ("pools: {a: }\nclasses: {b c: {pool: a}}\n", 2, 11, "no name"),
+        ("pools: {a: {evidence: guess}}\nclasses: {b: {pool: a}}\n", 1, 23, "'guess'"),
+        ("pools: &x {a: }\nclasses: *x\n", 2, 10, "aliases"),
+        ("? [a]\n: b\n", 1, 3, "must be a name"),
+        (LEAST + "default_class: |\n  a\n  b\n", 3, 16, "not known"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(text, line, column, part):
+    findings = check(text)
+    assert any((f.line, f.column) == (line, column) and part in f.message for f in findings), (
+        findings
+    )
+    assert all(f.next_step for f in findings)
+    with pytest.raises(GPULeaseError) as refused:
+        parse(text, 1)
+    assert refused.value.reason == "bad_policy"
+    assert refused.value.numbers["findings"][0]["line"] == findings[0].line
+
+
+def test_a_suggestion_is_made():
+    (finding,) = check(LEAST + "time_outs: {idel: 5m}\n")
+    assert finding.next_step == "Did you mean 'idle'?"
+
+
+def test_everything_wrong_is_found_in_one_pass():
+    text = "pools: {a: {x: 1}}\nclasses: {b: {pool: q}}\ntime_outs: {idle: x}\nfoo: 1\n"
+    assert [finding.line for finding in check(text)] == [1, 2, 3, 4]
+
+
+def test_a_very_long_and_a_very_deep_text_are_refused():
+    assert "too long" in check("a" * 2_000_000)[0].message
+    assert "too deep" in check("[" * 50_000)[0].message
+    assert "too deep" in check("{a: " * 5_000)[0].message
+    assert "not YAML" in check("\x00\x07")[0].message
+
+
+def test_dump_reads_back():
+    document = parse(GOOD, 7)
+    assert parse(dump(document), 7) == document
+
+
+outs = st.builds(
+    TimeOuts,
+    idle=st.integers(1, 100_000).map(float),
+    quiet=st.floats(1, 1e5, allow_nan=False).map(lambda x: round(x, 2)),
+    warning=st.integers(0, 3600).map(float),
+    keeps=st.integers(0, 9),
+)
+
+
+@given(outs, outs, st.integers(0, 2**40), st.text(max_size=50))
+def test_what_is_dumped_is_read_back(own, general, memory, title):
+    if not title or "\n" in title or not title.isprintable():
+        title = "x"
+    base = default_document([Device("a", "cards")], general)
+    changed = replace(base.classes[0], time_outs=own, memory=memory, title=title)
+    document = replace(base, classes=(changed,))
+    assert parse(dump(document), 1) == document
+
+
+def test_the_default_document_has_a_class_for_each_pool():
+    devices = [Device("b", "x", "Big", 2**30), Device("a", "x", "Alike"), Device("c", "y", "Sea")]
+    document = default_document(devices, TimeOuts(idle=60))
+    assert [(c.name, c.title) for c in document.classes] == [("x", "Alike"), ("y", "Sea")]
+    assert document.time_outs.idle == document.classes[0].time_outs.idle == 60
+    assert check(dump(document)) == []
+
+
+def test_the_default_document_of_a_machine_without_gpus_is_valid_too():
+    assert check(dump(default_document([]))) == []
+
+
+def test_time_outs_are_changed_for_classes_that_do_not_override_them():
+    document = with_time_outs(parse(GOOD, 1), idle=60.0, quiet=120.0)
+    t4, small = document.classes
+    assert (t4.time_outs.idle, t4.time_outs.quiet) == (180, 120)
+    assert (small.time_outs.idle, small.time_outs.quiet) == (60, 120)

@@ -1,0 +1,188 @@
+"""Every state and reason has its words; positions and expectations are honest."""
+
+import ast
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import gpulease
+from gpulease.policy import lifecycle, reasons
+from gpulease.policy.explain import explain, refusal
+from gpulease.policy.forecast import expected_end, expected_start, position
+from gpulease.policy.model import EndReason, LeaseState
+from tests.policy.build import (
+    NOW,
+    OUTS,
+    active,
+    at,
+    busy,
+    cards,
+    draining,
+    idle,
+    policy,
+    quiet,
+    request,
+    snapshot,
+    starting,
+    unknown,
+    warned,
+)
+
+POLICY = policy()
+MADE = {
+    LeaseState.QUEUED: request(1),
+    LeaseState.STARTING: starting(1),
+    LeaseState.ACTIVE: active(1),
+    LeaseState.WARNED: warned(1),
+    LeaseState.DRAINING: draining(1),
+    LeaseState.ENDED: lifecycle.end(active(1), EndReason.IDLE, NOW),
+}
+REACHABLE = sorted(
+    {(row.target, reason) for row in lifecycle.TRANSITIONS for reason in row.reasons}
+)
+
+
+@pytest.mark.parametrize(("state", "reason"), REACHABLE)
+def test_every_reason_a_lease_can_carry_is_explained(state, reason):
+    words = explain(replace(MADE[state], reason=reason), POLICY)
+    own = {
+        LeaseState.QUEUED: reasons.WAITING,
+        LeaseState.STARTING: reasons.STARTING,
+        LeaseState.ACTIVE: reasons.ACTIVE,
+        LeaseState.WARNED: reasons.LEAVING,
+        LeaseState.DRAINING: reasons.LEAVING,
+        LeaseState.ENDED: reasons.ENDED,
+    }[state]
+    assert reason in own
+    assert words.sentence
+    assert words.next_step
+    assert "{" not in words.sentence + words.next_step
+
+
+def codes_raised() -> set[str]:
+    """Return the reason codes that policy, store and service raise, read from their source."""
+    found = set()
+    package = Path(gpulease.__file__).parent
+    for room in ("policy", "store", "service"):
+        for path in (package / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                is_error = (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Name)
+                    and node.func.id == "GPULeaseError"
+                )
+                if is_error and node.args and isinstance(node.args[0], ast.Constant):
+                    found.add(node.args[0].value)
+    return found
+
+
+def test_every_refusal_is_explained():
+    codes = codes_raised()
+    assert "unknown_class" in codes
+    assert codes - set(reasons.REFUSALS) == set()
+    assert all(re.fullmatch("[a-z_]+", code) for code in reasons.REFUSALS)
+    assert refusal("queue_full").sentence == "The queue is full."
+
+
+def test_the_queue_is_explained_with_place_and_time():
+    words = explain(request(1, reason="no_capacity"), POLICY, position=3, expected=at(60))
+    assert words.sentence == (
+        "All GPUs of this class are in use. You are number 3 in the queue. "
+        "Expected at 14:01:00 UTC."
+    )
+    assert words.numbers["position"] == 3
+    unsure = explain(request(1, reason="no_capacity"), POLICY, position=1)
+    assert unsure.sentence.endswith("You are next. When it starts is not known yet.")
+
+
+def test_a_warning_says_why_and_until_when():
+    assert "not been used for 5m" in explain(warned(1), POLICY).sentence
+    assert "not been used for 2m" in explain(warned(1, nominated_for="r2"), POLICY).sentence
+    assert "14:00:30" in explain(warned(1), POLICY).sentence
+
+
+def test_an_admins_note_is_shown_as_it_was_written():
+    ended = lifecycle.force_end(request(1), NOW, OUTS, "no {idle} today")
+    assert explain(ended, POLICY).sentence.endswith("The admin wrote: no {idle} today")
+
+
+# Places and expectations
+
+
+def test_position_counts_the_own_pool_only():
+    view = snapshot([request(1), request(2, gpu_class="slice"), request(3), active(4)])
+    assert [position(view, f"r{n}") for n in (1, 2, 3, 4, 9)] == [1, 1, 2, None, None]
+
+
+def start_in(view, lease_id="r9"):
+    when = expected_start(view, lease_id)
+    return None if when is None else (when - NOW).total_seconds()
+
+
+WAITING = request(9, reason="no_capacity")
+
+
+@pytest.mark.parametrize(
+    ("holder", "evidence", "typical", "seconds"),
+    [
+        (draining(0), None, None, 6),
+        (draining(0, left=2), None, None, 2),
+        (warned(0), idle(400), None, 36),
+        (active(0), idle(100), None, 200 + 60 + 6),
+        (active(0), quiet(800), None, 100 + 60 + 6),
+        (active(0), busy(), None, None),
+        (active(0), unknown(50), None, None),
+        (active(0), None, None, None),
+        (active(0, wanted=9000.0), busy(), None, 7200),
+        (active(0), busy(), 2000.0, 200),
+        (active(0), busy(), 1000.0, None),
+        (active(0, kept_until=at(500)), idle(400), None, 500 + 60 + 6),
+        (starting(0), None, None, None),
+        (starting(0), None, 600.0, 600),
+    ],
+)
+def test_when_one_is_next(holder, evidence, typical, seconds):
+    view = snapshot(
+        [holder, WAITING], evidence={"r0": evidence} if evidence else {}, typical_length=typical
+    )
+    assert start_in(view) == seconds
+
+
+def test_the_line_takes_what_comes_free_first():
+    leases = [warned(0, left=10), warned(1, left=50), active(2), request(7), request(8), WAITING]
+    evidence = {"r0": idle(400), "r1": idle(400), "r2": busy()}
+    view = snapshot(leases, 3, evidence)
+    assert [start_in(view, f"r{n}") for n in (7, 8, 9)] == [16, 56, None]
+
+
+def test_a_large_request_waits_for_its_last_device():
+    leases = [warned(0, left=10), warned(1, left=50), request(9, count=2)]
+    assert start_in(snapshot(leases, 2, {"r0": idle(400), "r1": idle(400)})) == 56
+
+
+def test_a_device_nobody_may_have_is_not_expected():
+    view = snapshot([warned(0, left=10), WAITING], cards(1, healthy=False), {"r0": idle(400)})
+    assert start_in(view) is None
+
+
+def test_what_waits_for_something_else_is_not_expected_and_stands_in_nobodys_way():
+    leases = [warned(0, left=10), request(8, server_ready=False), WAITING]
+    view = snapshot(leases, 1, {"r0": idle(400)})
+    assert [start_in(view, "r8"), start_in(view)] == [None, 16]
+
+
+def test_a_back_off_is_waited_for():
+    assert start_in(snapshot([request(9, not_before=at(30), failures=1)])) == 30
+
+
+def test_nothing_is_expected_of_what_is_not_known():
+    assert start_in(snapshot([WAITING], capacity_known=False)) is None
+    assert start_in(snapshot([active(0)], evidence={"r0": busy()})) is None
+
+
+def test_no_end_is_expected_after_the_hard_end():
+    lease = active(0, hard_end=at(50))
+    view = snapshot([lease], evidence={"r0": idle(10)}, typical_length=99_999.0)
+    assert expected_end(view, lease) == at(50)
