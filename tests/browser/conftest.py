@@ -1,6 +1,6 @@
 """A real Chromium for the tests of this room: one process, a fresh profile for each test."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -34,8 +34,21 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A failed test leaves pictures of its tabs in its temporary folder."""
+    report = yield
+    context = getattr(item, "funcargs", {}).get("profile")
+    if report.when == "call" and report.failed and context is not None:
+        folder = item.funcargs["tmp_path_factory"].mktemp("pictures")  # type: ignore[attr-defined]
+        for number, page in enumerate(context.pages):
+            page.screenshot(path=folder / f"{number}.png")
+        report.sections.append(("pictures", str(folder)))
+    return report
+
+
 @pytest.fixture
-def profile(chromium: Any) -> Iterator[Any]:
+def profile(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A browser profile; what a page complains about fails the test that opened it."""
     context = chromium.new_context(viewport={"width": 1100, "height": 800})
     context.set_default_timeout(DEADLINE)
