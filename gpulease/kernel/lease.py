@@ -30,6 +30,17 @@ USABLE = ("active", "warned")
 DEFAULT_DRAIN = 60.0
 #: How long a kernel's first cell waits for the notebook server's first word (seconds).
 GREETING_SECONDS = 1.0
+#: What a supervisor's last word means, where the service has not said it in a sentence yet.
+_END = {
+    "idle": "The GPU has left: it was not used.",
+    "returned": "The GPU was given back.",
+    "preempted": "The GPU went to somebody whose share it is.",
+    "expired": "The GPU has left: its time was up.",
+    "window_over": "The GPU has left: the reserved time is over.",
+    "forced": "The GPU was taken back by an administrator.",
+    "failed": "The GPU is gone: its lease failed.",
+    "parent_gone": "The GPU is gone: the notebook server stopped.",
+}
 
 
 class Phase(StrEnum):
@@ -246,7 +257,9 @@ class LeaseLink:
             self.phase = Phase.ATTACHED
             self.notes.append("The GPU stays: the reclaim was called off.")
         elif kind == "end":
-            self._lost_lease(push.get("sentence") or push.get("reason") or "The lease ended.")
+            known = self.ends.get(self.attachment.view["lease_id"])
+            told = push.get("sentence") or (known["sentence"] if known else "")
+            self._lost_lease(told or _END.get(push.get("reason", ""), "The lease ended."))
         elif kind == "warn":
             self.ended_note(f"{push.get('sentence', 'The GPU is idle.')} %gpu keep keeps it.")
         self._changed()

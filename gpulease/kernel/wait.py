@@ -215,7 +215,8 @@ class Waiter:
 def describe(lease: LeaseView) -> str:
     """Say where a request stands: what, why, place and expected time."""
     parts = [lease["sentence"]]
-    if lease["position"] is not None:
+    told = any(words in lease["sentence"] for words in ("Expected at", "is not known"))
+    if lease["position"] is not None and not told:
         parts.append(f"Position {lease['position']}.")
         expected = lease["expected_start"]
         if expected is None:
