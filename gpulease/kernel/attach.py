@@ -109,6 +109,7 @@ def desk_open(kernel_id: str, wire_key: str) -> DeskOpen:
         "environ": allowed_environment(os.environ),
         "hash_seed": os.environ.get("PYTHONHASHSEED", ""),
         "wire_key": wire_key,
+        "executable": sys.executable,
     }
 
 

@@ -46,9 +46,11 @@ class Gate:
         session = self._session
         if session.connected_once:
             session.link.commit_now()
+        if session.connected_once and way.reads:
             progress = Progress(session.shell)
             try:
-                report = session.home.before_home_cell(way.body, progress=session.shower(progress))
+                show = session.shower(progress)
+                report = session.home.before_home_cell(way.reads, progress=show)
                 session.results.before(way.body)
             finally:
                 progress.clear()
@@ -58,7 +60,7 @@ class Gate:
     def after(self, way: Route, *, failed: bool) -> None:
         """The home cell ended: its settings reach the companion."""
         self._running.pop()
-        if self._session.connected_once:
+        if self._session.connected_once and way.reads:
             self._session.home.after_home_cell()
         if not failed:
             self._remember(way.both)

@@ -44,6 +44,7 @@ class Route:
         both: line magics whose effect the other side needs too.
         installs: line magics that change the environment.
         about_error: the cell is ``%debug`` or ``%tb``.
+        reads: what may read variables: the body without gpulease's own lines.
     """
 
     side: Side
@@ -54,6 +55,12 @@ class Route:
     both: tuple[str, ...] = ()
     installs: tuple[str, ...] = ()
     about_error: bool = False
+
+    @property
+    def reads(self) -> str:
+        """The body without the lines that only steer; empty when it has no others."""
+        own = tuple(m.text for m in _magics(self.body) if m.home)
+        return _without(self.body, own).strip("\n") and _without(self.body, own)
 
 
 def route(cell: str, *, sticky: bool) -> Route:

@@ -30,7 +30,7 @@ from gpulease.kernel.wait import Progress, Waiter
 from gpulease.protocol import ENV_BUS, LeaseView
 from gpulease.transfer.api import Home, SwitchReport
 
-#: A switch shows its progress when it takes longer than this.
+#: A switch shows its progress when it takes longer than this, and as often (seconds).
 UNSEEN_SECONDS = 0.5
 NO_SEED = (
     "PYTHONHASHSEED is not set: strings hash differently on the two sides, so sets may show their "
@@ -154,7 +154,15 @@ class Session:
             self.run_here(way.body)
             return
         self.gate.both_at_home(way.both, way.installs)
+        if way.about_error:
+            self._about_error(way.body)
+            return
         self.run_away(way.body, options, silent=silent)
+
+    def _about_error(self, body: str) -> None:
+        """Ask the companion about its last error, which stays the last error."""
+        self.run_away(body, CellOptions(no_wait=True))
+        self.gpu_failed = True
 
     def run_here(self, body: str) -> None:
         """Run a cell's body at home inside the running cell, with the same outcome."""
@@ -366,11 +374,13 @@ class Session:
     def shower(self, progress: Progress) -> Callable[[str, int, int], None]:
         """Return what shows the progress of moving a large value."""
 
-        started = time.monotonic()
+        shown = time.monotonic()
 
         def show(name: str, done: int, total: int) -> None:
-            # What takes no time to see would only flicker, and stay in saved notebooks.
-            if time.monotonic() - started > UNSEEN_SECONDS:
+            # What takes no time to see would only flicker, and so would every packet.
+            nonlocal shown
+            if time.monotonic() - shown > UNSEEN_SECONDS:
+                shown = time.monotonic()
                 what = name or "variables"
                 progress.show(f"Moving {what}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB")
 

@@ -201,5 +201,8 @@ class _ControlMerger:
         channels = self._session.executor.channels
         if channels is None:
             return False
-        channels.send("shell", msg_type, content, buffers=message.get("buffers"))
+        channels.send(
+            "shell", msg_type, content,
+            metadata=message.get("metadata"), buffers=message.get("buffers"),
+        )  # fmt: skip
         return True

@@ -9,7 +9,7 @@ from tests.kernel.test_widgets import send
 
 def talk(home: HomeKernel, code: str) -> list[dict[str, Any]]:
     """Run a cell and return what the gpulease comm said meanwhile and just after."""
-    return [m for m in _comm(home.run(code).messages)]
+    return _comm(home.run(code).messages)
 
 
 def _comm(messages: list[Message]) -> list[dict[str, Any]]:
@@ -57,15 +57,23 @@ def test_snapshot_then_deltas(home: HomeKernel) -> None:
     home.run("%gpu off")
 
 
+def tab(home: HomeKernel, code: str) -> list[str]:
+    found: list[str] = home.ask("complete", code=code, cursor_pos=len(code))["matches"]
+    return found
+
+
+def inspected(home: HomeKernel, code: str) -> dict[str, Any] | None:
+    found = home.ask("inspect", code=code, cursor_pos=len(code))
+    return found if found["found"] else None
+
+
 def test_tab_and_inspection_for_what_lives_away(home: HomeKernel) -> None:
-    # A value beyond the small ones stays away until somebody needs it.
-    home.run("%%gpu\nimport numpy as np\nlarge_array = np.zeros(40_000_000)")
-    names = home.ask("complete", code="large_arr", cursor_pos=9)["matches"]
-    assert "large_array" in names
-    members = home.ask("complete", code="large_array.resh", cursor_pos=16)["matches"]
-    assert any(match.endswith("reshape") for match in members)
-    found = home.ask("inspect", code="large_array", cursor_pos=11)
-    assert found["found"]
-    assert "ndarray" in found["data"]["text/plain"]
-    assert not home.ask("inspect", code="nowhere_at_all", cursor_pos=14)["found"]
-    assert home.ask("complete", code="impor", cursor_pos=5)["matches"], "home's own Tab is as ever"
+    home.run("%%gpu\nopen_file = open('/dev/null')")  # a value that cannot come home
+    # The companion's first answers take longer than home waits: it imports what completes.
+    wait_for(lambda: "open_file" in tab(home, "open_fi"), what="the name")
+    wait_for(lambda: any(m.endswith("readline") for m in tab(home, "open_file.readl")))
+    found = wait_for(lambda: inspected(home, "open_file"), what="its description")
+    assert found is not None
+    assert "TextIOWrapper" in found["data"]["text/plain"]
+    assert inspected(home, "nowhere_at_all") is None
+    assert tab(home, "impor"), "home's own Tab is as ever"

@@ -51,6 +51,12 @@ def test_magics_for_both_sides_are_named() -> None:
     assert route("%pip install x\ny = 1", sticky=True).installs == ("%pip install x",)
 
 
+def test_gpuleases_own_lines_read_nothing() -> None:
+    assert route("%gpu\n", sticky=False).reads == ""
+    assert route("%gpu on\nx = y", sticky=False).reads == "\nx = y"
+    assert route("%cd /tmp", sticky=False).reads == "%cd /tmp"
+
+
 def test_magics_inside_a_cell_magic_are_its_own() -> None:
     assert route("%%writefile f.py\n%gpu off\n", sticky=True).first == ()
 

@@ -25,7 +25,7 @@ def opened(messages: list[Message], model: str) -> str:
 
 def send(home: HomeKernel, kind: str, **content: Any) -> str:
     """Send a comm message as a front end does; return its id."""
-    message = home.client.session.msg(kind, content)
+    message = home.client.session.msg(kind, content, metadata=content.pop("metadata", {}))
     home.client.shell_channel.send(message)
     found: str = message["header"]["msg_id"]
     return found
@@ -87,7 +87,6 @@ def test_a_front_end_finds_the_widgets_of_both_sides(home: HomeKernel) -> None:
         metadata={"version": "2.1.0"},
     )  # fmt: skip
     asked = send(home, "comm_msg", comm_id="control", data={"method": "request_states"})
-    states = None
 
     def answered() -> dict[str, Any] | None:
         while home.client.iopub_channel.msg_ready():
