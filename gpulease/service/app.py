@@ -125,7 +125,9 @@ class GPULeaseService(Application):
             port=where.port or 0,
             prefix=_slashes(os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/"),
             hub_path=f"{_slashes(base)}hub/",
-            hub_origin=self.hub_origin or _origin(os.environ.get("JUPYTERHUB_PUBLIC_HUB_URL", "")),
+            hub_origin=self.hub_origin
+            or _origin(os.environ.get("JUPYTERHUB_PUBLIC_HUB_URL", ""))
+            or _origin(os.environ.get("JUPYTERHUB_HOST", "")),
             database_url=self.database_url,
             gpus=self.gpus,
             gpu_name=self.gpu_name,

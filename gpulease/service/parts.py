@@ -54,7 +54,6 @@ class Services:
         """Take one batch of a supervisor's activity."""
         self.watch.hear(lease.id, samples)
         self.provider.heard(lease, samples)
-        self.loop.wake()
 
     def health(self) -> dict[str, Any]:
         """Return how each part is; ``status`` is ``ok``, ``degraded`` or ``error``."""

@@ -15,10 +15,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import (
+    Action,
     Alert,
     Device,
     EndReason,
@@ -212,15 +214,44 @@ class Reconciler:
         for action in actions:
             if not isinstance(action, Alert):
                 lease = self._ledger.leases[action.lease_id]
-                outs = lifecycle.time_outs_of(self._policies.current, lease)
-                after = lifecycle.apply(lease, action, self.clock(), outs)
-                changes.append(Change(lease, after, PLANNER, action.reason))
+                after = self._applied(lease, action)
+                if after is not None:
+                    changes.append(Change(lease, after, PLANNER, action.reason))
         return changes
 
+    def _applied(self, lease: Lease, action: Action) -> Lease | None:
+        """Return the lease after an action; one that cannot be applied must not stop the others."""
+        outs = lifecycle.time_outs_of(self._policies.current, lease)
+        try:
+            return lifecycle.apply(lease, action, self.clock(), outs)
+        except (GPULeaseError, ValueError):
+            log.exception("%s cannot be applied", type(action).__name__, extra={"lease": lease.id})
+            self._metrics.refused("not_applicable")
+            return None
+
     async def _record(self, changes: list[Change], done: list[Change]) -> None:
-        if changes:
+        """Store all changes at once; when the store refuses one of them, one by one."""
+        if not changes:
+            return
+        try:
             await self._ledger.record(changes, self.clock())
             done += changes
+        except GPULeaseError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+            for change in changes:
+                await self._record_alone(change, done)
+
+    async def _record_alone(self, change: Change, done: list[Change]) -> None:
+        try:
+            await self._ledger.record([change], self.clock())
+            done.append(change)
+        except GPULeaseError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+            extra = {"lease": change.after.id, "reason": error.reason}
+            log.warning("a change was not stored: %s", error.sentence, extra=extra)
+            self._metrics.refused(error.reason)
 
     async def _perform(self, change: Change) -> None:
         await effects.perform(change.before, change.after, self._provider, self._links)

@@ -37,7 +37,7 @@ class Leases(BaseHandler):
         found, total = await self.services.history.page(
             self.asker, state=state, mine=mine, offset=offset, limit=limit
         )
-        items = [self.services.views.lease(lease) for lease in found]
+        items = self.services.views.leases(found, self.services.loop.snapshot())
         self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
 
     async def post(self) -> None:

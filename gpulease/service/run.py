@@ -259,8 +259,9 @@ class RunningService:
 
     def _publish(self, snapshot: Snapshot) -> None:
         services = self.services
-        for lease in snapshot.leases:
-            services.events.publish(lease, services.views.lease(lease, snapshot))
+        views = services.views.leases(snapshot.leases, snapshot)
+        for lease, view in zip(snapshot.leases, views, strict=True):
+            services.events.publish(lease, view)
         services.events.publish_classes(services.views.classes(snapshot))
         live = {each.id for each in snapshot.leases if each.state is not LeaseState.ENDED}
         services.metrics.show(

@@ -30,12 +30,19 @@ class Views:
         self._loop = loop
         self._provider = provider
 
-    def lease(self, lease: Lease, snapshot: Snapshot | None = None) -> LeaseView:
+    def lease(self, lease: Lease) -> LeaseView:
         """Return one lease as everybody sees it; never with its grant."""
-        snapshot = snapshot or self._loop.snapshot()
+        return self.leases([lease], self._loop.snapshot())[0]
+
+    def leases(self, leases: Sequence[Lease], snapshot: Snapshot) -> list[LeaseView]:
+        """Return several leases as everybody sees them."""
+        found = forecast.forecasts(snapshot)
+        return [self._view(lease, snapshot, found.get(lease.id)) for lease in leases]
+
+    def _view(self, lease: Lease, snapshot: Snapshot, ahead: forecast.Forecast | None) -> LeaseView:
         outs = lifecycle.time_outs_of(snapshot.policy, lease)
-        place = forecast.position(snapshot, lease.id)
-        expected = forecast.expected_start(snapshot, lease.id) if place is not None else None
+        place = ahead.position if ahead else None
+        expected = ahead.expected_start if ahead else None
         said = explain(lease, snapshot.policy, position=place, expected=expected)
         evidence = snapshot.evidence.get(lease.id)
         devices = device_views(lease, snapshot.devices)

@@ -132,7 +132,8 @@ class LocalProvider:
 
     async def observe(self) -> Sequence[Observed]:
         """Look at every held lease; one that was stopped and of which nothing is left is freed."""
-        marks = await asyncio.to_thread(processes.marked)
+        # Without leases there is nothing to look for, and /proc may be long.
+        marks = await asyncio.to_thread(processes.marked) if self._held else {}
         shown = []
         for lease_id, held in list(self._held.items()):
             held.found = marks.get(lease_id, set())

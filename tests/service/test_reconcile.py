@@ -1,0 +1,121 @@
+"""The loop: one bad action or refused change costs nothing but itself; effects of each change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
+from gpulease.service import effects, reconcile
+from tests.helpers import wait_for_async
+from tests.service.kit import Site, active_lease
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def test_an_action_that_cannot_be_applied_does_not_stop_the_others(site: Site, monkeypatch):
+    whole = reconcile.plan
+    waiting = await site.client(site.hub.server_token("eve")).ask({})
+    await site.lease(waiting["id"], "starting")
+    await site.client(site.hub.server_token("eve")).end(waiting["id"])
+    await site.lease(waiting["id"], "ended")
+
+    def plan(snapshot: Any) -> Any:
+        return [Activate(waiting["id"], "connected"), *whole(snapshot)]
+
+    monkeypatch.setattr(reconcile, "plan", plan)
+    lease, channel, supervisor = await active_lease(site)
+    assert lease
+    assert site.service.services.loop.problem == ""
+    await channel.close()
+    await supervisor.close()
+
+
+async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, monkeypatch) -> None:
+    store = site.service.services.ledger.store
+    whole = store.save
+    one = await site.client(site.hub.server_token("stu")).ask({})
+    refused: list[str] = []
+
+    def save(changes: Any, now: datetime) -> None:
+        if any(change.after.id == one["id"] for change in changes):
+            refused.append(one["id"])
+            raise GPULeaseError("version_conflict", "It changed.", status=409)
+        whole(changes, now)
+
+    await site.lease(one["id"], "starting")
+    monkeypatch.setattr(store, "save", save)
+    services = site.service.services
+    report = {"lease_id": one["id"], "attempt": 1, "state": "failed"}
+    services.provider.report(reconcile_report(**report))
+    two = await site.client(site.hub.server_token("eve")).ask({})
+    await site.lease(two["id"], "starting")
+    await wait_for_async(lambda: refused, 30, "the refusal")
+    assert services.loop.problem == ""
+    monkeypatch.undo()
+    await site.lease(one["id"], "queued")
+
+
+def reconcile_report(**members: Any) -> Any:
+    from gpulease.providers.base import SupervisorReport
+
+    return SupervisorReport(**members)
+
+
+class World:
+    """Records what is performed."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+
+    async def start(self, lease: Lease) -> None:
+        self.done.append(("start", lease.id))
+
+    async def stop(self, lease: Lease) -> None:
+        self.done.append(("stop", lease.id))
+
+    def send(self, lease_id: str, message: Any) -> bool:
+        self.done.append((message["type"], lease_id))
+        return True
+
+
+def lease(state: LeaseState, **more: Any) -> Lease:
+    made = Lease("L", "stu", "", "any", 1, (NOW, 1), NOW, state=state, attempt=1, devices=("G",))
+    return replace(made, **more)
+
+
+QUEUED, STARTING, ACTIVE, WARNED, DRAINING, ENDED = LeaseState
+SOON = NOW + timedelta(seconds=9)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "done"),
+    [
+        (lease(QUEUED, attempt=0), lease(STARTING), ["start"]),
+        (lease(STARTING), lease(QUEUED), ["stop"]),
+        (lease(STARTING), lease(ACTIVE), []),
+        (lease(STARTING), lease(ENDED), ["stop"]),
+        (lease(QUEUED), lease(ENDED), []),
+        (lease(ACTIVE), lease(WARNED, warned_until=SOON), ["warn"]),
+        (lease(WARNED, warned_until=SOON), lease(ACTIVE), ["clear"]),
+        (lease(WARNED, warned_until=SOON), lease(DRAINING, drain_until=SOON), ["drain"]),
+        (lease(ACTIVE), lease(DRAINING, drain_until=SOON), ["drain"]),
+        (
+            lease(DRAINING, drain_until=SOON),
+            lease(DRAINING, drain_until=SOON, park=True),
+            ["drain"],
+        ),
+        (lease(DRAINING, drain_until=SOON), lease(DRAINING, drain_until=SOON, version=2), []),
+        (lease(DRAINING, drain_until=SOON), lease(ACTIVE), ["resume"]),
+        (lease(DRAINING, drain_until=SOON), lease(ENDED, end_reason=EndReason.IDLE), ["stop"]),
+        (lease(ACTIVE), lease(ACTIVE, claimed=NOW), []),
+    ],
+)
+async def test_each_change_asks_this_of_the_world(before: Lease, after: Lease, done: list[str]):
+    world = World()
+    await effects.perform(before, after, world, world)  # type: ignore[arg-type]
+    assert [what for what, _ in world.done] == done
