@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .analysis import code_use
+from .refuse import live_kind
 from .registry import Registry
 from .units import UnitBook, is_unit
 
@@ -118,6 +119,7 @@ class Walk:
         self._owner: dict[int, str] = {}
         self._keep: list[Any] = []
         self._by_value: dict[int, bool] = {}
+        self._live: dict[type, bool] = {}
         self._queue: list[tuple[str, list[Any]]] = []
         self.units: dict[str, Any] = {}
         self.used_globals: dict[str, set[str]] = {}
@@ -186,6 +188,9 @@ class Walk:
                 continue
             owner[key] = root
             part.inner[key] = obj
+            if self._is_live(kind):
+                self._keep.append(obj)
+                continue
             if self._pandas and isinstance(obj, self._pandas):
                 self._keep.append(obj)
                 part.objects += 1
@@ -197,6 +202,12 @@ class Walk:
             elif kind.__module__.startswith("pyarrow"):
                 part.nbytes += int(getattr(obj, "nbytes", 0) or 0)
         return out
+
+    def _is_live(self, kind: type) -> bool:
+        known = self._live.get(kind)
+        if known is None:
+            known = self._live[kind] = live_kind(kind) is not None
+        return known
 
     def _array(self, root: str, part: Group, array: Any) -> list[Any]:
         part.arrays.append(array)

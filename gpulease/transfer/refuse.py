@@ -17,6 +17,9 @@ from collections.abc import Iterable
 from typing import Any
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_ITERATORS = tuple(type(iter(view)) for view in ({}, {}.values(), {}.items(), set())) + tuple(
+    type(reversed(view)) for view in ({}, {}.values(), {}.items())
+)
 _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((types.GeneratorType,), "a generator (its frame cannot leave the process)"),
     ((types.CoroutineType, types.AsyncGeneratorType), "a coroutine"),
@@ -27,7 +30,19 @@ _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((threading.Thread,), "a thread"),
     ((mmap.mmap,), "a memory map"),
     ((memoryview,), "a memoryview"),
+    (_ITERATORS, "an iterator over a dict or set"),
 )
+
+#: Alive in one kernel, with a front end or a socket at the other end; by package and class name,
+#: as none of these is imported for the look.
+_LIVE: dict[tuple[str, str], str] = {
+    ("ipywidgets", "Widget"): "a widget (it lives where it was made; keep its value in a variable)",
+    ("comm", "BaseComm"): "a comm with the notebook's page",
+    ("ipykernel", "Kernel"): "the running kernel",
+    ("IPython", "InteractiveShell"): "the running kernel",
+    ("zmq", "Socket"): "an open socket",
+    ("zmq", "Context"): "an open socket's context",
+}
 
 
 class RefusedError(Exception):
@@ -48,9 +63,23 @@ def refused_kind(obj: Any) -> str | None:
     if memmap is not None and isinstance(obj, memmap) and getattr(obj, "mode", "r") in ("r+", "w+"):
         return "a writable memmap"
     kind = type(obj)
+    live = live_kind(kind)
+    if live is not None:
+        return live
     if kind.__module__.startswith("torch") and kind.__name__ in ("Stream", "CUDAGraph", "Event"):
         return f"a torch {kind.__name__}"
     return _torch_reason(obj)
+
+
+def live_kind(kind: type) -> str | None:
+    """Return in words why no object of this type moves, or None; what it reaches is not looked at:
+    a widget reaches its kernel, and that reaches everything.
+    """
+    for base in kind.__mro__:
+        words = _LIVE.get((base.__module__.partition(".")[0], base.__name__))
+        if words is not None:
+            return words
+    return None
 
 
 def _torch_reason(obj: Any) -> str | None:
