@@ -38,7 +38,7 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
     limits = queue.Limits(snapshot.policy, queue.holding(snapshot))
     requests = queue.waiting(snapshot)
     admissible = [r for r in requests if queue.kept_waiting(r, snapshot.now, limits) is None]
-    held = dict(capacity.holds(snapshot, admissible))
+    held = dict(capacity.holds(snapshot, admissible, ending))
     free = capacity.free_devices(snapshot)
     coming = capacity.coming_devices(snapshot, ending)
     for request in requests:

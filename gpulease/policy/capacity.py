@@ -56,35 +56,59 @@ def quarantined(snapshot: Snapshot, pool: str) -> int:
     )
 
 
-def holds(snapshot: Snapshot, admissible: Sequence[Lease]) -> Mapping[str, str]:
+def holds(
+    snapshot: Snapshot, admissible: Sequence[Lease], ending: frozenset[str] = frozenset()
+) -> Mapping[str, str]:
     """Return which device is kept for which request: what was reclaimed for somebody is not free.
 
     A request's claim stands from its nomination until it starts or ends, while nothing but capacity
-    keeps it waiting.  Claims are served in queue order, whichever of the devices comes free first.
+    keeps it waiting.  What comes free by itself is claimed in queue order.  All claims are served
+    in queue order, whichever of the devices comes free first.
 
     Args:
         snapshot: with the ended leases whose nominee still waits.
         admissible: the requests that only capacity keeps waiting, in queue order.
+        ending: the leases that end in this same plan.
     """
-    claims: dict[str, int] = {}
-    released: dict[str, list[str]] = {}
-    now_held = {uuid for lease in holding(snapshot) for uuid in lease.devices}
-    free = {device.uuid for each in free_devices(snapshot).values() for device in each}
-    pools = {device.uuid: device.pool for device in snapshot.devices}
-    for lease in snapshot.leases:
-        if lease.nominated_for is None or lease.state in (LeaseState.QUEUED, LeaseState.ACTIVE):
-            continue
-        claims[lease.nominated_for] = claims.get(lease.nominated_for, 0) + len(lease.devices)
-        for uuid in lease.devices:
-            if lease.state is LeaseState.ENDED and uuid in pools and uuid not in now_held:
-                released.setdefault(pools[uuid], []).append(uuid)
+    free = {pool: [d.uuid for d in each] for pool, each in free_devices(snapshot).items()}
+    coming = {
+        pool: [d.uuid for d in each] for pool, each in coming_devices(snapshot, ending).items()
+    }
+    claims, reclaimed = _nominated(snapshot)
     held: dict[str, str] = {}
-    for request in admissible:
-        count = min(request.count, claims.get(request.id, 0))
-        open_ones = [u for u in released.get(pool_of(snapshot, request), []) if u not in held]
-        soonest = sorted(set(open_ones), key=lambda uuid: (uuid not in free, uuid))
-        held.update(dict.fromkeys(soonest[:count], request.id))
+    for pool in sorted({pool_of(snapshot, request) for request in admissible}):
+        line = [request for request in admissible if pool_of(snapshot, request) == pool]
+        soonest = [*free.get(pool, []), *coming.get(pool, [])]
+        loose = [uuid for uuid in coming.get(pool, []) if uuid not in reclaimed]
+        _claim_rest(line, claims, len(set(free.get(pool, [])) - reclaimed), len(loose))
+        kept = [uuid for uuid in soonest if uuid in reclaimed or uuid in loose]
+        for request in line:
+            count = min(request.count, claims.get(request.id, 0))
+            held.update(dict.fromkeys(kept[:count], request.id))
+            kept = kept[count:]
     return held
+
+
+def _nominated(snapshot: Snapshot) -> tuple[dict[str, int], set[str]]:
+    """Return each nominee's number of devices, and the devices that were given up already."""
+    claims: dict[str, int] = {}
+    reclaimed: set[str] = set()
+    waiting_ids = {lease.id for lease in snapshot.leases if lease.state is LeaseState.QUEUED}
+    for lease in snapshot.leases:
+        if lease.nominated_for in waiting_ids and lease.nominated_for is not None:
+            claims[lease.nominated_for] = claims.get(lease.nominated_for, 0) + len(lease.devices)
+            reclaimed.update(lease.devices if lease.state is LeaseState.ENDED else ())
+    return claims, reclaimed
+
+
+def _claim_rest(line: Sequence[Lease], claims: dict[str, int], open_now: int, loose: int) -> None:
+    """Let the first in the line claim what comes free by itself, after what is free for all."""
+    for request in line:
+        missing = max(0, request.count - claims.get(request.id, 0))
+        now = min(missing, open_now)
+        later = min(missing - now, loose)
+        open_now, loose = open_now - now, loose - later
+        claims[request.id] = claims.get(request.id, 0) + later
 
 
 def gathers(request: Lease, snapshot: Snapshot) -> bool:

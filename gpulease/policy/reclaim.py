@@ -41,22 +41,65 @@ def nominations(snapshot: Snapshot, unmet: Sequence[Unmet], *, reclaims: bool) -
     several devices takes no idle lease unless enough of them can be had.
     """
     leases = queue.holding(snapshot)
+    pools = {want.pool: [x for x in leases if queue.pool_of(snapshot, x) == want.pool]
+             for want in unmet}  # fmt: skip
+    missing = {want.request.id: want.missing for want in unmet}
     taken_for: dict[str, str] = {}
     for want in unmet:
-        pool = [x for x in leases if queue.pool_of(snapshot, x) == want.pool]
-        missing = want.missing
-        for lease in _leaving(snapshot, pool, want.request, taken_for):
-            if missing > 0:
-                taken_for[lease.id] = want.request.id
-                missing -= len(lease.devices)
-        victims = _victims(snapshot, pool, taken_for) if reclaims and missing > 0 else []
-        if sum(len(victim.devices) for victim in victims) < missing:
-            continue
-        for lease in victims:
-            if missing > 0:
-                taken_for[lease.id] = want.request.id
-                missing -= len(lease.devices)
+        _take_own(snapshot, pools[want.pool], want.request.id, missing, taken_for)
+    for want in unmet:
+        _take_leaving(snapshot, pools[want.pool], want.request.id, missing, taken_for)
+        lacks = missing[want.request.id]
+        victims = _victims(snapshot, pools[want.pool], taken_for) if reclaims and lacks > 0 else []
+        if sum(len(victim.devices) for victim in victims) >= lacks:
+            _take(victims, want.request.id, missing, taken_for)
     return taken_for
+
+
+def _take_own(
+    snapshot: Snapshot,
+    pool: Sequence[Lease],
+    request: str,
+    missing: dict[str, int],
+    taken_for: dict[str, str],
+) -> None:
+    """Give a request what already leaves in its name."""
+    own = [x for x in pool if x.nominated_for == request and _leaves(snapshot, x)]
+    _take(own, request, missing, taken_for)
+
+
+def _take_leaving(
+    snapshot: Snapshot,
+    pool: Sequence[Lease],
+    request: str,
+    missing: dict[str, int],
+    taken_for: dict[str, str],
+) -> None:
+    """Give a request what leaves anyway: in nobody's name first, what drains before what is warned.
+
+    A lease that leaves in the name of somebody who was served by another one keeps that name: the
+    two requests only swapped, and both claims stand.
+    """
+    names = {lease.id for lease in snapshot.leases if lease.state is LeaseState.QUEUED}
+
+    def rank(lease: Lease) -> tuple[bool, bool, object]:
+        warned = lease.state is not LeaseState.DRAINING
+        return lease.nominated_for in names, warned, queue.order(lease)
+
+    for lease in sorted(pool, key=rank):
+        if missing[request] > 0 and lease.id not in taken_for and _leaves(snapshot, lease):
+            swapped = lease.nominated_for in names and lease.nominated_for is not None
+            taken_for[lease.id] = (lease.nominated_for or request) if swapped else request
+            missing[request] -= len(lease.devices)
+
+
+def _take(
+    leases: Sequence[Lease], request: str, missing: dict[str, int], taken_for: dict[str, str]
+) -> None:
+    for lease in leases:
+        if missing[request] > 0:
+            taken_for[lease.id] = request
+            missing[request] -= len(lease.devices)
 
 
 def decide(
@@ -74,32 +117,17 @@ def decide(
         action = _draining(snapshot, lease, nominee)
     else:
         return None
-    if action is None and nominee != lease.nominated_for:
+    if action is None and _name(snapshot, lease, nominee) != lease.nominated_for:
         return Nominate(lease.id, lease.reason, nominee)
     return action
 
 
-def _leaving(
-    snapshot: Snapshot, pool: Sequence[Lease], request: Lease, taken_for: Mapping[str, str]
-) -> list[Lease]:
-    """Return the leases that leave anyway, best first for this request."""
-    live = {x.id for x in snapshot.leases if x.state is LeaseState.QUEUED}
-
-    def rank(lease: Lease) -> tuple[int, int, object]:
-        # Somebody else's nominee keeps what drains for them: a nomination lapses with the request.
-        mine = 0 if lease.nominated_for == request.id else 1
-        return mine, 0 if lease.state is LeaseState.DRAINING else 1, queue.order(lease)
-
-    return sorted(
-        (
-            lease
-            for lease in pool
-            if lease.id not in taken_for
-            and (lease.nominated_for in (None, request.id) or lease.nominated_for not in live)
-            and _leaves(snapshot, lease)
-        ),
-        key=rank,
+def _name(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str | None:
+    """Return in whose name a lease leaves: a nomination lapses with its request only."""
+    waits = any(
+        x.id == lease.nominated_for and x.state is LeaseState.QUEUED for x in snapshot.leases
     )
+    return lease.nominated_for if waits else nominee
 
 
 def _leaves(snapshot: Snapshot, lease: Lease) -> bool:
@@ -175,7 +203,7 @@ def _warned(
     until = snapshot.now + _drain_bound(snapshot, lease, time_outs)
     # Without pressure an idle lease may turn out undrainable once; else there is no way back.
     park = nominee is not None or lease.undrainable or wanted is not EndReason.IDLE
-    return Drain(lease.id, reason, until, wanted, park, nominee)
+    return Drain(lease.id, reason, until, wanted, park, _name(snapshot, lease, nominee))
 
 
 def _drain_bound(snapshot: Snapshot, lease: Lease, time_outs: TimeOuts) -> timedelta:
@@ -211,7 +239,7 @@ def _draining(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action |
     # Somebody waits, or it is the second time: park what cannot go home, then end.
     grace = timedelta(seconds=time_outs_of(snapshot.policy, lease).interrupt_grace)
     until = max(lease.drain_until or snapshot.now, snapshot.now + grace)
-    return Drain(lease.id, lease.reason, until, wanted, True, nominee)
+    return Drain(lease.id, lease.reason, until, wanted, True, _name(snapshot, lease, nominee))
 
 
 def _over(until: datetime | None, now: datetime) -> bool:
