@@ -20,6 +20,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from gpulease.companion import tree
 from gpulease.companion.activity import Watched
+from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.environment import (
     ENV_COMPANION,
     companion_environment,
@@ -102,6 +103,7 @@ class Companions:
         self._mark = mark
         self._devices: str | None = None
         self._park_dir = ""
+        self._homes_interpreter = False
         self._died = died
         self._prepared: CompanionProcess | None = None
         self._running: dict[str, Companion] = {}
@@ -113,14 +115,15 @@ class Companions:
         environ = marked_environment(os.environ, self._mark)
         self._prepared = await CompanionProcess.start(sys.executable, environ, self._directory)
 
-    def bind(self, ip: str, mark: str, devices: str | None, park_dir: str) -> None:
+    def bind(self, config: SupervisorConfig) -> None:
         """Learn what the lease is; the process started ahead takes its mark when it is used.
 
-        ``devices`` is for ``CUDA_VISIBLE_DEVICES`` (None: what is there), ``park_dir`` says where
-        values are parked ("": nowhere).
+        With a hub, home kernels live on this machine and bring their own interpreter; without one
+        they may live anywhere, and a path of theirs says nothing here.
         """
-        self._ip, self._mark = ip, mark
-        self._devices, self._park_dir = devices, park_dir
+        self._ip, self._mark = config.ip, config.lease_id
+        self._devices, self._park_dir = config.devices, config.park_dir
+        self._homes_interpreter = bool(config.service_url)
 
     @property
     def running(self) -> list[Companion]:
@@ -252,9 +255,9 @@ class Companions:
         return companion
 
     async def _process(self, args: DeskOpen, environ: Mapping[str, str]) -> CompanionProcess:
-        executable = args.get("executable") or sys.executable
-        if not os.access(executable, os.X_OK):
-            executable = sys.executable  # home is another machine
+        executable = sys.executable
+        if self._homes_interpreter:
+            executable = args.get("executable") or executable
         prepared = self._prepared
         if prepared is not None and prepared.fits(executable, args["hash_seed"]):
             self._prepared = None

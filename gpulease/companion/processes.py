@@ -69,7 +69,7 @@ class CompanionProcess:
 
     def fits(self, executable: str, hash_seed: str) -> bool:
         """Tell whether this process can become the companion of such a home kernel."""
-        same = self.executable == executable and self.hash_seed == hash_seed
+        same = same_interpreter(self.executable, executable) and self.hash_seed == hash_seed
         return same and self.process.poll() is None
 
     async def prepared(self) -> str:
@@ -102,6 +102,15 @@ class CompanionProcess:
         raise GPULeaseError(
             "companion_failed", f"The companion could not start: {detail}.", status=500
         )
+
+
+def same_interpreter(one: str, other: str) -> bool:
+    """Tell whether two paths are one environment's Python (``python`` and ``python3``).
+
+    The directory counts too: every virtual environment links to the same file.
+    """
+    first, second = Path(one), Path(other)
+    return first.parent == second.parent and first.resolve() == second.resolve()
 
 
 class CompanionProvisioner(LocalProvisioner):

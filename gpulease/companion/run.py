@@ -102,7 +102,7 @@ async def _run(arguments: argparse.Namespace, parent: int | None, directory: Pat
             return 0
     else:
         config = standalone_config(arguments.ip, arguments.park_dir)
-    companions.bind(config.ip, config.lease_id, config.devices, config.park_dir)
+    companions.bind(config)
     take_mark(config.lease_id)
     supervisor = Supervisor(config, companions, {first_mark, config.lease_id})
     holder.append(supervisor)

@@ -26,6 +26,8 @@ log = logging.getLogger("gpulease.lab")
 Report = Callable[[dict[str, Any]], None]
 #: A supervisor that was told to end has this long (seconds) before its processes are ended.
 _END_SECONDS = 5.0
+#: The next supervisor is started ahead this long (seconds) after one was used.
+_REPLACE_SECONDS = 3.0
 
 
 class Supervised:
@@ -156,7 +158,12 @@ class Supervisors:
                 self.ended(lease["id"])
         log.info("lease %s: supervisor %d", lease["id"], supervised.process.pid)
         if self._standby:
-            self._keep(self.open())
+            self._keep(self._replace())
+
+    async def _replace(self) -> None:
+        """Start another ahead, but not while the lease that took the last one needs the cores."""
+        await asyncio.sleep(_REPLACE_SECONDS)
+        await self.open()
 
     def ended(self, lease_id: str) -> None:
         """The lease is over: end what runs of it, and forget it."""

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gpulease.companion.activity import ActivitySampler, Batches, Watched, kind_of
+from gpulease.companion.activity import BUSY_SHARE, ActivitySampler, Batches, Watched, kind_of
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import wait_for_async
 
@@ -46,7 +46,9 @@ def _with_cells(test):
 def test_a_thread_left_by_a_finished_cell_is_use_while_it_computes_and_none_while_it_sleeps():
     async def test(service, cells):
         assert (await cells.run(COMPUTE))["status"] == "ok"
-        sample = await _seen(service, lambda s: s["use"] > 0.3 and not s["cells"], "computing")
+        sample = await _seen(
+            service, lambda s: s["use"] > BUSY_SHARE and not s["cells"], "computing"
+        )
         assert sample["threads"] == 1
         assert (await cells.run("go.clear()"))["status"] == "ok"
         asleep = await _seen(service, lambda s: s["use"] < 0.02 and not s["cells"], "sleeping")
@@ -67,7 +69,9 @@ def test_a_sleeping_cell_runs_without_use():
 def test_a_cell_that_holds_the_interpreter_is_seen_from_outside():
     async def test(service, cells):
         cells.begin("sum(range(10**12))")
-        await _seen(service, lambda s: s["cells"] == 1 and s["use"] > 0.5, "a computing cell")
+        await _seen(
+            service, lambda s: s["cells"] == 1 and s["use"] > BUSY_SHARE, "a computing cell"
+        )
 
     _with_cells(test)
 
@@ -76,7 +80,7 @@ def test_a_process_the_user_left_is_use_while_it_computes():
     async def test(service, cells):
         code = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {0!r}])"
         await cells.run(code.format("while True: pass"))
-        await _seen(service, lambda s: s["processes"] == 1 and s["use"] > 0.3, "a process")
+        await _seen(service, lambda s: s["processes"] == 1 and s["use"] > BUSY_SHARE, "a process")
         await cells.run("p.kill(); p.wait()")
         await _seen(service, lambda s: s["processes"] == 0 and s["use"] < 0.02, "no process")
 
@@ -139,7 +143,7 @@ def test_the_same_threads_are_use_when_they_are_the_users(spinning):
 
     async def test():
         sampler.sample([watched])
-        await wait_for_async(lambda: sampler.sample([watched])["use"] > 0.1, 30, "use")
+        await wait_for_async(lambda: sampler.sample([watched])["use"] > BUSY_SHARE, 30, "use")
 
     asyncio.run(test())
 
