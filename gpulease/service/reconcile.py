@@ -38,6 +38,7 @@ from gpulease.service.evidence import Watch
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
+from gpulease.service.minutes import Minutes
 from gpulease.service.policies import Policies
 from gpulease.store import Change, VerdictChange
 
@@ -93,6 +94,7 @@ class Reconciler:
         self.alerts: list[Alert] = []
         self.rounds = 0
         self.problem = ""
+        self._minutes = Minutes()
         self._wanted = asyncio.Event()
         self._closed = False
 
@@ -183,7 +185,7 @@ class Reconciler:
     async def _note(
         self, before: Mapping[str, Evidence], after: Mapping[str, Evidence], now: datetime
     ) -> None:
-        """Store each change of verdict."""
+        """Store each change of verdict, and each minute that is over."""
         changed = []
         for lease_id, evidence in after.items():
             known = before.get(lease_id)
@@ -191,8 +193,11 @@ class Reconciler:
                 self._metrics.judged(evidence.verdict)
                 log.info("verdict %s", evidence.verdict.value, extra={"lease": lease_id})
                 changed.append(VerdictChange(lease_id, now, evidence.verdict))
-        if changed:
-            await self._ledger.call(self._ledger.store.record_evidence, changed, [])
+        self._minutes.add(after, now)
+        over = self._minutes.due(now)
+        if changed or over:
+            await self._ledger.call(self._ledger.store.record_evidence, changed, over)
+            self._minutes.written(over)
 
     def _parentless(self) -> list[Change]:
         """Return the end of each lease whose supervisor said that its notebook server is gone."""
