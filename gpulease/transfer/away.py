@@ -221,23 +221,21 @@ class AwaySide:
             return None
         side = self.side
         base = side.ledger.base
-        names = set(touched) & set(side.names())  # `_` and other names of IPython's are no user's
-        if names:
+        here = set(side.names())
+        born = {n for n in here if name_root(n) not in base and n not in self._announced}
+        names = (set(touched) & here) | born
+        while names:
             survey = side.survey(names)
+            if any(group.unbounded for group in survey.groups):
+                return None
             roots = side.closure(names, survey, reads=True)
-            for _ in range(8):  # functions of functions; unbounded or deeper: everything
-                more = {r[2:] for r in roots if r.startswith("n:") and r[2:] in side.ns} - names
-                if not more:
-                    break
-                names |= more
-                survey = side.survey(names)
-                roots = side.closure(names, survey, reads=True)
-            else:
-                return None
-            if any(g.unbounded for g in survey.groups):
-                return None
-        born = {n for n in side.names() if name_root(n) not in base and n not in self._announced}
-        return sorted(side.ledger.partners(names | born))
+            known = [base[root].roots for root in survey.by_root if root in base]
+            roots = roots.union(*known)  # who shared a group with one of them takes part
+            more = {r[2:] for r in roots if r.startswith("n:")} & here
+            if more <= names:
+                break
+            names |= more
+        return sorted(names)
 
     def _fetch(self, message: Message) -> None:
         names = frozenset(message.body["names"])

@@ -42,6 +42,7 @@ class Custody:
         self.lost: dict[str, Lost] = {}
         self.conflicts: dict[str, frozenset[str]] = {}
         self._epochs: dict[int, set[str]] = {}
+        self._bound_at_switch: dict[str, int] = {}
 
     # ---- removal and return
 
@@ -49,11 +50,21 @@ class Custody:
         """Keep the older value of a name that is removed, for a recovery."""
         self.aside[name] = value
 
+    def handed_over(self) -> None:
+        """The companion owns the namespace now: bindings here are what they are until it ends."""
+        self._bound_at_switch = {name: id(value) for name, value in list(self._side.ns.items())}
+
+    def taken_back(self) -> None:
+        """Home owns the namespace: whatever is bound here from now on is home's."""
+        self._bound_at_switch = {}
+
     def may_bind(self, name: str) -> bool:
-        """A name bound at home since is home's: what arrives for it is not bound."""
+        """A name bound at home since the switch is home's: what arrives for it is not bound."""
         if name in self.conflicts:
             return False
-        return name not in self._side.ns or name_root(name) in self._side.ledger.base
+        if name not in self._side.ns or name_root(name) in self._side.ledger.base:
+            return True
+        return self._bound_at_switch.get(name) == id(self._side.ns[name])
 
     def doubt(self, names: Iterable[str]) -> None:
         """Take names away that a GPU cell may have changed, until that is known."""

@@ -43,8 +43,8 @@ from .writebehind import WriteBehind
 
 log = logging.getLogger(__name__)
 
-#: How often a group that a companion's thread keeps changing is read again.
-_CONFIRM_TRIES = 3
+#: How often something is asked for again: a thread changed it meanwhile, or a unit was missing.
+_TRIES = 3
 
 
 @dataclass
@@ -161,6 +161,7 @@ class HomeSide:
         if self.owner is Place.HOME or self._dirty or self._threads.alive() or self._misses(use):
             report = self._send(wanted, progress, started)
         self.owner = Place.GPU
+        self.custody.handed_over()
         self._dirty = False
         self._use = use
         return report
@@ -200,6 +201,7 @@ class HomeSide:
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
         started = time.monotonic()
         self.commit_pending()
+        self.side.supersede()
         remote = self.side.ledger.remote
         if not self.connected or (self.owner is Place.HOME and not remote):
             return SwitchReport()
@@ -212,6 +214,7 @@ class HomeSide:
             names, size = self._collect_all(progress)
             moved += names
             self.owner = Place.HOME
+            self.custody.taken_back()
         if remote:
             names, more = self._bring(cell_use(source), progress)
             moved += names
@@ -223,6 +226,7 @@ class HomeSide:
     def after_home_cell(self) -> None:
         """Home code ran (a cell or a callback): everything here is unverified."""
         self._dirty = True
+        self.side.supersede()
 
     def commit_pending(self) -> bool:
         """Commit what is staged (main thread, between cells); True if there was something."""
@@ -350,7 +354,7 @@ class HomeSide:
             if not outcome.lacks:
                 self._refuse_load(shipment, outcome)
         if not outcome.ok:
-            raise GPULeaseError("transfer_failed", "The companion could not take the variables.")
+            raise _not_taken()
         notes = [
             Note("cannot_move", f"{name} stays at home: {why}", (name,))
             for index, why in outcome.failed.items()
@@ -395,14 +399,17 @@ class HomeSide:
     # ---- bringing
 
     def _collect_all(self, progress: Progress | None) -> tuple[tuple[str, ...], int]:
-        for attempt in range(_CONFIRM_TRIES):
+        for attempt in range(_TRIES):
             message = self._ask("collect", {"touched": None}, progress=progress)
             if message.body.get("current"):
                 return (), 0
             arrival = self._arrival(message)
-            if not arrival.threads or self._confirmed(arrival) or attempt == _CONFIRM_TRIES - 1:
-                return self._accept_arrival(arrival), arrival.incoming.nbytes
-        return (), 0
+            if arrival.threads and not self._confirmed(arrival) and attempt < _TRIES - 1:
+                continue  # a thread of the companion keeps changing it: read it again
+            moved, ok = self._accept_arrival(arrival)
+            if ok:
+                return moved, arrival.incoming.nbytes
+        raise _not_taken()
 
     def _bring(self, use: Use, progress: Progress | None) -> tuple[tuple[str, ...], int]:
         """Fetch what a home cell may read, to a fixed point over functions' globals."""
@@ -438,9 +445,12 @@ class HomeSide:
     ) -> tuple[tuple[str, ...], int]:
         for name in names:
             self.custody.check_name(name, "at home") if strict else None
-        message = self._ask("fetch", {"names": list(names), "strict": strict}, progress=progress)
-        arrival = self._arrival(message)
-        moved = self._accept_arrival(arrival)
+        body = {"names": list(names), "strict": strict}
+        for _ in range(_TRIES):
+            arrival = self._arrival(self._ask("fetch", body, progress=progress))
+            moved, ok = self._accept_arrival(arrival)
+            if ok:
+                break
         left = [n for n in names if n in self.side.ledger.remote]
         if strict and left:
             blocker = self.side.ledger.remote[left[0]].blocker or "it does not load at home"
@@ -454,7 +464,10 @@ class HomeSide:
         if arrival.threads and not self._confirmed(arrival):
             self.custody.doubt([n for g in arrival.incoming.groups for n in _root_names(g.roots)])
             return (), 0
-        return self._accept_arrival(arrival), arrival.incoming.nbytes
+        moved, ok = self._accept_arrival(arrival)
+        if not ok:
+            self.custody.doubt([n for g in arrival.incoming.groups for n in _root_names(g.roots)])
+        return moved, arrival.incoming.nbytes
 
     def _arrival(self, message: Message) -> Arrival:
         body = message.body
@@ -464,8 +477,8 @@ class HomeSide:
     def _confirmed(self, arrival: Arrival) -> bool:
         return bool(self._ask("confirm", {"shipment": arrival.number}).body["same"])
 
-    def _accept_arrival(self, arrival: Arrival) -> tuple[str, ...]:
-        """Commit on the main thread, then tell the companion what became of it."""
+    def _accept_arrival(self, arrival: Arrival) -> tuple[tuple[str, ...], bool]:
+        """Commit on the main thread, then tell the companion; return names and if it was taken."""
         custody = self.custody
 
         def conflicts(staging: Staging) -> set[int]:
@@ -485,13 +498,22 @@ class HomeSide:
         self._notes += custody.notes_for(set(custody.conflicts) - before)
         self._acknowledge(arrival.number, outcome, arrival.generation)
         if not outcome.ok:
-            return ()
-        return tuple(
+            self._remember_refusals(arrival.incoming, outcome)
+            return (), not outcome.lacks
+        names = tuple(
             name
             for index, group in enumerate(arrival.incoming.groups)
             if index not in outcome.failed and index not in outcome.deferred
             for name in _root_names(group.roots)
         )
+        return names, True
+
+    def _remember_refusals(self, incoming: Incoming, outcome: Outcome) -> None:
+        for index, reason in outcome.failed.items():
+            for name in _root_names(incoming.groups[index].roots):
+                absent = self.side.ledger.remote.get(name)
+                if absent is not None and not outcome.lacks:
+                    self.side.ledger.remote[name] = replace(absent, blocker=reason)
 
     def _acknowledge(self, number: str, outcome: Outcome, generation: int) -> None:
         if self._wire is not None and not self._wire.broken:
@@ -534,16 +556,25 @@ class HomeSide:
     def _doubtful(self, use: Use) -> list[str]:
         """Return home's names that a GPU cell may have changed and that did not come yet."""
         base = self.side.ledger.base
-        held = [name for name in self.side.names() if name_root(name) in base]
-        if use.unbounded:
-            return held
-        near = use.touched & set(held)
-        survey = self.side.survey(near)
-        if any(group.unbounded for group in survey.groups):
-            return held
-        roots = self.side.closure(near, survey, reads=True)
-        touched = {root[2:] for root in roots if root.startswith("n:")} | near
-        return sorted(self.side.ledger.partners(touched) & set(held))
+        survey = self.side.survey()
+        held = {name for name in self.side.names() if name_root(name) in base}
+        if use.unbounded or any(group.unbounded for group in survey.groups):
+            return sorted(held)
+        roots = self.side.closure(use.touched & held, survey, reads=True)
+        bad = set(roots)
+        for root in roots:
+            if root in base:
+                bad |= base[root].roots
+        grown = True
+        while grown:  # whatever needs something doubtful is doubtful
+            grown = False
+            for group in survey.groups:
+                if not bad.issuperset(group.roots) and (
+                    bad & group.key or any("u:" + oid in bad for oid in group.needs)
+                ):
+                    bad |= group.key
+                    grown = True
+        return sorted({root[2:] for root in bad if root.startswith("n:")} & held)
 
     def _thread_notes(self) -> list[Note]:
         alive = self._threads.alive()
@@ -601,6 +632,14 @@ class HomeSide:
             next_step="Delete something at home, or reduce the value beside the GPU first.",
             numbers={"bytes": total, "free": free},
         )
+
+
+def _not_taken() -> GPULeaseError:
+    return GPULeaseError(
+        "transfer_failed",
+        "The variables beside the GPU could not be taken over at home.",
+        next_step="Run the cell again; if it stays so, %gpu return ends the lease.",
+    )
 
 
 def _builtin_names() -> frozenset[str]:

@@ -57,6 +57,7 @@ class Ledger:
     base: dict[str, Base] = field(default_factory=dict)
     peer_units: set[str] = field(default_factory=set)
     remote: dict[str, Absent] = field(default_factory=dict)
+    superseded: set[str] = field(default_factory=set)
     blocked: dict[str, str] = field(default_factory=dict)
     costs: dict[str, tuple[float, int]] = field(default_factory=dict)
 
@@ -64,6 +65,7 @@ class Ledger:
         """The other side is gone or new: it holds nothing."""
         self.base.clear()
         self.peer_units.clear()
+        self.superseded.clear()
 
     def agree(self, roots: Iterable[str], digest: bytes) -> None:
         """Both sides hold these roots now; ``digest`` is this side's."""

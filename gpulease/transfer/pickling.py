@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import hashlib
 import io
 import math
@@ -46,6 +47,9 @@ class Packed:
     buffers: list[memoryview]
     digest: bytes
     seconds: float
+    #: Units that must be there with it.  Walking finds more: an object may leave out parts of
+    #: itself when it is pickled (a figure leaves out its callbacks), and those need not travel.
+    needs: frozenset[str] = frozenset()
 
     @property
     def nbytes(self) -> int:
@@ -55,6 +59,9 @@ class Packed:
             + sum(map(len, self.skeletons.values()))
             + sum(b.nbytes for b in self.buffers)
         )
+
+
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 
 
 class _Storage:
@@ -100,6 +107,11 @@ class _Context:
     registry: Registry
     memory: dict[int, _Storage] = field(default_factory=dict)
     shells: dict[int, str] = field(default_factory=dict)
+    referred: set[str] = field(default_factory=set)
+
+    def refer(self, oid: str) -> str:
+        self.referred.add(oid)
+        return oid
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -114,14 +126,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
-            return tokens.unit, (shell,)
+            return tokens.unit, (self.context.refer(shell),)
         if is_unit(obj):
-            return tokens.unit, (self.context.registry.oid(obj),)
+            return tokens.unit, (self.context.refer(self.context.registry.oid(obj)),)
         if type(obj) is types.CellType:
             oid = self.context.registry.find(obj)
             if oid is None:
                 raise RefusedError("a closure cell that no function holds")
-            return tokens.unit, (oid,)
+            return tokens.unit, (self.context.refer(oid),)
         if isinstance(obj, _Storage):
             return tokens.storage, (obj.buffer(),)
         if type(obj) is types.ModuleType and sys.modules.get(obj.__name__) is obj:
@@ -131,6 +143,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         refused = refused_kind(obj)
         if refused is not None:
             raise RefusedError(refused)
+        if type(obj) in _VIEWS:
+            return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[type(obj)])
         if isinstance(obj, functools._lru_cache_wrapper):
             bounds = obj.cache_parameters()
             return tokens.lru_cache, (obj.__wrapped__, bounds["maxsize"], bounds["typed"])
@@ -169,7 +183,7 @@ class _ShellPickler(_Pickler):
         if obj is self.context.book.ns:
             return ("namespace",)
         shell = self.context.shells.get(id(obj))
-        return ("unit", shell) if shell is not None else None
+        return ("unit", self.context.refer(shell)) if shell is not None else None
 
 
 def _nan_name(value: float) -> str:
@@ -262,7 +276,10 @@ class Packer:
             + [buffer_digest(buffer, check) for buffer in buffers]
         )
         seconds = time.perf_counter() - started
-        return Packed(group.roots, inband, skeletons, buffers, digest, seconds)
+        for obj in everything.values():
+            context.referred |= self._book.held(obj)
+        needs = frozenset(context.referred - everything.keys())
+        return Packed(group.roots, inband, skeletons, buffers, digest, seconds, needs)
 
     def _dump(
         self, payload: Any, context: _Context, shells: bool

@@ -61,13 +61,13 @@ def plan(
     With ``fetch`` only what is wanted is looked at.  Raises GPULeaseError ``cannot_move`` when a
     strictly wanted name cannot be packed.
     """
-    _drop_superseded(side)
+    side.supersede()
     survey = side.survey(names, check)
     state = _State(side, survey, check)
     _want(state, wanted)
     for group in survey.groups:
         held = side.ledger.common(group) is not None and not fetch
-        if id(group) in state.required:
+        if id(group) in state.required and group.names:
             _verify(state, group, _strict_reason(group, wanted))
         elif id(group) in state.soft or held:
             _verify(state, group, None)
@@ -76,8 +76,14 @@ def plan(
             state.chosen.add(id(group))
     if not fetch:
         _choose_small(state)
+    asked = wanted.strict | wanted.soft
+    if fetch:  # whoever asks has not got it, whatever was agreed before
+        again = {id(g) for g in survey.groups if asked & set(g.names)} & state.same
+        state.same -= again
+        state.chosen |= again
     _close(state)
-    return _shipment(state, names is None and not fetch, cell, fetch)
+    _demand(state, wanted)
+    return _shipment(state, names is None and not fetch, cell, asked if fetch else None)
 
 
 def _want(state: _State, wanted: Wanted) -> None:
@@ -91,12 +97,6 @@ def _want(state: _State, wanted: Wanted) -> None:
     reached = [survey.by_root[r] for r in roots if r in survey.by_root]
     everything = wanted.everything or any(group.unbounded for group in reached)
     state.soft = {id(g) for g in (survey.groups if everything else reached)} | state.required
-
-
-def _drop_superseded(side: Side) -> None:
-    """A name bound here again is this side's: what the other one held of it is old."""
-    for name in [n for n in side.ledger.remote if n in side.ns]:
-        del side.ledger.remote[name]
 
 
 def _strict_reason(group: Group, wanted: Wanted) -> str:
@@ -203,7 +203,8 @@ def _close(state: _State) -> None:
         for group in state.survey.groups:
             if id(group) not in state.chosen and id(group) not in state.same:
                 continue
-            missing = [oid for oid in group.needs if not there(oid)]
+            packed = state.packed.get(id(group))
+            missing = [oid for oid in (packed or group).needs if not there(oid)]
             if not missing:
                 continue
             for oid in missing:
@@ -216,6 +217,17 @@ def _close(state: _State) -> None:
             changed = True
 
 
+def _demand(state: _State, wanted: Wanted) -> None:
+    """Refuse where a strictly wanted group does not travel for want of a unit it refers to."""
+    for group in state.survey.groups:
+        if id(group) not in state.required or not group.names:
+            continue
+        if id(group) not in state.chosen and id(group) not in state.same:
+            blocked = state.side.ledger.blocked
+            why = next((blocked[name] for name in group.names if blocked.get(name)), "")
+            raise cannot_move(_strict_reason(group, wanted), why or "what cannot be pickled")
+
+
 def _unit_reason(state: _State, group: Group | None) -> str:
     if group is None:
         return ""
@@ -223,7 +235,9 @@ def _unit_reason(state: _State, group: Group | None) -> str:
     return next((blocked[name] for name in group.names if name in blocked), "")
 
 
-def _shipment(state: _State, complete: bool, cell: int | None, fetch: bool) -> Shipment:
+def _shipment(
+    state: _State, complete: bool, cell: int | None, asked: frozenset[str] | None
+) -> Shipment:
     side, survey = state.side, state.survey
     items = []
     for group in survey.groups:
@@ -236,13 +250,12 @@ def _shipment(state: _State, complete: bool, cell: int | None, fetch: bool) -> S
     same = {n for g in survey.groups if id(g) in state.same for n in g.names}
     looked = {name for group in survey.groups for name in group.names}
     absent = {}
-    for name in sorted(looked - sent - same) if not fetch else ():
+    missing = looked - sent - same
+    for name in sorted(missing if asked is None else missing & asked):
         absent[name] = side.absent(name, survey, cell)
-    deleted = sorted(
-        root[2:]
-        for root in side.ledger.base
-        if root.startswith("n:") and root[2:] not in side.ns and root[2:] not in side.ledger.remote
-    )
+    held = {root[2:] for root in side.ledger.base if root.startswith("n:")}
+    gone = (held | side.ledger.superseded) - side.ns.keys() - side.ledger.remote.keys()
+    deleted = sorted(gone)
     for name in deleted:
         side.ledger.blocked.pop(name, None)
     return Shipment(

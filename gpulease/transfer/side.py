@@ -150,8 +150,15 @@ class Side:
             self.ledger.agree(packed.roots, packed.digest)
             self.ledger.peer_units.update(packed.skeletons)
         self.ledger.differ(name_root(name) for name in (*shipment.absent, *shipment.deleted))
+        self.ledger.superseded -= {*shipment.names, *shipment.absent, *shipment.deleted}
         if shipment.state:
             self.state.agreed(shipment.state)
+
+    def supersede(self) -> None:
+        """A name bound here again is this side's: what the other one holds of it is old."""
+        for name in [n for n in self.ledger.remote if n in self.ns]:
+            del self.ledger.remote[name]
+            self.ledger.superseded.add(name)
 
     # ---- receiving
 
@@ -180,14 +187,14 @@ class Side:
         reasons = {index: error.reason for index, error in failed.items()}
         if lacks or any(incoming.required[index] for index in failed):
             return Outcome(False, reasons, deferred, tuple(sorted(lacks)))
+        bound: set[str] = set()
         with undisturbed():
             skipped = {kept[i] for i in before_commit(staging)}
             for index in skipped:
                 staging.loaded.pop(kept.index(index), None)
-            self._commit(
-                incoming, staging, reasons | dict.fromkeys(deferred, ""), may_bind, may_remove
-            )
-        self._after_commit(incoming, staging)
+            missing = reasons | dict.fromkeys(deferred, "")
+            bound = self._commit(incoming, staging, missing, may_bind, may_remove)
+        self._after_commit(staging, bound)
         gone = tuple(self.registry.prune())
         return Outcome(True, reasons, deferred, (), tuple(sorted(skipped)), gone)
 
@@ -198,7 +205,7 @@ class Side:
         missing: dict[int, str],
         may_bind: Callable[[str], bool],
         may_remove: Callable[[str], bool],
-    ) -> None:
+    ) -> set[str]:
         removed: dict[str, Absent] = dict(incoming.absent)
         for index, reason in missing.items():
             for root in incoming.groups[index].roots:
@@ -209,29 +216,31 @@ class Side:
         for name in [*removed, *deleted]:
             if name in self.ns:
                 self.on_remove(name, self.ns[name])
-        commit(staging, self.ns, [*removed, *deleted], may_bind=may_bind)
+        bound = commit(staging, self.ns, [*removed, *deleted], may_bind=may_bind)
         self.ledger.differ(name_root(name) for name in (*removed, *deleted))
         arrived = {name for loaded in staging.loaded.values() for name in loaded.names}
         for name in (*arrived, *incoming.deleted):
             self.ledger.remote.pop(name, None)
         if incoming.complete:
-            for name in [n for n in self.ledger.remote if n not in removed and n not in arrived]:
+            known = removed.keys() | arrived | set(incoming.same)
+            for name in [n for n in self.ledger.remote if n not in known]:
                 del self.ledger.remote[name]
         self.ledger.remote.update(removed)
         self.ledger.peer_units -= set(incoming.gone)
         if incoming.state:
             self.state.apply(incoming.state)
+        return set(bound)
 
-    def _after_commit(self, incoming: Incoming, staging: Staging) -> None:
+    def _after_commit(self, staging: Staging, bound: set[str]) -> None:
         """Make the own baseline of what arrived, before any user code sees it."""
-        arrived = [loaded for loaded in staging.loaded.values()]
-        names = [name for loaded in arrived for name in loaded.names if name in self.ns]
+        arrived = list(staging.loaded.values())
+        names = sorted(bound)
         oids = [oid for loaded in arrived for oid in loaded.contents]
         self.ledger.peer_units.update(oids)
         self.ledger.peer_units.update(staging.units)
         survey = self.survey_roots(names, oids)
         for loaded in arrived:
-            roots = [r for r in loaded.arrived.roots if not r.startswith("n:") or r[2:] in self.ns]
+            roots = [r for r in loaded.arrived.roots if not r.startswith("n:") or r[2:] in bound]
             parts = {id(g): g for r in roots if (g := survey.by_root.get(r)) is not None}
             if not parts:
                 continue

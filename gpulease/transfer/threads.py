@@ -11,6 +11,9 @@ import threading
 _KNOWN = ("gpulease", "IPython", "Heartbeat", "IOPub", "Control", "Subshell", "asyncio_", "pydevd",
           "zmq", "ThreadPoolExecutor", "QueueFeederThread", "ExecutorManagerThread")  # fmt: skip
 
+#: Housekeeping whose threads have no name of their own; the last is pyzmq's, for large messages.
+_KNOWN_TYPES = ("TMonitor", "HistorySavingThread", "_DummyThread", "GarbageCollectorThread")
+
 
 class UserThreads:
     """Remembers the threads that were there at the start."""
@@ -26,5 +29,5 @@ class UserThreads:
             for thread in threading.enumerate()
             if id(thread) not in self._known
             and not thread.name.startswith(_KNOWN)
-            and type(thread).__name__ not in ("TMonitor", "HistorySavingThread", "_DummyThread")
+            and type(thread).__name__ not in _KNOWN_TYPES
         ]

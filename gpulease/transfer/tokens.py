@@ -71,6 +71,11 @@ def lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
     return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
 
 
+def dict_view(mapping: dict[Any, Any], method: str) -> Any:
+    """Return the live view ``keys``, ``values`` or ``items`` of a dictionary."""
+    return getattr(mapping, method)()
+
+
 def exception_state(exc: BaseException, state: tuple[Any, ...]) -> None:
     """Give a rebuilt exception its attributes, cause and context (frames do not travel)."""
     space, cause, context, suppress, rest = state

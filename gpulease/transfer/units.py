@@ -108,6 +108,14 @@ class UnitBook:
             return ("module", str(name))
         return ("unit", self.registry.held_oid(function, GLOBALS_SLOT))
 
+    def held(self, obj: Any) -> set[str]:
+        """Return the units that the skeleton of ``obj`` names: a function's cells and globals."""
+        if not isinstance(obj, types.FunctionType):
+            return set()
+        found = {self.registry.held_oid(obj, i) for i in range(len(obj.__closure__ or ()))}
+        foreign = self.foreign_globals(obj)
+        return found if foreign is None else found | {foreign[0]}
+
     def foreign_globals(self, function: types.FunctionType) -> tuple[str, set[str]] | None:
         """Return oid and used names of a globals dictionary that is no module's and not ours."""
         kind, oid = self._globals_ref(function)

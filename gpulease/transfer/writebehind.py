@@ -54,11 +54,12 @@ class WriteBehind:
             self._paused = True
             pending, self._late = self._pending, None
         self._work.clear()
-        self._home.release_waiting()
         wire = self._home.wire
         if pending is not None and wire is not None:
             wire.cancel(pending)
-        self._idle.wait()
+        self._home.release_waiting()
+        while not self._idle.wait(0.01):  # it may just have staged something
+            self._home.release_waiting()
 
     def close(self) -> None:
         """End the thread."""

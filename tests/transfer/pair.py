@@ -78,12 +78,15 @@ class Pair:
         public, secret = zmq.curve_keypair()
         self.keys = KeyPair(public.decode(), secret.decode())
         self.settings = settings or {}
-        extra = {} if available is None else {"available": available}
-        self.side = HomeSide(
-            self.ns, hidden=hidden, settings=TransferSettings(**self.settings), **extra
-        )
+        self.hidden = hidden
+        self.extra = {} if available is None else {"available": available}
+        self.side = self.make_side()
         self.count = 0
         self.companion = None
+
+    def make_side(self):
+        settings = TransferSettings(**self.settings)
+        return HomeSide(self.ns, hidden=self.hidden, settings=settings, **self.extra)
 
     def attach(self, parked=""):
         self.companion = Companion(self.keys, self.settings)
@@ -114,6 +117,14 @@ class Pair:
     def gpu(self, source):
         self.start_gpu(source)
         return self.end_gpu()
+
+    def restart(self):
+        """Begin anew with an empty namespace and a new companion."""
+        self.close()
+        for name in set(self.ns) - self.hidden:
+            del self.ns[name]
+        self.side = self.make_side()
+        self.attach()
 
     def close(self):
         self.side.disconnect(died=False)

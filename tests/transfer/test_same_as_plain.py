@@ -1,0 +1,76 @@
+"""Differential: any program, its cells placed anywhere, gives what a plain process gives."""
+
+import sys
+import types
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from gpulease.errors import GPULeaseError
+from tests.transfer.companion_main import run
+from tests.transfer.programs import NAMES, PRELUDE, cells, picture
+
+WATCHED = (*NAMES, "errors")
+
+
+def plain(program, monkeypatch):
+    main = types.ModuleType("__main__")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "__main__", main)
+        run(main.__dict__, PRELUDE)
+        for _, source in program:
+            run(main.__dict__, source)
+        return picture(main.__dict__, WATCHED)
+
+
+def check(pair, program, monkeypatch):
+    expected = plain(program, monkeypatch)
+    try:
+        pair.home("for _n in [n for n in globals() if not n.startswith('__')]: del globals()[_n]")
+        if pair.side.away_names():
+            note(f"left away: {pair.side.status()}")
+            pair.restart()
+        left = set(pair.gpu("pass")["names"]) & set(WATCHED)
+        assert not left, f"deleted at home, still away: {left}"
+        pair.home(PRELUDE)
+        for beside_gpu, source in program:
+            note(("gpu: " if beside_gpu else "home: ") + source)
+            (pair.gpu if beside_gpu else pair.home)(source)
+        pair.home("globals()")
+    except GPULeaseError as error:
+        assert error.reason == "cannot_move", error
+        note(f"refused: {error}")
+        pair.restart()
+        return
+    loud = [why for name in WATCHED if (why := pair.side.explain(name)) is not None]
+    if loud:
+        assert all("cannot come home" in why.sentence for why in loud), loud
+        pair.restart()
+        return
+    assert picture(pair.ns, WATCHED) == expected
+
+
+_settings = settings(
+    max_examples=int(__import__("os").environ.get("N", "60")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@_settings
+@given(program=cells)
+def test_everything_small(pair, monkeypatch, program):
+    check(pair, program, monkeypatch)
+
+
+@pytest.fixture
+def lazy_pair(new_pair):
+    made = new_pair(settings={"small_bytes": -1, "eager_bytes": -1})
+    made.attach()
+    return made
+
+
+@_settings
+@given(program=cells)
+def test_everything_large_and_by_need(lazy_pair, monkeypatch, program):
+    check(lazy_pair, program, monkeypatch)
