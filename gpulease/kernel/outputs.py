@@ -15,6 +15,10 @@ from gpulease.kernel.relay import RemoteResult
 
 _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3}|_\d+)(?!\w)")
 
+_OUT = re.compile(r"\b(?:Out|_oh)\[(\d+)\]")
+#: The name under which values of ``Out`` travel to a GPU cell; gone when the cell runs.
+CARRIER = "gpulease_out"
+
 
 class LazyOut(dict[int, Any]):
     """IPython's ``Out``: a placeholder becomes its value when it is read."""
@@ -82,6 +86,30 @@ class Results:
             if isinstance(value, RemoteResult):
                 self.resolve(value)
 
+    def for_away(self, source: str) -> tuple[dict[str, Any], str]:
+        """Return what a GPU cell reads of ``_``, ``__``, ``_n``, ``Out[n]``: values and a program.
+
+        The values are home's; the program puts them, and those that the companion computed
+        itself, under the names that they have at home.  It is empty when the cell reads none.
+        """
+        values: dict[str, Any] = {}
+        namespace = self._shell.user_ns
+        names = [
+            f"{name!r}: {_carried(name, namespace[name], values)}"
+            for name in _names(source)
+            if name in namespace
+        ]
+        entries: list[str] = []
+        for number in {int(found) for found in _OUT.findall(source)}:
+            value = dict.get(namespace["_oh"], number)
+            if value is not None and not isinstance(value, RemoteResult):
+                entries.append(f"{number}: {_carried(f'Out[{number}]', value, values)}")
+        lines = [
+            f"get_ipython().push({{{', '.join(names)}}}, interactive=False)" if names else "",
+            f"Out.update({{{', '.join(entries)}}})" if entries else "",
+        ]
+        return values, "\n".join(line for line in lines if line)
+
     def resolve_all(self) -> list[str]:
         """Bring every result home; return a sentence for each that cannot come."""
         problems = []
@@ -103,6 +131,14 @@ class Results:
                 setattr(hook, name, value)
         if dict.get(namespace["_oh"], result.execution_count) is result:
             dict.__setitem__(namespace["_oh"], result.execution_count, value)
+
+
+def _carried(name: str, value: Any, values: dict[str, Any]) -> str:
+    """Return the expression for ``value`` beside the GPU, noting in ``values`` what must travel."""
+    if isinstance(value, RemoteResult):
+        return f"Out[{value.execution_count}]"
+    values[name] = value
+    return f"{CARRIER}[{name!r}]"
 
 
 def _names(source: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ from gpulease.kernel.gate import Gate
 from gpulease.kernel.iothread import Inbox, IOThread
 from gpulease.kernel.lease import LeaseLink, Phase
 from gpulease.kernel.options import CellOptions, parse_duration, parse_options
-from gpulease.kernel.outputs import Results
+from gpulease.kernel.outputs import CARRIER, Results
 from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.remote_error import mark_shown, remote_error
 from gpulease.kernel.route import Route
@@ -206,10 +206,18 @@ class Session:
         count = self._count()
         progress = Progress(self.shell)
         self.link.cell = f"In [{count}]"
+        values, program = self.results.for_away(source)
+        if program:
+            self.shell.user_ns[CARRIER] = values
         try:
-            report = self.home.before_gpu_cell(source, progress=self.shower(progress))
+            needed = f"{CARRIER}\n{source}" if program else source
+            report = self.home.before_gpu_cell(needed, progress=self.shower(progress))
         finally:
             progress.clear()
+            if program:
+                del self.shell.user_ns[CARRIER]
+        if program:
+            self._run_silently(f"{program}\ndel {CARRIER}")
         self.say_report(report)
         self.sources.remember(source, count, self.link.attachment)
         cells = self.sources.untold(self.link.attachment)
@@ -225,6 +233,17 @@ class Session:
             "seconds": report.seconds + after.seconds,
         }
         self._finish(reply)
+
+    def _run_silently(self, code: str) -> None:
+        content = {"code": code, "silent": True, "store_history": False, "allow_stdin": False}
+        reply = self.executor.ask("execute_request", content)
+        if reply is None or reply.get("status") != "ok":
+            raise GPULeaseError(
+                "result_gone",
+                "A result that this cell reads by _ or Out is not beside the GPU any more.",
+                next_step="Give the value a name where it is made, and use the name here.",
+                status=409,
+            )
 
     def _finish(self, reply: Mapping[str, Any]) -> None:
         for payload in reply.get("payload") or ():

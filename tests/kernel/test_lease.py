@@ -1,5 +1,6 @@
 """Waiting, queueing, clicking, reclaiming: a real kernel and supervisor, a staged service."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from tests.helpers import wait_for
 from tests.kernel.parts import Cell, HomeKernel, printed
 from tests.kernel.stage import Stage, in_seconds, lease_view
+
+STARTUP = Path(__file__).parents[2] / "shared-data/etc/ipython/startup/00-gpulease.py"
 
 
 @pytest.fixture
@@ -147,6 +150,25 @@ def test_a_click_before_the_first_cell_is_for_the_first_cell(stage: Stage, tmp_p
         cell = kernel.run("import os; os.getpid()")
         assert away(kernel, cell), cell.traceback
         assert "You asked for a GPU" in cell.shown()
+    finally:
+        kernel.stop()
+
+
+def test_an_autoloaded_kernel_speaks_to_the_bus_before_its_first_cell(
+    stage: Stage, tmp_path: Path
+) -> None:
+    startup = tmp_path / "auto/ipython/profile_default/startup"
+    startup.mkdir(parents=True)
+    shutil.copy(STARTUP, startup)
+    kernel = HomeKernel(
+        tmp_path / "auto", {"GPULEASE_BUS": str(stage.path), "GPULEASE_AUTOLOAD": "1"}
+    )
+    try:
+        wait_for(lambda: list(stage.kernels.values()) == ["home"], what="the kernel's own id")
+        stage.add(lease_view("clicked", origin="page", click_runs_cells=True))
+        stage.grant("clicked", kernel_id="home")
+        wait_for(lambda: "connection" in [name for name, _ in stage.calls], what="attaching")
+        assert away(kernel, kernel.run("import os; os.getpid()"))
     finally:
         kernel.stop()
 

@@ -144,6 +144,17 @@ def test_out_is_one_sequence(home: HomeKernel) -> None:
     assert home.run("%%gpu\n'semicolon';").result is None
 
 
+def test_a_gpu_cell_reads_homes_results(home: HomeKernel) -> None:
+    first = home.run("['first']").reply["execution_count"]
+    home.run("%%gpu\n'second'")
+    home.run("'third'")
+    assert home.run("%%gpu\n_, __, ___").result == "('third', 'second', ['first'])"
+    home.run("%%gpu\n_")
+    assert home.run(f"%%gpu\nOut[{first}]").result == "['first']"
+    assert "gpulease_out" not in (home.run("%%gpu\ndir()").result or "")
+    assert "gpulease_out" not in (home.run("dir()").result or "")
+
+
 def test_sys_last_error(home: HomeKernel) -> None:
     home.run("%%gpu\nraise LookupError('last')")
     found = home.run(
