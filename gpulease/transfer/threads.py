@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-_KNOWN = ("gpulease", "IPython", "Heartbeat", "IOPub", "Control", "Subshell", "asyncio_", "pydevd",
+_KNOWN = ("gpulease", "IPython", "Heartbeat", "IOPub", "Control", "subshell-", "asyncio_", "pydevd",
           "zmq", "ThreadPoolExecutor", "QueueFeederThread", "ExecutorManagerThread")  # fmt: skip
 
 #: Housekeeping whose threads have no name of their own; the last is pyzmq's, for large messages.

@@ -1,0 +1,26 @@
+"""Threads that are the kernel's own are not taken for the user's."""
+
+import threading
+import uuid
+
+from ipykernel.subshell import SubshellThread
+
+from gpulease.transfer.threads import UserThreads
+
+
+def test_a_subshell_of_the_kernel_is_not_the_users_and_a_thread_of_theirs_is():
+    threads = UserThreads()
+    done = threading.Event()
+    mine = threading.Thread(target=done.wait, name="my-loader")
+    mine.start()
+    # Its name is what tells it from others; JupyterLab makes one for each notebook.
+    subshell_name = SubshellThread.__init__.__code__
+    assert "subshell-" in subshell_name.co_consts
+    kernels = threading.Thread(target=done.wait, name=f"subshell-{uuid.uuid4()}")
+    kernels.start()
+    try:
+        assert threads.alive() == ["my-loader"]
+    finally:
+        done.set()
+        mine.join()
+        kernels.join()
