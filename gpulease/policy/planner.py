@@ -19,6 +19,7 @@ from gpulease.policy.model import (
     Snapshot,
     Verdict,
 )
+from gpulease.policy.nominations import nominations
 
 #: Leases whose idle stretch began within so many seconds of each other turned idle "together".
 TOGETHER = 2.0
@@ -49,7 +50,7 @@ def plan(snapshot: Snapshot) -> list[Action]:
     alerts = _alerts(snapshot)
     reclaims = snapshot.capacity_known and not any(a.reason == "mass_idle" for a in alerts)
     rest = _without(snapshot, settled)
-    taken_for = reclaim.nominations(rest, granted.unmet, reclaims=reclaims)
+    taken_for = nominations(rest, granted.unmet, reclaims=reclaims)
     for lease in queue.holding(rest):
         action = reclaim.decide(rest, lease, taken_for, reclaims=reclaims)
         if action is not None:

@@ -1,20 +1,15 @@
 """Takes idle leases back, for somebody or for nobody, and ends leases whose time is over.
 
-Owns when a lease is warned, cleared, drained, resumed and ended, and which waiting request each
-reclaim is for.  Refuses to know how evidence became a verdict (``idleness``).
-
-Over-quota reclaim and preemption inside a project will choose further victims in ``nominations``.
+Owns when a lease is warned, cleared, drained, resumed and ended.  Refuses to know how evidence
+became a verdict (``idleness``) and whom a lease is taken for (``nominations``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from gpulease.policy import queue
-from gpulease.policy.admission import Unmet
 from gpulease.policy.health import observed_of
-from gpulease.policy.idle_case import idle_case
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
     Action,
@@ -31,75 +26,7 @@ from gpulease.policy.model import (
     Verdict,
     Warn,
 )
-
-
-def nominations(snapshot: Snapshot, unmet: Sequence[Unmet], *, reclaims: bool) -> dict[str, str]:
-    """Return which leaving lease is (to be) taken for which waiting request.
-
-    Leases that leave anyway come first, those already nominated for the request before others;
-    then, where ``reclaims``, idle ones: the most idle first, then the youngest.  A request for
-    several devices takes no idle lease unless enough of them can be had.
-    """
-    leases = queue.holding(snapshot)
-    pools = {want.pool: [x for x in leases if queue.pool_of(snapshot, x) == want.pool]
-             for want in unmet}  # fmt: skip
-    missing = {want.request.id: want.missing for want in unmet}
-    taken_for: dict[str, str] = {}
-    for want in unmet:
-        _take_own(snapshot, pools[want.pool], want.request.id, missing, taken_for)
-    for want in unmet:
-        _take_leaving(snapshot, pools[want.pool], want.request.id, missing, taken_for)
-        lacks = missing[want.request.id]
-        victims = _victims(snapshot, pools[want.pool], taken_for) if reclaims and lacks > 0 else []
-        if sum(len(victim.devices) for victim in victims) >= lacks:
-            _take(victims, want.request.id, missing, taken_for)
-    return taken_for
-
-
-def _take_own(
-    snapshot: Snapshot,
-    pool: Sequence[Lease],
-    request: str,
-    missing: dict[str, int],
-    taken_for: dict[str, str],
-) -> None:
-    """Give a request what already leaves in its name."""
-    own = [x for x in pool if x.nominated_for == request and _leaves(snapshot, x)]
-    _take(own, request, missing, taken_for)
-
-
-def _take_leaving(
-    snapshot: Snapshot,
-    pool: Sequence[Lease],
-    request: str,
-    missing: dict[str, int],
-    taken_for: dict[str, str],
-) -> None:
-    """Give a request what leaves anyway: in nobody's name first, what drains before what is warned.
-
-    A lease that leaves in the name of somebody who was served by another one keeps that name: the
-    two requests only swapped, and both claims stand.
-    """
-    names = {lease.id for lease in snapshot.leases if lease.state is LeaseState.QUEUED}
-
-    def rank(lease: Lease) -> tuple[bool, bool, object]:
-        warned = lease.state is not LeaseState.DRAINING
-        return lease.nominated_for in names, warned, queue.order(lease)
-
-    for lease in sorted(pool, key=rank):
-        if missing[request] > 0 and lease.id not in taken_for and _leaves(snapshot, lease):
-            swapped = lease.nominated_for in names and lease.nominated_for is not None
-            taken_for[lease.id] = (lease.nominated_for or request) if swapped else request
-            missing[request] -= len(lease.devices)
-
-
-def _take(
-    leases: Sequence[Lease], request: str, missing: dict[str, int], taken_for: dict[str, str]
-) -> None:
-    for lease in leases:
-        if missing[request] > 0:
-            taken_for[lease.id] = request
-            missing[request] -= len(lease.devices)
+from gpulease.policy.nominations import why_idle
 
 
 def decide(
@@ -109,7 +36,7 @@ def decide(
     nominee = taken_for.get(lease.id)
     if lease.state is LeaseState.ACTIVE:
         return _expiring(snapshot, lease, nominee) or (
-            _warn_idle(snapshot, lease, nominee) if reclaims else None
+            _warnwhy_idle(snapshot, lease, nominee) if reclaims else None
         )
     if lease.state is LeaseState.WARNED:
         action = _warned(snapshot, lease, nominee, reclaims=reclaims)
@@ -130,45 +57,6 @@ def _name(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str | None:
     return lease.nominated_for if waits else nominee
 
 
-def _leaves(snapshot: Snapshot, lease: Lease) -> bool:
-    if lease.state is LeaseState.DRAINING:
-        return True
-    if lease.state is not LeaseState.WARNED:
-        return False
-    return lease.end_reason_wanted is not EndReason.IDLE or bool(_idle(snapshot, lease, True))
-
-
-def _victims(
-    snapshot: Snapshot, pool: Sequence[Lease], taken_for: Mapping[str, str]
-) -> list[Lease]:
-    def most_idle(lease: Lease) -> tuple[float, float, object]:
-        evidence = snapshot.evidence.get(lease.id)
-        age = (snapshot.now - (lease.active_since or snapshot.now)).total_seconds()
-        return -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
-
-    return sorted(
-        (
-            lease
-            for lease in pool
-            if lease.state is LeaseState.ACTIVE
-            and lease.id not in taken_for
-            and _idle(snapshot, lease, True)
-        ),
-        key=most_idle,
-    )
-
-
-def _idle(snapshot: Snapshot, lease: Lease, under_pressure: bool) -> str:
-    return idle_case(
-        lease,
-        snapshot.evidence.get(lease.id),
-        observed_of(snapshot, lease),
-        snapshot.now,
-        time_outs_of(snapshot.policy, lease),
-        under_pressure=under_pressure,
-    )
-
-
 def _expiring(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
     """Warn before the hard end, with the full warning even when the service was away."""
     warning = timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
@@ -178,8 +66,8 @@ def _expiring(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action |
     return Warn(lease.id, "hard_end", until, EndReason.EXPIRED, nominee)
 
 
-def _warn_idle(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
-    reason = _idle(snapshot, lease, nominee is not None)
+def _warnwhy_idle(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
+    reason = why_idle(snapshot, lease, nominee is not None)
     if not reason:
         return None
     until = snapshot.now + timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
@@ -192,7 +80,7 @@ def _warned(
     wanted = lease.end_reason_wanted or EndReason.IDLE
     reason = lease.reason
     if wanted is EndReason.IDLE:
-        reason = _idle(snapshot, lease, nominee is not None)
+        reason = why_idle(snapshot, lease, nominee is not None)
         if not reason:
             return Clear(lease.id, _why_cleared(snapshot, lease, nominee))
         if not reclaims:

@@ -1,0 +1,114 @@
+"""Whom each leaving lease is taken for, and which idle leases are asked to leave for somebody.
+
+Owns the pairing of requests that lack a device with leases that leave or could leave.  Over-quota
+reclaim and preemption inside a project will add further victims here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpulease.policy import queue
+from gpulease.policy.admission import Unmet
+from gpulease.policy.health import observed_of
+from gpulease.policy.idle_case import idle_case
+from gpulease.policy.lifecycle import time_outs_of
+from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
+
+
+def nominations(snapshot: Snapshot, unmet: Sequence[Unmet], *, reclaims: bool) -> dict[str, str]:
+    """Return which leaving lease is (to be) taken for which waiting request.
+
+    Leases that leave anyway come first, those already nominated for the request before others;
+    then, where ``reclaims``, idle ones: the most idle first, then the youngest.  A request for
+    several devices takes no idle lease unless enough of them can be had.
+    """
+    taken_for: dict[str, str] = {}
+    for pool in sorted({want.pool for want in unmet}):
+        supply = _Supply(snapshot, pool, reclaims=reclaims)
+        wants = [want for want in unmet if want.pool == pool]
+        for want in wants:
+            supply.take_own(want)
+        for want in wants:
+            supply.take_leaving(want)
+            supply.take_idle(want)
+        taken_for |= supply.taken_for
+    return taken_for
+
+
+def why_idle(snapshot: Snapshot, lease: Lease, under_pressure: bool) -> str:
+    """Return why the lease counts as unused for long enough, or ``""``; see ``idle_case``."""
+    return idle_case(
+        lease,
+        snapshot.evidence.get(lease.id),
+        observed_of(snapshot, lease),
+        snapshot.now,
+        time_outs_of(snapshot.policy, lease),
+        under_pressure=under_pressure,
+    )
+
+
+class _Supply:
+    """What one pool can give besides what is free, handed out request by request."""
+
+    def __init__(self, snapshot: Snapshot, pool: str, *, reclaims: bool) -> None:
+        self.taken_for: dict[str, str] = {}
+        self._snapshot = snapshot
+        self._waiting = {x.id for x in snapshot.leases if x.state is LeaseState.QUEUED}
+        self._missing: dict[str, int] = {}
+        leases = [x for x in queue.holding(snapshot) if queue.pool_of(snapshot, x) == pool]
+        self._leaving = sorted((x for x in leases if self._leaves(x)), key=self._leaves_first)
+        idle = [x for x in leases if x.state is LeaseState.ACTIVE and why_idle(snapshot, x, True)]
+        self._idle = sorted(idle, key=self._most_idle_first) if reclaims else []
+
+    def take_own(self, want: Unmet) -> None:
+        """Give a request what already leaves in its name."""
+        request = want.request.id
+        self._missing[request] = want.missing
+        for lease in self._leaving:
+            if lease.nominated_for == request:
+                self._take(lease, request, request)
+        self._leaving = [x for x in self._leaving if x.id not in self.taken_for]
+
+    def take_leaving(self, want: Unmet) -> None:
+        """Give a request what leaves anyway.
+
+        A lease that leaves in the name of somebody who was served by another one keeps that name:
+        the two requests only swapped, and both claims stand.
+        """
+        request = want.request.id
+        while self._leaving and self._missing[request] > 0:
+            lease = self._leaving.pop(0)
+            name = lease.nominated_for if lease.nominated_for in self._waiting else None
+            self._take(lease, request, name or request)
+
+    def take_idle(self, want: Unmet) -> None:
+        """Ask idle leases to leave for a request, if there are enough of them."""
+        request = want.request.id
+        if sum(len(lease.devices) for lease in self._idle) < self._missing[request]:
+            return
+        while self._idle and self._missing[request] > 0:
+            self._take(self._idle.pop(0), request, request)
+
+    def _take(self, lease: Lease, request: str, name: str) -> None:
+        if self._missing[request] > 0:
+            self.taken_for[lease.id] = name
+            self._missing[request] -= len(lease.devices)
+
+    def _leaves(self, lease: Lease) -> bool:
+        if lease.state is LeaseState.DRAINING:
+            return True
+        if lease.state is not LeaseState.WARNED:
+            return False
+        wanted = lease.end_reason_wanted
+        return wanted is not EndReason.IDLE or bool(why_idle(self._snapshot, lease, True))
+
+    def _leaves_first(self, lease: Lease) -> tuple[bool, bool, object]:
+        """In nobody's name before in somebody's, what drains before what is warned."""
+        warned = lease.state is not LeaseState.DRAINING
+        return lease.nominated_for in self._waiting, warned, queue.order(lease)
+
+    def _most_idle_first(self, lease: Lease) -> tuple[float, float, object]:
+        evidence = self._snapshot.evidence.get(lease.id)
+        age = (self._snapshot.now - (lease.active_since or self._snapshot.now)).total_seconds()
+        return -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
