@@ -8,7 +8,6 @@ would, and writes PNG files to FOLDER (``docs/images``).  Needs Debian's chromiu
 """
 
 import json
-import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-LONG = 180_000  # ms
+LONG = 60_000  # ms
 WIDE = {"width": 1100, "height": 760}
 ARGUMENTS = (
     "--headless=new",
@@ -33,6 +32,8 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+#: How many cells, text included, until the plot is there.
+PLOT = 8
 # The notebook's own indicator says idle before there is a kernel; the status bar does not.
 IDLE = "#jp-main-statusbar >> text=/[|] Idle/"
 
@@ -85,13 +86,13 @@ def take_all(browser: Browser, url: str, folder: Path) -> None:
     shoot(home, folder / "hub-home.png", settle=800)
 
     student.bring_to_front()
-    run_notebook(student, cells=6)
+    run_notebook(student, cells=PLOT)
     shoot(student, folder / "lab.png", settle=1500)
 
     mine = student.context.new_page()
     mine.goto(service)
     mine.wait_for_selector('#leases [data-state="active"]', timeout=LONG)
-    shoot(mine, folder / "student.png", settle=1500, element="body")
+    shoot(mine, folder / "student.png", settle=1500, whole=True)
     in_queue(browser, url, service, folder)
 
     admin = logged_in(browser, url, "admin")
@@ -104,11 +105,11 @@ def take_all(browser: Browser, url: str, folder: Path) -> None:
     admin.fill("#policy-text", broken)
     admin.click("#policy-check")
     admin.wait_for_selector(".gl-finding", timeout=LONG)
-    shoot(admin, folder / "policy.png", settle=300)
+    shoot(admin, folder / "policy.png", settle=300, whole=True)
 
     mine.bring_to_front()
     mine.wait_for_selector('#leases [data-state="warned"]', timeout=LONG)
-    shoot(mine, folder / "warned.png", settle=300, element="body")
+    shoot(mine, folder / "warned.png", settle=300, whole=True)
 
 
 def in_queue(browser: Browser, url: str, service: str, folder: Path) -> None:
@@ -119,7 +120,7 @@ def in_queue(browser: Browser, url: str, service: str, folder: Path) -> None:
     second.goto(service)
     second.click("button:has-text('Request GPU')", timeout=LONG)
     second.wait_for_selector('#leases [data-state="queued"]', timeout=LONG)
-    shoot(second, folder / "queued.png", settle=600, element="body")
+    shoot(second, folder / "queued.png", settle=600, whole=True)
 
 
 def logged_in(browser: Browser, url: str, name: str) -> Page:
@@ -135,19 +136,17 @@ def logged_in(browser: Browser, url: str, name: str) -> Page:
 
 
 def run_notebook(page: Page, cells: int) -> None:
-    """Open the demo notebook and run its first code cells, by keyboard."""
+    """Open the demo notebook and run its first cells, by keyboard."""
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
     page.wait_for_selector(IDLE)
     close_popups(page)
     page.locator(".jp-Notebook .jp-Cell").first.click()
     page.keyboard.press("Escape")
-    done = 0
-    while done < cells:
+    for _ in range(cells):
         page.keyboard.press("Shift+Enter")
-        page.wait_for_timeout(150)
+        page.wait_for_timeout(600)  # until the status bar says busy, if it is going to
         page.wait_for_selector(IDLE)
-        prompts = page.locator(".jp-CodeCell .jp-InputPrompt").all_inner_texts()
-        done = sum(bool(re.search(r"\[\d+\]", prompt)) for prompt in prompts)
+    page.wait_for_selector(".jp-OutputArea-output img", state="attached")
 
 
 def close_popups(page: Page) -> None:
@@ -157,11 +156,11 @@ def close_popups(page: Page) -> None:
         button.first.click()
 
 
-def shoot(page: Any, path: Path, *, settle: int, element: str | None = None) -> None:
+def shoot(page: Any, path: Path, *, settle: int, whole: bool = False) -> None:
     """Take one picture, with as few colours as do it no harm."""
     page.bring_to_front()
     page.wait_for_timeout(settle)
-    page.screenshot(path=path, full_page=element is not None)
+    page.screenshot(path=path, full_page=whole)
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(colors=128)
     small.save(path, optimize=True)
