@@ -28,6 +28,9 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.nominations import why_idle
 
+#: A warned lease of which nothing is heard for less than this (seconds) stays warned.
+SHORT_GAP = 10.0
+
 
 def decide(
     snapshot: Snapshot, lease: Lease, taken_for: Mapping[str, str], *, reclaims: bool
@@ -81,6 +84,8 @@ def _warned(
     reason = lease.reason
     if wanted is EndReason.IDLE:
         reason = why_idle(snapshot, lease, nominee is not None)
+        if not reason and _short_gap(snapshot, lease):
+            return None
         if not reason:
             return Clear(lease.id, _why_cleared(snapshot, lease, nominee))
         if not reclaims:
@@ -101,12 +106,22 @@ def _drain_bound(snapshot: Snapshot, lease: Lease, time_outs: TimeOuts) -> timed
     return timedelta(seconds=time_outs.drain_max + grace)
 
 
+def _short_gap(snapshot: Snapshot, lease: Lease) -> bool:
+    """Whether the data stopped so lately that the warning just waits: samples come in batches."""
+    evidence = snapshot.evidence.get(lease.id)
+    if evidence is None or evidence.unknown_since is None:
+        return False
+    return (snapshot.now - evidence.unknown_since).total_seconds() < SHORT_GAP
+
+
 def _why_cleared(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str:
     evidence = snapshot.evidence.get(lease.id)
     if evidence is None or evidence.verdict is Verdict.UNKNOWN:
         return "no_data"
     if evidence.verdict is not Verdict.IDLE or lease.reason == "unclaimed":
         return "used"
+    if evidence.before is Verdict.UNKNOWN:
+        return "no_data"  # the count began anew: the service was restarted
     left_alone = lease.nominated_for is not None and nominee is None
     return "nobody_waits" if left_alone else "policy_changed"
 

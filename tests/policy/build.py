@@ -116,6 +116,10 @@ def idle(seconds: float, **changed: Any) -> Evidence:
     return replace(base, **changed)
 
 
+def turned_idle(seconds: float) -> Evidence:
+    return idle(seconds, before=Verdict.BUSY)
+
+
 def busy() -> Evidence:
     return Evidence(Verdict.BUSY, at(-60), utilisation=0.9, cells=1)
 

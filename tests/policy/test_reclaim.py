@@ -35,6 +35,7 @@ from tests.policy.build import (
     request,
     seen,
     snapshot,
+    turned_idle,
     unknown,
     warned,
 )
@@ -98,17 +99,29 @@ def test_a_changed_time_out_counts_at_once_from_the_beginning_of_the_stretch():
     short = policy(TimeOuts(idle=100))
     assert plan(snapshot([active(0)], evidence={"r0": idle(150)}, policy=short))
     long = policy(TimeOuts(idle=1000))
-    actions = plan(snapshot([warned(0)], evidence={"r0": idle(350)}, policy=long))
+    evidence = {"r0": turned_idle(350)}
+    actions = plan(snapshot([warned(0)], evidence=evidence, policy=long))
     assert actions == [Clear("r0", "policy_changed")]
 
 
 @pytest.mark.parametrize(
     ("evidence", "reason"),
-    [(busy(), "used"), (quiet(50), "used"), (unknown(20), "no_data"), (None, "no_data")],
+    [
+        (busy(), "used"),
+        (quiet(50), "used"),
+        (unknown(20), "no_data"),
+        (None, "no_data"),
+        (idle(20), "no_data"),  # counted anew since the service was restarted
+    ],
 )
 def test_a_warning_is_cleared(evidence, reason):
     view = snapshot([warned(0)], evidence={"r0": evidence} if evidence else {})
     assert plan(view) == [Clear("r0", reason)]
+
+
+@pytest.mark.parametrize("left", [30, 0])
+def test_a_short_gap_neither_clears_nor_drains(left):
+    assert plan(snapshot([warned(0, left=left)], evidence={"r0": unknown(9)})) == []
 
 
 def test_a_warned_lease_gets_its_full_warning_then_drains():
@@ -132,7 +145,8 @@ def test_under_pressure_what_cannot_go_home_is_parked_at_once():
 
 def test_a_warning_under_pressure_is_cleared_when_nobody_waits_any_more():
     lease = warned(0, nominated_for="r9")
-    assert plan(snapshot([lease], evidence={"r0": idle(200)})) == [Clear("r0", "nobody_waits")]
+    view = snapshot([lease], evidence={"r0": turned_idle(200)})
+    assert plan(view) == [Clear("r0", "nobody_waits")]
 
 
 def test_a_warning_that_stands_by_itself_loses_its_nominee():
