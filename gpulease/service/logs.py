@@ -66,6 +66,6 @@ def configure(level: str = "INFO") -> None:
     root.setLevel(level)
     # One line an event: tornado's line a request says nothing that the metrics do not.
     logging.getLogger("tornado.access").setLevel(logging.ERROR)
-    # The hub's client logs session ids and ids of cross-site tokens at INFO.
-    logging.getLogger("tornado.application").setLevel(logging.WARNING)
+    # The hub's client logs session ids at INFO, and a warning for each request of plain HTTP.
+    logging.getLogger("tornado.application").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -248,7 +248,7 @@ class RunningService:
             extra={
                 "lease": after.id,
                 "user": after.user,
-                "server": after.server,
+                "server": f"{after.user}/{after.server}",
                 "reason": after.reason,
                 "attempt": after.attempt,
             },

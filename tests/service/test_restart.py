@@ -232,7 +232,7 @@ async def test_sigterm_ends_in_order_and_logs_hold_no_token(
     assert not [secret for secret in secrets if secret in log]
     moved = next(line for line in lines if line["event"] == "starting -> active")
     assert moved["lease"]
-    assert "server" in moved or moved["user"] == "stu"
+    assert moved["server"] == "stu/"
     await process.start()
 
 
