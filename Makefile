@@ -26,7 +26,7 @@ demo: $(VENV)/.ready-demo ## start a JupyterHub with gpulease here and print its
 	@$(BIN)/gpulease demo $(ARGS)
 
 test: $(VENV)/.ready-test ## run the whole suite (ARGS="-k name" for a part)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/.ready-check ## format, lint, types, layers
 	$(BIN)/ruff format --check .
