@@ -79,5 +79,7 @@ def _configure_servers(c: Config, demo: DemoOptions) -> None:
     c.Spawner.default_url = f"/lab/tree/{NOTEBOOK}"
     if os.geteuid() == 0:  # in a container, for example; the demo listens on loopback only
         c.Spawner.args = ["--allow-root"]
+    # Seconds until the hub notices that a server, or the lease service, has died.
+    c.Spawner.poll_interval = 5
     c.Spawner.start_timeout = 120
     c.Spawner.http_timeout = 120

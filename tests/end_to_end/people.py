@@ -69,10 +69,12 @@ def processes_of(demo: RunningDemo) -> list[psutil.Process]:
     return [command, *command.children(recursive=True)]
 
 
-def service_of(demo: RunningDemo) -> psutil.Process:
-    """The lease service's process."""
-    return next(
-        process
-        for process in processes_of(demo)
-        if {"gpulease.cli", "service"} <= set(process.cmdline())
-    )
+def service_of(demo: RunningDemo) -> psutil.Process | None:
+    """The lease service's process, while it runs."""
+    for process in processes_of(demo):
+        try:
+            if {"gpulease.cli", "service"} <= set(process.cmdline()):
+                return process
+        except psutil.Error:  # it has just ended
+            continue
+    return None

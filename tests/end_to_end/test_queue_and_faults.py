@@ -21,10 +21,13 @@ def test_two_students_and_one_gpu(demo: RunningDemo):
             assert first.watch.state == "active"
 
             waiting = asyncio.ensure_future(second.run("%%gpu\nprint('my turn')"))
-            lease = await second.watch.wait_for("queued", seconds=LONG)
-            lease = await wait_for_async(
-                lambda: second.watch.lease if second.watch.lease["position"] == 1 else None, LONG
-            )
+            await second.watch.wait_for("queued", seconds=LONG)
+
+            def placed():
+                found = second.watch.lease
+                return found if found["position"] == 1 and found["reason"] else None
+
+            lease = await wait_for_async(placed, LONG, "the service has placed the request")
             assert lease["reason"] == "no_capacity"
             assert lease["sentence"]
             assert lease["next_step"]
@@ -70,10 +73,8 @@ def test_a_killed_service_loses_no_lease_and_stops_no_cell(demo: RunningDemo):
             assert "here ran on" in (await cell).text
 
             def restarted():
-                try:
-                    return service_of(demo).pid != killed.pid
-                except StopIteration:
-                    return False
+                found = service_of(demo)
+                return found is not None and found.pid != killed.pid
 
             await wait_for_async(restarted, LONG, "the hub starts the service again")
 
