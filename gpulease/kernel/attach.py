@@ -71,6 +71,7 @@ def open_in_thread(
     wire_keys: KeyPair,
     reach: Reach,
     on_push: Callable[[Push], None],
+    early: Callable[[Push], None],
 ) -> Future[Attachment]:
     """Reach the lease and open this kernel's companion on a worker thread.
 
@@ -82,7 +83,7 @@ def open_in_thread(
     def work() -> None:
         try:
             view, keys = reach()
-            desk = Desk(io, inbox, view, keys, on_push)
+            desk = Desk(io, inbox, view, keys, on_push, early=early)
             try:
                 opened = desk.call("open", desk_open(kernel_id, wire_keys.public), OPEN_SECONDS)
             except BaseException:

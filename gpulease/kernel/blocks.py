@@ -59,7 +59,7 @@ class GPUFunction:
         session = current()
         if session is None:  # beside the GPU already
             return self._function(*args, **kwargs)
-        return session.call_away(self._function, args, kwargs)
+        return session.cells.call(self._function, args, kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

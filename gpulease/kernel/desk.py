@@ -31,8 +31,9 @@ Push = dict[str, Any]
 class Desk:
     """One connection to a supervisor's desk.
 
-    ``on_push`` is called on the main thread with each pushed message, and with
-    ``{"push": "lost"}`` once when the supervisor has not answered for ``LOST_AFTER`` seconds.
+    ``early`` is called on the I/O thread with each pushed message, ``on_push`` on the main thread,
+    and with ``{"push": "lost"}`` once when the supervisor has not answered for ``LOST_AFTER``
+    seconds.
     """
 
     def __init__(
@@ -42,10 +43,13 @@ class Desk:
         view: ConnectionView,
         keys: KeyPair,
         on_push: Callable[[Push], None],
+        *,
+        early: Callable[[Push], None],
     ) -> None:
         self._io = io
         self._inbox = inbox
         self._on_push = on_push
+        self._early = early
         self._ids = itertools.count(1)
         self._waiting: dict[int, Future[Any]] = {}
         self._heard = time.monotonic()
@@ -105,6 +109,7 @@ class Desk:
         self._heard = time.monotonic()
         message = json.loads(frames[-1])
         if "push" in message:
+            self._early(message)
             gone = message["push"] in ("companion_died", "end")
             self._inbox.put(partial(self._hand_over, message), urgent=gone)
             return

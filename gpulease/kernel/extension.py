@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel import blocks
-from gpulease.kernel.route import Route
+from gpulease.kernel.route import Route, route
 from gpulease.kernel.wrap import Wrapper
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ class Extension:
 
     def last_error_away(self) -> bool:
         """Whether the last error was a GPU cell's (``wrap.Cells``)."""
-        return self.started and self.session.gpu_failed
+        return self.started and self.session.cells.failed
 
     def _is_gpu(self, name: str) -> bool:
         return self.shell.user_ns.get(name) is blocks.gpu
 
     def _run_block(self, source: str, *args: Any, **options: Any) -> None:
-        self.session.run_block(source, *args, **options)
+        self.session.cells.block(source, *args, **options)
 
     def _register_magics(self) -> None:
         def line(text: str) -> Any:
@@ -112,7 +112,9 @@ class Extension:
             return line_magic(self.session, text)
 
         def cell(text: str, body: str) -> None:
-            self.session.run_away(body, self.session.options(text))
+            # Inside another magic (%%time): the same way as a cell of its own.
+            way = route(f"%%gpu {text}\n{body}", sticky=False)
+            self.session.run_routed(way, body, silent=False)
 
         def cpu(text: str, body: str) -> None:  # noqa: ARG001
             """Run this cell at home: ``%%cpu``."""

@@ -84,5 +84,5 @@ class Front:
             "phase": session.link.phase.value,
             "lease_id": lease["id"] if lease else None,
             "variables": variables,
-            "last_cell": session.last_cost,
+            "last_cell": session.cells.cost,
         }

@@ -45,7 +45,7 @@ class Gate:
         """
         session = self._session
         if session.connected_once:
-            session.link.commit_now()
+            session.link.departure.commit_now()
         if session.connected_once and way.reads:
             progress = Progress(session.shell)
             try:

@@ -7,23 +7,21 @@ person should read is left in ``notes`` for the next cell.  Main thread only, ex
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import UTC, datetime
-from enum import StrEnum
-from functools import partial
 from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel import attach
 from gpulease.kernel.bus import Bus, Event
+from gpulease.kernel.departure import Departure
 from gpulease.kernel.desk import Push
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.iothread import Inbox, IOThread
+from gpulease.kernel.phase import Phase
 from gpulease.protocol import ConnectionView, EndView, LeaseView
-from gpulease.transfer.api import DrainReport, Endpoint, Home, KeyPair
+from gpulease.transfer.api import Endpoint, Home, KeyPair
 
 log = logging.getLogger("gpulease.kernel")
 USABLE = ("active", "warned")
@@ -41,16 +39,6 @@ _END = {
     "failed": "The GPU is gone: its lease failed.",
     "parent_gone": "The GPU is gone: the notebook server stopped.",
 }
-
-
-class Phase(StrEnum):
-    """Where this kernel stands with its GPU."""
-
-    NONE = "none"
-    WAITING = "waiting"
-    ATTACHED = "attached"
-    DRAINING = "draining"
-    GONE = "gone"
 
 
 class LeaseLink:
@@ -78,7 +66,6 @@ class LeaseLink:
         self.ended_note: Callable[[str], None] = lambda _: None
         self.clicked: Callable[[LeaseView], None] = lambda _: None
         self.detached: Callable[[str], None] = lambda _: None
-        self.leaving: Callable[[], list[str]] = list  # brings results home; sentences of failures
         self.in_cell: Callable[[], bool] = lambda: False
         self.ends: dict[str, EndView] = {}
         self.cell = ""  # the GPU cell that runs now, for naming what it loses
@@ -89,11 +76,12 @@ class LeaseLink:
         self._executor = executor
         self._changed = changed
         self._keys = attach.new_keys()
-        self._drained: DrainReport | None = None
-        self._pending_drain: Push | None = None
         self._clicked: set[str] = set()
+        self._left = ""  # the lease that ended last, and what was said of it
+        self._end_note = "\0"
         self.greeted = False
         self._waited_for_greeting = False
+        self.departure = Departure(self, inbox, home)
         executor.abandon = self.abandon
 
     # What the bus says
@@ -155,8 +143,10 @@ class LeaseLink:
             end = lease["end"]
             if end is not None:
                 self.ends[lease["id"]] = end
+                self._say_better(lease["id"], end)
             if attached:
-                self._lost_lease(end["sentence"] if end else "The lease ended.")
+                words = f"{end['sentence']} {end['note']}".strip() if end else "The lease ended."
+                self._lost_lease(words)
         elif lease["state"] in USABLE and self.attachment is None and self._chosen(lease):
             self._click(lease)
             if self.opening is None:
@@ -193,6 +183,7 @@ class LeaseLink:
             wire_keys=self._keys,
             reach=reach,
             on_push=self._on_push,
+            early=self._early,
         )
         self.opening = future
         return future
@@ -235,12 +226,18 @@ class LeaseLink:
             attachment.close()
             raise
         self.attachment = attachment
-        self._drained = None
+        self.departure.drained = None
+        self.departure.parks = False
         self.phase = Phase.ATTACHED
         self.notes += [*attachment.opened["warnings"], *(note.sentence for note in notes)]
         self._changed()
 
     # What the desk says
+
+    def _early(self, push: Push) -> None:
+        """On the I/O thread: a drain need not wait for a home cell to end."""
+        if push["push"] == "drain" and self.in_cell() and not self._executor.busy:
+            self.departure.begin_early(push)
 
     def _on_push(self, push: Push) -> None:
         kind = push["push"]
@@ -252,7 +249,7 @@ class LeaseLink:
         elif kind == "lost":
             self.companion_died("The lease's supervisor does not answer any more.")
         elif kind == "drain":
-            self._drain(push)
+            self.departure.begin(push, busy=self._executor.busy)
         elif kind == "resume":
             self.phase = Phase.ATTACHED
             self.notes.append("The GPU stays: the reclaim was called off.")
@@ -287,29 +284,6 @@ class LeaseLink:
             desk.start_call("abandon", {"kernel_id": self.kernel_id})
             self.companion_died("The GPU cell was given up with its companion.", "abandoned")
 
-    def give_back(self) -> None:
-        """Bring everything home and end the lease (``%gpu return``), on the main thread.
-
-        Raises:
-            GPULeaseError: ``not_home`` names what would be lost; the lease is then kept.
-        """
-        lease = self.mine()
-        if self.attachment is not None:
-            report = self._home().drain(DEFAULT_DRAIN)
-            self.notes += self.leaving()
-            self._home().commit_pending()
-            if not report.done:
-                names = ", ".join(blocker.name for blocker in report.blockers) or "a variable"
-                raise GPULeaseError(
-                    "not_home",
-                    f"These cannot come home: {names}.",
-                    next_step="Delete them in a GPU cell or %gpu fetch them, then return the GPU; "
-                    "%gpu return --force gives it back without them.",
-                    numbers={"names": [blocker.name for blocker in report.blockers]},
-                    status=409,
-                )
-        self.end(lease)
-
     def end(self, lease: LeaseView | None) -> None:
         """End the lease now, whatever is still away."""
         if self.bus is not None and lease is not None and self.target is None:
@@ -334,7 +308,8 @@ class LeaseLink:
         self._lost_lease(sentence)
 
     def _lost_lease(self, sentence: str) -> None:
-        home_first = self._drained is not None and self._drained.done
+        report = self.departure.drained
+        in_order = report is not None and (report.done or self.departure.parks)
         if self._executor.busy:
             self._executor.fail(
                 GPULeaseError(
@@ -344,72 +319,21 @@ class LeaseLink:
                     status=410,
                 )
             )
-        self._detach(died=not home_first)
+        if self.attachment is not None:
+            self._left = self.attachment.view["lease_id"]
+        before = len(self.notes)
+        self._detach(died=not in_order)
         self.phase = Phase.GONE
-        self.notes.append(f"{sentence} Your variables are here; the next GPU cell asks again.")
+        here = "Your variables are here; the" if len(self.notes) == before else "The"
+        self._end_note = f"{here} next GPU cell asks again."
+        self.notes.insert(before, f"{sentence} {self._end_note}")
         self.ended_note(sentence)
         self.detached(sentence)
 
-    # Leaving
-
-    def _drain(self, push: Push) -> None:
-        """Bring everything home before ``push["until"]``, stopping a GPU cell that runs."""
-        if self.phase is Phase.DRAINING:
-            return
-        self.phase = Phase.DRAINING
-        if self._executor.busy:
-            # The supervisor interrupts what runs; the drain follows its reply.
-            self.stopped_by = str(push.get("sentence") or push.get("reason") or "It was idle.")
-        self._pending_drain = push
-        if not self.in_cell():
-            self.drain_now()
-
-    def drain_now(self) -> None:
-        """Start the drain that was put off until the GPU cell ended; nothing when none was."""
-        push, self._pending_drain = self._pending_drain, None
-        if push is None or self.attachment is None:
-            return
-        self.notes += self.leaving()
-        seconds = _seconds_until(push.get("until"))
-        threading.Thread(
-            target=self._drain_work, args=(self.attachment, seconds), name="gpulease-drain",
-            daemon=True,
-        ).start()  # fmt: skip
-
-    def _drain_work(self, attachment: attach.Attachment, seconds: float) -> None:
-        try:
-            report = self._home().drain(seconds)
-        except Exception:  # the supervisor must hear an answer, or it waits for the bound
-            log.exception("the drain failed")
-            report = DrainReport(done=False)
-        self._inbox.put(partial(self._drain_done, attachment, report))
-        blockers = [
-            {"name": b.name, "reason": "blocked", "sentence": b.blocker, "size": b.size}
-            for b in report.blockers
-        ]
-        result = "done" if report.done else "blocked"
-        body = {"kernel_id": self.kernel_id, "result": result, "blockers": blockers}
-        attachment.desk.start_call("drained", body)
-
-    def _drain_done(self, attachment: attach.Attachment, report: DrainReport) -> None:
-        if self.attachment is attachment:
-            self._drained = report
-            self.notes += [note.sentence for note in report.notes]
-            self.commit()
-
-    def commit(self) -> None:
-        """Put what came home in its place, when no cell runs."""
-        if not self.in_cell():
-            self.commit_now()
-
-    def commit_now(self) -> None:
-        """Put what came home in its place; for the borders of cells."""
-        if self.attachment is not None or self._drained is not None:
-            self._home().commit_pending()
-
-
-def _seconds_until(until: str | None) -> float:
-    if not until:
-        return DEFAULT_DRAIN
-    left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
-    return max(1.0, left)
+    def _say_better(self, lease_id: str, end: EndView) -> None:
+        """The service's own words about an end that the supervisor told first."""
+        said = next((note for note in self.notes if note.endswith(self._end_note)), None)
+        if lease_id == self._left and said is not None:
+            words = f"{end['sentence']} {end['note']}".strip()
+            self.notes[self.notes.index(said)] = f"{words} {self._end_note}"
+            self.ended_note(words)

@@ -150,7 +150,7 @@ def _return(session: Session, words: list[str]) -> str:
         _none(words)
         if session.link.mine() is None and session.link.attachment is None:
             raise _nothing()
-        session.link.give_back()
+        session.link.departure.give_back()
     session.link.target = None
     return "The GPU was given back. Your variables are here."
 

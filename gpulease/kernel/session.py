@@ -7,21 +7,21 @@ after it.  All of it on the kernel's main thread.
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.cells import GPUCells
 from gpulease.kernel.completion import Completion
 from gpulease.kernel.connect import LocalSupervisor, read_connection
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.gate import Gate
 from gpulease.kernel.iothread import Inbox, IOThread
-from gpulease.kernel.lease import LeaseLink, Phase
-from gpulease.kernel.options import CellOptions, parse_duration, parse_options
-from gpulease.kernel.outputs import CARRIER, Results
+from gpulease.kernel.lease import LeaseLink
+from gpulease.kernel.options import CellOptions, parse_options
+from gpulease.kernel.outputs import Results
 from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.remote_error import mark_shown, remote_error
 from gpulease.kernel.route import Route
@@ -63,16 +63,15 @@ class Session:
         self.link.clicked = self._clicked
         self.link.ended_note = self._final_note
         self.link.detached = self._detached
-        self.link.leaving = self.results.resolve_all
+        self.link.departure.leaving = self.results.resolve_all
         self.link.in_cell = lambda: self._depth > 0
         self.waiter = Waiter(shell, self.inbox, self.link, lambda: self.default_class)
         self.sources = Sources(shell)
         self.gate = Gate(self)
         self._widgets: Any = None
         self.front: Any = None  # set by the first front end that opens the comm
-        self.last_cost: dict[str, float] = {}  # bytes and seconds that the last switch cost
         self.completion = Completion(self)
-        self.gpu_failed = False  # whose error %tb and %debug are about
+        self.cells = GPUCells(self)
 
     # Parts made when first needed
 
@@ -146,7 +145,7 @@ class Session:
             self.gate.line_magic(line)
         if not way.body.strip() or _only_comments(way.body):
             return
-        if way.about_error and not self.gpu_failed:
+        if way.about_error and not self.cells.failed:
             self.run_here(way.body)
             return
         options = self.options(way.options)
@@ -155,14 +154,9 @@ class Session:
             return
         self.gate.both_at_home(way.both, way.installs)
         if way.about_error:
-            self._about_error(way.body)
+            self.cells.about_error(way.body)
             return
-        self.run_away(way.body, options, silent=silent)
-
-    def _about_error(self, body: str) -> None:
-        """Ask the companion about its last error, which stays the last error."""
-        self.run_away(body, CellOptions(no_wait=True))
-        self.gpu_failed = True
+        self.cells.run(way.body, options, silent=silent)
 
     def run_here(self, body: str) -> None:
         """Run a cell's body at home inside the running cell, with the same outcome."""
@@ -180,116 +174,14 @@ class Session:
             return CellOptions(**{**found.__dict__, "wait": self.default_wait})
         return found
 
-    def run_away(self, source: str, options: CellOptions, *, silent: bool = False) -> None:
-        """Run ``source`` in the companion, with everything a cell shows and asks.
-
-        Raises:
-            GPULeaseError: no GPU, or a value that cannot travel.
-            BaseException: what the cell raised, as a ``RemoteError`` of the same name.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            raise GPULeaseError(
-                "not_main_thread", "GPU cells run on the kernel's main thread only."
-            )
-        self._enter()
-        try:
-            self.inbox.run_ready()  # what happened to the lease since the last cell
-            self._say_notes()
-            self.waiter.ensure(options)
-            self._say_notes()
-            self.gate.fresh_companion()
-            self._run_attached(source, silent=silent)
-        finally:
-            self._leave()
-
-    def _run_attached(self, source: str, *, silent: bool) -> None:
-        count = self._count()
-        progress = Progress(self.shell)
-        self.link.cell = f"In [{count}]"
-        values, program = self.results.for_away(source)
-        if program:
-            self.shell.user_ns[CARRIER] = values
-        try:
-            needed = f"{CARRIER}\n{source}" if program else source
-            report = self.home.before_gpu_cell(needed, progress=self.shower(progress))
-        finally:
-            progress.clear()
-            if program:
-                del self.shell.user_ns[CARRIER]
-        if program:
-            self._run_silently(f"{program}\ndel {CARRIER}")
-        self.say_report(report)
-        self.sources.remember(source, count, self.link.attachment)
-        cells = self.sources.untold(self.link.attachment)
-        try:
-            reply = self.executor.run_cell(source, count, silent=silent, cells=cells)
-        except GPULeaseError:
-            self.gpu_failed = False
-            raise
-        after = self.home.after_gpu_cell(count)
-        self.say_report(after)
-        self.last_cost = {
-            "bytes": report.bytes + after.bytes,
-            "seconds": report.seconds + after.seconds,
-        }
-        self._finish(reply)
-
-    def _run_silently(self, code: str) -> None:
-        content = {"code": code, "silent": True, "store_history": False, "allow_stdin": False}
-        reply = self.executor.ask("execute_request", content)
-        if reply is None or reply.get("status") != "ok":
-            raise GPULeaseError(
-                "result_gone",
-                "A result that this cell reads by _ or Out is not beside the GPU any more.",
-                next_step="Give the value a name where it is made, and use the name here.",
-                status=409,
-            )
-
-    def _finish(self, reply: Mapping[str, Any]) -> None:
-        for payload in reply.get("payload") or ():
-            self.shell.payload_manager.write_payload(payload, single=False)
-        extra = self.gate.explain_reply(reply)
-        error = self.relay.error_of(reply, extra)
-        self.gpu_failed = error is not None
-        stopped, self.link.stopped_by = self.link.stopped_by, ""
-        if error is None:
-            return
-        if stopped and isinstance(error, KeyboardInterrupt):
-            raise GPULeaseError(
-                "reclaimed",
-                f"The GPU was taken back while this cell ran. {stopped}",
-                next_step="What the cell had computed is home; run it again to get a new lease.",
-                status=410,
-            ) from None
-        raise error
-
-    def run_block(self, source: str, gpu_class: str | None = None, **options: Any) -> None:
-        """Run a ``with gpu():`` block of the running home cell; then go on here."""
-        found = _block_options(gpu_class, options)
-        self.run_away(source, found)
-        self.home.before_home_cell(self.gate.running)
-
-    def call_away(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call ``function`` beside a GPU and return its result at home (``@gpu.run``)."""
-        name = "gpulease_call"
-        namespace = self.shell.user_ns
-        namespace[name] = [function, args, kwargs, None]
-        try:
-            code = f"{name}[3] = {name}[0](*{name}[1], **{name}[2])"
-            self.run_away(code, CellOptions())
-            self.home.before_home_cell(f"{name}\n{self.gate.running}")
-            return namespace[name][3]
-        finally:
-            namespace.pop(name, None)
-
     def before_home(self, way: Route) -> None:
         """Pass the gate (``wrap.Cells``)."""
-        self._enter()
+        self.enter()
         try:
-            self._say_notes()
+            self.say_notes()
             self.gate.before(way)
         except BaseException:
-            self._leave()
+            self.leave()
             raise
 
     def after_home(self, way: Route, *, failed: bool) -> None:
@@ -297,9 +189,9 @@ class Session:
         try:
             self.gate.after(way, failed=failed)
             if failed:
-                self.gpu_failed = False
+                self.cells.failed = False
         finally:
-            self._leave()
+            self.leave()
 
     def explain(self, name: str) -> str:
         """Say why a name is absent (``wrap.Cells``)."""
@@ -350,19 +242,21 @@ class Session:
         self.inbox.run_ready()
         if self._depth == 0:
             self.link.finish_ready()
-            self.link.commit()
+            self.link.departure.commit()
 
-    def _enter(self) -> None:
+    def enter(self) -> None:
+        """A cell, or a GPU cell inside one, begins."""
         self._depth += 1
         if self._depth == 1:
             self._tell_cell(busy=True)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """It ended; what waited for the border between cells goes on."""
         self._depth -= 1
         if self._depth == 0:
             self._tell_cell(busy=False)
             self.changed()
-            self.inbox.put(self.link.drain_now)
+            self.inbox.put(self.link.departure.now)
 
     def _hidden(self) -> set[str]:
         """Names that IPython and gpulease put there, unless the person gave them a new value."""
@@ -377,15 +271,13 @@ class Session:
         if self.link.bus is not None:
             self.link.bus.notify("cell", {"busy": busy})
 
-    def _count(self) -> int:
-        return max(1, int(self.shell.execution_count) - 1)
-
     def say_report(self, report: SwitchReport) -> None:
         """Show what a switch has to say under the cell."""
         for note in report.notes:
             say(self.shell, note.sentence)
 
-    def _say_notes(self) -> None:
+    def say_notes(self) -> None:
+        """Show what happened to the lease since it was last told."""
         notes, self.link.notes = self.link.notes, []
         for note in notes:
             say(self.shell, note)
@@ -437,18 +329,5 @@ def _kernel_id() -> str:
     return name.removeprefix("kernel-")
 
 
-def _block_options(gpu_class: str | None, options: dict[str, Any]) -> CellOptions:
-    known = {"count", "wait", "no_wait"}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise GPULeaseError("bad_option", f"gpu() has no option {unknown[0]!r}.")
-    if isinstance(options.get("wait"), str):
-        options["wait"] = parse_duration(options["wait"])
-    return CellOptions(gpu_class=gpu_class, **options)
-
-
 def _only_comments(text: str) -> bool:
     return all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
-
-
-__all__ = ["Phase", "Session"]

@@ -16,8 +16,9 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.iothread import Inbox
-from gpulease.kernel.lease import USABLE, LeaseLink, Phase
+from gpulease.kernel.lease import USABLE, LeaseLink
 from gpulease.kernel.options import CellOptions
+from gpulease.kernel.phase import Phase
 from gpulease.protocol import AskBody, LeaseView
 
 DEFAULT_WAIT = 300.0
@@ -85,7 +86,7 @@ class Waiter:
             self._same_class(options)
             return
         if link.phase is Phase.DRAINING:
-            link.drain_now()  # at the border of this cell, so that the old lease can leave
+            link.departure.now()  # at the border of this cell, so that the old lease can leave
         progress = self.status = Progress(self._shell)
         try:
             if link.target is not None:
@@ -149,7 +150,7 @@ class Waiter:
             progress.show("The former GPU is leaving ...")
             if not self._inbox.wait_for(free, time.monotonic() + LEAVE_SECONDS):
                 link.leave_now("The former lease did not end in time.")
-            link.commit_now()
+            link.departure.commit_now()
 
     def _lease(self, options: CellOptions, progress: Progress) -> LeaseView:
         """Return a usable lease, waiting within the bound."""

@@ -74,6 +74,7 @@ class HomeKernel:
 
     def __init__(self, directory: Path, env: Mapping[str, str] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("GPULEASE_", "JUPYTER"))},
             "IPYTHONDIR": str(directory / "ipython"),

@@ -187,7 +187,8 @@ def test_reclaim_brings_everything_home_and_the_next_cell_asks_again(
     stage.end("lease-1", "idle", "The GPU was not used for 10 minutes.")
     first = kernel.run("values, float(big.sum()), _")
     assert first.result == "([1, 2], 4000000.0, 4000000.0)", first.traceback
-    assert "not used for 10 minutes" in first.shown().splitlines()[0]
+    note = first.shown().splitlines()[0]
+    assert "not used for 10 minutes. Your variables are here" in note, "the service's own words"
     cell = kernel.run("%%gpu\nvalues.append(3)\nfloat(big.sum())")
     assert cell.result == "4000000.0", cell.traceback
     assert kernel.run("values").result == "[1, 2, 3]"
@@ -214,6 +215,27 @@ def test_a_sleeping_cell_is_stopped_and_its_values_are_home(
     assert stage.hear("drained", "lease-1")["result"] == "done"
     stage.end("lease-1", "idle", "Reclaimed.")
     assert kernel.run("done").result == "42"
+
+
+def test_a_drain_does_not_wait_for_a_home_cell(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    kernel.run("%%gpu\nvalues = [1, 2, 3]")
+    kernel.run("pass")
+
+    def drain() -> None:
+        stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle")
+        assert stage.hear("drained", "lease-1")["result"] == "done"
+        stage.end("lease-1", "idle", "It was idle.")
+        (kernel.directory / "go").touch()
+
+    cell = kernel.run(
+        "print('computing', flush=True)\nimport os, time\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\nsum(values)",
+        when=printed("computing"),
+        do=drain,
+    )
+    assert cell.result == "6", cell.traceback
+    assert kernel.run("values").result == "[1, 2, 3]"
 
 
 def test_a_drain_reaches_a_cell_that_asks_for_input(stage: Stage, kernel: HomeKernel) -> None:

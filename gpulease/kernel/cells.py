@@ -1,0 +1,163 @@
+"""GPU cells, one after the other: from the ask for a lease to the value at home.
+
+Owns the order of one cell away: a companion, what it needs, the run, what it changed, its error.
+Blocks and decorated functions are GPU cells too.  Main thread only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.options import CellOptions, parse_duration
+from gpulease.kernel.outputs import CARRIER
+from gpulease.kernel.wait import Progress
+
+if TYPE_CHECKING:
+    from gpulease.kernel.session import Session
+
+#: What an interrupt of gpulease's own raises in a cell, and in one that awaits.
+INTERRUPTED = ("KeyboardInterrupt", "CancelledError")
+
+
+class GPUCells:
+    """Runs cells in the companion of one session.
+
+    Attributes:
+        failed: the last cell's error was the companion's; ``%tb`` and ``%debug`` are about it.
+        cost: bytes and seconds that the last cell's switches took.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.failed = False
+        self.cost: dict[str, float] = {}
+
+    def run(self, source: str, options: CellOptions, *, silent: bool = False) -> None:
+        """Run ``source`` in the companion, with everything a cell shows and asks.
+
+        Raises:
+            GPULeaseError: no GPU, or a value that cannot travel.
+            BaseException: what the cell raised, as a ``RemoteError`` of the same name.
+        """
+        session = self._session
+        if threading.current_thread() is not threading.main_thread():
+            raise GPULeaseError(
+                "not_main_thread", "GPU cells run on the kernel's main thread only."
+            )
+        session.enter()
+        try:
+            session.inbox.run_ready()  # what happened to the lease since the last cell
+            session.say_notes()
+            session.waiter.ensure(options)
+            session.say_notes()
+            session.gate.fresh_companion()
+            self._run_attached(source, silent=silent)
+        finally:
+            session.leave()
+
+    def _run_attached(self, source: str, *, silent: bool) -> None:
+        session = self._session
+        count = self._count()
+        progress = Progress(session.shell)
+        session.link.cell = f"In [{count}]"
+        values, program = session.results.for_away(source)
+        if program:
+            session.shell.user_ns[CARRIER] = values
+        try:
+            needed = f"{CARRIER}\n{source}" if program else source
+            report = session.home.before_gpu_cell(needed, progress=session.shower(progress))
+        finally:
+            progress.clear()
+            if program:
+                del session.shell.user_ns[CARRIER]
+        if program:
+            self._run_silently(f"{program}\ndel {CARRIER}")
+        session.say_report(report)
+        session.sources.remember(source, count, session.link.attachment)
+        cells = session.sources.untold(session.link.attachment)
+        try:
+            reply = session.executor.run_cell(source, count, silent=silent, cells=cells)
+        except GPULeaseError:
+            self.failed = False
+            raise
+        after = session.home.after_gpu_cell(count)
+        session.say_report(after)
+        self.cost = {
+            "bytes": report.bytes + after.bytes,
+            "seconds": report.seconds + after.seconds,
+        }
+        self._finish(reply)
+
+    def _run_silently(self, code: str) -> None:
+        session = self._session
+        content = {"code": code, "silent": True, "store_history": False, "allow_stdin": False}
+        reply = session.executor.ask("execute_request", content)
+        if reply is None or reply.get("status") != "ok":
+            raise GPULeaseError(
+                "result_gone",
+                "A result that this cell reads by _ or Out is not beside the GPU any more.",
+                next_step="Give the value a name where it is made, and use the name here.",
+                status=409,
+            )
+
+    def _finish(self, reply: Mapping[str, Any]) -> None:
+        session = self._session
+        for payload in reply.get("payload") or ():
+            session.shell.payload_manager.write_payload(payload, single=False)
+        extra = session.gate.explain_reply(reply)
+        error = session.relay.error_of(reply, extra)
+        self.failed = error is not None
+        stopped, session.link.stopped_by = session.link.stopped_by, ""
+        if error is None:
+            return
+        if stopped and reply.get("ename") in INTERRUPTED:
+            raise GPULeaseError(
+                "reclaimed",
+                f"The GPU was taken back while this cell ran. {stopped}",
+                next_step="What the cell had computed is home; run it again to get a new lease.",
+                status=410,
+            ) from None
+        raise error
+
+    def about_error(self, body: str) -> None:
+        """Ask the companion about its last error, which stays the last error."""
+        self.run(body, CellOptions(no_wait=True))
+        self.failed = True
+
+    def block(self, source: str, gpu_class: str | None = None, **options: Any) -> None:
+        """Run a ``with gpu():`` block of the running home cell; then go on here."""
+        session = self._session
+        found = _block_options(gpu_class, options)
+        self.run(source, found)
+        session.home.before_home_cell(session.gate.running)
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call ``function`` beside a GPU and return its result at home (``@gpu.run``)."""
+        session = self._session
+        name = "gpulease_call"
+        namespace = session.shell.user_ns
+        namespace[name] = [function, args, kwargs, None]
+        try:
+            code = f"{name}[3] = {name}[0](*{name}[1], **{name}[2])"
+            self.run(code, CellOptions())
+            session.home.before_home_cell(f"{name}\n{session.gate.running}")
+            return namespace[name][3]
+        finally:
+            namespace.pop(name, None)
+
+    def _count(self) -> int:
+        session = self._session
+        return max(1, int(session.shell.execution_count) - 1)
+
+
+def _block_options(gpu_class: str | None, options: dict[str, Any]) -> CellOptions:
+    known = {"count", "wait", "no_wait"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise GPULeaseError("bad_option", f"gpu() has no option {unknown[0]!r}.")
+    if isinstance(options.get("wait"), str):
+        options["wait"] = parse_duration(options["wait"])
+    return CellOptions(gpu_class=gpu_class, **options)

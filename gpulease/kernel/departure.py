@@ -1,0 +1,144 @@
+"""Leaving a lease: everything newer comes home first.
+
+Owns one drain from its push to the answer, the commit of what it brought, and ``%gpu return``.
+Main thread only, except for the transfer's own reading, which a drain does on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpulease.errors import GPULeaseError
+from gpulease.kernel.desk import Push
+from gpulease.kernel.iothread import Inbox
+from gpulease.kernel.phase import Phase
+from gpulease.transfer.api import DrainReport, Home
+
+if TYPE_CHECKING:
+    from gpulease.kernel.attach import Attachment
+    from gpulease.kernel.lease import LeaseLink
+
+log = logging.getLogger("gpulease.kernel")
+DEFAULT_DRAIN = 60.0
+
+
+class Departure:
+    """How one kernel leaves its leases.
+
+    Attributes:
+        drained: what the drain of the present attachment brought; None before one ended.
+        leaving: brings results home; returns a sentence for each that cannot come.
+    """
+
+    def __init__(self, link: LeaseLink, inbox: Inbox, home: Callable[[], Home]) -> None:
+        self._link = link
+        self._inbox = inbox
+        self._home = home
+        self._pending: Push | None = None
+        self.drained: DrainReport | None = None
+        self.parks = False  # what cannot come home is parked by the supervisor
+        self.leaving: Callable[[], list[str]] = list
+
+    def give_back(self) -> None:
+        """Bring everything home and end the lease (``%gpu return``), on the main thread.
+
+        Raises:
+            GPULeaseError: ``not_home`` names what would be lost; the lease is then kept.
+        """
+        lease = self._link.mine()
+        if self._link.attachment is not None:
+            report = self._home().drain(DEFAULT_DRAIN)
+            self._link.notes += self.leaving()
+            self._home().commit_pending()
+            if not report.done:
+                names = ", ".join(blocker.name for blocker in report.blockers) or "a variable"
+                raise GPULeaseError(
+                    "not_home",
+                    f"These cannot come home: {names}.",
+                    next_step="Delete them in a GPU cell or %gpu fetch them, then return the GPU; "
+                    "%gpu return --force gives it back without them.",
+                    numbers={"names": [blocker.name for blocker in report.blockers]},
+                    status=409,
+                )
+        self._link.end(lease)
+
+    def begin_early(self, push: Push) -> None:
+        """On the I/O thread, while a home cell runs: nothing newer is made away meanwhile.
+
+        What arrives is committed when the cell ends, so that it sees no name change under it.
+        """
+        attachment = self._link.attachment
+        if attachment is not None and self._link.phase is not Phase.DRAINING:
+            self._link.phase = Phase.DRAINING
+            self._start(attachment, push)
+
+    def begin(self, push: Push, *, busy: bool) -> None:
+        """Bring everything home before ``push["until"]``, stopping a GPU cell that runs."""
+        self.parks = bool(push.get("park"))
+        if self._link.phase is Phase.DRAINING:
+            return
+        self._link.phase = Phase.DRAINING
+        if busy:
+            # The supervisor interrupts what runs; the drain follows its reply.
+            why = push.get("sentence") or push.get("reason") or "It was idle."
+            self._link.stopped_by = str(why)
+        self._pending = push
+        if not self._link.in_cell():
+            self.now()
+
+    def now(self) -> None:
+        """Start the drain that was put off until the GPU cell ended; nothing when none was."""
+        push, self._pending = self._pending, None
+        if push is None or self._link.attachment is None:
+            return
+        self._link.notes += self.leaving()
+        self._start(self._link.attachment, push)
+
+    def _start(self, attachment: Attachment, push: Push) -> None:
+        seconds = _seconds_until(push.get("until"))
+        threading.Thread(
+            target=self._work, args=(attachment, seconds), name="gpulease-drain", daemon=True
+        ).start()
+
+    def _work(self, attachment: Attachment, seconds: float) -> None:
+        try:
+            report = self._home().drain(seconds)
+        except Exception:  # the supervisor must hear an answer, or it waits for the bound
+            log.exception("the drain failed")
+            report = DrainReport(done=False)
+        self._inbox.put(partial(self._done, attachment, report))
+        blockers = [
+            {"name": b.name, "reason": "blocked", "sentence": b.blocker, "size": b.size}
+            for b in report.blockers
+        ]
+        result = "done" if report.done else "blocked"
+        body = {"kernel_id": self._link.kernel_id, "result": result, "blockers": blockers}
+        attachment.desk.start_call("drained", body)
+
+    def _done(self, attachment: Attachment, report: DrainReport) -> None:
+        if self._link.attachment is attachment:
+            self.drained = report
+            self._link.notes += [note.sentence for note in report.notes]
+            self.commit()
+
+    def commit(self) -> None:
+        """Put what came home in its place, when no cell runs."""
+        if not self._link.in_cell():
+            self.commit_now()
+
+    def commit_now(self) -> None:
+        """Put what came home in its place; for the borders of cells."""
+        if self._link.attachment is not None or self.drained is not None:
+            self._home().commit_pending()
+
+
+def _seconds_until(until: str | None) -> float:
+    if not until:
+        return DEFAULT_DRAIN
+    left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
+    return max(1.0, left)
