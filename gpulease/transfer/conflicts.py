@@ -66,6 +66,13 @@ class Custody:
             return True
         return self._bound_at_switch.get(name) == id(self._side.ns[name])
 
+    def rebound(self) -> None:
+        """Names bound anew at home are neither lost nor in conflict any more."""
+        for name in [n for n in (*self.conflicts, *self.lost) if n in self._side.ns]:
+            self.conflicts.pop(name, None)
+            self.lost.pop(name, None)
+            self.aside.pop(name, None)
+
     def doubt(self, names: Iterable[str]) -> None:
         """Take names away that a GPU cell may have changed, until that is known."""
         side = self._side

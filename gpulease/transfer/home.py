@@ -227,6 +227,7 @@ class HomeSide:
         """Home code ran (a cell or a callback): everything here is unverified."""
         self._dirty = True
         self.side.supersede()
+        self.custody.rebound()
 
     def commit_pending(self) -> bool:
         """Commit what is staged (main thread, between cells); True if there was something."""

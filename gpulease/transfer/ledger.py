@@ -79,6 +79,13 @@ class Ledger:
         for root in roots:
             self.base.pop(root, None)
 
+    def differ_with_units(self, names: Iterable[str]) -> None:
+        """The other side has newer content of these names' groups: units in them are old here."""
+        for name in names:
+            base = self.base.pop(name_root(name), None)
+            if base is not None:
+                self.differ(root for root in base.roots if root.startswith("u:"))
+
     def partners(self, names: Iterable[str]) -> set[str]:
         """Return names that shared a group with one of ``names`` at the last agreement."""
         out = set(names)

@@ -66,13 +66,15 @@ def plan(
     state = _State(side, survey, check)
     _want(state, wanted)
     for group in survey.groups:
-        held = side.ledger.common(group) is not None and not fetch
+        held = not fetch and _known(state, group)
         if id(group) in state.required and group.names:
             _verify(state, group, _strict_reason(group, wanted))
         elif id(group) in state.soft or held:
             _verify(state, group, None)
     for group in survey.groups:
-        if id(group) in state.soft and id(group) in state.packed and id(group) not in state.same:
+        # A unit that the receiver has may be in use there by what only it knows: never left old.
+        must = id(group) in state.soft or any(oid in side.ledger.peer_units for oid in group.oids)
+        if must and id(group) in state.packed and id(group) not in state.same:
             state.chosen.add(id(group))
     if not fetch:
         _choose_small(state)
@@ -84,6 +86,14 @@ def plan(
     _close(state)
     _demand(state, wanted)
     return _shipment(state, names is None and not fetch, cell, asked if fetch else None)
+
+
+def _known(state: _State, group: Group) -> bool:
+    """Say whether the receiver may hold any part of the group."""
+    ledger = state.side.ledger
+    return any(root in ledger.base for root in group.roots) or any(
+        oid in ledger.peer_units for oid in group.oids
+    )
 
 
 def _want(state: _State, wanted: Wanted) -> None:

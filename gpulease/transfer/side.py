@@ -71,8 +71,13 @@ class Side:
         """Walk from these names (all by default)."""
         walk = Walk(self.ns, self.registry, self.book, check)
         chosen = self.names() if names is None else [n for n in names if n in self.ns]
-        groups = walk.run(chosen)
+        groups = walk.run(chosen, self._units_with(chosen))
         return Survey(groups, walk.units, walk.used_globals)
+
+    def _units_with(self, names: Iterable[str]) -> set[str]:
+        """Return units agreed on together with names, though nothing here may lead to them."""
+        bases = [b for n in names if (b := self.ledger.base.get(name_root(n))) is not None]
+        return {root[2:] for base in bases for root in base.roots if root.startswith("u:")}
 
     def survey_roots(self, names: Iterable[str], oids: Iterable[str]) -> Survey:
         """Walk from these names and units."""
@@ -217,7 +222,7 @@ class Side:
             if name in self.ns:
                 self.on_remove(name, self.ns[name])
         bound = commit(staging, self.ns, [*removed, *deleted], may_bind=may_bind)
-        self.ledger.differ(name_root(name) for name in (*removed, *deleted))
+        self.ledger.differ_with_units((*removed, *deleted))
         arrived = {name for loaded in staging.loaded.values() for name in loaded.names}
         for name in (*arrived, *incoming.deleted):
             self.ledger.remote.pop(name, None)
