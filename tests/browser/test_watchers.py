@@ -72,9 +72,9 @@ def test_many_leases_are_paged(stage: Stage, page: Any) -> None:
     page.goto(stage.url + "admin")
     page.wait_for_selector("#table >> text=1-25 of 60")
     assert page.locator("#table tbody tr").count() == 25
-    page.click("#table >> text=Older")
+    page.click("#table >> button:has-text('Older')")
     page.wait_for_selector("#table >> text=26-50 of 60")
-    page.click("#ended >> text=Older")
+    page.click("#ended >> button:has-text('Older')")
     page.wait_for_selector("#ended >> text=26-30 of 30")
 
 

@@ -63,7 +63,7 @@ function row(lease, now, extra) {
 /** Live leases, `size` a page; `extra` makes the last cell of a row. */
 export function liveTable(leases, now, { offset, size, extra, empty }) {
   if (!leases.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, empty);
-  const names = ["Who", "GPU", "State", "How long", "Use", "What is happening"];
+  const names = ["Who", "GPU", "State", "How long", "Use", "What its holder reads"];
   const shown = sorted(leases).slice(offset, offset + size);
   return [
     h(
