@@ -122,7 +122,9 @@ class HubAPI:
         except HTTPClientError as error:
             if error.code == 404 and missing_ok:
                 return None
-            self.problem = f"the hub answered {error.code} to {method} {path.partition('?')[0]}"
+            # Shown on ``health`` to anybody: it names what was asked about, not whom.
+            what = path.partition("?")[0].partition("/")[0]
+            self.problem = f"the hub answered {error.code} to {method} {what}"
             raise HubUnreachableError(self.problem) from error
         except (OSError, ValueError) as error:
             self.problem = f"the hub does not answer ({type(error).__name__})"

@@ -119,7 +119,8 @@ class Links:
         line.waiting[client_key] = future
         line.wire.tell({"type": "admit", "client_key": client_key, "kernel_id": kernel_id})
         try:
-            await asyncio.wait_for(asyncio.shield(future), ADMIT_SECONDS)
+            async with asyncio.timeout(ADMIT_SECONDS):
+                await asyncio.shield(future)
         except (TimeoutError, asyncio.CancelledError):
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise

@@ -284,7 +284,9 @@ class Reconciler:
 
     async def _rest(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wanted.wait(), self._tick)
+            # Not wait_for: before Python 3.12 it swallows a cancellation that meets the event.
+            async with asyncio.timeout(self._tick):
+                await self._wanted.wait()
         self._wanted.clear()
 
 

@@ -46,6 +46,7 @@ class Servers:
         self._every = every
         self._joined: dict[tuple[str, str], int] = {}
         self._kernels: dict[tuple[str, str], set[str]] = {}
+        self._missed: dict[str, int] = {}  # lease -> looks in a row that found no server
         self._told: dict[tuple[str, str], datetime] = {}
         self._wanted = asyncio.Event()
 
@@ -88,7 +89,8 @@ class Servers:
             except GPULeaseError as error:
                 log.warning("servers could not be recorded: %s", error.sentence)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), self._every)
+                async with asyncio.timeout(self._every):
+                    await self._wanted.wait()
             self._wanted.clear()
 
     async def look(self) -> None:
@@ -98,7 +100,10 @@ class Servers:
             HubUnreachableError: the hub did not answer.
             GPULeaseError: the store did not take a change.
         """
-        users = {lease.user for lease in self._ledger.live()}
+        live = self._ledger.live()
+        users = {lease.user for lease in live}
+        for lease_id in self._missed.keys() - {lease.id for lease in live}:
+            del self._missed[lease_id]
         if not users:
             return
         asked_at = self._loop.clock()
@@ -112,6 +117,11 @@ class Servers:
     async def _compare(self, lease: Lease, server: HubServer | None) -> None:
         now = self._loop.clock()
         active = server is not None and server.active
+        self._missed[lease.id] = 0 if active else self._missed.get(lease.id, 0) + 1
+        # A server that still holds its channel lives: one look at a hub that starts may be wrong.
+        doubtful = self.linked(lease.user, lease.server) and self._missed[lease.id] < 2
+        if lease.server_ready and not active and doubtful:
+            return
         if lease.server_ready and not active:
             after, why = lifecycle.server_gone(lease, now), "server_gone"
         elif not lease.server_ready and server is not None and server.ready:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,11 @@ from tornado.httpclient import HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
-from tornado.websocket import WebSocketClientConnection, websocket_connect
+from tornado.websocket import (
+    WebSocketClientConnection,
+    WebSocketClosedError,
+    websocket_connect,
+)
 
 from gpulease.client import Client
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, LeaseView
@@ -310,7 +314,8 @@ class Supervisor(Peer):
         if message["type"] == "admit" and self.admits:
             await self.say({"type": "admitted", "client_key": message["client_key"]})
         if message["type"] == "end":
-            await self.say({"type": "bye", "reason": "ended"})
+            with suppress(WebSocketClosedError):  # the test may have closed it already
+                await self.say({"type": "bye", "reason": "ended"})
             self._connection.close()
 
     async def live(self, *, use: float = 0.0, cells: int = 0, threads: int = 0) -> None:

@@ -188,6 +188,26 @@ async def test_a_stopped_server_ends_its_lease(site: Site, hub) -> None:
     await supervisor.next("end")
 
 
+async def test_one_wrong_look_at_a_server_that_holds_its_channel_ends_nothing(
+    site: Site, hub, monkeypatch
+) -> None:
+    lease, channel, supervisor = await active_lease(site)
+    services = site.service.services
+    whole, looks = services.hub.running, []
+
+    async def running(users: set[str]) -> dict:
+        looks.append(users)
+        return {user: {} for user in users} if len(looks) == 1 else await whole(users)
+
+    monkeypatch.setattr(services.hub, "running", running)
+    await wait_for_async(lambda: len(looks) > 3, 30, "three looks at the hub")
+    assert services.ledger.leases[lease["id"]].state == "active"
+    hub.users["stu"]["servers"] = {}
+    assert (await site.lease(lease["id"], "ended")).end_reason == "server_gone"
+    await supervisor.close()
+    await channel.close()
+
+
 async def test_a_hub_that_is_away_ends_nothing(site: Site, hub) -> None:
     lease, channel, supervisor = await active_lease(site)
     hub.down = True

@@ -119,3 +119,13 @@ async def test_each_change_asks_this_of_the_world(before: Lease, after: Lease, d
     world = World()
     await effects.perform(before, after, world, world)  # type: ignore[arg-type]
     assert [what for what, _ in world.done] == done
+
+
+async def test_a_service_ends_however_its_loop_is_woken_meanwhile(hub, run) -> None:
+    """A cancellation that meets a wake-up must not be swallowed: the service would never end."""
+    for _ in range(5):
+        async with run(tick=60.0, hub_seconds=60.0) as site:
+            services = site.service.services
+            await wait_for_async(lambda services=services: services.loop.rounds, 30, "a round")
+            services.loop.wake()
+            services.servers.joined("stu", "")
