@@ -25,6 +25,7 @@ log = logging.getLogger("gpulease.lab")
 Handler = Callable[[str, str, dict[str, Any]], Awaitable[Any]]
 Greeting = Callable[[], list[dict[str, Any]]]
 _LINE = 2**20
+_OWN_DIRECTORY = "gpulease-bus-"
 _PATH_MAX = 100  # a socket address holds 108 bytes
 
 
@@ -65,6 +66,9 @@ class Bus:
         for task in list(self._tasks):
             task.cancel()
         self.path.unlink(missing_ok=True)
+        if self.path.parent.name.startswith(_OWN_DIRECTORY):
+            with suppress(OSError):
+                self.path.parent.rmdir()
 
     @property
     def kernels(self) -> set[str]:
@@ -131,7 +135,7 @@ def socket_path(runtime_dir: Path) -> Path:
     if len(str(runtime_dir / name)) <= _PATH_MAX:
         runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return runtime_dir / name
-    return Path(tempfile.mkdtemp(prefix="gpulease-")) / name
+    return Path(tempfile.mkdtemp(prefix=_OWN_DIRECTORY)) / name
 
 
 async def _read(reader: asyncio.StreamReader) -> dict[str, Any] | None:

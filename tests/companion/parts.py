@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -28,6 +29,10 @@ from tests.helpers import wait_for_async
 
 TOKEN = "the-supervisors-credential"
 SERVER_TOKEN = "the-servers-credential"
+
+#: Leases are found and ended by their mark wherever they run, so each test process has its own.
+RUN = secrets.token_hex(6)
+LEASE_ID = f"lease-{RUN}"
 
 
 class _Channel(WebSocketHandler):
@@ -149,13 +154,13 @@ class LeaseService:
 class Lease:
     """A supervisor process that was told its lease on stdin."""
 
-    def __init__(self, *arguments: str, mark: str = "lease-1", parent: bool = True) -> None:
+    def __init__(self, *arguments: str, mark: str = "") -> None:
         command = [sys.executable, "-m", "gpulease.companion", *arguments]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=marked_environment(os.environ, mark),
+            env=marked_environment(os.environ, mark or LEASE_ID),
             start_new_session=True,
         )
         self.pid = self.process.pid
@@ -179,10 +184,10 @@ class Lease:
                     stream.close()
 
 
-def config(service_url: str, lease_id: str = "lease-1", **more: Any) -> dict[str, Any]:
+def config(service_url: str, lease_id: str = "", **more: Any) -> dict[str, Any]:
     """What a notebook server writes to stdin."""
     return {
-        "lease_id": lease_id, "attempt": 1, "token": TOKEN, "service_url": service_url,
+        "lease_id": lease_id or LEASE_ID, "attempt": 1, "token": TOKEN, "service_url": service_url,
         "devices": "", "park_dir": "", "drain_max": 20.0, "hard_end": "", **more,
     }  # fmt: skip
 

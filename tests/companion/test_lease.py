@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 from gpulease.companion.tree import lease_processes
-from tests.companion.parts import Cells, closing, leased
+from tests.companion.parts import LEASE_ID, Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for_async
 
 
@@ -39,7 +39,7 @@ def test_a_cell_runs_under_homes_count_directory_and_environment(tmp_path):
                     " os.environ.get('API_TOKEN'), repr(os.environ['CUDA_VISIBLE_DEVICES']),"
                     " os.environ['GPULEASE_LEASE'])"
                 )
-                assert shown.split() == [str(tmp_path), "cs101", "None", "''", "lease-1"]
+                assert shown.split() == [str(tmp_path), "cs101", "None", "''", LEASE_ID]
             again = (await home.open("k1"))["ok"]
             assert (again["fresh"], again["pid"]) == (False, opened["pid"])
 
@@ -111,7 +111,7 @@ def test_nothing_that_a_cell_started_outlives_the_lease():
             assert (await home.pushed("end"))["reason"] == "returned"
             assert await lease.ended() == 0
             assert all(process_is_gone(pid) for pid in [*strays, opened["pid"]])
-            assert lease_processes({"lease-1"}) == set()
+            assert lease_processes({LEASE_ID}) == set()
             await wait_for_async(lambda: service.of_type("bye"))
             assert service.of_type("bye")[0]["reason"] == "ended"
 

@@ -13,6 +13,8 @@ import pytest
 
 from gpulease.companion.tree import lease_processes, marked, parse_stat
 from tests.companion.parts import (
+    LEASE_ID,
+    RUN,
     Cells,
     Home,
     Lease,
@@ -29,14 +31,14 @@ async def _prepared(pid):
     """Wait until the supervisor started ahead has its companion process at rest."""
 
     return await wait_for_async(
-        lambda: lease_processes({"standby-1"}) - {pid}, 60, "the process started ahead"
+        lambda: lease_processes({f"standby-{RUN}"}) - {pid}, 60, "the process started ahead"
     )
 
 
 def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark():
     async def test():
         service = LeaseService()
-        lease = Lease("--standby", mark="standby-1")
+        lease = Lease("--standby", mark=f"standby-{RUN}")
         home = None
         try:
             (companion,) = await _prepared(lease.pid)
@@ -44,7 +46,7 @@ def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark(
             # "Prepared" is told on a private line; imports are over when CPU time stands still.
             await wait_for_async(lambda: _at_rest(companion), 60, "imports done")
             begun = time.monotonic()
-            lease.tell(config(service.url, "lease-9"))
+            lease.tell(config(service.url, f"lease-{RUN}-9"))
             hello = await service.hello()
             home = Home(hello["address"], hello["public_key"])
             service.tell({"type": "admit", "client_key": home.public, "kernel_id": "k1"})
@@ -55,8 +57,8 @@ def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark(
                 took = time.monotonic() - begun
             assert opened["pid"] == companion
             assert took < 3.0  # well below one second on a machine that is not busy
-            assert marked({"lease-9"}) == {lease.pid, companion}
-            assert marked({"standby-1"}) == set()
+            assert marked({f"lease-{RUN}-9"}) == {lease.pid, companion}
+            assert marked({f"standby-{RUN}"}) == set()
         finally:
             if home is not None:
                 home.close()
@@ -81,12 +83,12 @@ def _at_rest(pid):
 
 def test_a_supervisor_started_ahead_ends_when_its_server_closes_the_line():
     async def test():
-        lease = Lease("--standby", mark="standby-2")
+        lease = Lease("--standby", mark=f"standby-{RUN}-2")
         try:
             assert lease.process.stdin is not None
             lease.process.stdin.close()
             assert await lease.ended() == 0
-            assert marked({"standby-2"}) == set()
+            assert marked({f"standby-{RUN}-2"}) == set()
         finally:
             lease.clean_up()
 
@@ -97,13 +99,13 @@ def test_a_supervisor_started_ahead_ends_when_its_server_closes_the_line():
     "line", [b"{not json\n", b"{}\n", b'{"lease_id": "../x"}\n', b'{"lease_id": "a", "token": 1}\n']
 )
 def test_a_malformed_order_is_refused_and_leaves_nothing(line):
-    lease = Lease(mark="bad-order")
+    lease = Lease(mark=f"bad-{RUN}")
     try:
         assert lease.process.stdin is not None
         lease.process.stdin.write(line)
         lease.process.stdin.flush()
         assert lease.process.wait(60) == 1
-        wait_for(lambda: not lease_processes({"bad-order"}), 10)
+        wait_for(lambda: not lease_processes({f"bad-{RUN}"}), 10)
     finally:
         lease.clean_up()
 
@@ -113,7 +115,7 @@ PARENT = """
 import subprocess, sys, os
 from gpulease.companion.environment import marked_environment
 p = subprocess.Popen([sys.executable, "-m", "gpulease.companion"], stdin=subprocess.PIPE,
-                     env=marked_environment(os.environ, "lease-1"), start_new_session=True)
+                     env=marked_environment(os.environ, sys.argv[1]), start_new_session=True)
 p.stdin.write(sys.stdin.buffer.readline()); p.stdin.flush()
 print(p.pid, flush=True)
 p.wait()
@@ -124,7 +126,7 @@ def test_a_killed_parent_ends_the_tree_and_the_lease_says_so():
     async def test():
         service = LeaseService()
         parent = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", PARENT, LEASE_ID], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         home = None
         try:
@@ -141,7 +143,7 @@ def test_a_killed_parent_ends_the_tree_and_the_lease_says_so():
             assert service.of_type("bye")[0]["reason"] == "parent_gone"
             await wait_for_async(lambda: process_is_gone(hello["pid"]), 15, "the end")
             assert process_is_gone(opened["pid"])
-            assert lease_processes({"lease-1"}) == set()
+            assert lease_processes({LEASE_ID}) == set()
         finally:
             if home is not None:
                 home.close()

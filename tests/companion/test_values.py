@@ -138,7 +138,9 @@ def _at_rest(service):
     """The newest sample is of a second in which nothing ran, though a cell ran before it."""
     samples = service.samples()
     assert any(sample["cells"] or sample["use"] > 0.03 for sample in samples), samples
-    assert samples[-1]["use"] < 0.02, f"not at rest: {samples[-4:]}"
+    last = samples[-1]
+    assert last["cells"] == 0, f"not at rest: {samples[-4:]}"
+    assert last["use"] < 0.02, f"not at rest: {samples[-4:]}"
     return True
 
 

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 
 from gpulease.protocol import ENV_BUS, ENV_SERVICE_URL
-from tests.companion.parts import SERVER_TOKEN, TOKEN, LeaseService
+from tests.companion.parts import LEASE_ID, SERVER_TOKEN, TOKEN, LeaseService
 from tests.helpers import free_port, wait_for_async
 
 WEB_TOKEN = "the-browsers-credential"
@@ -24,7 +26,8 @@ class NotebookServer:
 
     def __init__(self, directory: Path, service_url: str, standby: bool) -> None:
         self.port = free_port()
-        self.runtime = directory / "runtime"
+        # Short: a socket address holds 108 bytes, and a test's own directory may be longer.
+        self.runtime = Path(tempfile.mkdtemp(prefix="gl-"))
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("GPULEASE", "JUPYTER"))}
         environ |= {
             "JUPYTER_RUNTIME_DIR": str(self.runtime),
@@ -81,6 +84,7 @@ class NotebookServer:
             await wait_for_async(lambda: self.process.poll() is not None, 60, "the server's end")
         self.process.wait()
         self.log.close()
+        shutil.rmtree(self.runtime, ignore_errors=True)
 
 
 class Kernel:
@@ -129,7 +133,7 @@ class Kernel:
         await self._task
 
 
-def lease_view(lease_id: str = "lease-1", state: str = "active", **more: Any) -> dict[str, Any]:
+def lease_view(lease_id: str = LEASE_ID, state: str = "active", **more: Any) -> dict[str, Any]:
     """A lease as the service shows it to its own server; without a grant while queued or ended."""
     view = {
         "id": lease_id, "version": 1, "user": "stu", "server": "", "kernel_id": None,

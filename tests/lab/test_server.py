@@ -9,7 +9,7 @@ import stat
 from tornado.websocket import websocket_connect
 
 from gpulease.companion.tree import lease_processes, process_table
-from tests.companion.parts import TOKEN, Cells, Home, closing, proc_file
+from tests.companion.parts import LEASE_ID, TOKEN, Cells, Home, closing, proc_file
 from tests.helpers import process_is_gone, wait_for_async
 from tests.lab.parts import WEB_TOKEN, Kernel, lease_view, server
 
@@ -45,19 +45,19 @@ def test_kernels_learn_and_ask_over_the_bus(tmp_path):
 
                 service.answers["POST", "leases"] = (201, lease_view(state="queued"))
                 asked = await kernel.call("ask", gpu_class="small")
-                assert asked["ok"]["id"] == "lease-1"
+                assert asked["ok"]["id"] == LEASE_ID
                 body = {"gpu_class": "small", "kernel_id": "k1", "origin": "magic"}
                 assert service.calls[-1] == ("POST", "leases", body)
 
                 view = {"address": "tcp://x", "server_key": "y"}
-                service.answers["POST", "leases/lease-1/connections"] = (201, view)
-                found = await kernel.call("connection", lease_id="lease-1", client_key="Z" * 40)
+                service.answers["POST", f"leases/{LEASE_ID}/connections"] = (201, view)
+                found = await kernel.call("connection", lease_id=LEASE_ID, client_key="Z" * 40)
                 assert found["ok"] == view
                 assert service.calls[-1][2] == {"client_key": "Z" * 40, "kernel_id": "k1"}
 
                 problem = {"reason": "keep_refused", "title": "No.", "status": 409}
-                service.answers["POST", "leases/lease-1/keep"] = (409, problem)
-                refused = await kernel.call("keep", lease_id="lease-1")
+                service.answers["POST", f"leases/{LEASE_ID}/keep"] = (409, problem)
+                refused = await kernel.call("keep", lease_id=LEASE_ID)
                 assert refused["problem"]["reason"] == "keep_refused"
                 assert (await kernel.call("keep", lease_id="../x"))["problem"]["status"] == 400
                 assert (await kernel.call("fly", lease_id="a"))["problem"]["reason"] == "malformed"
@@ -109,13 +109,13 @@ def test_a_granted_lease_gets_a_supervisor_and_an_ended_one_loses_everything(tmp
             pids = _supervisors(service, "started")[0]["pids"]
             assert pids == [hello["pid"]]
             environ = proc_file(hello["pid"], "environ")
-            assert b"GPULEASE_LEASE=lease-1" in environ
+            assert f"GPULEASE_LEASE={LEASE_ID}".encode() in environ
             assert b"JUPYTER_TOKEN" not in environ
             assert TOKEN.encode() not in environ
             service.publish({"type": "lease", "id": 3, "lease": lease_view(state="ended")})
             await wait_for_async(lambda: process_is_gone(hello["pid"]), 30, "the supervisor's end")
             await wait_for_async(lambda: _supervisors(service, "exited"), 30, "the report")
-            assert lease_processes({"lease-1"}) == set()
+            assert lease_processes({LEASE_ID}) == set()
 
     asyncio.run(test())
 
@@ -139,7 +139,7 @@ def test_a_killed_supervisor_is_reported_and_its_tree_cleaned(tmp_path):
                 os.kill(hello["pid"], signal.SIGKILL)
                 await wait_for_async(lambda: _supervisors(service, "exited"), 30, "the report")
                 report = _supervisors(service, "exited")[0]
-                assert (report["lease_id"], report["attempt"]) == ("lease-1", 1)
+                assert (report["lease_id"], report["attempt"]) == (LEASE_ID, 1)
                 assert "-9" in report["detail"]
                 assert process_is_gone(opened["pid"])
                 assert process_is_gone(stray)
@@ -148,7 +148,7 @@ def test_a_killed_supervisor_is_reported_and_its_tree_cleaned(tmp_path):
                 kernels = len(service.reports)
                 service.publish({"type": "classes", "id": 5, "classes": []})
                 assert len(service.reports) == kernels
-                assert lease_processes({"lease-1"}) == set()
+                assert lease_processes({LEASE_ID}) == set()
             finally:
                 home.close()
 
@@ -185,7 +185,7 @@ def test_a_stopped_server_leaves_no_process(tmp_path):
             await wait_for_async(lambda: process_is_gone(hello["pid"]), 30, "the supervisor")
             await wait_for_async(lambda: service.of_type("bye"), 30, "bye")
             assert service.of_type("bye")[0]["reason"] == "parent_gone"
-            assert lease_processes({"lease-1"}) == set()
+            assert lease_processes({LEASE_ID}) == set()
 
     asyncio.run(test())
 
@@ -244,18 +244,18 @@ def test_the_front_end_asks_keeps_returns_and_follows(tmp_path):
                 event = json.loads(await events.read_message())
                 if event.get("event") == "lease":
                     break
-            assert event["lease"]["id"] == "lease-1"
+            assert event["lease"]["id"] == LEASE_ID
             events.close()
             listed = await notebook.json("/gpulease/api/leases")
-            assert [lease["id"] for lease in listed["leases"]] == ["lease-1"]
+            assert [lease["id"] for lease in listed["leases"]] == [LEASE_ID]
             service.answers["POST", "leases"] = (201, lease_view(state="queued"))
             asked = await notebook.fetch("/gpulease/api/leases", "POST", {"gpu_class": "small"})
             assert asked.code == 201
             wanted = {"kernel_id": None, "origin": "lab", "gpu_class": "small"}
             assert service.calls[-1][2] == wanted
-            service.answers["DELETE", "leases/lease-1"] = (200, lease_view(state="ended"))
-            await notebook.fetch("/gpulease/api/leases/lease-1", "DELETE")
-            assert service.calls[-1][:2] == ("DELETE", "leases/lease-1")
+            service.answers["DELETE", f"leases/{LEASE_ID}"] = (200, lease_view(state="ended"))
+            await notebook.fetch(f"/gpulease/api/leases/{LEASE_ID}", "DELETE")
+            assert service.calls[-1][:2] == ("DELETE", f"leases/{LEASE_ID}")
             bad = await notebook.fetch("/gpulease/api/leases", "POST", [1])
             assert bad.code == 400
             assert json.loads(bad.body)["reason"] == "malformed"
