@@ -61,7 +61,7 @@ def check_demo(options: DemoOptions, say: Say) -> int:
         reason = str(error) or f"nothing happened in time ({type(error).__name__})"
         say(f"FAILED        {report.current}")
         say(f"              {reason}")
-        say(f"              log: {options.log}  (kept where --dir was given)")
+        say(f"              log: {options.log}")
         return 1
     say(f"all {len(report.steps)} steps work, {time.monotonic() - began:.1f} s")
     return 0

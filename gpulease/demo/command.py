@@ -68,20 +68,24 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the demo until it is told to end, or the check; return the exit status."""
     launch.require_linux()
     processes.become_subreaper()
-    with launch.directory(arguments.dir) as directory:
-        options = options_from(arguments, directory)
+    options_from(arguments, Path())  # refuse before anything is made
+    with launch.directory(arguments.dir) as place, launch.ends_on_signal():
+        options = options_from(arguments, place.path)
         demo = launch.Demo(options, _say)
         try:
-            with launch.ends_on_signal():
-                return _run(demo, options, check=arguments.check)
+            status = _run(demo, options, check=arguments.check)
+            place.keep = status != 0
         except launch.InterruptedBySignalError:
             _say("ending every process ...")
-            return 0 if not arguments.check else 130
+            place.keep = False
+            status = 130 if arguments.check else 0
         finally:
+            launch.ignore_signals()
             demo.stop()
             left = processes.descendants()
             if left:
                 _say(f"still there: {[process.pid for process in left]}")
+        return status
 
 
 def _run(demo: launch.Demo, options: DemoOptions, *, check: bool) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -163,6 +165,7 @@ def _answers(url: str) -> bool:
 
 #: Never through a proxy that the environment names: everything is on loopback.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CONFIG_FILE = Path(__file__).with_name("jupyterhub_config.py")
 
 
@@ -176,15 +179,34 @@ def _environment(options: DemoOptions) -> dict[str, str]:
     return {**kept, ENV_OPTIONS: options.to_json(), "PYTHONUNBUFFERED": "1"}
 
 
+@dataclass
+class Place:
+    """The demo's directory; ``keep`` is set to ``False`` when nobody will want to look into it."""
+
+    path: Path
+    keep: bool = True
+
+
 @contextlib.contextmanager
-def directory(given: Path | None) -> Iterator[Path]:
-    """Give the demo's directory: ``given``, kept, or a temporary one, removed at the end."""
+def directory(given: Path | None) -> Iterator[Place]:
+    """Give the demo's directory: ``given``, or a temporary one that goes unless it is kept.
+
+    It is kept when the block fails: the log in it says why.
+    """
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
-        yield given.resolve()
+        yield Place(given.resolve())
         return
-    with tempfile.TemporaryDirectory(prefix="gpulease-demo-", ignore_cleanup_errors=True) as made:
-        yield Path(made)
+    place = Place(Path(tempfile.mkdtemp(prefix="gpulease-demo-")))
+    yield place
+    if not place.keep:
+        shutil.rmtree(place.path, ignore_errors=True)
+
+
+def ignore_signals() -> None:
+    """From here on nothing stops the clean-up; ``ends_on_signal`` puts the handlers back."""
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -192,12 +214,11 @@ def ends_on_signal() -> Iterator[None]:
     """Raise ``InterruptedBySignalError`` on Ctrl-C and SIGTERM, once: nothing stops the end."""
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)
+        ignore_signals()
         raise InterruptedBySignalError(signal.Signals(number).name)
 
     before: dict[int, Any] = {}
-    for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for caught in _ENDING:
         before[caught] = signal.signal(caught, interrupt)
     try:
         yield
