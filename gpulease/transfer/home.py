@@ -170,7 +170,7 @@ class HomeSide:
         """Bring the small home (at most ``reply_wait``), take away what changed and is not here."""
         started = time.monotonic()
         self._cell = execution_count
-        use, self._use = self._use or Use(unbounded=True), None
+        use = self._use or Use(unbounded=True)
         self._notes = self._thread_notes()
         if self._wire is None or self._wire.broken:
             raise gone_error()
@@ -194,6 +194,7 @@ class HomeSide:
         else:
             moved, size = self._take(message)
         self._wake(pending if message is None else None)
+        self._use = None  # until here a death loses what the cell changed
         notes, self._notes = tuple(self._notes), []
         return SwitchReport(moved, size, time.monotonic() - started, notes)
 
@@ -202,6 +203,8 @@ class HomeSide:
         started = time.monotonic()
         self.commit_pending()
         self.side.supersede()
+        if self.custody.lost or self.custody.conflicts:
+            self.custody.check(cell_use(source), "at home")
         remote = self.side.ledger.remote
         if not self.connected or (self.owner is Place.HOME and not remote):
             return SwitchReport()

@@ -1,5 +1,6 @@
 """Two real processes that hold one namespace: home in the test, the companion in a child."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -49,17 +50,20 @@ class Companion:
 
     def kill(self):
         self.process.kill()
+        self.process.wait()
         self.close()
 
     def close(self):
         if self.process.poll() is None:
-            self.tell({"op": "end"})
+            with contextlib.suppress(BrokenPipeError):  # it died meanwhile
+                self.tell({"op": "end"})
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.stdout.close()
 
 

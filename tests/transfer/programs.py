@@ -213,4 +213,4 @@ def memory_spans(space, names):
     return [(index, low, high) for index, (low, high) in enumerate(joined)]
 
 
-__all__ = ["NAMES", "PRELUDE", "OrderedDict", "Counter", "cells", "picture"]
+__all__ = ["NAMES", "PRELUDE", "Counter", "OrderedDict", "cells", "picture"]

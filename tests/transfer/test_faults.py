@@ -1,0 +1,187 @@
+"""Interrupts, deaths, conflicts, memory: nothing is overwritten, and every loss is said."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Place
+from tests.helpers import wait_for
+from tests.transfer.pair import CellError
+
+
+def test_a_home_thread_and_a_gpu_cell_conflict(pair):
+    pair.home("shared = [1]\nkeep = shared")
+    pair.start_gpu("import sys\nshared.append(2)\nsys.stdin and None")
+    pair.ns["shared"].append("thread")
+    pair.end_gpu()
+    assert any(note.reason == "conflicted" for note in pair.after.notes)
+    assert "resolve" in pair.side.explain("shared").sentence
+    with pytest.raises(GPULeaseError, match="changed at home and beside"):
+        pair.home("print(shared)")
+    pair.side.resolve("shared", "home")
+    pair.home("assert shared == [1, 'thread'] and keep is shared")
+    pair.gpu("assert shared == [1, 'thread'], shared")
+
+
+def test_a_conflict_resolved_for_the_gpu(pair):
+    pair.home("shared = [1]")
+    pair.start_gpu("shared.append(2)")
+    pair.ns["shared"].append("thread")
+    pair.end_gpu()
+    pair.side.resolve("shared", "gpu")
+    pair.home("assert shared == [1, 2], shared")
+
+
+def test_an_interrupt_during_a_switch_leaves_both_as_before(pair):
+    pair.home("import numpy as np\nbig = np.ones(40_000_000)")
+    timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            pair.side.before_gpu_cell("big.sum()")
+            pair.side.after_home_cell()
+            pair.ns["big"][0] += 1
+            pair.side.owner = Place.HOME
+    timer.join()
+    pair.home("assert big.sum() >= 40_000_000 and big[1] == 1")
+    pair.gpu("assert big[1] == 1; n = 1")
+    pair.home("assert n == 1")
+
+
+def test_too_big_for_home_stays_away_and_says_so(new_pair):
+    pair = new_pair(available=lambda: 300 * 2**20)
+    pair.attach()
+    pair.gpu("import numpy as np\nbig = np.ones(8_000_000)\nn = 5")
+    with pytest.raises(GPULeaseError, match=r"big.*memory|memory"):
+        pair.home("big.sum()")
+    pair.home("assert n == 5")
+    pair.gpu("assert big.sum() == 8_000_000")
+
+
+def test_dumps_but_does_not_load(pair):
+    pair.home(
+        "class Odd:\n    def __reduce__(self): return (int, ('not a number',))\nodd = Odd(); n = 1"
+    )
+    pair.gpu("n += 1")
+    with pytest.raises(GPULeaseError, match="odd cannot travel.*does not load"):
+        pair.gpu("odd")
+    pair.home("assert n == 2 and odd is not None")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        ("import socket; x = socket.socket()", "socket"),
+        ("import threading; x = {'deep': [threading.Lock()]}", "lock"),
+        ("x = open('/dev/null')", "open file"),
+        ("x = (i for i in range(3))", "generator"),
+        ("import threading; x = threading.Thread()", "thread"),
+    ],
+)
+def test_refused_kinds_stop_only_the_cell_that_needs_them(pair, make, why):
+    pair.home(make + "\nn = 1")
+    try:
+        pair.gpu("n += 1")
+        with pytest.raises(GPULeaseError, match=f"x cannot travel.*{why}"):
+            pair.gpu("x")
+        pair.home("assert n == 2")
+    finally:
+        pair.home("x.close() if hasattr(x, 'close') else None\ndel x")
+
+
+def test_a_value_stuck_away_is_explained(pair):
+    pair.gpu("g = (i for i in range(3)); n = 1")
+    with pytest.raises(GPULeaseError, match="g cannot travel.*generator"):
+        pair.home("next(g)")
+    pair.home("assert n == 1")
+    assert "cannot come home" in pair.side.explain("g").sentence
+    pair.gpu("assert next(g) == 0")
+
+
+def test_parked_values_reach_the_next_companion(pair, tmp_path):
+    path = tmp_path / "parked"
+    pair.home("k = 3\ndef triple(v): return k * v")
+    pair.start_gpu("import numpy as np\nw = np.ones(5_000_000)\nhold = [triple, w]")
+    pair.companion.hear()
+    answer = pair.companion.ask({"op": "park", "path": str(path), "seconds": 30})
+    assert answer["done"], answer
+    assert path.stat().st_mode & 0o777 == 0o600
+    pair.side.after_gpu_cell(1)
+    pair.side._pause()
+    pair.side._staged.clear()
+    pair.companion.kill()
+    notes = pair.side.disconnect(died=False)
+    assert {n for note in notes for n in note.names} >= {"w"}
+    assert {s.place for s in pair.side.status() if s.name == "w"} == {Place.PARKED}
+    pair.attach(parked=str(path))
+    pair.home("assert w.sum() == 5_000_000 and hold[1] is w and hold[0] is triple")
+
+
+def test_a_killed_companion_during_collection(pair):
+    pair.home("x = [1]")
+    pair.start_gpu("x.append(2)")
+    pair.companion.hear()
+    pair.companion.kill()
+    with pytest.raises(GPULeaseError) as caught:
+        pair.side.after_gpu_cell(1)
+    assert caught.value.reason == "companion_gone"
+    pair.side.disconnect(died=True, cell="1")
+    assert "lost" in pair.side.explain("x").reason
+    with pytest.raises(GPULeaseError, match="lost with the companion"):
+        pair.home("x")
+    pair.side.recover(["x"])
+    pair.home("assert x == [1]")
+
+
+def test_only_the_proved_key_is_served(pair):
+    import zmq
+
+    from gpulease.transfer.api import KeyPair
+    from gpulease.transfer.home import HomeSide
+
+    public, secret = zmq.curve_keypair()
+    stranger = HomeSide({}, hidden=())
+    with pytest.raises(GPULeaseError):
+        stranger.connect(pair.companion.endpoint, KeyPair(public.decode(), secret.decode()))
+    pair.gpu("n = 1")
+
+
+def test_a_computing_thread_beside_the_gpu_never_gives_a_torn_value(pair):
+    pair.gpu(
+        "import threading\nstop = []\npairs = {'a': 0, 'b': 0}\n"
+        "def count():\n"
+        "    while not stop:\n"
+        "        pairs['a'] += 1\n        pairs['b'] += 1\n"
+        "t = threading.Thread(target=count, daemon=True); t.start()"
+    )
+    try:
+        pair.gpu("n = 2")
+        pair.home("assert n == 2")
+    finally:
+        pair.gpu("stop.append(1)\nt.join()")
+    pair.home("assert pairs['a'] == pairs['b'] > 0")
+
+
+def test_a_cell_error_travels_with_what_the_cell_did(pair):
+    pair.home("x = []")
+    with pytest.raises(CellError, match="ZeroDivisionError"):
+        pair.gpu("x.append(1)\n1 / 0")
+    pair.home("assert x == [1]")
+
+
+def test_drain_from_another_thread(pair):
+    pair.gpu("import numpy as np\nw = np.ones(3_000_000)")
+    reports = []
+    thread = threading.Thread(target=lambda: reports.append(pair.side.drain(60)))
+    thread.start()
+
+    def drained():
+        pair.side.commit_pending()
+        return not thread.is_alive()
+
+    wait_for(drained)
+    assert reports[0].done, reports
+    assert pair.ns["w"].sum() == 3_000_000
