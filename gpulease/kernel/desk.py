@@ -23,7 +23,9 @@ from gpulease.transfer.api import KeyPair
 
 #: Silence after which the supervisor is taken for lost, and how often it is asked (seconds).
 LOST_AFTER = 15.0
-PING_EVERY = 3.0
+PING_EVERY = 1.0
+#: How long it may take to come back after its connection broke (seconds).
+BACK_WITHIN = 3.0
 
 Push = dict[str, Any]
 
@@ -96,10 +98,16 @@ class Desk:
         socket.curve_serverkey = view["server_key"].encode()
         socket.curve_publickey = keys.public.encode()
         socket.curve_secretkey = keys.secret.encode()
+        self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._io.register(self._monitor, self._disconnected)
         socket.connect(view["address"])
         self._io.register(socket, self._received)
         self._io.every(self, PING_EVERY, self._tick)
         return socket
+
+    def _disconnected(self, frames: Frames) -> None:  # noqa: ARG002 - the only event asked for
+        """The peer hung up: it has a moment to be there again, which libzmq finds out."""
+        self._heard = min(self._heard, time.monotonic() - LOST_AFTER + BACK_WITHIN)
 
     def _send(self, frame: bytes) -> None:
         if not self._socket.closed:
@@ -133,6 +141,8 @@ class Desk:
 
     def _close(self) -> None:
         self._io.every(self, 0, None)
+        self._io.unregister(self._monitor)
+        self._socket.disable_monitor()
         self._io.unregister(self._socket)
         for future in self._waiting.values():
             if future.set_running_or_notify_cancel():

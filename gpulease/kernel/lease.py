@@ -28,6 +28,8 @@ USABLE = ("active", "warned")
 DEFAULT_DRAIN = 60.0
 #: How long a kernel's first cell waits for the notebook server's first word (seconds).
 GREETING_SECONDS = 1.0
+#: How long a supervisor may take to end a companion in order (seconds).
+CLOSE_SECONDS = 20.0
 #: What a supervisor's last word means, where the service has not said it in a sentence yet.
 _END = {
     "idle": "The GPU has left: it was not used.",
@@ -286,10 +288,18 @@ class LeaseLink:
 
     def end(self, lease: LeaseView | None) -> None:
         """End the lease now, whatever is still away."""
-        if self.bus is not None and lease is not None and self.target is None:
+        by_service = self.bus is not None and lease is not None and self.target is None
+        if by_service:
+            assert self.bus is not None
+            assert lease is not None
             self.bus.call("end", {"lease_id": lease["id"], "reason": "returned"})
+            self.leases.pop(lease["id"], None)  # its last event may come after the next cell
         if self.attachment is not None:
-            self.attachment.desk.call("close", {"kernel_id": self.kernel_id}, 30.0)
+            close = {"kernel_id": self.kernel_id}
+            if by_service:  # the supervisor ends, and may be gone before it could answer
+                self.attachment.desk.start_call("close", close)
+            else:
+                self.attachment.desk.call("close", close, CLOSE_SECONDS)
             self._detach(died=False)
             self.detached("The GPU was given back.")
         self.phase = Phase.NONE

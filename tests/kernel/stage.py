@@ -215,6 +215,11 @@ class Stage:
             found = {**lease, "version": lease["version"] + 1, "state": "ended", "end": end}
             self.leases[lease["id"]] = found
             self._write(writer, {"event": "lease", "lease": found})
+            if lease["id"] in self._supervisors:
+                # As a service does: the supervisor is gone before anybody can ask it anything.
+                process = self._supervisors.pop(lease["id"])
+                process.kill()
+                await asyncio.get_running_loop().run_in_executor(None, self._gone, process)
         if "id" in message:
             self._write(writer, {"id": message["id"], "ok": found})
 
