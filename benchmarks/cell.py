@@ -7,6 +7,7 @@ holds the same namespace.  Every figure is from the request to reply and idle, a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -39,8 +40,8 @@ async def measure(*, rounds: int, scale: float) -> dict[str, Any]:
         await run(ours, "%gpu connect local")
         await run(ours, source(counts))
         first = await run(ours, "%%gpu\npass")
-        for number in range(rounds):
-            await _round(ours, theirs, variants, number)
+        for _ in range(rounds):
+            await _round(ours, theirs, variants)
         moved = await _moved_bytes(ours)
     sticky = round(variants.summaries()[STICKY]["median"] * 1000, 2)
     aims = [
@@ -75,7 +76,7 @@ async def peer(counts: Counts) -> AsyncIterator[OwnKernel]:
             await run(kernel, "_cluster.stop_cluster_sync()")
 
 
-async def _round(ours: OwnKernel, theirs: OwnKernel, variants: Variants, number: int) -> None:
+async def _round(ours: OwnKernel, theirs: OwnKernel, variants: Variants) -> None:
     await run(ours, "%gpu on")
     await run(ours, "pass")
     for _ in range(STICKY_CELLS_A_ROUND):
@@ -84,14 +85,18 @@ async def _round(ours: OwnKernel, theirs: OwnKernel, variants: Variants, number:
     await run(ours, "%gpu off")
     variants.add(f"{ALTERNATING}: home cell", (await run(ours, "pass")).seconds)
     variants.add(f"{ALTERNATING}: gpu cell", (await run(ours, "%%gpu\npass")).seconds)
-    await run(ours, _change(number))
+    await run(ours, _change())
     variants.add(f"{CHANGED}: gpu cell", (await run(ours, "%%gpu\npass")).seconds)
-    await run(ours, _change(number + 1))
+    await run(ours, _change())
     variants.add(f"{READ}: gpu cell", (await run(ours, READER)).seconds)
 
 
-def _change(number: int) -> str:
-    return f"records[{number}]['score'] = -{number}.5"
+_values = itertools.count(1)
+
+
+def _change() -> str:
+    """Return a cell that gives one item a value it never had."""
+    return f"records[{next(_values) % 100}]['score'] = -{next(_values)}.5"
 
 
 async def _moved_bytes(kernel: OwnKernel) -> dict[str, float]:
@@ -102,7 +107,7 @@ async def _moved_bytes(kernel: OwnKernel) -> dict[str, float]:
     await kernel.listen()
     moved = {}
     plain = "%%gpu\npass"
-    cells = ((ALTERNATING, "pass", plain), (CHANGED, _change(0), plain), (READ, _change(1), READER))
+    cells = ((ALTERNATING, "pass", plain), (CHANGED, _change(), plain), (READ, _change(), READER))
     for name, between, cell in cells:
         await run(kernel, between)
         await run(kernel, cell)
