@@ -13,6 +13,7 @@ import re
 import types
 import weakref
 from dataclasses import dataclass, field
+from typing import Any
 
 #: Calling one of these may read or write any name.
 _UNBOUNDED = frozenset({
@@ -96,7 +97,8 @@ def _parse(source: str) -> ast.Module | None:
     try:
         from IPython.core.inputtransformer2 import TransformerManager
 
-        return ast.parse(TransformerManager().transform_cell(source))
+        manager: Any = TransformerManager
+        return ast.parse(manager().transform_cell(source))
     except (ImportError, SyntaxError, ValueError):
         return None
 

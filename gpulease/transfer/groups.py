@@ -163,7 +163,9 @@ class Walk:
             found = [o for o in gc.get_referents(*frontier) if type(o) not in ATOMIC]
             frontier = self._visit(root, part, found)
 
-    def _visit(self, root: str, part: Group, found: list[Any]) -> list[Any]:
+    def _visit(  # noqa: C901 - one loop over every object: a call each would double its cost
+        self, root: str, part: Group, found: list[Any]
+    ) -> list[Any]:
         owner = self._owner
         out: list[Any] = []
         for obj in found:
@@ -291,9 +293,9 @@ class Walk:
         for root, part in self._parts.items():
             if root.startswith("need:"):
                 continue
-            for array in part.arrays:
-                if array.size and array.itemsize:
-                    spans.append((*byte_bounds(array), root))
+            spans += [
+                (*byte_bounds(array), root) for array in part.arrays if array.size * array.itemsize
+            ]
         spans.sort()
         end, last = -1, ""
         for low, high, root in spans:

@@ -22,7 +22,7 @@ from .side import Side
 def write_parked(
     side: Side, names: Sequence[str], path: str, deadline: float
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Write ``names`` of a side, with all they need; return what time left out and what cannot move.
+    """Write ``names`` of a side, with all they need; return what is left out and why.
 
     The peer is taken to know nothing: the file must stand alone.
     """

@@ -64,6 +64,9 @@ class Packed:
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 
 
+_LRU_CACHE: Any = type(functools.lru_cache(len))
+
+
 class _Storage:
     """Memory that several arrays of one group share."""
 
@@ -123,7 +126,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(file, protocol=5, buffer_callback=buffers)
         self.context = context
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: Any) -> Any:  # noqa: C901, PLR0911 - one line a kind
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)
@@ -145,7 +148,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise RefusedError(refused)
         if type(obj) in _VIEWS:
             return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[type(obj)])
-        if isinstance(obj, functools._lru_cache_wrapper):
+        if isinstance(obj, _LRU_CACHE):
             bounds = obj.cache_parameters()
             return tokens.lru_cache, (obj.__wrapped__, bounds["maxsize"], bounds["typed"])
         if isinstance(obj, BaseException):
@@ -187,10 +190,11 @@ class _ShellPickler(_Pickler):
 
 
 def _nan_name(value: float) -> str:
-    if value is math.nan:
+    if value is math.nan:  # noqa: PLW0177 - which NaN it is, not whether
         return "math"
     numpy = sys.modules.get("numpy")
-    return "numpy" if numpy is not None and value is numpy.nan else ""
+    singleton = getattr(numpy, "nan", None)
+    return "numpy" if value is singleton else ""
 
 
 def _reduce_exception(exc: BaseException) -> Any:

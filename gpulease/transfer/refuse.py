@@ -17,8 +17,15 @@ from collections.abc import Iterable
 from typing import Any
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
-_ITERATORS = tuple(type(iter(view)) for view in ({}, {}.values(), {}.items(), set())) + tuple(
-    type(reversed(view)) for view in ({}, {}.values(), {}.items())
+_PROBE: dict[int, int] = {}
+_ITERATORS: tuple[type, ...] = (
+    type(iter(_PROBE)),
+    type(iter(_PROBE.values())),
+    type(iter(_PROBE.items())),
+    type(iter(set())),
+    type(reversed(_PROBE)),
+    type(reversed(_PROBE.values())),
+    type(reversed(_PROBE.items())),
 )
 _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((types.GeneratorType,), "a generator (its frame cannot leave the process)"),

@@ -121,7 +121,7 @@ class Staging:
             self._fill(index)
         except LoadError as error:
             self.failed[index] = error
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a value's own code raises
             text = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {text[0][:200] if text else ''}"
             self.failed[index] = LoadError(f"it does not load on the other side ({reason})")
@@ -224,7 +224,7 @@ class Staging:
 
     def _function(
         self,
-        oid: str,
+        _oid: str,
         code: types.CodeType,
         space: tuple[str, str],
         cells: tuple[str, ...],

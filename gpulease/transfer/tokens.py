@@ -7,7 +7,6 @@ staging puts its own methods in their place, so that a pickle means nothing with
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any
 
 
@@ -26,11 +25,10 @@ def module(name: str, digest: str) -> Any:
     raise RuntimeError(f"module {name} {digest} outside a staging")
 
 
-def array(buffer: Any, dtype: Any, shape: tuple[int, ...], order: str, writeable: bool) -> Any:
+def array(buffer: Any, dtype: Any, shape: tuple[int, ...], order: Any, writeable: bool) -> Any:
     """Return an array over ``buffer``; a small one owns its memory, as one made here would."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        import numpy  # the pickled dtype has imported it already
+    import numpy  # the pickled dtype has imported it already
+
     if memoryview(buffer).nbytes == 0:
         out = numpy.empty(shape, dtype, order=order)
     else:
@@ -50,7 +48,7 @@ def storage(buffer: Any) -> bytearray:
     return owner if isinstance(owner, bytearray) and len(owner) == len(view) else bytearray(view)
 
 
-def view(
+def view(  # noqa: PLR0917 - a pickle passes arguments by position
     memory: bytearray,
     dtype: Any,
     shape: tuple[int, ...],

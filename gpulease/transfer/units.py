@@ -49,7 +49,7 @@ class UnitBook:
 
     # ---- taking apart
 
-    def skeleton(self, obj: Any) -> tuple[Any, ...]:
+    def skeleton(self, obj: Any) -> tuple[Any, ...]:  # noqa: PLR0911 - one line a kind
         """Return what it takes to make an empty ``obj``; pickled with references to units."""
         if isinstance(obj, types.FunctionType):
             cells = tuple(self.registry.held_oid(obj, i) for i in range(len(obj.__closure__ or ())))
@@ -71,7 +71,9 @@ class UnitBook:
             return ("array", obj.shape, obj.dtype, order)
         return ("instance", type(obj))
 
-    def content(self, obj: Any, used: set[str] | None = None) -> Any:
+    def content(  # noqa: C901, PLR0911 - one line a kind
+        self, obj: Any, used: set[str] | None = None
+    ) -> Any:
         """Return what is in ``obj``; ``used`` bounds a foreign globals dictionary."""
         if isinstance(obj, types.FunctionType):
             return {name: getattr(obj, name) for name in _FUNCTION_PARTS} | {
@@ -137,7 +139,9 @@ _FUNCTION_PARTS = (
 )  # fmt: skip
 
 
-def apply_content(obj: Any, content: Any, code: types.CodeType | None) -> None:
+def apply_content(  # noqa: C901 - one line a kind
+    obj: Any, content: Any, code: types.CodeType | None
+) -> None:
     """Put ``content`` into ``obj``; runs no user code beyond what ``type.__setattr__`` runs."""
     if isinstance(obj, types.FunctionType):
         _apply_function(obj, content, code)
@@ -257,6 +261,7 @@ def is_plain_instance(obj: Any) -> bool:
            "__getnewargs_ex__")  # fmt: skip
     if any(name in base.__dict__ for base in cls.__mro__[:-1] for name in own):
         return False
-    return cls.__new__ is object.__new__ and all(
+    made_by: Any = cls.__new__
+    return made_by is object.__new__ and all(
         base is object or base.__flags__ & (1 << 9) for base in cls.__mro__
     )

@@ -247,7 +247,7 @@ class Wire:
 
     # ---- the thread
 
-    def _run(self) -> None:
+    def _run(self) -> None:  # noqa: C901 - the one loop of the thread
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._wake, zmq.POLLIN)

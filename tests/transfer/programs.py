@@ -52,7 +52,8 @@ STATEMENTS = (
     "{y}()",
     "{x} = lambda: {y}",
     "{x} = (lambda v: (lambda: v.append(1) or v))({y})",
-    "def {x}(n=0):\n    def up():\n        nonlocal n\n        n += 1\n        return n\n    return up",
+    "def {x}(n=0):\n    def up():\n        nonlocal n\n        n += 1\n        return n\n"
+    "    return up",
     "{x}.tag = {y}",
     "class {x}:\n    items = []\n    def put(self, v=1): self.items.append(v); return self",
     "class {x}:\n    def __init__(self): self.v = {y}\n    def get(self): return self.v",

@@ -39,12 +39,16 @@ def test_an_interrupt_during_a_switch_leaves_both_as_before(pair):
     pair.home("import numpy as np\nbig = np.ones(40_000_000)")
     timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def switch_for_ever():
         while True:
             pair.side.before_gpu_cell("big.sum()")
             pair.side.after_home_cell()
             pair.ns["big"][0] += 1
             pair.side.owner = Place.HOME
+
+    with pytest.raises(KeyboardInterrupt):
+        switch_for_ever()
     timer.join()
     pair.home("assert big.sum() >= 40_000_000 and big[1] == 1")
     pair.gpu("assert big[1] == 1; n = 1")
@@ -66,7 +70,7 @@ def test_dumps_but_does_not_load(pair):
         "class Odd:\n    def __reduce__(self): return (int, ('not a number',))\nodd = Odd(); n = 1"
     )
     pair.gpu("n += 1")
-    with pytest.raises(GPULeaseError, match="odd cannot travel.*does not load"):
+    with pytest.raises(GPULeaseError, match=r"odd cannot travel.*does not load"):
         pair.gpu("odd")
     pair.home("assert n == 2 and odd is not None")
 
@@ -94,7 +98,7 @@ def test_refused_kinds_stop_only_the_cell_that_needs_them(pair, make, why):
 
 def test_a_value_stuck_away_is_explained(pair):
     pair.gpu("g = (i for i in range(3)); n = 1")
-    with pytest.raises(GPULeaseError, match="g cannot travel.*generator"):
+    with pytest.raises(GPULeaseError, match=r"g cannot travel.*generator"):
         pair.home("next(g)")
     pair.home("assert n == 1")
     assert "cannot come home" in pair.side.explain("g").sentence

@@ -45,7 +45,7 @@ def test_a_large_result_is_brought_home(pair):
 def test_a_generator_stops_only_the_cell_that_needs_it(pair):
     pair.home("g = (i for i in range(3)); n = 1")
     pair.gpu("n += 1")
-    with pytest.raises(GPULeaseError, match="g cannot travel.*generator"):
+    with pytest.raises(GPULeaseError, match=r"g cannot travel.*generator"):
         pair.gpu("next(g)")
     pair.home("assert next(g) == 0 and n == 2")
 

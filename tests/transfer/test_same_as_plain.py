@@ -38,7 +38,8 @@ def check(pair, program, monkeypatch):
             (pair.gpu if beside_gpu else pair.home)(source)
         pair.home("globals()")
     except GPULeaseError as error:
-        assert error.reason == "cannot_move", error
+        if error.reason != "cannot_move":
+            raise
         note(f"refused: {error}")
         pair.restart()
         return
@@ -51,7 +52,7 @@ def check(pair, program, monkeypatch):
 
 
 _settings = settings(
-    max_examples=int(__import__("os").environ.get("N", "60")),
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
