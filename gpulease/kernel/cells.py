@@ -75,7 +75,6 @@ class GPUCells:
                 del session.shell.user_ns[CARRIER]
         if program:
             self._run_silently(f"{program}\ndel {CARRIER}")
-        session.say_report(report)
         session.sources.remember(source, count, session.link.attachment)
         cells = session.sources.untold(session.link.attachment)
         try:
@@ -84,7 +83,7 @@ class GPUCells:
             self.failed = False
             raise
         after = session.home.after_gpu_cell(count)
-        session.say_report(after)
+        session.say_report(report, after)
         self.cost = {
             "bytes": report.bytes + after.bytes,
             "seconds": report.seconds + after.seconds,

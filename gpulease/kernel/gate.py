@@ -74,16 +74,22 @@ class Gate:
         name, _, rest = line.lstrip("%").strip().partition(" ")
         self._session.shell.run_line_magic(name, rest.strip(), _stack_depth=2)
 
-    def both_at_home(self, both: tuple[str, ...], installs: tuple[str, ...]) -> None:
-        """A GPU cell sets something: home gets it too, and installs run at home first."""
+    def install_here(self, installs: tuple[str, ...]) -> None:
+        """A GPU cell installs something: home's environment comes first."""
+        for line in installs:
+            self.line_magic(line)
+
+    def both_at_home(self, both: tuple[str, ...]) -> None:
+        """A GPU cell set something: home gets it too, or the person reads why not."""
         from IPython.utils.capture import capture_output
 
         for line in both:
-            with capture_output():  # the companion's output is the one that is shown
-                self.line_magic(line)
+            try:
+                with capture_output():  # the companion's output is the one that was shown
+                    self.line_magic(line)
+            except Exception as error:  # noqa: BLE001 - a magic may raise anything; it is shown
+                say(self._session.shell, f"{line} holds beside the GPU, but not here: {error}")
         self._remember(both)
-        for line in installs:
-            self.line_magic(line)
 
     def tell_companion(self) -> None:
         """Give the settings made so far to a companion that has not got them."""

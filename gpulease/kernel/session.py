@@ -152,11 +152,12 @@ class Session:
         if options.else_cpu and not self._have_gpu(options):
             self.run_here(way.body)
             return
-        self.gate.both_at_home(way.both, way.installs)
+        self.gate.install_here(way.installs)
         if way.about_error:
             self.cells.about_error(way.body)
             return
         self.cells.run(way.body, options, silent=silent)
+        self.gate.both_at_home(way.both)
 
     def run_here(self, body: str) -> None:
         """Run a cell's body at home inside the running cell, with the same outcome."""
@@ -271,10 +272,11 @@ class Session:
         if self.link.bus is not None:
             self.link.bus.notify("cell", {"busy": busy})
 
-    def say_report(self, report: SwitchReport) -> None:
-        """Show what a switch has to say under the cell."""
-        for note in report.notes:
-            say(self.shell, note.sentence)
+    def say_report(self, *reports: SwitchReport) -> None:
+        """Show what switches have to say under the cell, each sentence once."""
+        sentences = [note.sentence for report in reports for note in report.notes]
+        for sentence in dict.fromkeys(sentences):
+            say(self.shell, sentence)
 
     def say_notes(self) -> None:
         """Show what happened to the lease since it was last told."""

@@ -34,3 +34,23 @@ def shown_error(home: HomeKernel) -> str:
     cell = home.run("%tb")
     assert cell.ok
     return next(m["content"]["ename"] for m in cell.messages if m["msg_type"] == "error")
+
+
+def test_settings_made_by_magics_hold_on_both_sides(home: HomeKernel) -> None:
+    home.run("%config InteractiveShell.ast_node_interactivity = 'all'")
+    cell = home.run("%%gpu\n1\n2")
+    assert cell.kinds() == ["execute_result", "execute_result"]
+    home.run("%%gpu\n%config InteractiveShell.ast_node_interactivity = 'last_expr'")
+    assert home.run("3\n4").kinds() == ["execute_result"]
+    home.run("%%gpu\n%cd /")
+    assert home.run("import os; os.getcwd()").result == "'/'"
+
+
+def test_threads_at_home_are_named_once_under_a_gpu_cell(home: HomeKernel) -> None:
+    home.run(
+        "import threading\nstop = threading.Event()\n"
+        "watcher = threading.Thread(target=stop.wait, name='watcher')\nwatcher.start()"
+    )
+    shown = home.run("%%gpu\n1").shown()
+    assert shown.count("watcher") == 1
+    home.run("stop.set(); watcher.join(); del watcher, stop")
