@@ -88,7 +88,8 @@ class Drain:
         while self.answers.missing and loop.time() < end:
             self.answers.changed.clear()
             try:
-                await asyncio.wait_for(self.answers.changed.wait(), max(0.0, end - loop.time()))
+                async with asyncio.timeout_at(end):
+                    await self.answers.changed.wait()
             except TimeoutError:
                 return
 

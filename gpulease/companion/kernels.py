@@ -77,7 +77,8 @@ class Companion:
         self._parked = asyncio.get_running_loop().create_future()
         self.bound.link.send({"type": "park", "path": path, "seconds": seconds})
         try:
-            return await asyncio.wait_for(self._parked, seconds + 1.0)
+            async with asyncio.timeout(seconds + 1.0):
+                return await self._parked
         except TimeoutError:
             return {"done": False, "blockers": [], "detail": f"no answer in {seconds:g} s"}
 

@@ -86,7 +86,8 @@ class CompanionProcess:
 
     async def _next(self, wanted: str) -> dict[str, Any]:
         try:
-            said = await asyncio.wait_for(self.link.receive(), START_SECONDS)
+            async with asyncio.timeout(START_SECONDS):
+                said = await self.link.receive()
         except TimeoutError:
             said = {"type": "failed", "detail": f"no answer in {START_SECONDS:g} s"}
         if said is not None and said["type"] == wanted:

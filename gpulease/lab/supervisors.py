@@ -242,7 +242,8 @@ class Supervisors:
 
     async def _insist(self, supervised: Supervised) -> None:
         try:
-            await asyncio.wait_for(supervised.process.wait(), _END_SECONDS)
+            async with asyncio.timeout(_END_SECONDS):
+                await supervised.process.wait()
         except TimeoutError:
             await end_tree(supervised.marks, reap=False)
 
