@@ -98,7 +98,8 @@ def _parse(source: str) -> ast.Module | None:
         from IPython.core.inputtransformer2 import TransformerManager
 
         manager: Any = TransformerManager
-        return ast.parse(manager().transform_cell(source))
+        plain: str = manager().transform_cell(source)
+        return ast.parse(plain)
     except (ImportError, SyntaxError, ValueError):
         return None
 

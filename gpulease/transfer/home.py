@@ -330,7 +330,7 @@ class HomeSide:
     def _wanted(self, use: Use) -> Wanted:
         here = frozenset(self.side.names())
         always = here & _builtin_names()
-        return Wanted(use.strict & here, (use.reads & here) | always, use.unbounded)
+        return Wanted(use.strict & here, use.reads | always, use.unbounded)
 
     def _misses(self, use: Use) -> bool:
         """Say whether the cell may need something that only home has (sticky cells)."""
@@ -340,13 +340,18 @@ class HomeSide:
             return False
         if use.unbounded:
             return True
-        near = (use.reads | (only & _builtin_names())) & frozenset(self.side.names())
-        if not near:
-            return False
-        survey = self.side.survey(near)
-        roots = self.side.closure(near, survey, reads=True)
-        names = {root[2:] for root in roots if root.startswith("n:")}
-        return bool(names & only) or any(group.unbounded for group in survey.groups)
+        near = set(use.reads | (only & _builtin_names()))
+        here = set(self.side.names())
+        while near & (here | self.side.ledger.remote.keys()):
+            survey = self.side.survey(near & here)
+            if any(group.unbounded for group in survey.groups):
+                return True
+            roots = self.side.closure(near, survey, reads=True)
+            more = {root[2:] for root in roots if root.startswith("n:")} - near
+            if not more & here:
+                break
+            near |= more
+        return bool(near & only)
 
     def _send(self, wanted: Wanted, progress: Progress | None, started: float) -> SwitchReport:
         outcome = Outcome(True)

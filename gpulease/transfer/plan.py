@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -16,6 +16,7 @@ from gpulease.errors import GPULeaseError
 from .groups import Check, Group, merge
 from .ledger import Base
 from .pickling import Packed
+from .pins import pins_of
 from .refuse import RefusedError
 from .shipment import Item, Shipment
 from .side import Side, Survey
@@ -245,6 +246,19 @@ def _unit_reason(state: _State, group: Group | None) -> str:
     return next((blocked[name] for name in group.names if name in blocked), "")
 
 
+def _pinned(state: _State, group: Group) -> Packed:
+    """Return the group packed so that objects seen from outside it keep their identity.
+
+    The digest stays that of the plain form: pins come and go without a change of content.
+    """
+    side, survey, packed = state.side, state.survey, state.packed[id(group)]
+    pins = pins_of(side, group, survey, packed)
+    if not pins:
+        return packed
+    again = side.packer.pack(group, survey.units, survey.used_globals, pins=pins, check=state.check)
+    return replace(again, digest=packed.digest)
+
+
 def _shipment(
     state: _State, complete: bool, cell: int | None, asked: frozenset[str] | None
 ) -> Shipment:
@@ -252,7 +266,7 @@ def _shipment(
     items = []
     for group in survey.groups:
         if id(group) in state.chosen:
-            packed = state.packed[id(group)]
+            packed = _pinned(state, group)
             required = id(group) in state.required
             module = "" if id(group) in state.soft else _module_name(side, group)
             items.append(Item(packed, required, module))

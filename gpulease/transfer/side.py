@@ -7,6 +7,7 @@ nothing of threads, sockets, cells' order or who owns the namespace.
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from .shipment import Incoming, Outcome, Shipment
 from .staging import Staging
 from .units import UnitBook
 from .variables import user_names
+
+_BUILTINS = frozenset(dir(builtins))
 
 Hidden = Collection[str] | Callable[[], Collection[str]]
 
@@ -127,7 +130,7 @@ class Side:
             seen.add(id(part))
             out |= part.reads
             queue += [survey.by_root["u:" + o] for o in part.needs if "u:" + o in survey.by_root]
-        return out & set(self.names())
+        return out - _BUILTINS
 
     def absent(self, name: str, survey: Survey | None, cell: int | None = None) -> Absent:
         """Describe a name of this side for the other one."""
@@ -240,7 +243,8 @@ class Side:
         """Make the own baseline of what arrived, before any user code sees it."""
         arrived = list(staging.loaded.values())
         names = sorted(bound)
-        oids = [oid for loaded in arrived for oid in loaded.contents]
+        roots = [root for loaded in arrived for root in loaded.arrived.roots]
+        oids = [root[2:] for root in roots if root.startswith("u:")]
         self.ledger.peer_units.update(oids)
         self.ledger.peer_units.update(staging.units)
         survey = self.survey_roots(names, oids)

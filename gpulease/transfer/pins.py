@@ -1,0 +1,53 @@
+"""Which objects of a group can be seen from outside it, and so must stay themselves.
+
+Owns the count: an object that has more references than its group and its names account for is
+held by something that does not travel (a callback, a thread, ``Out``).  Where the type allows, it
+is *pinned*: it travels by id, and its content is put into the object that is there already.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from .pickling import Packed, clusters
+from .units import can_pin
+
+if TYPE_CHECKING:
+    from .groups import Group
+    from .side import Side, Survey
+
+#: Larger groups are replaced whole: counting their references would cost more than it is worth.
+_LIMIT = 20_000
+#: References of our own while counting: the group's table, our list, the loop, the call.
+_OURS = 4
+
+
+def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[str, Any]:
+    """Return oid to object for what keeps its identity on the other side."""
+    if len(group.inner) > _LIMIT:
+        return {}
+    shared = clusters(group.arrays)
+    able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
+    if not able:
+        return {}
+    known = Counter(map(id, gc.get_referents(*group.inner.values())))
+    known.update(id(side.ns[name]) for name in group.names)
+    for oid in group.oids:
+        unit = survey.units.get(oid)
+        if unit is not None:
+            known.update(map(id, gc.get_referents(unit)))
+    known.update(map(id, group.arrays))
+    known.update(id(base) for view in packed.buffers if (base := _owner(view)) is not None)
+    pins = {}
+    for obj in able:
+        if side.registry.find(obj) is not None or sys.getrefcount(obj) > known[id(obj)] + _OURS:
+            pins[side.registry.oid(obj)] = obj
+    return pins
+
+
+def _owner(view: memoryview) -> Any:
+    """Return the array whose memory a packed buffer is."""
+    return getattr(view.obj, "base", None)
