@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.options import CellOptions, parse_duration
 from gpulease.kernel.outputs import CARRIER
+from gpulease.kernel.relay import say
 from gpulease.kernel.wait import Progress
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class GPUCells:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.failed = False
+        self._debugger_told = False
         self.cost: dict[str, float] = {}
 
     def run(self, source: str, options: CellOptions, *, silent: bool = False) -> None:
@@ -54,6 +56,7 @@ class GPUCells:
             session.waiter.ensure(options)
             session.say_notes()
             session.gate.fresh_companion()
+            self._mention_debugger()
             self._run_attached(source, silent=silent)
         finally:
             session.leave()
@@ -89,6 +92,12 @@ class GPUCells:
             "seconds": report.seconds + after.seconds,
         }
         self._finish(reply)
+
+    def _mention_debugger(self) -> None:
+        debugger = getattr(self._session.kernel, "debugger", None)
+        if getattr(debugger, "is_started", False) and not self._debugger_told:
+            self._debugger_told = True
+            say(self._session.shell, "Lab's debugger does not reach GPU cells; %debug does.")
 
     def _run_silently(self, code: str) -> None:
         session = self._session

@@ -77,3 +77,14 @@ def test_tab_and_inspection_for_what_lives_away(home: HomeKernel) -> None:
     assert "TextIOWrapper" in found["data"]["text/plain"]
     assert inspected(home, "nowhere_at_all") is None
     assert tab(home, "impor"), "home's own Tab is as ever"
+
+
+def test_labs_debugger_is_said_not_to_reach_gpu_cells(fresh: HomeKernel) -> None:
+    fresh.connect()
+    arguments = {"clientID": "test", "adapterID": "", "pathFormat": "path"}
+    request = {"type": "request", "seq": 1, "command": "initialize", "arguments": arguments}
+    message = fresh.client.session.msg("debug_request", request)
+    fresh.client.control_channel.send(message)
+    assert fresh.client.get_control_msg(timeout=60)["content"].get("success")
+    assert "debugger does not reach GPU cells" in fresh.run("%%gpu\n1").shown()
+    assert "debugger" not in fresh.run("%%gpu\n2").shown()
