@@ -206,7 +206,10 @@ class AwaySide:
                 self._reply(message, {"current": True, "threads": []})
                 return
             names = self._touched(body["touched"])
-            shipment = plan(self.side, Wanted(), names=names, cell=self._cell, check=check)
+            eager = bool(body.get("eager", True))
+            shipment = plan(
+                self.side, Wanted(), names=names, cell=self._cell, eager=eager, check=check
+            )
             self._announced = (self._announced - set(shipment.names)) | set(shipment.absent)
             generation = self._generation
             self._offer(message, shipment, {"threads": alive, "generation": generation})

@@ -179,7 +179,7 @@ class HomeSide:
         try:
             message = pending.wait(self.settings.reply_wait)
         except GPULeaseError as error:
-            if error.reason != "transfer_abandoned":
+            if error.reason not in ("transfer_abandoned", "too_big_for_home"):
                 raise
             message = None
         except KeyboardInterrupt:
@@ -409,7 +409,7 @@ class HomeSide:
 
     def _collect_all(self, progress: Progress | None) -> tuple[tuple[str, ...], int]:
         for attempt in range(_TRIES):
-            message = self._ask("collect", {"touched": None}, progress=progress)
+            message = self._ask_for_all(progress)
             if message.body.get("current"):
                 return (), 0
             arrival = self._arrival(message)
@@ -419,6 +419,15 @@ class HomeSide:
             if ok:
                 return moved, arrival.incoming.nbytes
         raise _not_taken()
+
+    def _ask_for_all(self, progress: Progress | None) -> Message:
+        """Ask for what changed; where even the small does not fit in memory, for its names."""
+        try:
+            return self._ask("collect", {"touched": None}, progress=progress)
+        except GPULeaseError as error:
+            if error.reason != "too_big_for_home":
+                raise
+            return self._ask("collect", {"touched": None, "eager": False}, progress=progress)
 
     def _bring(self, use: Use, progress: Progress | None) -> tuple[tuple[str, ...], int]:
         """Fetch what a home cell may read, to a fixed point over functions' globals."""

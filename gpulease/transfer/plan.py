@@ -55,11 +55,13 @@ def plan(
     names: Iterable[str] | None = None,
     cell: int | None = None,
     fetch: bool = False,
+    eager: bool = True,
     check: Check = lambda: None,
 ) -> Shipment:
     """Return the shipment for one switch (with ``names``, for part of one).
 
-    With ``fetch`` only what is wanted is looked at.  Raises GPULeaseError ``cannot_move`` when a
+    With ``fetch`` only what is wanted is looked at; without ``eager`` the small waits as well.
+    Raises GPULeaseError ``cannot_move`` when a
     strictly wanted name cannot be packed.
     """
     side.supersede()
@@ -77,7 +79,7 @@ def plan(
         must = id(group) in state.soft or any(oid in side.ledger.peer_units for oid in group.oids)
         if must and id(group) in state.packed and id(group) not in state.same:
             state.chosen.add(id(group))
-    if not fetch:
+    if eager and not fetch:
         _choose_small(state)
     asked = wanted.strict | wanted.soft
     if fetch:  # whoever asks has not got it, whatever was agreed before

@@ -65,6 +65,15 @@ def test_too_big_for_home_stays_away_and_says_so(new_pair):
     pair.gpu("assert big.sum() == 8_000_000")
 
 
+def test_even_the_small_may_not_fit(new_pair):
+    pair = new_pair(available=lambda: 262 * 2**20)
+    pair.attach()
+    pair.gpu("import numpy as np\nw = [np.ones(1_000_000) for _ in range(2)]\nv = 5")
+    with pytest.raises(GPULeaseError, match="memory"):
+        pair.home("w")
+    assert pair.home("v") == 5
+
+
 def test_dumps_but_does_not_load(pair):
     pair.home(
         "class Odd:\n    def __reduce__(self): return (int, ('not a number',))\nodd = Odd(); n = 1"
