@@ -1,6 +1,6 @@
 """People with their notebooks open at a running demo."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -71,9 +71,23 @@ def processes_of(demo: RunningDemo) -> list[psutil.Process]:
 
 def service_of(demo: RunningDemo) -> psutil.Process | None:
     """The lease service's process, while it runs."""
+    return _first(demo, lambda process: {"gpulease.cli", "service"} <= set(process.cmdline()))
+
+
+def server_of(demo: RunningDemo, user: str) -> psutil.Process | None:
+    """The process of somebody's notebook server, while it runs."""
+
+    def theirs(process: psutil.Process) -> bool:
+        serves = "jupyterhub.singleuser" in process.cmdline()
+        return serves and process.environ().get("JUPYTERHUB_USER") == user
+
+    return _first(demo, theirs)
+
+
+def _first(demo: RunningDemo, wanted: Callable[[psutil.Process], bool]) -> psutil.Process | None:
     for process in processes_of(demo):
         try:
-            if {"gpulease.cli", "service"} <= set(process.cmdline()):
+            if wanted(process):
                 return process
         except psutil.Error:  # it has just ended
             continue

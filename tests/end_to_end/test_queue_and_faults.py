@@ -7,8 +7,8 @@ import pytest
 from gpulease.demo.watch import LeaseWatch
 from gpulease.errors import GPULeaseError
 from tests.browser.demo import RunningDemo
-from tests.end_to_end.people import LONG, at_work, service_of
-from tests.helpers import wait_for_async
+from tests.end_to_end.people import LONG, at_work, server_of, service_of
+from tests.helpers import process_is_gone, wait_for_async
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -57,6 +57,21 @@ def test_a_stopped_server_ends_its_lease(demo: RunningDemo):
                 return offer["free"] == offer["total"]
 
             await wait_for_async(free, LONG, "the GPU is free again")
+
+    asyncio.run(test())
+
+
+def test_a_killed_server_ends_its_lease_and_every_process_of_it(demo: RunningDemo):
+    async def test():
+        async with at_work(demo, "student") as student:
+            away = await student.run("%%gpu\nimport os\nprint('pid', os.getpid())")
+            companion = int(away.text.split("pid")[1])
+            server_of(demo, "student").kill()
+            lease = await student.watch.wait_for("ended", seconds=LONG)
+            assert lease["end"]["reason"] == "server_gone"
+            await wait_for_async(lambda: process_is_gone(companion), LONG, "the companion ended")
+            await student.browser.stop_server()  # the hub has yet to notice
+            await student.browser.start_server()  # what leaves the block needs one
 
     asyncio.run(test())
 
