@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from .pickling import Packed, clusters
-from .units import can_pin
+from .units import can_pin, is_plain_instance
 
 if TYPE_CHECKING:
     from .groups import Group
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 _LIMIT = 20_000
 #: References of our own while counting: the group's table, our list, the loop, the call.
 _OURS = 4
+_PLAIN = frozenset({list, dict, tuple, set, frozenset, bytearray})
 
 
 def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[str, Any]:
     """Return oid to object for what keeps its identity on the other side."""
     if len(group.inner) > _LIMIT:
         return {}
-    shared = clusters(group.arrays)
+    if not all(_is_plain(obj) for obj in group.inner.values()):
+        return {}
+    shared = {*clusters(group.arrays), *_spaces(group)}
     able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
     if not able:
         return {}
@@ -46,6 +49,30 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
         if side.registry.find(obj) is not None or sys.getrefcount(obj) > known[id(obj)] + _OURS:
             pins[side.registry.oid(obj)] = obj
     return pins
+
+
+def _is_plain(obj: Any) -> bool:
+    """Say whether loading ``obj`` never reads what it refers to.
+
+    A pinned object has its old content until the commit, so nobody may look into it before: no
+    constructor that iterates over an argument, no hash of an attribute.
+    """
+    if type(obj) in _PLAIN:
+        return True
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and type(obj) is numpy.ndarray:
+        return True
+    made_hash: Any = type(obj).__hash__
+    return is_plain_instance(obj) and made_hash is object.__hash__
+
+
+def _spaces(group: Group) -> set[int]:
+    """Return ids of instances' own attribute dictionaries: they are part of the instance."""
+    return {
+        id(obj.__dict__)
+        for obj in group.inner.values()
+        if type(obj) not in _PLAIN and hasattr(obj, "__dict__")
+    }
 
 
 def _owner(view: memoryview) -> Any:

@@ -257,7 +257,12 @@ def _pinned(state: _State, group: Group) -> Packed:
     pins = pins_of(side, group, survey, packed)
     if not pins:
         return packed
-    again = side.packer.pack(group, survey.units, survey.used_globals, pins=pins, check=state.check)
+    try:
+        again = side.packer.pack(
+            group, survey.units, survey.used_globals, pins=pins, check=state.check
+        )
+    except RefusedError:  # something that pickling leaves out was counted in
+        return packed
     return replace(again, digest=packed.digest)
 
 

@@ -45,15 +45,3 @@ def test_a_rebound_name_leaves_the_held_object_alone(pair):
     pair.home("x")
     assert held == [1]
     assert pair.ns["x"] == [2]
-
-
-def test_nothing_is_kept_alive_once_dropped(pair):
-    pair.home("class C: pass\nx = [C()]")
-    held = [pair.ns["x"]]
-    pair.gpu("x.append(1)")
-    pair.home("import weakref\nr = [weakref.ref(x[0])]")
-    held.clear()
-    pair.home("del x")
-    pair.gpu("n = 1")
-    pair.home("import gc; gc.collect(); alive = r[0]() is not None")
-    assert not pair.ns["alive"]
