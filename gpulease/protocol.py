@@ -152,6 +152,7 @@ class Activity(TypedDict):
     cells: int  # user cells running now (sleep and input() included)
     threads: int  # threads the user started, alive
     processes: int  # processes the user started, alive
+    tasks: NotRequired[int]  # tasks the user left on a companion's loop, alive
     use: float  # 0..1: peak share of one core that user code used; gpulease's own work left out
     transfers: bool  # gpulease itself moved values in this second
 

@@ -6,7 +6,7 @@ batching of samples.  Refuses to judge: idleness is decided from the samples els
 
 Time counts as the user's when it was spent by a process the user started, by a thread of a
 companion that was not there before the first cell and is not gpulease's, or by a companion's main
-thread while a cell or callback ran.
+thread while a cell or callback ran or a task of the user lived there.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Watched:
     transfers: frozenset[int] = frozenset()  # thread ids of gpulease's own transfers
     cells: int = 0
     threads: int = 0
+    tasks: int = 0  # the user's tasks on the main thread's loop
     ran: bool = False  # a cell began or ended since the last sample
 
     def said_cells(self, cells: int) -> None:
@@ -98,6 +99,7 @@ class ActivitySampler:
             cells=sum(companion.cells for companion in watched),
             threads=sum(companion.threads for companion in watched),
             processes=len(strangers),
+            tasks=sum(companion.tasks for companion in watched),
             use=round(min(1.0, share), 3),
             transfers=moving,
         )
@@ -124,7 +126,7 @@ class ActivitySampler:
             if row.pid in companion.transfers:
                 transfer += used
             elif row.pid == companion.pid:
-                user += used if companion.ran or companion.cells else 0
+                user += used if companion.ran or companion.cells or companion.tasks else 0
             elif row.pid not in companion.infrastructure and not _is_zmq(companion.pid, row.pid):
                 user += used
         return user, transfer

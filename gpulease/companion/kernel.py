@@ -26,6 +26,7 @@ from traitlets.config import Config
 
 from gpulease.companion.environment import take_mark
 from gpulease.companion.link import LinkEnd
+from gpulease.companion.loopwork import LoopWork, user_code
 from gpulease.companion.tree import die_with_parent
 from gpulease.kernel.blocks import gpu
 from gpulease.kernel.sources import learn
@@ -85,9 +86,10 @@ class CompanionKernel(IPythonKernel):
             assert self.watch is not None
             self.watch.begin("")
             try:
-                found = handler(stream, ident, message)
-                if asyncio.iscoroutine(found):
-                    await found
+                with user_code():
+                    found = handler(stream, ident, message)
+                    if asyncio.iscoroutine(found):
+                        await found
             finally:
                 self.watch.end(None, None)
 
@@ -122,10 +124,11 @@ class CompanionKernel(IPythonKernel):
         ticker = asyncio.ensure_future(_tick())
         count = self.shell.execution_count
         try:
-            reply: dict[str, Any] = await super().do_execute(  # type: ignore[no-untyped-call]
-                code, silent, store_history, user_expressions, allow_stdin,
-                cell_meta=cell_meta, cell_id=cell_id,
-            )  # fmt: skip
+            with user_code():
+                reply: dict[str, Any] = await super().do_execute(  # type: ignore[no-untyped-call]
+                    code, silent, store_history, user_expressions, allow_stdin,
+                    cell_meta=cell_meta, cell_id=cell_id,
+                )  # fmt: skip
         finally:
             ticker.cancel()
             result, self._result = self._result, None
@@ -159,6 +162,7 @@ class Companion:
         self._app: Any = None
         self._own: frozenset[int] = frozenset()  # idents of threads that are not the user's
         self._told: dict[str, Any] = {}
+        self._loop_work: LoopWork | None = None
         self._said_ready = threading.Event()
 
     def run(self) -> None:
@@ -204,6 +208,7 @@ class Companion:
 
     async def _say_ready(self, ready: dict[str, Any]) -> None:
         """Everything that runs now is ours; what appears later is the user's."""
+        self._loop_work = LoopWork(asyncio.get_running_loop())
         looker = threading.Thread(target=self._look, name="gpulease-look", daemon=True)
         orders = threading.Thread(target=self._obey, name="gpulease-orders", daemon=True)
         looker.start()
@@ -214,7 +219,7 @@ class Companion:
         self._said_ready.set()
 
     def _look(self) -> None:
-        """Once a second, tell which threads live; only what changed is sent."""
+        """Once a second, tell which threads and tasks live; only what changed is sent."""
         self._said_ready.wait()
         pause = threading.Event()
         while not pause.wait(_LOOK_SECONDS):
@@ -224,6 +229,7 @@ class Companion:
             state = {
                 "type": "threads",
                 "threads": len(alive - self._own - ours),
+                "tasks": self._loop_work.alive if self._loop_work is not None else 0,
                 "transfers": sorted(transfers),
             }
             if state != self._told:

@@ -65,6 +65,7 @@ class Companion:
                 self.watched.said_cells(said["cells"])
             elif said["type"] == "threads":
                 self.watched.threads = said["threads"]
+                self.watched.tasks = said["tasks"]
                 self.watched.transfers = frozenset(said["transfers"])
             elif said["type"] == "parked" and self._parked and not self._parked.done():
                 self._parked.set_result(said)

@@ -62,11 +62,12 @@ class ActivitySample:
     threads: int = 0
     processes: int = 0
     use: float = 0.0
+    tasks: int = 0
 
     @property
     def alive(self) -> bool:
         """Whether anything that the user started lives."""
-        return self.cells + self.threads + self.processes > 0
+        return self.cells + self.threads + self.processes + self.tasks > 0
 
 
 @dataclass(frozen=True)

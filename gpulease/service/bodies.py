@@ -74,6 +74,7 @@ class Activity(BaseModel):
     processes: Annotated[int, Field(ge=0)]
     use: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     transfers: bool
+    tasks: Annotated[int, Field(ge=0)] = 0
 
     @field_validator("at")
     @classmethod

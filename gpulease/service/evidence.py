@@ -58,6 +58,7 @@ class Watch:
                     threads=sample["threads"],
                     processes=sample["processes"],
                     use=sample["use"],
+                    tasks=sample.get("tasks", 0),
                 )
             )
 

@@ -57,6 +57,54 @@ def test_a_thread_left_by_a_finished_cell_is_use_while_it_computes_and_none_whil
     _with_cells(test)
 
 
+ON_THE_LOOP = """
+import asyncio
+computing = True
+async def work():
+    while True:
+        if computing:
+            sum(range(20000))
+        await asyncio.sleep(0 if computing else 0.05)
+task = asyncio.create_task(work())
+"""
+
+
+def test_a_task_left_on_the_loop_is_use_while_it_computes_and_none_while_it_sleeps():
+    async def test(service, cells):
+        assert (await cells.run(ON_THE_LOOP))["status"] == "ok"
+        sample = await _seen(
+            service, lambda s: s["use"] > BUSY_SHARE and not s["cells"] and s["tasks"], "computing"
+        )
+        assert (sample["threads"], sample["tasks"]) == (0, 1)
+        assert (await cells.run("computing = False"))["status"] == "ok"
+        await _seen(service, lambda s: s["use"] < 0.03 and not s["cells"] and s["tasks"], "asleep")
+        assert (await cells.run("task.cancel()"))["status"] == "ok"
+        await _seen(service, lambda s: not s["cells"] and not s["tasks"], "no task")
+
+    _with_cells(test)
+
+
+def test_a_timer_that_starts_itself_again_is_the_users_and_the_kernels_own_tasks_are_not():
+    async def test(service, cells):
+        code = (
+            "import asyncio\n"
+            "loop = asyncio.get_running_loop()\n"
+            "def again():\n"
+            "    global timer\n"
+            "    timer = loop.call_later(0.5, again)\n"
+            "again()\n"
+        )
+        assert (await cells.run("await asyncio.sleep(0)"))["status"] == "error"
+        assert (await cells.run("import asyncio; await asyncio.sleep(0.01)"))["status"] == "ok"
+        await _seen(service, lambda s: not s["cells"] and not s["tasks"], "nothing of the user's")
+        assert (await cells.run(code))["status"] == "ok"
+        await _seen(service, lambda s: not s["cells"] and s["tasks"], "a timer")
+        assert (await cells.run("timer.cancel()"))["status"] == "ok"
+        await _seen(service, lambda s: not s["cells"] and not s["tasks"], "no timer")
+
+    _with_cells(test)
+
+
 def test_a_sleeping_cell_runs_without_use():
     async def test(service, cells):
         cells.begin("import time; time.sleep(600)")
@@ -92,6 +140,7 @@ def test_an_open_companion_that_nobody_uses_is_not_used():
         sample = await _seen(service, lambda s: not s["cells"], "a quiet sample")
         await _seen(service, lambda s: s["use"] < 0.02, "no use")
         assert (sample["threads"], sample["processes"], sample["transfers"]) == (0, 0, False)
+        assert sample["tasks"] == 0
 
     _with_cells(test)
 
