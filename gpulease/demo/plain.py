@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,12 @@ def run_notebook(directory: Path, result: str) -> str:
         GPULeaseError: ``check_failed`` with the error of the cell that failed.
     """
     manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(cwd=str(directory), env=_environment())
+    manager.start_kernel(
+        cwd=str(directory),
+        env=_environment(),
+        stdout=subprocess.DEVNULL,  # its own remarks; what cells print comes as messages
+        stderr=subprocess.DEVNULL,
+    )
     client = manager.client()
     client.start_channels()
     try:

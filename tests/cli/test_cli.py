@@ -71,7 +71,7 @@ def test_a_service_that_does_not_answer_is_a_failure_not_bad_input(capsys, monke
     monkeypatch.setenv("GPULEASE_TOKEN", "very-secret")
     assert main(["admin", "--url", "http://127.0.0.1:1/services/gpulease/", "list"]) == 1
     said = capsys.readouterr().err
-    assert "gave no usable answer" in said
+    assert "does not answer" in said
     assert "very-secret" not in said
 
 
