@@ -12,7 +12,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "companion",
         help="run GPU cells for a notebook elsewhere, without a hub",
         description=(
-            "Start companions on this machine for notebooks that run `%%gpu connect FILE`. "
+            "Start companions on this machine for notebooks that run `%gpu connect FILE`. "
             "Ctrl-C ends every process it started."
         ),
     )
