@@ -52,11 +52,13 @@ class GPUCells:
         session.enter()
         try:
             session.inbox.run_ready()  # what happened to the lease since the last cell
+            session.link.stays()  # this cell uses it
             session.say_notes()
             session.waiter.ensure(options)
             session.say_notes()
             session.gate.fresh_companion()
             self._mention_debugger()
+            session.note.next_cell(session.kernel.get_parent("shell"))
             self._run_attached(source, silent=silent)
         finally:
             session.leave()

@@ -15,6 +15,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.kernel import attach
 from gpulease.kernel.bus import Bus, Event
+from gpulease.kernel.cellnote import CellNote, leaves_at
 from gpulease.kernel.departure import Departure
 from gpulease.kernel.desk import Push
 from gpulease.kernel.execution import Executor
@@ -65,7 +66,8 @@ class LeaseLink:
         self.attachment: attach.Attachment | None = None
         self.opening: Future[attach.Attachment] | None = None
         self.notes: list[str] = []
-        self.ended_note: Callable[[str], None] = lambda _: None
+        self.note: CellNote | None = None  # under the last GPU cell; set by the session
+        self._warning = ""  # what the next home cell says of a lease that will leave
         self.clicked: Callable[[LeaseView], None] = lambda _: None
         self.detached: Callable[[str], None] = lambda _: None
         self.in_cell: Callable[[], bool] = lambda: False
@@ -254,13 +256,16 @@ class LeaseLink:
             self.departure.begin(push, busy=self._executor.busy)
         elif kind == "resume":
             self.phase = Phase.ATTACHED
+            self.stays()
             self.notes.append("The GPU stays: the reclaim was called off.")
         elif kind == "end":
             known = self.ends.get(self.attachment.view["lease_id"])
             told = push.get("sentence") or (known["sentence"] if known else "")
             self._lost_lease(told or _END.get(push.get("reason", ""), "The lease ended."))
         elif kind == "warn":
-            self.ended_note(f"{push.get('sentence', 'The GPU is idle.')} %gpu keep keeps it.")
+            self._warn(leaves_at(str(push.get("until", "")), str(push.get("reason", ""))))
+        elif kind == "clear":
+            self.stays()
         self._changed()
 
     def companion_died(self, why: str, reason: str = "companion_died") -> None:
@@ -335,9 +340,9 @@ class LeaseLink:
         self._detach(died=not in_order)
         self.phase = Phase.GONE
         here = "Your variables are here; the" if len(self.notes) == before else "The"
-        self._end_note = f"{here} next GPU cell asks again."
+        self._end_note = f"{here} next %%gpu cell gets a GPU again."
         self.notes.insert(before, f"{sentence} {self._end_note}")
-        self.ended_note(sentence)
+        self._final_note(f"{sentence} {self._end_note}")
         self.detached(sentence)
 
     def _say_better(self, lease_id: str, end: EndView) -> None:
@@ -346,4 +351,26 @@ class LeaseLink:
         if lease_id == self._left and said is not None:
             words = f"{end['sentence']} {end['note']}".strip()
             self.notes[self.notes.index(said)] = f"{words} {self._end_note}"
-            self.ended_note(words)
+            self._final_note(f"{words} {self._end_note}")
+
+    def stays(self) -> None:
+        """The GPU is used, or kept: a warning holds no longer."""
+        if self._warning in self.notes:
+            self.notes.remove(self._warning)
+        self._warning = ""
+        if self.note is not None:
+            self.note.withdraw()
+
+    def _warn(self, sentence: str) -> None:
+        self.stays()
+        self._warning = sentence
+        self.notes.append(sentence)
+        if self.note is not None:
+            self.note.warn(sentence)
+
+    def _final_note(self, sentence: str) -> None:
+        if self._warning in self.notes:
+            self.notes.remove(self._warning)
+        self._warning = ""
+        if self.note is not None:
+            self.note.final(sentence)

@@ -8,6 +8,7 @@ Runs on the main thread only.
 
 from __future__ import annotations
 
+import html
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -67,7 +68,7 @@ class Relay:
             self._show(message)
             return
         parent = self._parents.get(message["parent_header"].get("msg_id", ""))
-        with self._under(parent):
+        with self.under(parent):
             self._show(message)
             self.flush()
 
@@ -161,7 +162,7 @@ class Relay:
         self._held_error = content
 
     @contextmanager
-    def _under(self, parent: Message | None) -> Iterator[None]:
+    def under(self, parent: Message | None) -> Iterator[None]:
         """Publish as part of home's message ``parent``, as a plain kernel's threads do."""
         with ExitStack() as stack:
             publishers: tuple[Any, ...] = (
@@ -179,11 +180,14 @@ class Relay:
 
 def say(shell: Any, sentence: str) -> None:
     """Show one line of gpulease's own in the current cell."""
-    import html
+    shell.display_pub.publish(sentence_bundle(sentence))
 
-    shell.display_pub.publish(
-        {
-            "text/plain": f"gpulease: {sentence}",
-            "text/html": f'<small role="status"><b>gpulease</b>: {html.escape(sentence)}</small>',
-        }
-    )
+
+def sentence_bundle(sentence: str) -> dict[str, str]:
+    """Return how a sentence of gpulease's own is displayed; an empty one leaves nothing."""
+    if not sentence:
+        return {"text/plain": "", "text/html": ""}
+    return {
+        "text/plain": f"gpulease: {sentence}",
+        "text/html": f'<small role="status"><b>gpulease</b>: {html.escape(sentence)}</small>',
+    }

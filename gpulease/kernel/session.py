@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.cellnote import CellNote
 from gpulease.kernel.cells import GPUCells
 from gpulease.kernel.completion import Completion
 from gpulease.kernel.connect import LocalSupervisor, read_connection
@@ -61,7 +62,7 @@ class Session:
             executor=self.executor, changed=self.changed,
         )  # fmt: skip
         self.link.clicked = self._clicked
-        self.link.ended_note = self._final_note
+        self.note = self.link.note = CellNote(shell, self.relay)
         self.link.detached = self._detached
         self.link.departure.leaving = self.results.resolve_all
         self.link.in_cell = lambda: self._depth > 0
@@ -309,11 +310,6 @@ class Session:
                 f"You asked for a GPU ({lease['gpu_class']}): cells now run beside it. "
                 "%gpu off runs them here again, %%cpu one cell."
             )
-
-    def _final_note(self, sentence: str) -> None:
-        """Leave a last word in the display of the last GPU cell that showed its status."""
-        if self.waiter.status.used:
-            self.waiter.status.show(sentence)
 
     def _detached(self, why: str) -> None:
         if self._widgets is not None:

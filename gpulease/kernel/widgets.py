@@ -102,9 +102,7 @@ class WidgetRelay:
             comm.publish_msg("comm_close", data={})
             self._manager.comms.pop(comm.comm_id, None)
         if closing:
-            self._session.link.notes.append(
-                f"{len(closing)} widgets of GPU cells are closed: {why}"
-            )
+            self._session.link.notes.append("The widgets of GPU cells are closed.")
 
     def merge_control(self) -> None:
         """Answer the front end's question for all widgets with those of both sides."""

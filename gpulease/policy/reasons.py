@@ -112,7 +112,7 @@ LEAVING: Final[Words] = {
 ENDED: Final[Words] = {
     "returned": ("You gave the GPU back.", "Request a GPU again when you need one."),
     "idle": (
-        "The GPU was not used and has been given on.",
+        "The GPU has left: it was not used.",
         "Your notebook goes on; the next GPU cell asks again by itself.",
     ),
     "preempted": (

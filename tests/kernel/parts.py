@@ -74,6 +74,7 @@ class HomeKernel:
 
     def __init__(self, directory: Path, env: Mapping[str, str] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self.others = []
         self.directory = directory
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("GPULEASE_", "JUPYTER"))},
@@ -86,6 +87,9 @@ class HomeKernel:
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=SECONDS)
+
+    last_id = ""
+    others: list[Message]  # what came meanwhile for earlier cells
 
     @property
     def pid(self) -> int:
@@ -114,6 +118,8 @@ class HomeKernel:
             self.client.get_stdin_msg(timeout=1)
         allow_stdin = bool(answers) or do is not None
         msg_id = self.client.execute(code, silent=silent, allow_stdin=allow_stdin)
+        self.last_id = msg_id
+        self.others.clear()
         cell = Cell()
         waiting = list(answers)
         while True:
@@ -129,6 +135,7 @@ class HomeKernel:
                 continue
             message = self.client.get_iopub_msg(timeout=seconds)
             if message["parent_header"].get("msg_id") != msg_id:
+                self.others.append(message)
                 continue
             state = message["content"].get("execution_state")
             if message["msg_type"] == "status":
@@ -144,6 +151,24 @@ class HomeKernel:
             if reply["parent_header"].get("msg_id") == msg_id:
                 cell.reply = reply["content"]
                 return cell
+
+    def late(self, text: str, msg_id: str) -> Message:
+        """Wait for a display of ``text`` that request ``msg_id`` gets after its end."""
+        seen: list[str] = []
+
+        def came() -> Message | None:
+            while self.client.iopub_channel.msg_ready():
+                message = self.client.get_iopub_msg(timeout=SECONDS)
+                shown = message["content"].get("data", {}).get("text/plain")
+                if message["parent_header"].get("msg_id") == msg_id and shown is not None:
+                    seen.append(shown)
+                    if (text in shown) if text else not shown:
+                        return message  # type: ignore[no-any-return]
+            return None
+
+        found = wait_for(came, SECONDS, f"{text!r} under an earlier cell")
+        assert found is not None
+        return found
 
     def _something_came(self) -> bool:
         return bool(self.client.iopub_channel.msg_ready() or self.client.stdin_channel.msg_ready())

@@ -195,6 +195,50 @@ def test_reclaim_brings_everything_home_and_the_next_cell_asks_again(
     assert asks(stage) == 2
 
 
+def test_what_becomes_of_the_gpu_stands_under_the_last_gpu_cell(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    kernel.run("%%gpu\n1")
+    kernel.run("%%gpu\nx = 2")
+    gpu_cell = kernel.last_id
+    kernel.run("x")
+    stage.order("lease-1", type="warn", until="2030-01-02T03:04:05+00:00", reason="idle")
+    warning = kernel.late("The GPU leaves at", gpu_cell)["content"]
+    assert "unless it is used; %gpu keep keeps it." in warning["data"]["text/plain"]
+    stage.order("lease-1", type="clear")
+    withdrawn = kernel.late("", gpu_cell)
+    assert withdrawn["msg_type"] == "update_display_data"
+    assert withdrawn["content"]["transient"] == warning["transient"], "in the same place"
+    assert "leaves" not in kernel.run("x").shown(), "a warning that was taken back is not told"
+    stage.order("lease-1", type="warn", until=in_seconds(60), reason="idle")
+    kernel.late("The GPU leaves at", gpu_cell)
+    first, second = kernel.run("x"), kernel.run("x")
+    assert "The GPU leaves at" in first.shown().splitlines()[0]
+    assert second.kinds() == ["execute_result"], "told once"
+    stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle", park=False)
+    stage.hear("drained", "lease-1")
+    stage.end("lease-1", "idle", "The GPU has left: it was not used.")
+    final = kernel.late("The GPU has left", gpu_cell)["content"]["data"]["text/plain"]
+    assert final.endswith(
+        "not used. Your variables are here; the next %%gpu cell gets a GPU again."
+    )
+    assert kernel.run("x").shown().count("The GPU") == 1
+
+
+def test_using_the_gpu_takes_the_warning_away(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    kernel.run("%%gpu\n1")
+    gpu_cell = kernel.last_id
+    stage.order("lease-1", type="warn", until=in_seconds(60), reason="expired")
+    shown = kernel.late("The GPU leaves at", gpu_cell)["content"]["data"]["text/plain"]
+    assert "keep" not in shown, "nothing keeps it beyond its time"
+    assert kernel.run("%%gpu\n2").kinds() == ["execute_result"]
+    taken = [m for m in kernel.others if m["msg_type"] == "update_display_data"]
+    assert [m["content"]["data"]["text/plain"] for m in taken] == [""]
+    assert taken[0]["parent_header"]["msg_id"] == gpu_cell
+
+
 def test_a_sleeping_cell_is_stopped_and_its_values_are_home(
     stage: Stage, kernel: HomeKernel
 ) -> None:

@@ -119,4 +119,4 @@ def test_widgets_close_with_a_note_when_the_lease_ends(fresh: HomeKernel) -> Non
     assert cell.ok, cell.traceback
     closed = [m["content"]["comm_id"] for m in cell.messages if m["msg_type"] == "comm_close"]
     assert comm_id in closed
-    assert "widgets of GPU cells are closed" in fresh.run("1").shown()
+    assert "The widgets of GPU cells are closed." in fresh.run("1").shown()
