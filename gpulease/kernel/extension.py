@@ -117,11 +117,13 @@ class Extension:
             self.session.run_routed(way, body, silent=False)
 
         def cpu(text: str, body: str) -> None:  # noqa: ARG001
-            """Run this cell at home: ``%%cpu``."""
             self.session.run_here(body)
 
-        line.__doc__ = "Status and commands of your GPU lease: ``%gpu help``."
-        cell.__doc__ = "Run this cell beside a GPU: ``%%gpu [--class NAME] [--wait 5m] ...``."
+        from gpulease.kernel import options
+
+        line.__doc__ = "Your GPU lease: its status, and commands.\n\n" + options.COMMANDS
+        cell.__doc__ = options.HELP
+        cpu.__doc__ = "Run this cell here, also where every other one runs beside the GPU."
         self.shell.register_magic_function(line, "line", "gpu")
         self.shell.register_magic_function(cell, "cell", "gpu")
         self.shell.register_magic_function(cpu, "cell", "cpu")

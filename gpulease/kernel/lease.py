@@ -69,7 +69,7 @@ class LeaseLink:
         self.note: CellNote | None = None  # under the last GPU cell; set by the session
         self._warning = ""  # what the next home cell says of a lease that will leave
         self.clicked: Callable[[LeaseView], None] = lambda _: None
-        self.detached: Callable[[str], None] = lambda _: None
+        self.detached: Callable[[], None] = lambda: None
         self.in_cell: Callable[[], bool] = lambda: False
         self.ends: dict[str, EndView] = {}
         self.cell = ""  # the GPU cell that runs now, for naming what it loses
@@ -282,7 +282,7 @@ class LeaseLink:
         self._executor.fail(error)
         self._detach(died=True)
         self.phase = Phase.NONE
-        self.detached(why)
+        self.detached()
 
     def abandon(self) -> None:
         """Give the companion up: a second interrupt did not wait for it to stop."""
@@ -306,7 +306,7 @@ class LeaseLink:
             else:
                 self.attachment.desk.call("close", close, CLOSE_SECONDS)
             self._detach(died=False)
-            self.detached("The GPU was given back.")
+            self.detached()
         self.phase = Phase.NONE
         self._changed()
 
@@ -343,7 +343,7 @@ class LeaseLink:
         self._end_note = f"{here} next %%gpu cell gets a GPU again."
         self.notes.insert(before, f"{sentence} {self._end_note}")
         self._final_note(f"{sentence} {self._end_note}")
-        self.detached(sentence)
+        self.detached()
 
     def _say_better(self, lease_id: str, end: EndView) -> None:
         """The service's own words about an end that the supervisor told first."""

@@ -7,29 +7,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.options import COMMANDS as HELP
 from gpulease.kernel.options import parse_duration, parse_options
+from gpulease.kernel.status import (
+    NO_LEASE,
+    connection_line,
+    lease_lines,
+    size_text,
+    sticky_line,
+    variable_lines,
+)
 from gpulease.kernel.wait import describe
 from gpulease.protocol import LeaseView
-from gpulease.transfer.api import VariableStatus
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
-
-HELP = """\
-%gpu                     where the lease and each variable stand
-%gpu on | off            run every cell beside the GPU / here again (%%cpu: one cell here)
-%gpu request [options]   ask for a GPU without running anything (options as %%gpu)
-%gpu keep                keep an idle GPU a while longer
-%gpu return [--force]    bring everything home and give the GPU back
-%gpu fetch NAME...       bring variables home now
-%gpu resolve NAME home|gpu   end a conflict
-%gpu recover NAME...     accept the older value of a lost variable
-%gpu config [class NAME] [wait 5m]   this notebook's defaults
-%gpu connect local | FILE    use a companion without a hub"""
 
 
 def line_magic(session: Session, text: str) -> None:
@@ -47,68 +43,37 @@ def line_magic(session: Session, text: str) -> None:
         return
     command = COMMANDS.get(words[0])
     if command is None:
-        raise _usage(f"%gpu has no command {words[0]!r}.")
+        near = get_close_matches(words[0], COMMANDS, 1)
+        meant = f"Did you mean %gpu {near[0]}? " if near else ""
+        raise GPULeaseError(
+            "bad_command",
+            f"%gpu has no command {words[0]!r}.",
+            next_step=f"{meant}%gpu help lists the commands.",
+        )
     answer = command(session, words[1:])
     if answer:
         print(answer)  # noqa: T201
 
 
 def _usage(sentence: str) -> GPULeaseError:
-    return GPULeaseError("bad_command", sentence, next_step=f"What there is:\n{HELP}")
+    return GPULeaseError("bad_command", sentence, next_step="%gpu help lists the commands.")
 
 
 def status(session: Session) -> str:
-    """Return the text of ``%gpu``: the lease, then one line a variable."""
-    lines = [*_lease_lines(session), f"Cells run {'beside the GPU' if session.sticky else 'here'}."]
+    """Return the text of ``%gpu``: the lease, then the variables."""
+    lease, attachment = session.link.mine(), session.link.attachment
+    if lease is not None:
+        lines = lease_lines(lease)
+    elif attachment is not None:
+        lines = [connection_line(attachment.view)]
+    else:
+        lines = [NO_LEASE]
+    if lease is not None or attachment is not None or session.sticky:
+        lines.append(sticky_line(sticky=session.sticky))
     if session.connected_once:
-        rows = [_row(row) for row in session.home.status()]
-        if rows:
-            widths = [max(len(row[i]) for row in rows) for i in range(4)]
-            lines.append("")
-            for row in rows:
-                cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-                lines.append("  ".join([*cells, row[4]]).rstrip())
+        variables = variable_lines(session.home.status())
+        lines += ["", *variables] if variables else []
     return "\n".join(lines)
-
-
-def _lease_lines(session: Session) -> list[str]:
-    lease = session.link.mine()
-    attachment = session.link.attachment
-    if lease is None:
-        if attachment is None:
-            return ["No GPU lease. %%gpu or %gpu request asks for one."]
-        simulated = ", simulated" if attachment.view["simulated"] else ""
-        return [f"Connected: {attachment.view['gpu_class']}{simulated}, no time limit."]
-    lines = [f"{lease['gpu_class']} x {lease['count']}: {lease['state']}. {describe(lease)}"]
-    if lease["simulated"]:
-        lines.append("The GPU is simulated.")
-    if lease["hard_end"]:
-        lines.append(f"Ends in {_left(lease['hard_end'])} at the latest.")
-    if lease["utilisation"] is not None:
-        lines.append(f"Utilisation {lease['utilisation']:.0%}, {lease['verdict']}.")
-    if lease["next_step"]:
-        lines.append(lease["next_step"])
-    return lines
-
-
-def _left(at: str) -> str:
-    seconds = max(0, int((datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds()))
-    hours, minutes = divmod(seconds // 60, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
-
-
-def _row(row: VariableStatus) -> tuple[str, str, str, str, str]:
-    size = "" if row.size is None else _size(row.size)
-    place = row.place.value if row.verified else f"{row.place.value}, not verified"
-    return row.name, row.type_name, place, size, row.blocker
-
-
-def _size(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("unreachable")
 
 
 def _status(session: Session, words: list[str]) -> str:
@@ -160,7 +125,7 @@ def _fetch(session: Session, words: list[str]) -> str:
     names = _names(session, words)
     report = session.home.fetch(names)
     session.say_report(report)
-    return f"Home: {', '.join(report.moved) or 'they were already'} ({_size(report.bytes)})."
+    return f"Home: {', '.join(report.moved) or 'they were already'} ({size_text(report.bytes)})."
 
 
 def _resolve(session: Session, words: list[str]) -> str:

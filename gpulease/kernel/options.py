@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
 
@@ -17,6 +18,35 @@ USAGE = (
     "%%gpu [--class NAME] [--count N] [--for 30m] [--wait 5m] [--no-wait] [--else cpu] "
     "[--in-quota-only]"
 )
+#: What ``%gpu`` can do.
+COMMANDS = """\
+%gpu                         where the lease and each variable stand
+%gpu on | off                run every cell beside the GPU / here again (%%cpu: one cell here)
+%gpu request [options]       ask for a GPU without running anything (options as %%gpu)
+%gpu keep                    keep an unused GPU a while longer
+%gpu return [--force]        bring everything home and give the GPU back
+%gpu fetch NAME...           bring variables home now
+%gpu resolve NAME home|gpu   end a conflict: which value stays
+%gpu recover NAME...         accept the older value of a lost variable
+%gpu config class NAME       this notebook's GPU class (default: the hub's)
+%gpu config wait 5m          how long a %%gpu cell waits for a GPU
+%gpu connect local | FILE    use a companion without a hub"""
+#: What ``%%gpu?`` shows.
+HELP = f"""\
+Run this cell beside a GPU; asks for one, and waits for it, where there is none yet.
+
+{USAGE}
+
+  --class NAME      a GPU class (%gpu config class NAME: for the whole notebook)
+  --count N         so many GPUs
+  --for 30m         for at most so long
+  --wait 5m         wait so long in the queue; the request stays queued after that
+  --no-wait         only ask: run the cell again when the GPU is ready
+  --else cpu        run here when there is no GPU in time
+  --in-quota-only   only a GPU of your project's own share, which nobody takes back
+
+Variables, functions and imports made here are there; what the cell makes or changes is here
+afterwards."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +100,9 @@ def parse_options(line: str) -> CellOptions:
                 position += 1
             found.update(_value(word, inline))
         else:
-            raise bad_option(f"{word!r} is not an option of %%gpu.")
+            near = get_close_matches(word, [*_FLAGS, *_VALUES], 1)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise bad_option(f"{word!r} is not an option of %%gpu.{meant}")
     return CellOptions(**found)  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 #: Magics that always run at home (``%load_ext gpulease`` beside them).
 HOME_MAGICS = frozenset(("gpu", "history", "hist", "recall", "rep"))
@@ -59,8 +60,8 @@ class Route:
     @property
     def reads(self) -> str:
         """The body without the lines that only steer; empty when it has no others."""
-        own = tuple(m.text for m in _magics(self.body) if m.home)
-        return _without(self.body, own).strip("\n") and _without(self.body, own)
+        left = _without(self.body, [m for m in _magics(self.body) if m.home])
+        return left.strip("\n") and left
 
 
 def route(cell: str, *, sticky: bool) -> Route:
@@ -77,12 +78,13 @@ def route(cell: str, *, sticky: bool) -> Route:
         body = _keep_numbers(lines, head)
         if match[1] == "gpu":
             inner = _magics(body)
+            own = [m for m in inner if m.home]
             return Route(
                 Side.AWAY,
-                body,
+                _without(body, own),
                 asked=True,
                 options=match[2] or "",
-                first=tuple(m.text for m in inner if m.home),
+                first=tuple(m.text for m in own),
                 both=_texts(inner, BOTH_MAGICS),
                 installs=_texts(inner, INSTALL_MAGICS),
             )
@@ -106,6 +108,7 @@ class _Magic:
     name: str
     rest: str
     text: str
+    number: int  # of its line, from 0
 
     @property
     def home(self) -> bool:
@@ -124,22 +127,47 @@ def _plain(cell: str, *, sticky: bool) -> Route:
         return Route(Side.HOME, cell, both=both, installs=installs)
     if not sticky:
         return Route(Side.HOME, cell, both=both, installs=installs, about_error=about_error)
-    first = tuple(m.text for m in magics if m.home)
-    body = _without(cell, first)
+    own = [m for m in magics if m.home]
+    body = _without(cell, own)
+    first = tuple(m.text for m in own)
     return Route(
         Side.AWAY, body, first=first, both=both, installs=installs, about_error=about_error
     )
 
 
 def _magics(cell: str) -> list[_Magic]:
-    """Return the line magics at the left margin; those inside a cell magic's body are its own."""
+    """Return the line magics at the left margin; those inside a cell magic's body are its own.
+
+    A line inside a string or brackets is none, however much it looks like one.
+    """
     if cell.lstrip().startswith("%%"):
         return []
-    found = []
-    for line in cell.splitlines():
-        match = _LINE_MAGIC.fullmatch(line.rstrip())
-        if match is not None:
-            found.append(_Magic(match[1], (match[2] or "").strip(), line.strip()))
+    lines = [f"{line}\n" for line in cell.split("\n")]
+    matches = [
+        (n, m) for n, line in enumerate(lines) if (m := _LINE_MAGIC.fullmatch(line.rstrip()))
+    ]
+    starts = _commands(lines) if matches else set()
+    return [
+        _Magic(match[1], (match[2] or "").strip(), match[0].strip(), number)
+        for number, match in matches
+        if number in starts
+    ]
+
+
+def _commands(lines: list[str]) -> set[int]:
+    """Return the lines, from 0, that IPython takes for commands (``%``, ``!``, ``?`` ...)."""
+    from IPython.core.inputtransformer2 import EscapedCommand, make_tokens_by_line
+
+    found: set[int] = set()
+    rest = list(lines)
+    # One at a time, as IPython does: what stands in a command is no Python and may hide the next.
+    find: Any = EscapedCommand.find
+    while (command := find(make_tokens_by_line(rest))) is not None:
+        number = command.start_line
+        if number in found:
+            break
+        found.add(number)
+        rest[number] = "pass\n"
     return found
 
 
@@ -153,6 +181,7 @@ def _texts(magics: list[_Magic], names: frozenset[str]) -> tuple[str, ...]:
     return tuple(m.text for m in magics if m.name in names and not m.home)
 
 
-def _without(cell: str, first: tuple[str, ...]) -> str:
-    """Blank the lines that run at home; the others keep their numbers."""
-    return "\n".join("" if line.strip() in first else line for line in cell.split("\n"))
+def _without(cell: str, magics: list[_Magic]) -> str:
+    """Blank the lines of ``magics``; the others keep their numbers."""
+    gone = {magic.number for magic in magics}
+    return "\n".join("" if n in gone else line for n, line in enumerate(cell.split("\n")))

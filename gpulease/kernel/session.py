@@ -311,9 +311,9 @@ class Session:
                 "%gpu off runs them here again, %%cpu one cell."
             )
 
-    def _detached(self, why: str) -> None:
+    def _detached(self) -> None:
         if self._widgets is not None:
-            self._widgets.close_all(why)
+            self._widgets.close_all()
 
     def changed(self) -> None:
         """Tell the front end what is new."""

@@ -93,8 +93,8 @@ class WidgetRelay:
         """The comm is closed."""
         self._comms.pop(comm_id, None)
 
-    def close_all(self, why: str) -> None:
-        """Close every widget, saying why where a widget can say something."""
+    def close_all(self) -> None:
+        """Close every widget, saying so where a widget can say something."""
         closing, self._comms = self._comms, {}
         for comm in closing.values():
             note = {"method": "update", "state": {"description": "GPU gone", "disabled": True}}

@@ -104,5 +104,15 @@ def test_mistyped_commands_say_what_can_be_typed(home: HomeKernel) -> None:
     for line in ("%gpu onn", "%gpu fetch", "%gpu resolve x", "%gpu config colour red", "%gpu on x"):
         cell = home.run(line)
         assert cell.error.startswith("GPULeaseError"), line
-        assert "%gpu return" in cell.error, line
-    assert "--wait" in home.run("%%gpu --wiat 5m\n1").error
+        assert "%gpu help lists the commands." in cell.error, line
+    assert "Did you mean %gpu on?" in home.run("%gpu onn").error
+    assert "Did you mean --wait?" in home.run("%%gpu --wiat 5m\n1").error
+
+
+def test_help(home: HomeKernel) -> None:
+    def shown(line: str) -> str:
+        return str(home.run(line).reply["payload"][0]["data"]["text/plain"])
+
+    assert "%gpu return [--force]" in home.run("%gpu help").text()
+    assert "%gpu return [--force]" in shown("%gpu?")
+    assert "--else cpu" in shown("%%gpu?")

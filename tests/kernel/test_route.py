@@ -4,7 +4,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.options import CellOptions, parse_duration, parse_options
-from gpulease.kernel.route import Side, route
+from gpulease.kernel.route import Route, Side, route
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,36 @@ def test_gpuleases_own_lines_read_nothing() -> None:
     assert route("%cd /tmp", sticky=False).reads == "%cd /tmp"
 
 
+@pytest.mark.parametrize("sticky", [True, False])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "s = '''\n%gpu off\n%cd /\n'''\nprint(s)",
+        's = """\n%pip install x\n"""',
+        "rest = (a\n% b\n)",
+        "text = f'''\n%env A=1\n'''",
+    ],
+)
+def test_what_only_looks_like_a_magic_is_text(cell: str, *, sticky: bool) -> None:
+    assert route(cell, sticky=sticky) == Route(Side.AWAY if sticky else Side.HOME, cell)
+
+
+def test_real_magics_beside_a_string_that_shows_one() -> None:
+    cell = "!echo it's\n%gpu off\ns = '''\n%gpu off\n'''\n%cd /tmp\nx"
+    way = route(cell, sticky=True)
+    assert way.first == ("%gpu off",)
+    assert way.both == ("%cd /tmp",)
+    assert way.body == "!echo it's\n\ns = '''\n%gpu off\n'''\n%cd /tmp\nx"
+
+
 def test_magics_inside_a_cell_magic_are_its_own() -> None:
     assert route("%%writefile f.py\n%gpu off\n", sticky=True).first == ()
+
+
+def test_gpuleases_own_lines_of_a_gpu_cell_run_at_home_only() -> None:
+    way = route("%%gpu\n%gpu keep\nx", sticky=False)
+    assert way.first == ("%gpu keep",)
+    assert way.body.splitlines()[1:] == ["", "x"]
 
 
 def test_line_numbers_of_a_gpu_cell_are_those_typed() -> None:

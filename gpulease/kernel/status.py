@@ -1,0 +1,110 @@
+"""The text of ``%gpu``: where the lease and each variable stand.
+
+Pure: a lease's view and the variables' rows in, lines for a person out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from gpulease.kernel.wait import describe
+from gpulease.protocol import ConnectionView, LeaseView
+from gpulease.transfer.api import Place, VariableStatus
+
+NO_LEASE = "No GPU lease. %%gpu runs a cell beside a GPU, and asks for one by itself."
+_PLACES = {
+    Place.HOME: "here",
+    Place.BOTH: "here and GPU",
+    Place.GPU: "GPU",
+    Place.LOST: "lost",
+    Place.CONFLICTED: "changed on both sides",
+    Place.PARKED: "parked for the next lease",
+}
+_ALREADY_SAID = ("Run a cell with %%gpu, or %gpu on for every cell.",)
+
+
+def lease_lines(lease: LeaseView) -> list[str]:
+    """Say what is held, its state and why, the time left, its use, and what can be done."""
+    what = lease["gpu_class"] if lease["count"] == 1 else f"{lease['count']} x {lease['gpu_class']}"
+    if lease["simulated"]:
+        what += " (simulated)"
+    lines = [f"{what}: {lease['state']}. {describe(lease)}".rstrip()]
+    facts = []
+    if lease["utilisation"] is not None:
+        facts.append(f"utilisation {lease['utilisation']:.0%} ({lease['verdict']})")
+    if lease["warned_until"]:
+        facts.append(f"leaves at {_clock(lease['warned_until'])} unless it is used")
+    elif lease["idle_end"]:
+        facts.append(f"warned at {_clock(lease['idle_end'])} if it stays unused")
+    if lease["hard_end"]:
+        facts.append(f"at most {time_left(lease['hard_end'], datetime.now(UTC))} left")
+    if facts:
+        line = ", ".join(facts)
+        lines.append(f"{line[0].upper()}{line[1:]}.")
+    if lease["next_step"] and lease["next_step"] not in _ALREADY_SAID:
+        lines.append(lease["next_step"])
+    return lines
+
+
+def connection_line(view: ConnectionView) -> str:
+    """Say what a companion without a lease is."""
+    simulated = " (simulated)" if view["simulated"] else ""
+    return f"{view['gpu_class']}{simulated}: connected without a hub, no time limit."
+
+
+def sticky_line(*, sticky: bool) -> str:
+    """Say where the next cells run."""
+    if sticky:
+        return "Every cell runs beside the GPU; %gpu off ends that, %%cpu runs one cell here."
+    return "Cells run here; %%gpu runs one beside the GPU, %gpu on all of them."
+
+
+def time_left(at: str, now: datetime) -> str:
+    """Return ``7 h 59 min``, ``12 min`` or ``40 s`` until ``at``."""
+    seconds = max(0, int((datetime.fromisoformat(at) - now).total_seconds()))
+    if seconds < 120:
+        return f"{seconds} s"
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def variable_lines(rows: Sequence[VariableStatus]) -> list[str]:
+    """Return the table of variables, largest first; modules are named in one line below."""
+    modules = sorted(row.name for row in rows if row.type_name == "module" and not row.blocker)
+    shown = [row for row in rows if row.name not in modules]
+    shown.sort(key=lambda row: (not row.blocker, -(row.size or 0), row.name))
+    lines = []
+    if shown:
+        doubtful = any(not row.verified for row in shown)
+        table = [("variable", "type", "size", "newest value"), *(_row(row) for row in shown)]
+        widths = [max(len(row[column]) for row in table) for column in range(3)]
+        for number, (name, kind, size, place) in enumerate(table):
+            cells = [name.ljust(widths[0]), kind.ljust(widths[1]), size.rjust(widths[2]), place]
+            lines.append("  ".join(cells).rstrip())
+            if number and shown[number - 1].blocker:
+                lines.append(f"    {shown[number - 1].blocker}")
+        if doubtful:
+            lines.append("(?: a cell ran since this was verified; checked before it is used.)")
+    if modules:
+        lines.append(f"Imported: {', '.join(modules)}.")
+    return lines
+
+
+def size_text(size: float) -> str:
+    """Return ``236 B``, ``4.0 KiB`` ..."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+def _row(row: VariableStatus) -> tuple[str, str, str, str]:
+    size = "" if row.size is None else size_text(row.size)
+    doubt = "" if row.verified else " ?"
+    return row.name, row.type_name, size, f"{_PLACES[row.place]}{doubt}"
+
+
+def _clock(at: str) -> str:
+    return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"

@@ -1,0 +1,50 @@
+"""What ``%gpu`` says, from views alone."""
+
+from datetime import UTC, datetime, timedelta
+
+from gpulease.kernel.status import lease_lines, time_left, variable_lines
+from gpulease.transfer.api import Place, VariableStatus
+from tests.kernel.stage import in_seconds, lease_view
+
+
+def test_the_lease_in_three_lines() -> None:
+    lease = lease_view(
+        "l", gpu_class="a100", count=2, state="active", sentence="The GPU is ready.", position=None,
+        utilisation=0.25, verdict="busy", hard_end=in_seconds(3600 * 8 + 30), next_step="Go on.",
+        idle_end="2030-01-02T03:04:05+00:00",
+    )  # fmt: skip
+    first, facts, step = lease_lines(lease)
+    assert first == "2 x a100 (simulated): active. The GPU is ready."
+    assert facts.startswith("Utilisation 25% (busy), warned at ")
+    assert facts.endswith("if it stays unused, at most 8 h 0 min left.")
+    assert step == "Go on."
+
+
+def test_a_warned_lease_says_when_it_leaves() -> None:
+    lease = lease_view("l", state="warned", sentence="", warned_until=in_seconds(20), position=None)
+    assert lease_lines(lease)[1].startswith("Leaves at ")
+
+
+def test_time_left() -> None:
+    now = datetime.now(UTC)
+    for seconds, text in ((-5, "0 s"), (40, "40 s"), (720, "12 min"), (28740, "7 h 59 min")):
+        assert time_left((now + timedelta(seconds=seconds)).isoformat(), now) == text
+
+
+def test_variables_what_blocks_first_then_by_size_and_modules_apart() -> None:
+    lines = variable_lines(
+        [
+            VariableStatus("np", "module", Place.BOTH, 95, verified=True),
+            VariableStatus("small", "int", Place.HOME, 43, verified=True),
+            VariableStatus("big", "ndarray", Place.GPU, 5 * 2**20, verified=False),
+            VariableStatus(
+                "gen", "generator", Place.HOME, None, verified=True, blocker="It stays."
+            ),
+        ]
+    )
+    assert [line.split()[0] for line in lines] == [
+        "variable", "gen", "It", "big", "small", "(?:", "Imported:",
+    ]  # fmt: skip
+    assert lines[3].split() == ["big", "ndarray", "5.0", "MiB", "GPU", "?"]
+    assert lines[-1] == "Imported: np."
+    assert variable_lines([]) == []
