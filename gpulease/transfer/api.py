@@ -61,6 +61,7 @@ class DrainReport:
     done: bool
     blockers: tuple[VariableStatus, ...] = ()
     notes: tuple[Note, ...] = ()
+    parked: int = 0  # how many names were written to the parked file
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,11 @@ class Away(Protocol):
     def thread_ids(self) -> frozenset[int]:
         """Called by the activity watch: native ids of transfer's own threads, never user work."""
 
-    def park(self, path: str, seconds: float) -> DrainReport:
-        """Called at the hard end: write what is not home to ``path`` (mode 0600)."""
+    def park(self, path: str, seconds: float, limit: int | None = None) -> DrainReport:
+        """Called at the hard end: write what is not home to ``path`` (mode 0600).
+
+        ``limit``: bytes that may be written; what does not fit is named as a blocker.
+        """
 
     def close(self) -> None:
         """Called when the companion ends."""

@@ -12,6 +12,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -103,16 +105,21 @@ class AwaySide:
             threads.append(self._wire.thread)
         return frozenset(t.native_id for t in threads if t.native_id is not None)
 
-    def park(self, path: str, seconds: float) -> DrainReport:
-        """Write what is not home to ``path``, within about ``seconds``."""
+    def park(self, path: str, seconds: float, limit: int | None = None) -> DrainReport:
+        """Write what is not home to ``path``, within about ``seconds`` and ``limit`` bytes."""
         deadline = time.monotonic() + seconds
         with self._lock:
             away = self._away_names()
-            left, blockers = write_parked(self.side, away, path, deadline)
+            left, blockers = write_parked(self.side, away, path, deadline, limit)
         statuses = tuple(
             VariableStatus(name, "", Place.LOST, None, False, why) for name, why in blockers
         )
-        return DrainReport(not left and not statuses, statuses)
+        kept = len(away) - len(left) - len(blockers)
+        late = tuple(
+            VariableStatus(name, "", Place.LOST, None, False, "It could not be parked in time.")
+            for name in left
+        )
+        return DrainReport(not left and not statuses, statuses + late, parked=kept)
 
     def close(self) -> None:
         """End both threads."""
@@ -277,7 +284,7 @@ class AwaySide:
         if merged.key != frozenset(packed.roots):
             return False
         try:
-            return self.side.pack(merged, survey).digest == packed.digest
+            return self.side.unchanged(merged, survey, self.side.pack(merged, survey), packed)
         except RefusedError:
             return False
 
@@ -328,7 +335,12 @@ class AwaySide:
     def _unpark(self, message: Message) -> None:
         with self._lock:
             self._must_be_idle()
-            incoming = read_parked(message.body["path"])
+            try:
+                incoming = read_parked(message.body["path"])
+            finally:
+                # Once read it is this side's; read again later it would be an old value.
+                with suppress(OSError):
+                    Path(message.body["path"]).unlink()
             outcome = self.side.receive(incoming)
             self.side.ledger.forget_peer()
             survey = self.side.survey()

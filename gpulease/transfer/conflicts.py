@@ -142,14 +142,22 @@ class Custody:
             survey = side.survey_roots(near, units)
             parts = {id(g): g for r in base.roots if (g := survey.by_root.get(r)) is not None}
             merged = merge(parts.values())
-            if merged.key != base.roots:
+            gone = base.roots - merged.key
+            if not merged.key <= base.roots or any(not self._dead(root) for root in gone):
                 return True
             try:
-                if side.pack(merged, survey).digest != base.digest:
-                    return True
+                packed = side.pack(merged, survey)
             except RefusedError:
                 return True
+            # Garbage may be collected at any time: that is no write.
+            if gone and packed.trace and packed.trace <= base.trace:
+                continue
+            if gone or not side.unchanged(merged, survey, packed, base):
+                return True
         return False
+
+    def _dead(self, root: str) -> bool:
+        return root.startswith("u:") and self._side.registry.get(root[2:]) is None
 
     def notes_for(self, names: set[str]) -> list[Note]:
         """Return what to say under the cell where these came into conflict."""

@@ -55,7 +55,8 @@ class Group:
     """Roots that travel together, and what is known of them without pickling.
 
     ``nbytes`` counts array memory and long strings at the top; ``objects`` the walked objects;
-    ``needs`` are oids of units outside the group; ``reads`` global names its functions read.
+    ``needs`` are oids of units outside the group; ``reads`` global names its functions read;
+    ``made`` ids of objects that exist for the walk only (contents of units).
     """
 
     roots: tuple[str, ...]
@@ -66,6 +67,7 @@ class Group:
     unbounded: bool = False
     arrays: list[Any] = field(default_factory=list)
     inner: dict[int, Any] = field(default_factory=dict)
+    made: set[int] = field(default_factory=set)
     has_namespace: bool = False
     modules: bool = False
 
@@ -97,6 +99,7 @@ def merge(groups: Iterable[Group]) -> Group:
         out.unbounded |= group.unbounded
         out.arrays += group.arrays
         out.inner |= group.inner
+        out.made |= group.made
         out.has_namespace |= group.has_namespace
         out.modules |= group.modules
     out.roots = tuple(sorted(out.roots))
@@ -241,19 +244,30 @@ class Walk:
         self.units[oid] = obj
         root = unit_root(oid)
         if isinstance(obj, types.FunctionType):
-            self._queue.append((root, [self._book.content(obj)]))
+            self._queue.append((root, [self._made(root, self._book.content(obj))]))
             self._function(root, obj)
         elif isinstance(obj, type):
-            content = self._book.content(obj)
+            content = self._made(root, self._book.content(obj))
             self._queue.append((root, [content, obj.__bases__, type(obj)]))
         elif type(obj) is dict:
             used = self.used_globals.setdefault(oid, set())
-            self._queue.append((root, [self._book.content(obj, used)]))
+            self._queue.append((root, [self._made(root, self._book.content(obj, used))]))
         elif isinstance(obj, types.CellType):
             full, value = self._book.content(obj)
             self._queue.append((root, [value] if full else []))
         elif type(obj) is object:
             self._queue.append((root, []))
+
+    def _made(self, root: str, content: Any) -> Any:
+        """Remember that ``content`` was put together for this walk."""
+        part = self._parts.setdefault("need:" + root, Group(()))
+        part.made.add(id(content))
+        self._keep.append(content)
+        if type(content) is tuple:
+            part.made.update(id(p) for p in content if type(p) is dict)
+        elif type(content.get("__dict__")) is dict:
+            part.made.add(id(content["__dict__"]))
+        return content
 
     def _function(self, root: str, obj: types.FunctionType) -> None:
         part = self._parts.setdefault("need:" + root, Group(()))
@@ -268,9 +282,8 @@ class Walk:
             part.needs.add(oid)
             if oid not in self.units:
                 self.units[oid] = obj.__globals__
-            self._queue.append(
-                (unit_root(oid), [self._book.content(obj.__globals__, self.used_globals[oid])])
-            )
+            content = self._book.content(obj.__globals__, self.used_globals[oid])
+            self._queue.append((unit_root(oid), [self._made(unit_root(oid), content)]))
         elif obj.__globals__ is self._ns:
             use = code_use(obj.__code__)
             part.reads |= use.reads

@@ -12,6 +12,8 @@ from typing import Any
 
 from .api import TransferSettings
 from .groups import Group, name_root
+from .pickling import Packed
+from .trace import Trace
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Base:
 
     roots: frozenset[str]
     digest: bytes
+    trace: Trace = frozenset()
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,10 @@ class Ledger:
         self.peer_units.clear()
         self.superseded.clear()
 
-    def agree(self, roots: Iterable[str], digest: bytes) -> None:
-        """Both sides hold these roots now; ``digest`` is this side's."""
-        key = frozenset(roots)
-        base = Base(key, digest)
+    def agree(self, packed: Packed) -> None:
+        """Both sides hold these roots now, as this side packed them."""
+        key = frozenset(packed.roots)
+        base = Base(key, packed.digest, packed.trace)
         for root in key:
             self.base[root] = base
 

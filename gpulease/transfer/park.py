@@ -20,7 +20,7 @@ from .side import Side
 
 
 def write_parked(
-    side: Side, names: Sequence[str], path: str, deadline: float
+    side: Side, names: Sequence[str], path: str, deadline: float, limit: int | None = None
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Write ``names`` of a side, with all they need; return what is left out and why.
 
@@ -42,15 +42,27 @@ def write_parked(
         except GPULeaseError as error:
             blockers.append((name, error.sentence))
             continue
+        known = {item.packed.roots for item in shipment.items}
+        more = sum(i.packed.nbytes for i in part.items if i.packed.roots not in known)
+        if limit is not None and shipment.nbytes + more > limit:
+            blockers.append((name, _too_big(more, limit - shipment.nbytes)))
+            continue
         for item in part.items:
             if item.packed.roots not in {i.packed.roots for i in shipment.items}:
                 shipment.items.append(item)
         done |= set(part.names)
+    _write(shipment, Path(path))
+    return left, blockers
+
+
+def _write(shipment: Shipment, target: Path) -> None:
+    if not shipment.items:
+        target.unlink(missing_ok=True)  # what lies there is older than what is left out
+        return
     header, blobs = shipment.encode()
     for group in header["groups"]:
         group["required"] = False
     head = json.dumps({"header": header, "sizes": [len(blob) for blob in blobs]}).encode()
-    target = Path(path)
     partial = target.with_name(target.name + ".part")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -59,7 +71,10 @@ def write_parked(
         for blob in blobs:
             file.write(blob)
     partial.rename(target)
-    return left, blockers
+
+
+def _too_big(size: int, left: int) -> str:
+    return f"It has {size:,} bytes; {max(0, left):,} more may be parked."
 
 
 def read_parked(path: str) -> Incoming:

@@ -29,6 +29,7 @@ from .groups import Check, Group, byte_bounds
 from .hashing import buffer_digest, combine
 from .refuse import RefusedError, blocking_kind, refused_kind
 from .registry import Registry
+from .trace import Trace, trace
 from .units import UnitBook, is_unit
 
 #: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
@@ -50,6 +51,8 @@ class Packed:
     #: Units that must be there with it.  Walking finds more: an object may leave out parts of
     #: itself when it is pickled (a figure leaves out its callbacks), and those need not travel.
     needs: frozenset[str] = frozenset()
+    #: See ``trace``: empty where equal contents always pickle alike.
+    trace: Trace = frozenset()
 
     @property
     def nbytes(self) -> int:
@@ -283,7 +286,8 @@ class Packer:
         for obj in everything.values():
             context.referred |= self._book.held(obj)
         needs = frozenset(context.referred - everything.keys())
-        return Packed(group.roots, inband, skeletons, buffers, digest, seconds, needs)
+        seen = trace(group)
+        return Packed(group.roots, inband, skeletons, buffers, digest, seconds, needs, seen)
 
     def _dump(
         self, payload: Any, context: _Context, shells: bool

@@ -138,7 +138,7 @@ def _verify(state: _State, group: Group, strict: str | None) -> None:
     if base is None:
         return
     if base.roots == group.key:
-        if base.digest == packed.digest:
+        if side.unchanged(group, state.survey, packed, base):
             state.same.add(id(group))
     elif group.key < base.roots and _joint(state, base):
         state.same.add(id(group))
@@ -153,10 +153,9 @@ def _joint(state: _State, base: Base) -> bool:
     same = False
     if groups and {root for g in groups.values() for root in g.roots} == base.roots:
         try:
-            packed = state.side.packer.pack(
-                merge(groups.values()), state.survey.units, state.survey.used_globals
-            )
-            same = packed.digest == base.digest
+            merged = merge(groups.values())
+            packed = state.side.packer.pack(merged, state.survey.units, state.survey.used_globals)
+            same = state.side.unchanged(merged, state.survey, packed, base)
         except RefusedError:
             same = False
     state.joint[id(base)] = same

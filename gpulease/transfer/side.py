@@ -16,7 +16,7 @@ from typing import Any
 from .api import TransferSettings
 from .commit import commit, undisturbed
 from .groups import Check, Group, Walk, merge, name_root
-from .ledger import Absent, Ledger
+from .ledger import Absent, Base, Ledger
 from .pickling import Packed, Packer
 from .process_state import ProcessState
 from .refuse import RefusedError
@@ -94,6 +94,23 @@ class Side:
             self.ledger.costs[root] = (packed.seconds, packed.nbytes)
         return packed
 
+    def unchanged(
+        self, group: Group, survey: Survey, packed: Packed, before: Base | Packed
+    ) -> bool:
+        """Say whether the group, just ``packed``, is what it was ``before``.
+
+        Some types pickle differently each time.  Where the same objects refer to the same objects,
+        a second pickle tells such a group from one whose change the first look cannot see.
+        """
+        if packed.digest == before.digest:
+            return True
+        if not packed.trace or not packed.trace <= before.trace:
+            return False
+        try:
+            return self.pack(group, survey).digest != packed.digest
+        except RefusedError:
+            return False
+
     def closure(self, names: Iterable[str], survey: Survey, *, reads: bool) -> set[str]:
         """Return the roots that these names need in the end, to a fixed point.
 
@@ -155,7 +172,7 @@ class Side:
                 if index in outcome.failed:
                     self.ledger.blocked.update(dict.fromkeys(names, outcome.failed[index]))
                 continue
-            self.ledger.agree(packed.roots, packed.digest)
+            self.ledger.agree(packed)
             self.ledger.peer_units.update(packed.skeletons)
         self.ledger.differ(name_root(name) for name in (*shipment.absent, *shipment.deleted))
         self.ledger.superseded -= {*shipment.names, *shipment.absent, *shipment.deleted}
@@ -258,4 +275,4 @@ class Side:
             except RefusedError:
                 self.ledger.differ(loaded.arrived.roots)
                 continue
-            self.ledger.agree(packed.roots, packed.digest)
+            self.ledger.agree(packed)

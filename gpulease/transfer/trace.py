@@ -1,0 +1,104 @@
+"""A second opinion on whether a value changed: which objects it consists of, and how they refer.
+
+Owns the fingerprint of a group whose pickle may differ without a change, because some type in it
+counts its picklings or writes a set in any order.  It holds for the same objects in the same
+process only; what a C extension hides from the collector it does not see.
+"""
+
+from __future__ import annotations
+
+import collections
+import gc
+import pickle
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from .hashing import buffer_digest
+from .units import is_plain_instance
+
+if TYPE_CHECKING:
+    from .groups import Group
+
+#: Larger groups are not looked at: their pickle alone decides.
+_LIMIT = 50_000
+_PLAIN: frozenset[type] = frozenset({
+    list, dict, tuple, set, frozenset, bytearray, collections.deque, collections.OrderedDict,
+    collections.defaultdict, collections.Counter,
+})  # fmt: skip
+_BY_VALUE = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
+Trace = frozenset[bytes]
+
+
+def trace(group: Group) -> Trace:
+    """Return one element an object; none where every type pickles the same way each time.
+
+    A write gives some object an element that was not there before; an object that only went away
+    gives none.  So nothing was written while the trace of now is a subset of the one before.
+    """
+    if len(group.inner) > _LIMIT:
+        return frozenset()
+    plain: dict[type, bool] = {}
+    for obj in group.inner.values():
+        kind = type(obj)
+        if kind not in plain:
+            plain[kind] = _pickles_alike(obj)
+    if all(plain.values()) and not group.oids:
+        return frozenset()
+    # An instance's own dictionary is part of the instance, and may be made by this very look.
+    spaces = {id(getattr(obj, "__dict__", None)) for obj in group.inner.values()}
+    seen = [obj for key, obj in group.inner.items() if key not in spaces]
+    return frozenset(_one(obj, group.made) for obj in seen)
+
+
+def _pickles_alike(obj: Any) -> bool:
+    kind = type(obj)
+    if kind in _PLAIN or is_plain_instance(obj):
+        return True
+    package = kind.__module__.partition(".")[0]
+    return package in {"numpy", "pandas", "torch"}
+
+
+def _one(obj: Any, made: set[int]) -> bytes:
+    state = xxhash.xxh3_128()
+    state.update(b"made" if id(obj) in made else repr((id(obj), id(type(obj)))).encode())
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(obj, numpy.ndarray) and not obj.dtype.hasobject:
+        flat = obj.ravel(order="K").view("u1") if obj.size else obj
+        state.update(buffer_digest(memoryview(flat)) if obj.size else b"")
+        state.update(repr((obj.shape, obj.strides, str(obj.dtype))).encode())
+    elif type(obj) is bytearray:
+        state.update(bytes(obj))
+    elif type(obj).__module__.startswith("pandas"):
+        state.update(pickle.dumps(obj, 5))
+    else:
+        state.update("".join(_tokens(_parts(obj), made)).encode())
+    return state.digest()
+
+
+def _parts(obj: Any) -> list[Any]:
+    """Return what ``obj`` refers to, in an order that holds while nobody writes."""
+    space = getattr(obj, "__dict__", None)
+    if type(space) is not dict:
+        return gc.get_referents(obj)
+    # Asked for now, an instance's dictionary stays; before, it may not have been made yet.
+    rest = [part for part in gc.get_referents(obj) if part is not space]
+    return [*rest, *(part for item in list(space.items()) for part in item)]
+
+
+def _tokens(parts: Iterable[Any], made: set[int]) -> Iterable[str]:
+    for part in parts:
+        kind = type(part)
+        if kind in _BY_VALUE:
+            value = hash(part) if kind is str or kind is bytes else part
+            yield f"{kind.__name__}:{value};"
+        elif id(part) in made:
+            yield "made;"
+        elif kind is tuple:
+            yield f"({''.join(_tokens(part, made)) if len(part) < 20 else id(part)});"
+        else:
+            yield f"{id(part)};"

@@ -1,0 +1,54 @@
+"""Values whose pickle differs each time: never in conflict, never lost, changes still travel."""
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+
+#: ``__reduce__`` draws a number, so that no two pickles are equal.
+DRAWING = (
+    "import uuid\n"
+    "class Odd:\n"
+    "    def __init__(self): self.parts = [1]\n"
+    "    def __getstate__(self): return {'parts': self.parts, 'mark': str(uuid.uuid4())}\n"
+    "odd = Odd()"
+)
+
+
+def test_a_figure_made_away_is_used_at_home_and_away(pair):
+    pair.home("import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt")
+    pair.gpu("fig, ax = plt.subplots(); ax.plot([1, 2, 3])")
+    pair.home("ax")
+    assert "ax" not in pair.last.moved
+    pair.home("ax.plot([3, 4])")
+    pair.gpu("assert len(ax.lines) == 2")
+    assert not pair.after.notes
+    pair.home("assert fig.axes[0] is ax and len(ax.lines) == 2; plt.close(fig)")
+
+
+def test_what_pickles_anew_each_time_is_not_in_conflict(pair):
+    pair.home(DRAWING)
+    pair.gpu("odd.parts.append(2)")
+    pair.gpu("odd.parts.append(3)")
+    pair.home("assert odd.parts == [1, 2, 3]")
+    pair.gpu("odd.parts.append(4)")
+    assert not pair.after.notes
+    pair.home("assert odd.parts == [1, 2, 3, 4]")
+
+
+def test_an_unchanged_one_is_not_sent_again(pair):
+    pair.home(DRAWING)
+    pair.gpu("odd")
+    pair.home("n = 1")
+    pair.gpu("odd, n")
+    assert "odd" not in pair.last.moved
+
+
+def test_a_real_write_to_one_is_still_a_conflict(pair):
+    pair.home(DRAWING)
+    pair.gpu("odd")
+    pair.start_gpu("odd.parts.append(2)")
+    pair.ns["odd"].parts.append("thread")
+    pair.end_gpu()
+    assert {note.reason for note in pair.after.notes} == {"conflicted"}
+    with pytest.raises(GPULeaseError, match="changed at home and beside"):
+        pair.home("odd")
