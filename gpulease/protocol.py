@@ -57,6 +57,8 @@ class EndView(TypedDict):
     sentence: str
     note: str  # what an admin wrote, may be ""
     at: str
+    parked: NotRequired[int]  # values that wait for the next lease of the same notebook
+    lost: NotRequired[list[Blocker]]  # what could neither come home nor be parked
 
 
 class GrantView(TypedDict):
@@ -68,6 +70,8 @@ class GrantView(TypedDict):
     simulated: bool
     drain_max: float
     park_dir: str  # where values that cannot go home are parked; "" for none
+    park_limit: NotRequired[int]  # bytes that the user's parked values may take
+    park_expiry: NotRequired[float]  # seconds after which parked values are removed
 
 
 class LeaseView(TypedDict):
@@ -101,6 +105,7 @@ class LeaseView(TypedDict):
     end: EndView | None
     click_runs_cells: bool  # a page's ask turns sticky on in the kernel
     wait: NotRequired[float]  # how long a GPU cell that says nothing waits for it
+    blockers: NotRequired[list[Blocker]]  # what the last drain could not bring home
     busy_share: NotRequired[float | None]  # 0..1 of the time since active; None is not known
     grant: NotRequired[GrantView]  # on the server's own channel only
 
@@ -115,6 +120,7 @@ class ClassView(TypedDict):
     total: int
     free: int
     queued: int
+    max_count: NotRequired[int]  # the most devices one request may ask for
 
 
 class EventSnapshot(TypedDict):
@@ -177,14 +183,15 @@ SupervisorMessageType = Literal[
 class SupervisorMessage(TypedDict, total=False):
     """One message of the supervisor channel; the members that each type carries:
 
-    * ``hello``: address, public_key (Z85), protocol, python, pid, attempt
+    * ``hello``: address, public_key (Z85), protocol, python, pid, attempt, keys (those admitted)
     * ``activity``: samples (list of Activity)
-    * ``drained``: result (``done`` | ``blocked`` | ``parked``), blockers, reason
-    * ``bye``: reason (``parent_gone``, ``ended``, ``failed``), detail
+    * ``drained``: result (``done`` | ``blocked`` | ``parked``), blockers, parked, reason
+    * ``bye``: reason (``parent_gone``, ``ended``, ``failed``), detail, blockers, parked
     * ``admit``, ``revoke``: client_key (Z85), kernel_id
     * ``admitted``: client_key; the answer to ``admit``
     * ``warn``: until, reason, sentence;  ``clear``: the warning is over
-    * ``drain``: until, reason, park (bool: park what cannot go home, then end)
+    * ``drain``: until, reason, park (bool: park what cannot go home, then end),
+      interrupt_grace (seconds until a cell that runs on is killed)
     * ``resume``: the drain is called off;  ``end``: reason
     """
 
@@ -198,6 +205,8 @@ class SupervisorMessage(TypedDict, total=False):
     samples: list[Activity]
     result: str
     blockers: list[Blocker]
+    parked: int  # how many values were parked
+    keys: dict[str, str]  # client key -> kernel id
     reason: str
     detail: str
     sentence: str
@@ -205,6 +214,7 @@ class SupervisorMessage(TypedDict, total=False):
     kernel_id: str
     until: str
     park: bool
+    interrupt_grace: float
 
 
 class ConnectionView(TypedDict):

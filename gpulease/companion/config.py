@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.companion.environment import is_lease_id
+from gpulease.companion.parking import PARK_EXPIRY, PARK_LIMIT, Parking
 from gpulease.errors import GPULeaseError
 
 
@@ -24,7 +25,11 @@ class SupervisorConfig:
         token: credential for the supervisor channel.
         service_url: the lease service's public prefix, with scheme and host; "" for no hub.
         devices: for ``CUDA_VISIBLE_DEVICES``; None leaves what is there (no hub).
+        user: whose lease it is.
+        server: that user's server; "" is the default one.
         park_dir: where values that cannot go home are parked; "" for nowhere.
+        park_limit: bytes that the user's parked values may take.
+        park_expiry: seconds after which parked values are removed.
         drain_max: seconds a drain may take.
         hard_end: ISO time at which the lease ends even when the service is silent; "" unknown.
         ip: address of this machine to bind to.
@@ -35,7 +40,11 @@ class SupervisorConfig:
     token: str = field(default="", repr=False)
     service_url: str = ""
     devices: str | None = None
+    user: str = ""
+    server: str = ""
     park_dir: str = ""
+    park_limit: int = PARK_LIMIT
+    park_expiry: float = PARK_EXPIRY
     drain_max: float = 60.0
     hard_end: str = ""
     ip: str = "127.0.0.1"
@@ -49,6 +58,7 @@ class SupervisorConfig:
         """
         wanted = {
             "lease_id": str, "attempt": int, "token": str, "service_url": str, "park_dir": str,
+            "user": str, "server": str, "park_limit": int, "park_expiry": (int, float),
             "drain_max": (int, float), "hard_end": str, "ip": str, "devices": (str, type(None)),
         }  # fmt: skip
         for name, kind in wanted.items():
@@ -57,6 +67,13 @@ class SupervisorConfig:
         if not is_lease_id(str(found.get("lease_id", ""))):
             raise GPULeaseError("malformed", "The supervisor was not told a valid lease id.")
         return cls(**{name: found[name] for name in wanted if name in found})
+
+    @property
+    def parking(self) -> Parking:
+        """Where this lease's values are parked."""
+        return Parking(
+            self.park_dir, self.user or "@me", self.server, self.park_limit, self.park_expiry
+        )
 
     @property
     def channel_url(self) -> str:

@@ -59,6 +59,11 @@ class Desk:
         """Answer the authenticator: is this client key admitted?"""
         return key.decode() in self._admitted
 
+    @property
+    def admitted(self) -> dict[str, str]:
+        """The keys that may speak, each with its kernel."""
+        return dict(self._admitted)
+
     def admit(self, client_key: str, kernel_id: str) -> None:
         """Let the holder of ``client_key`` speak for ``kernel_id`` ("": for any kernel)."""
         self._admitted[client_key] = kernel_id

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpulease.protocol import Blocker, SupervisorMessage
 
@@ -19,6 +19,13 @@ _PARK_SHARE = 0.25
 _PARK_MOST = 10.0
 
 Park = Callable[[str, float], Awaitable[dict[str, Any]]]
+
+
+class Parked(NamedTuple):
+    """How many values were parked, and what is lost."""
+
+    number: int
+    lost: list[Blocker]
 
 
 @dataclass
@@ -70,17 +77,50 @@ class Drain:
         self._seconds = max(0.0, seconds)
         self._park = park
         self._parker = parker
+        self._killed: Parked | None = None
+        self._over = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether the result is known."""
+        return self._over.is_set()
+
+    def killed(self, kernel_id: str, parked: Parked) -> None:
+        """A companion was ended because its cell did not; this is what became of its values."""
+        before = self._killed or Parked(0, [])
+        self._killed = Parked(before.number + parked.number, before.lost + parked.lost)
+        self.answers.forget(kernel_id)
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Wait for the result that long; say whether it came."""
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._over.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def run(self) -> SupervisorMessage:
         """Wait for the answers, park what is left when told to, and return the result."""
+        result = await self._result()
+        self._over.set()
+        return result
+
+    async def _result(self) -> SupervisorMessage:
         kept = min(_PARK_MOST, self._seconds * _PARK_SHARE) if self._park else 0.0
         await self._collect(self._seconds - kept)
-        if not self.answers.left:
+        if not self.answers.left and self._killed is None:
             return SupervisorMessage(type="drained", result="done", blockers=[])
-        if not self._park:
+        if self.answers.left and not self._park:
             return SupervisorMessage(type="drained", result="blocked", blockers=self._blockers())
-        lost = await park_all(self.answers.left, max(1.0, kept), self._parker)
-        return SupervisorMessage(type="drained", result="parked", blockers=lost)
+        parked = await park_all(self.answers.left, max(1.0, kept), self._parker)
+        before = self._killed or Parked(0, [])
+        return SupervisorMessage(
+            type="drained",
+            result="parked",
+            parked=before.number + parked.number,
+            blockers=before.lost + parked.lost,
+        )
 
     async def _collect(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -101,8 +141,8 @@ class Drain:
         return found
 
 
-async def park_all(kernels: Iterable[str], seconds: float, parker: Park) -> list[Blocker]:
-    """Park all at the same time; return what could not be parked and is lost."""
+async def park_all(kernels: Iterable[str], seconds: float, parker: Park) -> Parked:
+    """Park all at the same time; return how many values were parked and what is lost."""
     names = sorted(kernels)
     results = await asyncio.gather(*(parker(name, seconds) for name in names))
     lost: list[Blocker] = []
@@ -111,7 +151,7 @@ async def park_all(kernels: Iterable[str], seconds: float, parker: Park) -> list
         if not result["done"] and not result["blockers"]:
             sentence = f"Values could not be parked: {result['detail']}."
             lost.append(Blocker(name="", reason="not_parked", sentence=sentence, size=None))
-    return lost
+    return Parked(sum(result["parked"] for result in results), lost)
 
 
 def seconds_until(when: str, default: float) -> float:

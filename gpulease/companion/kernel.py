@@ -252,15 +252,16 @@ class Companion:
     def _park(self, order: dict[str, Any]) -> dict[str, Any]:
         assert self._away is not None
         try:
-            report = self._away.park(order["path"], float(order["seconds"]))
+            report = self._away.park(order["path"], float(order["seconds"]), order["limit"])
         except Exception as error:  # noqa: BLE001 - told to the supervisor, which names the loss
             detail = f"{type(error).__name__}: {error}"
-            return {"done": False, "blockers": [], "detail": detail}
+            return {"done": False, "parked": 0, "blockers": [], "detail": detail}
         blockers = [
             {"name": b.name, "reason": "unparkable", "sentence": b.blocker, "size": b.size}
             for b in report.blockers
         ]
-        return {"done": report.done, "blockers": blockers, "detail": ""}
+        said = {"done": report.done, "parked": report.parked, "blockers": blockers}
+        return {**said, "detail": "" if report.done else "time ran out"}
 
 
 def _away_side(shell: Any) -> Away:

@@ -27,6 +27,7 @@ from gpulease.companion.environment import (
     marked_environment,
 )
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
+from gpulease.companion.parking import Parking
 from gpulease.companion.processes import CompanionProcess, start_manager
 from gpulease.protocol import DeskOpen, DeskOpened
 
@@ -57,6 +58,7 @@ class Companion:
         self.watched = Watched(bound.process.pid, frozenset(ready["infrastructure"]))
         self.gone = asyncio.Event()
         self._parked: asyncio.Future[dict[str, Any]] | None = None
+        self._parking = asyncio.Lock()
 
     async def listen(self) -> None:
         """Take in what the companion says until it ends."""
@@ -71,17 +73,18 @@ class Companion:
                 self._parked.set_result(said)
         self.gone.set()
         if self._parked and not self._parked.done():
-            self._parked.set_result({"done": False, "blockers": [], "detail": "it died"})
+            self._parked.set_result(not_parked("it died"))
 
-    async def park(self, path: str, seconds: float) -> dict[str, Any]:
+    async def park(self, path: str, seconds: float, limit: int) -> dict[str, Any]:
         """Have it write what is not home to ``path``; ``done`` is False when time ran out."""
-        self._parked = asyncio.get_running_loop().create_future()
-        self.bound.link.send({"type": "park", "path": path, "seconds": seconds})
+        order = {"type": "park", "path": path, "seconds": seconds, "limit": limit}
         try:
-            async with asyncio.timeout(seconds + 1.0):
+            async with asyncio.timeout(seconds + 1.0), self._parking:
+                self._parked = asyncio.get_running_loop().create_future()
+                self.bound.link.send(order)
                 return await self._parked
         except TimeoutError:
-            return {"done": False, "blockers": [], "detail": f"no answer in {seconds:g} s"}
+            return not_parked(f"no answer in {seconds:g} s")
 
     def interrupt(self) -> None:
         """Interrupt what runs on its main thread, and what that started in its group."""
@@ -104,7 +107,7 @@ class Companions:
         self._ip = ip
         self._mark = mark
         self._devices: str | None = None
-        self._park_dir = ""
+        self._parking = Parking()
         self._homes_interpreter = False
         self._died = died
         self._prepared: CompanionProcess | None = None
@@ -124,8 +127,11 @@ class Companions:
         they may live anywhere, and a path of theirs says nothing here.
         """
         self._ip, self._mark = config.ip, config.lease_id
-        self._devices, self._park_dir = config.devices, config.park_dir
+        self._devices, self._parking = config.devices, config.parking
         self._homes_interpreter = bool(config.service_url)
+        removed = self._parking.sweep()
+        if removed:
+            log.info("%d files of parked values were too old and are removed", removed)
 
     @property
     def running(self) -> list[Companion]:
@@ -207,22 +213,19 @@ class Companions:
             if companion.watched.cells:
                 companion.interrupt()
 
-    def park_path(self, kernel_id: str) -> Path | None:
-        """Where this kernel's values are parked; None when parking is not configured."""
-        return parked_file(self._park_dir, kernel_id) if self._park_dir else None
-
     async def park(self, kernel_id: str, seconds: float) -> dict[str, Any]:
-        """Park what one companion holds alone; the answer has done, blockers and detail."""
+        """Park what one companion holds alone; return done, parked, blockers and detail."""
         companion = self._running.get(kernel_id)
-        path = self.park_path(kernel_id)
+        path = self._parking.file(kernel_id)
         if companion is None or path is None:
-            where = "nowhere to park is configured" if companion else "it has no companion"
-            return {"done": False, "blockers": [], "detail": where}
+            return not_parked(
+                "nowhere to park is configured" if companion else "it has no companion"
+            )
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            limit = self._parking.prepare(kernel_id)
         except OSError as error:
-            return {"done": False, "blockers": [], "detail": str(error)}
-        return await companion.park(str(path), seconds)
+            return not_parked(str(error))
+        return await companion.park(str(path), seconds, limit)
 
     async def _start(self, args: DeskOpen) -> Companion:
         kernel_id = args["kernel_id"]
@@ -270,7 +273,7 @@ class Companions:
         info = dict(companion.manager.get_connection_info())
         if isinstance(info["key"], bytes):
             info["key"] = info["key"].decode()
-        path = self.park_path(companion.kernel_id)
+        path = self._parking.file(companion.kernel_id)
         return DeskOpened(
             connection=info,
             wire_address=companion.ready["wire_address"],
@@ -320,10 +323,9 @@ class Companions:
             log.error("watching a companion failed", exc_info=task.exception())
 
 
-def parked_file(park_dir: str, kernel_id: str) -> Path:
-    """Return the file of one home kernel's parked values."""
-    safe = "".join(c for c in kernel_id if c.isalnum() or c in "-_")
-    return Path(park_dir).expanduser() / f"{safe}.parked"
+def not_parked(detail: str) -> dict[str, Any]:
+    """Return the answer of a parking that came to nothing."""
+    return {"done": False, "parked": 0, "blockers": [], "detail": detail}
 
 
 def _how(status: int) -> str:

@@ -5,6 +5,7 @@ Owns the file's content and life, and finding out what devices this machine show
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import secrets
@@ -39,7 +40,9 @@ def standalone_config(ip: str, park_dir: str) -> SupervisorConfig:
             f"{ip!r} is not one address of this machine.",
             next_step="Give --ip an address by which the notebook's machine reaches this one.",
         )
-    return SupervisorConfig(lease_id=f"local-{secrets.token_hex(6)}", ip=ip, park_dir=park_dir)
+    return SupervisorConfig(
+        lease_id=f"local-{secrets.token_hex(6)}", ip=ip, user=getpass.getuser(), park_dir=park_dir
+    )
 
 
 def write_connection(path: Path, supervisor: Supervisor) -> Path:

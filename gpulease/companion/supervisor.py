@@ -22,7 +22,7 @@ from gpulease.companion.activity import ActivitySampler, Batches
 from gpulease.companion.channel import ServiceChannel
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.desk import Desk
-from gpulease.companion.drain import Drain, park_all, seconds_until
+from gpulease.companion.drain import Drain, Parked, park_all, seconds_until
 from gpulease.companion.kernels import Companions
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import PROTOCOL_VERSION, DeskOpen, SupervisorMessage
@@ -36,6 +36,10 @@ BATCH_SECONDS = 5.0
 PARENT_GONE_SECONDS = 10.0
 #: How long after the granted end a lease waits for a service that is silent.
 _SILENT_SECONDS = 30.0
+#: How long a cell that was interrupted may run on, where the service does not say.
+INTERRUPT_GRACE = 10.0
+#: What parking the values of a cell that does not end may take of the drain's time.
+_PARK_SECONDS = 10.0
 _OPEN_NEEDS = ("kernel_id", "protocol", "python", "packages", "cwd", "path", "environ", "wire_key")
 
 
@@ -181,11 +185,32 @@ class Supervisor:
         # Values come home between cells, so a cell that runs must end first.
         self._companions.interrupt_cells()
         self.spawn(self._finish_drain(drain))
+        self.spawn(self._insist(drain, message.get("interrupt_grace", INTERRUPT_GRACE)))
 
     async def _finish_drain(self, drain: Drain) -> None:
         result = await drain.run()
         if drain is self._drain:  # neither called off nor begun anew meanwhile
             self._tell(result)
+
+    async def _insist(self, drain: Drain, grace: float) -> None:
+        """End the companions whose cell goes on ``grace`` seconds after its interrupt.
+
+        What they assigned so far is parked first: nothing of it can go home while a cell runs.
+        """
+        if await drain.ends_within(grace) or drain is not self._drain:
+            return
+        stuck = [each.kernel_id for each in self._companions.running if each.watched.cells]
+        await asyncio.gather(*(self._kill(drain, kernel_id, grace) for kernel_id in stuck))
+
+    async def _kill(self, drain: Drain, kernel_id: str, grace: float) -> None:
+        log.warning("the cell of kernel %s did not end in %g s: it is killed", kernel_id, grace)
+        parked = await park_all([kernel_id], _PARK_SECONDS, self._companions.park)
+        if drain.over or drain is not self._drain:
+            return
+        await self._companions.close(kernel_id, now=True)
+        drain.killed(kernel_id, parked)
+        detail = f"its cell did not end within {grace:g} s after the interrupt. {_became(parked)}"
+        await self.companion_died(kernel_id, detail)
 
     async def _watch(self) -> None:
         while True:
@@ -214,25 +239,31 @@ class Supervisor:
     async def _shut_down(self, reason: str, park: bool) -> None:
         if park:
             kernels = [companion.kernel_id for companion in self._companions.running]
-            lost = await park_all(kernels, PARENT_GONE_SECONDS - 1.0, self._companions.park)
-            for blocker in lost:
+            parked = await park_all(kernels, PARENT_GONE_SECONDS - 1.0, self._companions.park)
+            for blocker in parked.lost:
                 log.warning("lost with the lease: %s %s", blocker["name"], blocker["sentence"])
+        else:
+            parked = None
         with suppress(OSError):
             await self.desk.push("end", {"reason": reason})
         await self._companions.stop_all()
         left = await tree.end_tree(self._marks, os.getpid(), grace=0.5)
         await self._companions.clean_up()
         detail = f"{len(left)} processes could not be ended" if left else ""
-        self._say_bye(reason, detail)
+        self._say_bye(reason, detail, parked)
         await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await self.desk.stop()
 
-    def _say_bye(self, reason: str, detail: str) -> None:
-        if self._channel is not None:
-            said = reason if reason == "parent_gone" else "ended"
-            self._channel.close(SupervisorMessage(type="bye", reason=said, detail=detail))
+    def _say_bye(self, reason: str, detail: str, parked: Parked | None) -> None:
+        if self._channel is None:
+            return
+        said = reason if reason == "parent_gone" else "ended"
+        bye = SupervisorMessage(type="bye", reason=said, detail=detail)
+        if parked is not None:
+            bye["parked"], bye["blockers"] = parked.number, parked.lost
+        self._channel.close(bye)
 
     def _hello(self) -> SupervisorMessage:
         return SupervisorMessage(
@@ -243,6 +274,7 @@ class Supervisor:
             python=".".join(str(part) for part in sys.version_info[:3]),
             pid=os.getpid(),
             attempt=self.config.attempt,
+            keys=self.desk.admitted,
         )
 
     def _tell(self, message: SupervisorMessage) -> None:
@@ -253,6 +285,12 @@ class Supervisor:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("the supervisor's work failed", exc_info=task.exception())
+
+
+def _became(parked: Parked) -> str:
+    if not parked.number:
+        return "Nothing of it could be parked"
+    return f"What it had assigned is parked ({parked.number} values); the next companion has it"
 
 
 def _members(message: SupervisorMessage) -> dict[str, Any]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 from gpulease.client import Client
-from gpulease.companion.kernels import parked_file
+from gpulease.companion.parking import Parking
 from gpulease.errors import GPULeaseError
 from gpulease.lab.board import Board
 from gpulease.lab.bus import Bus
@@ -55,7 +54,7 @@ class Core:
         self.bus = Bus(bus_path, self._greeting, self.call)
         self._alive = alive
         self._on_change = on_change
-        self._park_dirs: set[str] = set()
+        self._parkings: set[Parking] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._report_due: asyncio.TimerHandle | None = None
         self.client: Client | None = None
@@ -121,9 +120,8 @@ class Core:
         self.board.forget_kernel(kernel_id)
         if self.supervisors is not None:
             self.supervisors.close_kernel(kernel_id)
-        for directory in self._park_dirs:
-            with suppress(FileNotFoundError):
-                parked_file(directory, kernel_id).unlink()
+        for parking in self._parkings:
+            parking.drop(kernel_id)
         self.kernels_changed()
 
     def kernels_changed(self) -> None:
@@ -195,9 +193,10 @@ class Core:
     def _granted(self, lease_id: str) -> None:
         assert self.supervisors is not None
         grant = self.board.grants[lease_id]
+        lease = self.board.leases[lease_id]
         if grant["park_dir"]:
-            self._park_dirs.add(grant["park_dir"])
-        self._keep(self.supervisors.granted(self.board.leases[lease_id], grant))
+            self._parkings.add(Parking(grant["park_dir"], lease["user"], lease["server"]))
+        self._keep(self.supervisors.granted(lease, grant))
 
     def _ended(self, lease_id: str) -> None:
         if self.supervisors is not None:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from gpulease.companion.environment import marked_environment
+from gpulease.companion.parking import PARK_EXPIRY, PARK_LIMIT
 from gpulease.companion.tree import end_tree
 from gpulease.protocol import GrantView, LeaseView
 
@@ -79,7 +80,11 @@ class Supervised:
                 "token": grant["token"],
                 "service_url": service_url,
                 "devices": grant["visible_devices"],
+                "user": lease["user"],
+                "server": lease["server"],
                 "park_dir": grant["park_dir"],
+                "park_limit": grant.get("park_limit", PARK_LIMIT),
+                "park_expiry": grant.get("park_expiry", PARK_EXPIRY),
                 "drain_max": grant["drain_max"],
                 "hard_end": lease["hard_end"] or "",
             }

@@ -57,6 +57,7 @@ def explain(
     elif lease.state is LeaseState.DRAINING:
         sentence = f"{sentence} It is being given back, until {_clock(lease.drain_until)} at most."
         numbers["drain_until"] = _iso(lease.drain_until)
+    sentence = f"{sentence} {_left_behind(lease)}".strip()
     if lease.end_note:
         sentence = f"{sentence} The admin wrote: {lease.end_note}"
     return Explanation(sentence, step, numbers)
@@ -89,6 +90,33 @@ def _numbers(lease: Lease, policy: PolicyDocument) -> dict[str, Any]:
         "kept_until": _clock(lease.kept_until),
         "hard_end": _clock(lease.hard_end),
     }
+
+
+#: So many variables are named in a sentence; a page lists them all.
+_NAMED = 3
+
+
+def _left_behind(lease: Lease) -> str:
+    """Say what the last drain did not bring home, and where it is."""
+    names = _named(lease)
+    if lease.state is LeaseState.ACTIVE and names:
+        return f"Cannot leave: {names}." if lease.reason == "undrainable" else ""
+    if lease.state in (LeaseState.WARNED, LeaseState.DRAINING) and names:
+        return f"Could not leave before: {names}. What still cannot is parked, or lost."
+    if lease.state is not LeaseState.ENDED:
+        return ""
+    parked = "1 value is" if lease.parked == 1 else f"{lease.parked} values are"
+    kept = f"{parked} parked: the notebook's next GPU cell finds them." if lease.parked else ""
+    return f"{kept} {f'Lost: {names}.' if names else ''}".strip()
+
+
+def _named(lease: Lease) -> str:
+    said = [
+        f"`{name}` ({why.rstrip('.')})" if name else why.rstrip(".")
+        for name, why in lease.blockers[:_NAMED]
+    ]
+    more = len(lease.blockers) - _NAMED
+    return ", ".join([*said, f"{more} more"] if more > 0 else said)
 
 
 def _place(position: int | None, expected: datetime | None) -> str:

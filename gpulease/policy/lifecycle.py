@@ -231,6 +231,11 @@ def end(lease: Lease, reason: EndReason, now: datetime, note: str = "") -> Lease
     )
 
 
+def left_behind(lease: Lease, blockers: tuple[tuple[str, str], ...], parked: int) -> Lease:
+    """Note what the drain did not bring home: part of the change that ends or resumes it."""
+    return replace(lease, blockers=blockers, parked=parked)
+
+
 def asked_again(lease: Lease, now: datetime) -> Lease:
     """The server asked again while its lease drained and nobody else waits: active again."""
     back = _back(lease, "asked_again", now)
@@ -349,6 +354,8 @@ def _drain(action: model.Drain, lease: Lease, now: datetime, _: TimeOuts) -> Lea
         drain_until=action.until,
         end_reason_wanted=action.end_reason,
         park=action.park,
+        blockers=lease.blockers if lease.state is LeaseState.DRAINING else (),
+        parked=0,
         nominated_for=action.nominated_for,
     )
 

@@ -190,6 +190,8 @@ class Lease:
     server_ready: bool = True
     end_reason: EndReason | None = None
     end_note: str = ""
+    blockers: tuple[tuple[str, str], ...] = ()  # (name, why): not home from the last drain
+    parked: int = 0  # how many values the last drain parked
     ended: datetime | None = None
     version: int = 1
 

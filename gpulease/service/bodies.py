@@ -8,13 +8,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 #: A Z85 text of 32 bytes, as CurveZMQ keys are written.
 Z85Key = Annotated[
     str, Field(min_length=40, max_length=40, pattern=r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$")
 ]
 Name = Annotated[str, Field(max_length=255)]
+
+
+def _cut(length: int) -> BeforeValidator:
+    return BeforeValidator(lambda value: value[:length] if isinstance(value, str) else value)
 
 
 class Body(BaseModel):
@@ -84,6 +88,15 @@ class Activity(BaseModel):
         return value
 
 
+class Blocker(BaseModel):
+    """A variable that cannot go home; long words are cut, for the answer matters more."""
+
+    name: Annotated[str, _cut(200)] = ""
+    reason: Annotated[str, _cut(64)] = ""
+    sentence: Annotated[str, _cut(400)] = ""
+    size: int | None = None
+
+
 class FromSupervisor(BaseModel):
     """A message of the supervisor channel; members beyond these are left for newer versions."""
 
@@ -96,7 +109,10 @@ class FromSupervisor(BaseModel):
     attempt: int | None = None
     samples: Annotated[list[Activity], Field(max_length=600)] = []
     result: Literal["", "done", "blocked", "parked"] = ""
+    blockers: list[Blocker] = []
+    parked: Annotated[int, Field(ge=0)] = 0
     client_key: Annotated[str, Field(max_length=40)] = ""
+    keys: Annotated[dict[str, str], Field(max_length=500)] = {}
     kernel_id: Annotated[str, Field(max_length=128)] = ""
     reason: Annotated[str, Field(max_length=64)] = ""
     detail: Annotated[str, Field(max_length=2000)] = ""

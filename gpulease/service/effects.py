@@ -10,7 +10,7 @@ from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import SupervisorMessage
 from gpulease.providers.base import Provider
-from gpulease.service.links import Links, standing
+from gpulease.service.links import Links
 
 _OVER = frozenset({LeaseState.QUEUED, LeaseState.ENDED})
 
@@ -24,12 +24,12 @@ async def perform(before: Lease | None, after: Lease, provider: Provider, links:
     elif after.state in _OVER and before.state in HOLDING:
         await provider.stop(before if after.state is LeaseState.QUEUED else after)
     else:
-        message = _told(before, after)
+        message = _told(before, after, links)
         if message is not None:
             links.send(after.id, message)
 
 
-def _told(before: Lease, after: Lease) -> SupervisorMessage | None:
+def _told(before: Lease, after: Lease, links: Links) -> SupervisorMessage | None:
     if before.state is after.state and (before.warned_until, before.drain_until, before.park) == (
         after.warned_until,
         after.drain_until,
@@ -37,7 +37,7 @@ def _told(before: Lease, after: Lease) -> SupervisorMessage | None:
     ):
         return None
     if after.state is not LeaseState.ACTIVE:
-        return standing(after)
+        return links.standing(after)
     if before.state is LeaseState.WARNED:
         return {"type": "clear"}
     return {"type": "resume"} if before.state is LeaseState.DRAINING else None

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import SupervisorMessage
+from gpulease.policy.model import Lease, LeaseState, TimeOuts
+from gpulease.protocol import Blocker, SupervisorMessage
 from gpulease.providers.base import LinkState
 
 #: Seconds that a supervisor has to acknowledge a key.
 ADMIT_SECONDS = 10.0
+#: So many variables are named that could not go home; more help nobody.
+_BLOCKERS = 50
 
 
 def lease_token(secret: bytes, lease_id: str, attempt: int) -> str:
@@ -55,29 +57,47 @@ class _Line:
     public_key: str
     pid: int | None
     admitted: dict[str, str] = field(default_factory=dict)  # client key -> kernel id
+    learned: set[str] = field(default_factory=set)  # kernels of keys that we did not admit
     drained: str = ""
+    blockers: tuple[tuple[str, str], ...] = ()
+    parked: int = 0
     bye: str = ""
     waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict)
 
 
 class Links:
-    """All supervisor channels; ``wake`` is called when something changed that a plan reads."""
+    """All supervisor channels.
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    Args:
+        wake: called when something changed that a plan reads.
+        grace: seconds that a lease's running cell has after its interrupt.
+    """
+
+    def __init__(
+        self, wake: Callable[[], None], grace: Callable[[Lease], float] | None = None
+    ) -> None:
         self._wake = wake
+        self._grace = grace or (lambda _: TimeOuts().interrupt_grace)
         self._lines: dict[str, _Line] = {}
 
     def connected(self, lease: Lease, wire: Wire, hello: SupervisorMessage) -> None:
         """Take a supervisor that said hello and tell it where its lease stands."""
         known = self._lines.get(lease.id)
         line = _Line(lease.attempt, wire, hello["address"], hello["public_key"], hello.get("pid"))
+        # A service that was restarted learns the keys again: their kernels may end or be in use.
+        line.admitted = dict(hello.get("keys") or {})
+        line.learned = {kernel for kernel in line.admitted.values() if kernel}
         if known is not None and known.attempt == lease.attempt:
             if known.wire is not None and known.wire is not wire:
                 known.wire.hang_up()
             if known.public_key == line.public_key:  # the same supervisor came back
-                line.admitted, line.drained = known.admitted, known.drained
+                line.learned -= set(known.admitted.values())
+                line.learned |= known.learned
+                line.admitted = known.admitted | line.admitted
+                line.drained, line.blockers = known.drained, known.blockers
+                line.parked = known.parked
         self._lines[lease.id] = line
-        message = standing(lease)
+        message = self.standing(lease)
         if message is not None:
             wire.tell(message)
         self._wake()
@@ -101,9 +121,12 @@ class Links:
                     future.set_result(None)
             case "drained":
                 line.drained = message["result"]
+                _note(line, message)
                 self._wake()
             case "bye":
                 line.bye = message.get("reason", "ended")
+                if "parked" in message:
+                    _note(line, message)
                 self._wake()
 
     async def admit(self, lease: Lease, client_key: str, kernel_id: str) -> tuple[str, str]:
@@ -131,6 +154,13 @@ class Links:
         self._wake()
         return line.address, line.public_key
 
+    def settle(self, lease_id: str, alive: set[str]) -> None:
+        """Withdraw the keys that an earlier service admitted for kernels that ended since."""
+        line = self._lines.get(lease_id)
+        if line is not None and line.learned:
+            learned, line.learned = line.learned, set()
+            self.revoke(lease_id, learned - alive)
+
     def revoke(self, lease_id: str, kernels: set[str]) -> None:
         """Withdraw the keys of kernels that ended."""
         line = self._lines.get(lease_id)
@@ -155,6 +185,18 @@ class Links:
             bye=line.bye,
         )
 
+    def left_behind(self, lease_id: str) -> tuple[tuple[tuple[str, str], ...], int]:
+        """Return what the last drain did not bring home, and how many values it parked."""
+        line = self._lines.get(lease_id)
+        return (line.blockers, line.parked) if line is not None else ((), 0)
+
+    def standing(self, lease: Lease) -> SupervisorMessage | None:
+        """Return what a supervisor must know of its lease's state, if it is not plain active."""
+        message = _standing(lease)
+        if message is not None and message["type"] == "drain":
+            message["interrupt_grace"] = self._grace(lease)
+        return message
+
     def send(self, lease_id: str, message: SupervisorMessage) -> bool:
         """Tell a supervisor; return whether one is connected."""
         line = self._lines.get(lease_id)
@@ -162,6 +204,7 @@ class Links:
             return False
         if message.get("type") in {"drain", "resume"}:
             line.drained = ""  # what it answered to an earlier drain says nothing any more
+            line.blockers, line.parked = (), 0
         line.wire.tell(message)
         return True
 
@@ -179,8 +222,13 @@ class Links:
                 line.wire.hang_up()
 
 
-def standing(lease: Lease) -> SupervisorMessage | None:
-    """Return what a supervisor must know of its lease's state, ``None`` when it is plain active."""
+def _note(line: _Line, message: SupervisorMessage) -> None:
+    found: list[Blocker] = message.get("blockers") or []
+    line.blockers = tuple((b["name"], b["sentence"]) for b in found[:_BLOCKERS])
+    line.parked = message.get("parked", 0)
+
+
+def _standing(lease: Lease) -> SupervisorMessage | None:
     why = lease.end_reason_wanted or lease.reason
     if lease.state is LeaseState.WARNED and lease.warned_until:
         return {"type": "warn", "until": lease.warned_until.isoformat(), "reason": why}

@@ -102,6 +102,10 @@ class Reconciler:
         """Ask for a round soon; many calls make one round."""
         self._wanted.set()
 
+    def busy_share(self, lease_id: str) -> float | None:
+        """Return the share of its time that a lease was busy, ``None`` when that is not known."""
+        return self._minutes.busy_share(lease_id)
+
     def snapshot(self) -> Snapshot:
         """Return everything a plan reads, as of now."""
         sight = self.sight
@@ -118,6 +122,8 @@ class Reconciler:
 
     async def recover(self) -> None:
         """Tell the provider what the store intends; called once, before the first round."""
+        known = list(self._ledger.leases)
+        self._minutes.begin(await self._ledger.call(self._ledger.store.busy_seconds, known))
         for lease in self._ledger.leases.values():
             if lease.state in lifecycle.HOLDING:
                 await self._provider.start(lease)
@@ -194,6 +200,7 @@ class Reconciler:
                 log.info("verdict %s", evidence.verdict.value, extra={"lease": lease_id})
                 changed.append(VerdictChange(lease_id, now, evidence.verdict))
         self._minutes.add(after, now)
+        self._minutes.forget(self._ledger.leases)
         over = self._minutes.due(now)
         if changed or over:
             await self._ledger.call(self._ledger.store.record_evidence, changed, over)
@@ -203,7 +210,12 @@ class Reconciler:
         """Return the end of each lease whose supervisor said that its notebook server is gone."""
         return [
             Change(
-                lease, lifecycle.server_gone(lease, self.clock()), PLANNER, EndReason.SERVER_GONE
+                lease,
+                lifecycle.left_behind(
+                    lifecycle.server_gone(lease, self.clock()), *self._links.left_behind(lease.id)
+                ),
+                PLANNER,
+                EndReason.SERVER_GONE,
             )
             for lease in self._ledger.live()
             if (link := self._links.state(lease.id)) is not None
@@ -228,11 +240,19 @@ class Reconciler:
         """Return the lease after an action; one that cannot be applied must not stop the others."""
         outs = lifecycle.time_outs_of(self._policies.current, lease)
         try:
-            return lifecycle.apply(lease, action, self.clock(), outs)
+            after = lifecycle.apply(lease, action, self.clock(), outs)
         except (GPULeaseError, ValueError):
             log.exception("%s cannot be applied", type(action).__name__, extra={"lease": lease.id})
             self._metrics.refused("not_applicable")
             return None
+        return self._with_left(lease, after)
+
+    def _with_left(self, before: Lease, after: Lease) -> Lease:
+        """Add what a drain that is over did not bring home; once answered, it is in the record."""
+        if before.state is not LeaseState.DRAINING:
+            return after
+        blockers, parked = self._links.left_behind(before.id)
+        return lifecycle.left_behind(after, blockers or before.blockers, parked)
 
     async def _record(self, changes: list[Change], done: list[Change]) -> None:
         """Store all changes at once; when the store refuses one of them, one by one."""

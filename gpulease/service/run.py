@@ -140,8 +140,12 @@ class RunningService:
         metrics, watch = Metrics(), Watch()
         events = Events(self._granted)
         ledger = Ledger(store, self._moved)
-        links = Links(self._wake)
         policies = Policies(ledger, self._wake, options.policy_file)
+
+        def grace(lease: Lease) -> float:
+            return time_outs_of(policies.current, lease).interrupt_grace
+
+        links = Links(self._wake, grace)
         hub_auth = _hub_auth(options)
         hub = HubAPI(hub_auth.api_url, hub_auth.api_token)
         provider = await self._provider(links, policies, secret)

@@ -76,8 +76,15 @@ class Servers:
         ended = self._kernels.get(key, set()) - alive
         self._kernels[key] = alive
         for lease in self._ledger.live():
-            if ended and (lease.user, lease.server) == key:
+            if (lease.user, lease.server) == key:
                 self._links.revoke(lease.id, ended)
+                self.check_keys(lease)
+
+    def check_keys(self, lease: Lease) -> None:
+        """Withdraw the keys of kernels that ended while nobody looked, as far as they are known."""
+        alive = self._kernels.get((lease.user, lease.server))
+        if alive is not None:
+            self._links.settle(lease.id, alive)
 
     async def run(self) -> None:
         """Look at the hub until cancelled."""

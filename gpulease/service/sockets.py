@@ -232,7 +232,10 @@ class SupervisorSocket(Answers, _Socket):
         }
         if said.pid is not None:
             hello["pid"] = said.pid
+        if said.keys:
+            hello["keys"] = said.keys
         self.services.links.connected(lease, self, hello)
+        self.services.servers.check_keys(lease)
         log.info("supervisor connected", extra={"lease": lease.id, "attempt": lease.attempt})
 
     def _said(self, lease: Lease, said: FromSupervisor) -> None:

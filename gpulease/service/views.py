@@ -15,7 +15,7 @@ from gpulease.policy import capacity, forecast, lifecycle
 from gpulease.policy.explain import explain
 from gpulease.policy.idle_case import warned_at
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
-from gpulease.protocol import ClassView, DeviceView, EndView, KeepView, LeaseView
+from gpulease.protocol import Blocker, ClassView, DeviceView, EndView, KeepView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.service.reconcile import Reconciler
 
@@ -75,6 +75,8 @@ class Views:
             "end": _end(lease, said.sentence),
             "click_runs_cells": lease.origin == "page" and snapshot.policy.click_runs_cells,
             "wait": outs.wait,
+            "blockers": [] if lease.state is LeaseState.ENDED else _blockers(lease),
+            "busy_share": _stepped(self._loop.busy_share(lease.id)),
         }
 
     def granted(self, lease: Lease, view: LeaseView) -> LeaseView:
@@ -102,6 +104,7 @@ class Views:
                 "total": sum(device.pool == each.pool for device in snapshot.devices),
                 "free": len(free.get(each.pool, ())),
                 "queued": queued[each.name],
+                "max_count": each.max_count,
             }
             for each in snapshot.policy.classes
         ]
@@ -157,7 +160,16 @@ def _end(lease: Lease, sentence: str) -> EndView | None:
         "sentence": sentence,
         "note": lease.end_note,
         "at": lease.ended.isoformat(),
+        "parked": lease.parked,
+        "lost": _blockers(lease),
     }
+
+
+def _blockers(lease: Lease) -> list[Blocker]:
+    return [
+        {"name": name, "reason": "not_home", "sentence": why, "size": None}
+        for name, why in lease.blockers
+    ]
 
 
 def _stepped(use: float | None) -> float | None:

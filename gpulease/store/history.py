@@ -14,7 +14,13 @@ from sqlalchemy.orm import Session, aliased
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.store.models import LeaseGroupRow, LeaseRow, PolicyRow, TransitionRow
+from gpulease.store.models import (
+    EvidenceMinuteRow,
+    LeaseGroupRow,
+    LeaseRow,
+    PolicyRow,
+    TransitionRow,
+)
 from gpulease.store.records import Page, PolicyVersion, TransitionRecord, from_json
 
 MAX_PAGE = 500
@@ -38,6 +44,20 @@ def live_records() -> sa.Select[tuple[dict[str, Any]]]:
 def newest_records(count: int = 100) -> sa.Select[tuple[dict[str, Any]]]:
     """Select the newest leases, ended or not."""
     return sa.select(LeaseRow.record).order_by(LeaseRow.created.desc()).limit(count)
+
+
+def busy_seconds(session: Session, leases: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Return seconds busy and seconds watched of leases, summed over their minutes."""
+    row = EvidenceMinuteRow
+    total = row.busy + row.quiet + row.idle + row.unknown
+    query = sa.select(row.lease_id, sa.func.sum(row.busy), sa.func.sum(total)).group_by(
+        row.lease_id
+    )
+    found: dict[str, tuple[float, float]] = {}
+    for at in range(0, len(leases), MAX_PAGE):
+        part = query.where(row.lease_id.in_(leases[at : at + MAX_PAGE]))
+        found |= {lease_id: (busy, seconds) for lease_id, busy, seconds in session.execute(part)}
+    return found
 
 
 def page(

@@ -140,10 +140,15 @@ def _ticket(value: list[Any]) -> tuple[datetime, int]:
     return datetime.fromisoformat(value[0]), value[1]
 
 
+def _pairs(value: list[list[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, why) for name, why in value)
+
+
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_TIMES, datetime.fromisoformat),
     **dict.fromkeys(_TUPLES, tuple),
     **dict.fromkeys(_END_REASONS, EndReason),
     "state": LeaseState,
     "ticket": _ticket,
+    "blockers": _pairs,
 }

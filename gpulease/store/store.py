@@ -252,6 +252,11 @@ class Store:
         with self._write() as session:
             writing.add_evidence(session, changes, minutes)
 
+    def busy_seconds(self, leases: Sequence[str]) -> dict[str, tuple[float, float]]:
+        """Return how many seconds each of these leases was busy, and was watched in all."""
+        with translated(), Session(self._reading) as session:
+            return history.busy_seconds(session, leases)
+
     def _take_over(self) -> None:
         """Raise the epoch: whoever wrote before writes no more."""
         with translated(), Session(self._writing) as session, session.begin():

@@ -188,7 +188,7 @@ def config(service_url: str, lease_id: str = "", **more: Any) -> dict[str, Any]:
     """What a notebook server writes to stdin."""
     return {
         "lease_id": lease_id or LEASE_ID, "attempt": 1, "token": TOKEN, "service_url": service_url,
-        "devices": "", "park_dir": "", "drain_max": 20.0, "hard_end": "", **more,
+        "devices": "", "user": "ada", "park_dir": "", "drain_max": 20.0, "hard_end": "", **more,
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from gpulease.companion.environment import (
     marked_environment,
 )
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
-from gpulease.companion.kernels import parked_file
+from gpulease.companion.parking import Parking
 from gpulease.companion.processes import same_interpreter
 from gpulease.companion.standalone import visible_devices
 from gpulease.companion.tree import Process, descendants, parse_stat
@@ -101,7 +101,24 @@ def test_descendants_are_found_through_generations():
 
 
 def test_a_parked_files_name_cannot_leave_its_directory():
-    assert parked_file("/park", "../../etc/passwd").parent == Path("/park")
+    file = Parking(
+        "/park",
+        "../ada",
+        "..",
+    ).file("../../etc/passwd")
+    assert file == Path("/park/%2E%2E%2Fada/%2E%2E/%2E%2E%2F%2E%2E%2Fetc%2Fpasswd/values")
+    assert Parking("/park", "ada", "@default").file("k") != Parking("/park", "ada").file("k")
+
+
+def test_what_a_user_has_parked_elsewhere_counts_against_the_bound(tmp_path):
+    one, two = Parking(str(tmp_path), "ada", limit=100), Parking(str(tmp_path), "ada", "b", 100)
+    other = Parking(str(tmp_path), "bob", limit=100)
+    assert one.prepare("k1") == 100
+    one.file("k1").write_bytes(bytes(60))
+    assert (one.prepare("k1"), two.prepare("k2"), other.prepare("k1")) == (100, 40, 100)
+    one.drop("k1")
+    assert two.prepare("k2") == 100
+    assert not one.file("k1").parent.exists()
 
 
 def test_the_drivers_devices_are_read_and_hidden_ones_left_out(tmp_path, monkeypatch):

@@ -4,8 +4,12 @@ import asyncio
 import os
 import signal
 import stat
+import time
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from gpulease.companion.parking import Parking
 from gpulease.transfer.api import Endpoint, KeyPair
 from gpulease.transfer.home import HomeSide
 from gpulease.transfer.park import read_parked
@@ -13,6 +17,24 @@ from tests.companion.parts import Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for_async
 
 MEGABYTES = 200
+
+
+STUBBORN = """
+import pathlib
+path = {path!r}
+done = [1, 2, 3]
+pathlib.Path(path).touch()
+while True:
+    try:
+        while True:
+            pass
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+def _parked(file):
+    return {root for group in read_parked(str(file)).groups for root in group.roots}
 
 
 def _endpoint(opened):
@@ -63,8 +85,10 @@ def test_a_gone_server_leaves_parked_values_that_the_next_companion_reads(tmp_pa
             assert await lease.ended() == 0
             await wait_for_async(lambda: service.of_type("bye"))
             assert service.of_type("bye")[0]["reason"] == "parent_gone"
-        (file,) = park.iterdir()
+        file = park / "ada" / "@default" / "k1" / "values"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert {stat.S_IMODE(each.stat().st_mode) for each in file.parents[:3]} == {0o700}
+        assert service.of_type("bye")[0]["parked"] == 1
         async with leased(park_dir=str(park)) as (_, _lease, home):
             opened = (await home.open("k1"))["ok"]
             assert opened["parked"] == str(file)
@@ -85,7 +109,7 @@ def test_a_server_killed_with_kill_9_still_gets_its_values_parked(tmp_path):
             assert lease.process.stdin is not None
             lease.process.stdin.close()  # as when the process that held it is killed
             assert await lease.ended(30) == 0
-            assert [file.name for file in park.iterdir()] == ["k1.parked"]
+            assert (park / "ada" / "@default" / "k1" / "values").exists()
             assert process_is_gone(opened["pid"])
 
     asyncio.run(test())
@@ -108,7 +132,100 @@ def test_a_drain_under_pressure_parks_what_home_does_not_take(tmp_path):
                 said = service.of_type("drained")[0]
                 assert said["result"] == "parked"
                 assert [lost["name"] for lost in said["blockers"]] == ["g"]
-            assert (tmp_path / "park" / "k1.parked").exists()
+                assert said["parked"] == 1
+            assert (tmp_path / "park" / "ada" / "@default" / "k1" / "values").exists()
+
+    asyncio.run(test())
+
+
+def test_what_is_beyond_the_bound_is_named_as_lost(tmp_path):
+    async def test():
+        limits = {"park_dir": str(tmp_path / "park"), "park_limit": 200_000}
+        async with leased(**limits) as (service, _lease, home):
+            opened = (await home.open("k1"))["ok"]
+            with closing(Cells(opened["connection"])) as cells:
+                await cells.ready()
+                await cells.run("big = bytes(300_000)\nsmall = bytes(1000)")
+                until = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
+                drain = {"type": "drain", "until": until, "reason": "expired", "park": True}
+                service.tell(drain)
+                await home.pushed("drain")
+                await home.call("drained", kernel_id="k1", result="blocked", blockers=[])
+                await wait_for_async(lambda: service.of_type("drained"), 60, "drained")
+                said = service.of_type("drained")[0]
+                assert [lost["name"] for lost in said["blockers"]] == ["big"]
+                assert "may be parked" in said["blockers"][0]["sentence"]
+                assert said["parked"] == 1
+
+    asyncio.run(test())
+
+
+def test_old_parked_values_are_removed_when_a_lease_starts(tmp_path):
+    async def test():
+        parking = Parking(str(tmp_path), "ada")
+        for kernel_id, age in (("old", 8 * 86400), ("new", 86400)):
+            parking.prepare(kernel_id)
+            file = parking.file(kernel_id)
+            file.write_bytes(b"x")
+            os.utime(file, (time.time() - age,) * 2)
+        async with leased(park_dir=str(tmp_path)):
+            assert not parking.file("old").exists()
+            assert parking.file("new").exists()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("park", [True, False])
+def test_a_cell_that_ignores_its_interrupt_is_killed_after_its_grace_and_what_it_made_is_parked(
+    tmp_path, park
+):
+    async def test():
+        async with leased(park_dir=str(tmp_path)) as (service, _lease, home):
+            opened = (await home.open("k1"))["ok"]
+            with closing(Cells(opened["connection"])) as cells:
+                await cells.ready()
+                cells.begin(STUBBORN.format(path=str(tmp_path / "stubborn")))
+                await wait_for_async(lambda: (tmp_path / "stubborn").exists(), 60, "the cell")
+                begun = time.monotonic()
+                until = (datetime.now(UTC) + timedelta(seconds=120)).isoformat()
+                service.tell(
+                    {"type": "drain", "until": until, "reason": "quiet", "park": park,
+                     "interrupt_grace": 1.0}
+                )  # fmt: skip
+                died = await home.pushed("companion_died")
+                assert "did not end within 1 s" in died["detail"]
+                assert "parked" in died["detail"]
+                await wait_for_async(lambda: service.of_type("drained"), 60, "drained")
+                assert time.monotonic() - begun < 60
+                assert process_is_gone(opened["pid"])
+                said = service.of_type("drained")[0]
+                assert (said["result"], said["parked"], said["blockers"]) == ("parked", 3, [])
+            roots = _parked(Parking(str(tmp_path), "ada").file("k1"))
+            assert {"n:done", "n:path"} <= roots
+
+    asyncio.run(test())
+
+
+def test_a_cell_that_ends_at_its_interrupt_keeps_its_companion(tmp_path):
+    async def test():
+        async with leased(park_dir=str(tmp_path)) as (service, _lease, home):
+            opened = (await home.open("k1"))["ok"]
+            with closing(Cells(opened["connection"])) as cells:
+                await cells.ready()
+                msg_id = cells.begin("import time; time.sleep(600)")
+                await wait_for_async(lambda: any(s["cells"] for s in service.samples()), 60)
+                until = (datetime.now(UTC) + timedelta(seconds=60)).isoformat()
+                service.tell(
+                    {"type": "drain", "until": until, "reason": "quiet", "park": False,
+                     "interrupt_grace": 2.0}
+                )  # fmt: skip
+                assert (await cells.reply(msg_id))["ename"] == "KeyboardInterrupt"
+                seen = len(service.samples())
+                await wait_for_async(lambda: len(service.samples()) > seen + 4, 60, "the grace")
+                assert (await cells.run("1"))["status"] == "ok"
+                await home.call("drained", kernel_id="k1", result="done", blockers=[])
+                await wait_for_async(lambda: service.of_type("drained"), 60, "drained")
+                assert service.of_type("drained")[0]["result"] == "done"
 
     asyncio.run(test())
 

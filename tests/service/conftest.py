@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.service import kit
+from tests.store.conftest import cluster  # noqa: F401 - a fixture: a private PostgreSQL
 
 
 @pytest.fixture

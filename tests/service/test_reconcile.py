@@ -11,6 +11,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
 from gpulease.service import effects, reconcile
+from gpulease.service.links import Links
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
 
@@ -66,10 +67,11 @@ def reconcile_report(**members: Any) -> Any:
     return SupervisorReport(**members)
 
 
-class World:
+class World(Links):
     """Records what is performed."""
 
     def __init__(self) -> None:
+        super().__init__(lambda: None)
         self.done: list[tuple[str, str]] = []
 
     async def start(self, lease: Lease) -> None:

@@ -41,6 +41,19 @@ function serverChoice(holder, chosen) {
   );
 }
 
+/** How many, where a class gives one request more than one. */
+function countChoice(item, chosen) {
+  const most = item?.max_count ?? 1;
+  if (most < 2) return null;
+  return h(
+    "div",
+    { class: "mb-3", "data-key": "count" },
+    h("label", { class: "form-label", for: "ask-count" }, "How many"),
+    h("input", { class: "form-control gl-count", type: "number", id: "ask-count", name: "count", min: 1, max: most, step: 1, required: true, value: Math.min(chosen ?? 1, most), "aria-describedby": "ask-count-about" }),
+    h("div", { class: "form-text", id: "ask-count-about" }, `At most ${most} of this class in one request.`),
+  );
+}
+
 /** What the click does, before it is made. */
 function promise(holder, chosen) {
   if (holder.servers.length === 0) return "Your server starts first; the GPU follows it by itself.";
@@ -72,6 +85,7 @@ export function askForm(classes, holder, choice, more) {
       "form",
       { id: "ask-form", "data-key": "form" },
       h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label fs-6" }, "GPU class"), classes.map((one) => classOption(one, picked))),
+      countChoice(item, choice.count),
       serverChoice(holder, choice.server),
       h("p", { class: "gl-next", "data-key": "promise" }, promise(holder, item)),
       h("button", { class: "btn btn-primary", type: "submit", "data-action": "ask", "data-key": "submit", disabled: holder.busy }, askWords(holder)),

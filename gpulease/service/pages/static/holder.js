@@ -63,10 +63,10 @@ export class Holder extends EventTarget {
   }
 
   /** Ask for `gpu_class`; with no server running, the ask follows the start of the default one. */
-  async ask(gpuClass, server) {
+  async ask(gpuClass, server, count = 1) {
     const start = this.servers !== null && this.servers.length === 0;
     await this.#do(async () => {
-      this.live.put(await api.ask({ gpu_class: gpuClass, server: start ? "" : server }));
+      this.live.put(await api.ask({ gpu_class: gpuClass, count, server: start ? "" : server }));
       if (start) this.#startServer();
     });
   }
@@ -83,7 +83,7 @@ export class Holder extends EventTarget {
     if (action === "again" && lease) {
       const running = (this.servers ?? []).map((server) => server.name);
       const server = running.includes(lease.server) ? lease.server : (running[0] ?? "");
-      await this.ask(lease.gpu_class, server);
+      await this.ask(lease.gpu_class, server, lease.count);
     }
   }
 

@@ -132,6 +132,7 @@ function activeFacts(lease, now) {
     fact("GPU use, last 10 s", useMeter(lease)),
     fact("Verdict", verdictBadge(lease)),
     fact("Held for", since(lease.active_since, now)),
+    lease.busy_share === null || lease.busy_share === undefined ? null : fact("Busy", `${percent(lease.busy_share)} of that time`),
     lease.hard_end ? fact("Time left at most", timer(lease.hard_end, now, "Time left at most")) : null,
     lease.idle_end && lease.state === "active"
       ? fact("Warning, if it stays so", timer(lease.idle_end, now, "Time until the idle warning"))
@@ -157,6 +158,18 @@ function ended(lease) {
       ? h("p", { "data-key": "variables" }, variables)
       : null,
   ];
+}
+
+// The service's sentence names the first three; here are all of them.
+function leftBehind(lease) {
+  const found = (lease.state === "ended" ? lease.end?.lost : lease.blockers) ?? [];
+  if (found.length < 4) return null;
+  return h(
+    "details",
+    { class: "gl-blockers", "data-key": "blockers" },
+    h("summary", {}, lease.state === "ended" ? `${found.length} variables are lost` : `${found.length} variables cannot leave`),
+    h("ul", {}, found.map((item) => h("li", {}, item.name ? h("code", {}, item.name) : null, item.name ? ": " : "", item.sentence))),
+  );
 }
 
 function body(lease, now) {
@@ -218,6 +231,7 @@ export function leaseBody(lease, now, { busy = false, withActions = true, server
   const doable = withActions ? [actions(lease, busy), openServer(lease, serverUrl)] : null;
   return [
     h("p", { class: "gl-sentence", "data-key": "sentence" }, sentenceOf(lease) || `${stateWord(lease)}.`),
+    leftBehind(lease),
     body(lease, now),
     lease.next_step ? h("p", { class: "gl-next", "data-key": "next" }, lease.next_step) : null,
     doable ? h("div", { class: "gl-actions", "data-key": "actions" }, doable) : null,

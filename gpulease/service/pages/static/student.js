@@ -11,7 +11,7 @@ import { clock, duration, secondsUntil, serverName, when } from "./words.js";
 const PAGE = 10;
 const live = new Live();
 const holder = new Holder(live);
-const choice = { gpuClass: null, server: null };
+const choice = { gpuClass: null, server: null, count: null };
 const history = { offset: 0, total: 0, items: [] };
 const $ = (id) => document.getElementById(id);
 
@@ -89,10 +89,11 @@ onAction(document.body, (action, target) => {
 $("ask").addEventListener("change", (event) => {
   if (event.target.name === "gpu_class") choice.gpuClass = event.target.value;
   if (event.target.name === "server") choice.server = event.target.value;
+  if (event.target.name === "count" && event.target.validity.valid) choice.count = event.target.valueAsNumber;
   redraw();
 });
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const form = new FormData(event.target);
-  holder.ask(form.get("gpu_class"), form.get("server") ?? "");
+  holder.ask(form.get("gpu_class"), form.get("server") ?? "", Number(form.get("count") ?? 1));
 });
