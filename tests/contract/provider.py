@@ -6,6 +6,7 @@ and go as they really would.  Subclass ``ProviderContract`` and define the fixtu
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -38,7 +39,11 @@ class World(ABC):
         """Put a fresh provider in the place of one that was killed; leases run on."""
 
 
-def lease_on(*devices: Device, name: str = "lease-1", attempt: int = 1) -> Lease:
+#: Processes are found by their lease's id, machine-wide: no other test process may use the same.
+LEASE_ID = f"contract-{os.getpid()}"
+
+
+def lease_on(*devices: Device, name: str = LEASE_ID, attempt: int = 1) -> Lease:
     """Return a lease that the store intends to start on these devices."""
     now = datetime.now(UTC)
     return Lease(

@@ -6,6 +6,7 @@ it starts are real processes.
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -22,6 +23,10 @@ from gpulease.protocol import LeaseView
 from tests.helpers import wait_for, wait_for_async
 
 SECONDS = 30.0
+
+#: The first lease of a stage.  A lease's processes are found by its id, machine-wide: each test
+#: process needs ids of its own, or one would end the other's companions.
+LEASE = f"stage-{os.getpid()}-1"
 
 
 def in_seconds(seconds: float) -> str:
@@ -228,7 +233,7 @@ class Stage:
             if lease["state"] != "ended":
                 return lease
         self._made += 1
-        lease = lease_view(f"lease-{self._made}", kernel_id=kernel_id)
+        lease = lease_view(f"{LEASE[:-2]}-{self._made}", kernel_id=kernel_id)
         self.leases[lease["id"]] = lease
         self._loop.run_in_executor(None, self.on_ask, lease)
         return lease

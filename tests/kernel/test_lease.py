@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import wait_for
 from tests.kernel.parts import Cell, HomeKernel, printed
-from tests.kernel.stage import Stage, in_seconds, lease_view
+from tests.kernel.stage import LEASE, Stage, in_seconds, lease_view
 
 STARTUP = Path(__file__).parents[2] / "shared-data/etc/ipython/startup/00-gpulease.py"
 
@@ -69,15 +69,15 @@ def test_the_wait_is_bounded_and_the_ask_stays(stage: Stage, kernel: HomeKernel)
     for words in ("Position 1", "All GPUs are in use", "not known", "stays in the queue"):
         assert words in cell.error
     assert cell.text() == ""
-    assert stage.leases["lease-1"]["state"] == "queued"
-    stage.grant("lease-1")
+    assert stage.leases[LEASE]["state"] == "queued"
+    stage.grant(LEASE)
     assert kernel.run("%%gpu\n1").ok
-    assert list(stage.leases) == ["lease-1"]
+    assert list(stage.leases) == [LEASE]
 
 
 def test_no_wait_asks_and_raises_at_once(stage: Stage, kernel: HomeKernel) -> None:
     assert kernel.run("%%gpu --no-wait\n1").error.startswith("GPUNotReady")
-    assert stage.leases["lease-1"]["state"] == "queued"
+    assert stage.leases[LEASE]["state"] == "queued"
 
 
 def test_else_cpu_says_so(stage: Stage, kernel: HomeKernel) -> None:
@@ -97,7 +97,7 @@ def test_an_interrupt_withdraws_an_ask_that_this_cell_made(
 
     cell = kernel.run("%%gpu\n1", when=waiting, do=kernel.interrupt)
     assert cell.error.startswith("KeyboardInterrupt")
-    assert stage.leases["lease-1"]["state"] == "ended"
+    assert stage.leases[LEASE]["state"] == "ended"
 
 
 def test_an_interrupt_keeps_an_ask_made_earlier(stage: Stage, kernel: HomeKernel) -> None:
@@ -107,7 +107,7 @@ def test_an_interrupt_keeps_an_ask_made_earlier(stage: Stage, kernel: HomeKernel
         return "in use" in str(message["content"])
 
     assert "KeyboardInterrupt" in kernel.run("%%gpu\n1", when=waiting, do=kernel.interrupt).error
-    assert stage.leases["lease-1"]["state"] == "queued"
+    assert stage.leases[LEASE]["state"] == "queued"
 
 
 def test_position_and_time_are_shown_as_they_change(stage: Stage, kernel: HomeKernel) -> None:
@@ -181,10 +181,10 @@ def test_reclaim_brings_everything_home_and_the_next_cell_asks_again(
     kernel.run(
         "%%gpu\nimport numpy as np\nvalues.append(2)\nbig = np.ones(4_000_000)\nfloat(big.sum())"
     )
-    stage.order("lease-1", type="warn", until=in_seconds(20), sentence="The GPU is idle.")
-    stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle", park=False)
-    assert stage.hear("drained", "lease-1")["result"] == "done"
-    stage.end("lease-1", "idle", "The GPU was not used for 10 minutes.")
+    stage.order(LEASE, type="warn", until=in_seconds(20), sentence="The GPU is idle.")
+    stage.order(LEASE, type="drain", until=in_seconds(20), reason="idle", park=False)
+    assert stage.hear("drained", LEASE)["result"] == "done"
+    stage.end(LEASE, "idle", "The GPU was not used for 10 minutes.")
     first = kernel.run("values, float(big.sum()), _")
     assert first.result == "([1, 2], 4000000.0, 4000000.0)", first.traceback
     note = first.shown().splitlines()[0]
@@ -203,22 +203,22 @@ def test_what_becomes_of_the_gpu_stands_under_the_last_gpu_cell(
     kernel.run("%%gpu\nx = 2")
     gpu_cell = kernel.last_id
     kernel.run("x")
-    stage.order("lease-1", type="warn", until="2030-01-02T03:04:05+00:00", reason="idle")
+    stage.order(LEASE, type="warn", until="2030-01-02T03:04:05+00:00", reason="idle")
     warning = kernel.late("The GPU leaves at", gpu_cell)["content"]
     assert "unless it is used; %gpu keep keeps it." in warning["data"]["text/plain"]
-    stage.order("lease-1", type="clear")
+    stage.order(LEASE, type="clear")
     withdrawn = kernel.late("", gpu_cell)
     assert withdrawn["msg_type"] == "update_display_data"
     assert withdrawn["content"]["transient"] == warning["transient"], "in the same place"
     assert "leaves" not in kernel.run("x").shown(), "a warning that was taken back is not told"
-    stage.order("lease-1", type="warn", until=in_seconds(60), reason="idle")
+    stage.order(LEASE, type="warn", until=in_seconds(60), reason="idle")
     kernel.late("The GPU leaves at", gpu_cell)
     first, second = kernel.run("x"), kernel.run("x")
     assert "The GPU leaves at" in first.shown().splitlines()[0]
     assert second.kinds() == ["execute_result"], "told once"
-    stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle", park=False)
-    stage.hear("drained", "lease-1")
-    stage.end("lease-1", "idle", "The GPU has left: it was not used.")
+    stage.order(LEASE, type="drain", until=in_seconds(20), reason="idle", park=False)
+    stage.hear("drained", LEASE)
+    stage.end(LEASE, "idle", "The GPU has left: it was not used.")
     final = kernel.late("The GPU has left", gpu_cell)["content"]["data"]["text/plain"]
     assert final.endswith(
         "not used. Your variables are here; the next %%gpu cell gets a GPU again."
@@ -230,7 +230,7 @@ def test_using_the_gpu_takes_the_warning_away(stage: Stage, kernel: HomeKernel) 
     give(stage)
     kernel.run("%%gpu\n1")
     gpu_cell = kernel.last_id
-    stage.order("lease-1", type="warn", until=in_seconds(60), reason="expired")
+    stage.order(LEASE, type="warn", until=in_seconds(60), reason="expired")
     shown = kernel.late("The GPU leaves at", gpu_cell)["content"]["data"]["text/plain"]
     assert "keep" not in shown, "nothing keeps it beyond its time"
     assert kernel.run("%%gpu\n2").kinds() == ["execute_result"]
@@ -246,7 +246,7 @@ def test_a_sleeping_cell_is_stopped_and_its_values_are_home(
 
     def drain() -> None:
         stage.order(
-            "lease-1", type="drain", until=in_seconds(20), reason="idle", sentence="It was quiet."
+            LEASE, type="drain", until=in_seconds(20), reason="idle", sentence="It was quiet."
         )
 
     cell = kernel.run(
@@ -256,8 +256,8 @@ def test_a_sleeping_cell_is_stopped_and_its_values_are_home(
     )
     assert "taken back while this cell ran" in cell.error, cell.traceback
     assert "It was quiet." in cell.error
-    assert stage.hear("drained", "lease-1")["result"] == "done"
-    stage.end("lease-1", "idle", "Reclaimed.")
+    assert stage.hear("drained", LEASE)["result"] == "done"
+    stage.end(LEASE, "idle", "Reclaimed.")
     assert kernel.run("done").result == "42"
 
 
@@ -267,9 +267,9 @@ def test_a_drain_does_not_wait_for_a_home_cell(stage: Stage, kernel: HomeKernel)
     kernel.run("pass")
 
     def drain() -> None:
-        stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle")
-        assert stage.hear("drained", "lease-1")["result"] == "done"
-        stage.end("lease-1", "idle", "It was idle.")
+        stage.order(LEASE, type="drain", until=in_seconds(20), reason="idle")
+        assert stage.hear("drained", LEASE)["result"] == "done"
+        stage.end(LEASE, "idle", "It was idle.")
         (kernel.directory / "go").touch()
 
     cell = kernel.run(
@@ -286,20 +286,20 @@ def test_a_drain_reaches_a_cell_that_asks_for_input(stage: Stage, kernel: HomeKe
     give(stage)
 
     def drain() -> None:
-        stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle")
+        stage.order(LEASE, type="drain", until=in_seconds(20), reason="idle")
 
     cell = kernel.run("%%gpu\nbefore = 7\ninput('? ')", do=drain)
     assert "taken back" in cell.error, cell.traceback
-    assert stage.hear("drained", "lease-1")["result"] == "done"
+    assert stage.hear("drained", LEASE)["result"] == "done"
     assert kernel.run("before").result == "7"
 
 
 def test_a_called_off_drain_leaves_the_companion(stage: Stage, kernel: HomeKernel) -> None:
     give(stage)
     pid = kernel.run("%%gpu\nimport os; os.getpid()").result
-    stage.order("lease-1", type="drain", until=in_seconds(20), reason="idle")
-    stage.hear("drained", "lease-1")
-    stage.order("lease-1", type="resume")
+    stage.order(LEASE, type="drain", until=in_seconds(20), reason="idle")
+    stage.hear("drained", LEASE)
+    stage.order(LEASE, type="resume")
     assert kernel.run("%%gpu\nos.getpid()").result == pid
 
 
@@ -325,7 +325,7 @@ def test_status_keep_and_return(stage: Stage, kernel: HomeKernel) -> None:
     ):
         assert words in shown
     assert kernel.run("%gpu return").ok
-    assert ("end", {"lease_id": "lease-1", "reason": "returned"}) in stage.calls
+    assert ("end", {"lease_id": LEASE, "reason": "returned"}) in stage.calls
     assert kernel.run("answer").result == "42"
     assert "No GPU lease" in kernel.run("%gpu").text()
 
@@ -341,6 +341,6 @@ def test_two_kernels_of_a_server_share_the_lease(
         second = other.run("%%gpu\nimport os; os.getpid()")
         assert away(other, second), second.traceback
         assert second.result != first, "each has a companion of its own"
-        assert list(stage.leases) == ["lease-1"]
+        assert list(stage.leases) == [LEASE]
     finally:
         other.stop()
