@@ -81,6 +81,7 @@ def _numbers(lease: Lease, policy: PolicyDocument) -> dict[str, Any]:
         "lease": lease.id,
         "idle": format_duration(idle),
         "quiet": format_duration(outs.quiet),
+        "busy_max": format_duration(outs.busy_max),
         "claim": format_duration(outs.claim),
         "start_max": format_duration(outs.start_max),
         "user_limit": policy.leases_per_user,

@@ -20,7 +20,7 @@ def idle_case(
     *,
     under_pressure: bool,
 ) -> str:
-    """Return ``idle``, ``quiet``, ``no_data`` or ``unclaimed``, or ``""``: the lease stays."""
+    """Return ``idle``, ``quiet``, ``busy_max``, ``no_data``, ``unclaimed``, or ``""``: it stays."""
     if lease.kept_until is not None and lease.kept_until > now:
         return ""
     if unclaimed(lease, seen, now, time_outs):
@@ -35,7 +35,11 @@ def idle_case(
         return "no_data" if counts else ""
     if evidence.verdict is Verdict.IDLE and idle_for >= idle_limit(time_outs, under_pressure):
         return "idle"
-    return "quiet" if quiet_for >= time_outs.quiet else ""
+    return _unused(evidence) if quiet_for >= time_outs.quiet else ""
+
+
+def _unused(evidence: Evidence) -> str:
+    return "busy_max" if evidence.word_over else "quiet"
 
 
 def idle_limit(time_outs: TimeOuts, under_pressure: bool) -> float:

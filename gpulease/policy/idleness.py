@@ -14,6 +14,10 @@ Busy resets both counters, quiet resets the idle one, unknown pauses both, and t
 ``warm_up`` seconds after *active* count for neither.  At evidence level ``cells`` the device cannot
 be attributed: a running cell is busy, and device data may only make it quiet.
 
+Where nothing but the companion's own word speaks for use (level ``cells``, simulated devices), it
+lengthens a lease to ``busy_max`` only: busy without interruption for longer is quiet from then on.
+An instant without data interrupts nothing.
+
 The counters hold seconds, not deadlines, so a changed time-out counts at once and from the
 beginning of the present stretch.
 """
@@ -78,6 +82,7 @@ class IdleState:
     evidence: Evidence
     device: tuple[DeviceSample, ...] = ()
     activity: tuple[ActivitySample, ...] = ()
+    busy_from: datetime | None = None  # since when the samples say busy, whatever it counts as
 
 
 def begin(now: datetime) -> IdleState:
@@ -99,9 +104,11 @@ def advance(
     time_outs: TimeOuts,
     active_since: datetime | None,
     level: EvidenceLevel = EvidenceLevel.PROCESS,
+    simulated: bool = False,
 ) -> IdleState:
     """Return the state at ``now`` after new samples, given in any order.
 
+    ``simulated``: the device samples are the companion's own word too.
     A clock that goes backwards changes nothing but the samples.
     """
     joined = replace(
@@ -109,12 +116,14 @@ def advance(
         device=_ordered([*state.device, *device]),
         activity=_ordered([*state.activity, *activity]),
     )
+    by_word = simulated or level is EvidenceLevel.CELLS
+    longest = _seconds(time_outs.busy_max) if by_word else timedelta.max
     counted_from = now if active_since is None else active_since + _seconds(time_outs.warm_up)
     unwatched_until = now - _seconds(LATE)
     if joined.at < unwatched_until:
         joined = replace(joined, at=unwatched_until)
     for moment in _moments(joined.at, now):
-        joined = _step(joined, moment, counted_from, level)
+        joined = _step(joined, moment, counted_from, level, longest)
     oldest = joined.at - _seconds(WINDOW)
     return replace(
         joined,
@@ -152,9 +161,17 @@ def _judge_cells(valid: Sequence[DeviceSample], *, running: bool) -> Verdict:
 
 
 def _step(
-    state: IdleState, at: datetime, counted_from: datetime, level: EvidenceLevel
+    state: IdleState,
+    at: datetime,
+    counted_from: datetime,
+    level: EvidenceLevel,
+    longest: timedelta,
 ) -> IdleState:
     verdict = judge(state.device, state.activity, at, level)
+    busy_from = _busy_from(state, verdict, at)
+    word_over = verdict is Verdict.BUSY and busy_from is not None and at - busy_from >= longest
+    if word_over:
+        verdict = Verdict.QUIET
     before = state.evidence
     counted = max(0.0, (at - max(state.at, counted_from)).total_seconds())
     idle_for, quiet_for = before.idle_for, before.quiet_for
@@ -173,8 +190,15 @@ def _step(
         utilisation=_peak(state.device, at),
         cells=_cells(state.activity, at),
         before=before.before if verdict is before.verdict else before.verdict,
+        word_over=word_over,
     )
-    return replace(state, at=at, evidence=evidence)
+    return replace(state, at=at, evidence=evidence, busy_from=busy_from)
+
+
+def _busy_from(state: IdleState, verdict: Verdict, at: datetime) -> datetime | None:
+    if verdict is Verdict.BUSY:
+        return state.busy_from or at
+    return state.busy_from if verdict is Verdict.UNKNOWN else None
 
 
 def _moments(last: datetime, now: datetime) -> list[datetime]:

@@ -54,7 +54,7 @@ WAIT_REASONS = frozenset(
 START_FAILURES = frozenset(
     {"supervisor_failed", "start_timeout", "image_error", "capacity_taken", "device_unhealthy"}
 )
-IDLE_REASONS = frozenset({"idle", "quiet", "no_data", "unclaimed"})
+IDLE_REASONS = frozenset({"idle", "quiet", "busy_max", "no_data", "unclaimed"})
 DEVICE_REASONS = frozenset({"device_unhealthy", "device_lost"})
 OTHER_LEAVING = frozenset({"hard_end", "preempted", "window_over"})
 PERSON_LEAVING = frozenset({"returned", "forced"})

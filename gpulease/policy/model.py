@@ -212,6 +212,7 @@ class Evidence:
     utilisation: float | None = None
     cells: int = 0
     before: Verdict = Verdict.UNKNOWN  # the verdict that this one followed
+    word_over: bool = False  # busy for so long by the companion's word alone that it is quiet
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,10 @@ LEAVING: Final[Words] = {
         "A cell has run for {quiet} without using the GPU.",
         "Press Keep to keep it; else the cell is interrupted and your variables come home.",
     ),
+    "busy_max": (
+        "For {busy_max} nothing but the lease's own word has said that its GPU is used.",
+        "Press Keep to keep it; else what runs is interrupted and your variables come home.",
+    ),
     "no_data": (
         "Nothing has been heard of this GPU's use for long, and somebody waits.",
         "Press Keep to keep it; your variables come home before it leaves.",

@@ -8,7 +8,7 @@ the windows: what nobody watched counts for nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -72,9 +72,16 @@ class Watch:
                 self.gaps.pop(sample.uuid, None)
 
     def judge(
-        self, leases: Iterable[Lease], policy: PolicyDocument, now: datetime
+        self,
+        leases: Iterable[Lease],
+        policy: PolicyDocument,
+        now: datetime,
+        simulated: Container[str] = (),
     ) -> Mapping[str, Evidence]:
-        """Return the evidence of each watched lease at ``now``; forget the others."""
+        """Return the evidence of each watched lease at ``now``; forget the others.
+
+        ``simulated``: the devices of which nobody but the lease's own companion tells.
+        """
         watched = [lease for lease in leases if lease.state in _WATCHED]
         self._forget({lease.id for lease in watched})
         levels = _levels(policy)
@@ -91,6 +98,7 @@ class Watch:
                 time_outs=time_outs_of(policy, lease),
                 active_since=lease.active_since,
                 level=levels.get(lease.gpu_class, EvidenceLevel.PROCESS),
+                simulated=any(uuid in simulated for uuid in lease.devices),
             )
         self._devices.clear()
         return {lease.id: self._states[lease.id].evidence for lease in watched}

@@ -184,7 +184,9 @@ class Reconciler:
             sight.capacity_known, sight.problem = False, str(error)
         sight.observed = {seen.lease_id: seen for seen in await self._provider.observe()}
         now = self.clock()
-        sight.evidence = dict(self._watch.judge(self._ledger.live(), self._policies.current, now))
+        simulated = {device.uuid for device in sight.devices if device.simulated}
+        live, policy = self._ledger.live(), self._policies.current
+        sight.evidence = dict(self._watch.judge(live, policy, now, simulated))
         before, self.sight = self.sight.evidence, sight
         await self._note(before, sight.evidence, now)
 

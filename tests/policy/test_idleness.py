@@ -197,3 +197,40 @@ def test_samples_do_not_pile_up():
     state = live(begin(NOW), 500, 0.1, cells=1)
     assert len(state.device) <= 11
     assert len(state.activity) <= 11
+
+
+def _busy_story(until, **more):
+    """A cell that computes without interruption, told every second."""
+    outs = TimeOuts(idle=60, quiet=120, warm_up=0, busy_max=300)
+    state = begin(at(0))
+    for second in range(1, until + 1):
+        state = advance(
+            state, dev((second, 0.9)), act((second, 1)), at(second),
+            time_outs=outs, active_since=at(0), **more,
+        )  # fmt: skip
+    return state
+
+
+def test_the_companions_word_alone_is_use_until_busy_max_and_quiet_from_then():
+    for by_word in ({"simulated": True}, {"level": EvidenceLevel.CELLS}):
+        before = _busy_story(300, **by_word).evidence
+        assert (before.verdict, before.quiet_for) == (BUSY, 0)
+        after = _busy_story(421, **by_word).evidence
+        assert (after.verdict, after.word_over, after.quiet_for) == (QUIET, True, 121)
+        assert after.since == at(301)
+    assert _busy_story(421).evidence.verdict is BUSY
+
+
+def test_a_pause_begins_busy_max_anew_and_a_gap_does_not():
+    outs = TimeOuts(idle=600, quiet=1200, warm_up=0, busy_max=300)
+    for pause, verdict in ((act((305, 0), (315, 0)), BUSY), ([], QUIET)):
+        state = _busy_story(290, simulated=True)
+        device = dev((305, 0.0), (315, 0.0)) if pause else []
+        state = advance(
+            state, device, pause, at(320), time_outs=outs, active_since=at(0), simulated=True
+        )
+        state = advance(
+            state, dev((321, 0.9)), act((321, 1)), at(322),
+            time_outs=outs, active_since=at(0), simulated=True,
+        )  # fmt: skip
+        assert state.evidence.verdict is verdict

@@ -32,6 +32,7 @@ evidences = st.one_of(
     st.just(busy()),
     st.builds(idle, st.sampled_from([5, 130, 400, 1000])),
     st.builds(quiet, st.sampled_from([5, 1000])),
+    st.just(replace(quiet(1000), word_over=True)),
     st.builds(unknown, st.sampled_from([5, 400, 2000]), st.sampled_from([0, 900])),
 )
 flags = {

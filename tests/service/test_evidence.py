@@ -35,6 +35,21 @@ def lease(**more: Any) -> Lease:
     return replace(made, **more)
 
 
+def test_only_a_simulated_devices_use_ends_at_busy_max() -> None:
+    policy = default_document([Device("G", "cards")], replace(OUTS, busy_max=50))
+    for simulated, verdict in (({"G"}, Verdict.QUIET), (set(), Verdict.BUSY)):
+        watch, found = Watch(), None
+        for n in range(120):
+            now = START + timedelta(seconds=n)
+            watch.sampled([Sample("G", now, 0.9)])
+            life = {"at": now.isoformat(), "cells": 0, "threads": 0, "processes": 0,
+                    "tasks": 1, "use": 0.9, "transfers": False}  # fmt: skip
+            watch.hear("L", [life], now)  # type: ignore[list-item]
+            found = watch.judge([lease()], policy, now, simulated)
+        assert found is not None
+        assert found["L"].verdict is verdict
+
+
 Second = Callable[[int], tuple[float | None, dict[str, Any] | None]]
 
 
