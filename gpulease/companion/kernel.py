@@ -192,6 +192,7 @@ class Companion:
         self._app.kernel.watch = watch
         # Beside the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
         self._app.kernel.shell.push({"gpu": gpu}, interactive=False)
+        self._app.kernel.shell.ask_exit = _stay
         self._away = watch.away = _away_side(self._app.kernel.shell)
         endpoint = self._away.start(order["wire_key"], host=order["ip"])
         return {
@@ -279,6 +280,11 @@ def _application(connection_file: str) -> Any:
     app.log_level = 50
     app.initialize([])  # type: ignore[no-untyped-call]
     return app
+
+
+def _stay() -> None:
+    """Stand in for what ``quit()`` asks: the companion belongs to the lease, not to a cell."""
+    print("quit() ends nothing beside the GPU; %gpu return gives the GPU back.")  # noqa: T201
 
 
 def _change_directory(cwd: str) -> bool:

@@ -29,6 +29,9 @@ from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeskOpen, DeskOp
 from gpulease.transfer.api import KeyPair
 
 OPEN_SECONDS = 60.0
+#: How long a supervisor may take to answer at all: one of a lease, and one that a file names.
+REACH_SECONDS = 15.0
+FILE_REACH_SECONDS = 5.0
 READY_SECONDS = 60.0
 #: Packages whose objects travel between the two sides.
 TRAVELLING = (
@@ -72,6 +75,7 @@ def open_in_thread(
     reach: Reach,
     on_push: Callable[[Push], None],
     early: Callable[[Push], None],
+    patience: float = REACH_SECONDS,
 ) -> Future[Attachment]:
     """Reach the lease and open this kernel's companion on a worker thread.
 
@@ -85,6 +89,7 @@ def open_in_thread(
             view, keys = reach()
             desk = Desk(io, inbox, view, keys, on_push, early=early)
             try:
+                _answers(desk, view, patience)
                 opened = desk.call("open", desk_open(kernel_id, wire_keys.public), OPEN_SECONDS)
             except BaseException:
                 desk.close()
@@ -96,6 +101,26 @@ def open_in_thread(
 
     threading.Thread(target=work, name="gpulease-open", daemon=True).start()
     return future
+
+
+def _answers(desk: Desk, view: ConnectionView, patience: float) -> None:
+    """Find out whether anybody is there, before waiting for a companion to start.
+
+    Raises:
+        GPULeaseError: ``lease_unreachable`` after ``patience`` seconds.
+    """
+    try:
+        desk.call("ping", {}, patience)
+    except GPULeaseError as error:
+        if error.reason != "lease_unreachable":
+            raise
+        raise GPULeaseError(
+            "lease_unreachable",
+            f"Nobody answered at {view['address']} within {patience:.0f} s.",
+            next_step="Run it again; a companion of a connection file may have ended or be behind "
+            "a firewall: start a new one there (gpulease companion --connection-file FILE).",
+            status=504,
+        ) from None
 
 
 def desk_open(kernel_id: str, wire_key: str) -> DeskOpen:

@@ -59,7 +59,8 @@ class GPUCells:
             session.gate.fresh_companion()
             self._mention_debugger()
             session.note.next_cell(session.kernel.get_parent("shell"))
-            self._run_attached(source, silent=silent)
+            with session.link.noticing_the_dead():
+                self._run_attached(source, silent=silent)
         finally:
             session.leave()
 

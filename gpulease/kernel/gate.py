@@ -50,8 +50,9 @@ class Gate:
             progress = Progress(session.shell)
             try:
                 show = session.shower(progress)
-                report = session.home.before_home_cell(way.reads, progress=show)
-                session.results.before(way.body)
+                with session.link.noticing_the_dead():
+                    report = session.home.before_home_cell(way.reads, progress=show)
+                    session.results.before(way.body)
             finally:
                 progress.clear()
             session.say_report(report)
@@ -74,10 +75,11 @@ class Gate:
         name, _, rest = line.lstrip("%").strip().partition(" ")
         self._session.shell.run_line_magic(name, rest.strip(), _stack_depth=2)
 
-    def install_here(self, installs: tuple[str, ...]) -> None:
+    def install(self, installs: tuple[str, ...]) -> None:
         """A GPU cell installs something: home's environment comes first."""
         for line in installs:
             self.line_magic(line)
+        self._install_away(installs)
 
     def both_at_home(self, both: tuple[str, ...]) -> None:
         """A GPU cell set something: home gets it too, or the person reads why not."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -188,6 +189,7 @@ class LeaseLink:
             reach=reach,
             on_push=self._on_push,
             early=self._early,
+            patience=attach.REACH_SECONDS if self.target is None else attach.FILE_REACH_SECONDS,
         )
         self.opening = future
         return future
@@ -283,6 +285,17 @@ class LeaseLink:
         self._detach(died=True)
         self.phase = Phase.NONE
         self.detached()
+
+    @contextmanager
+    def noticing_the_dead(self) -> Iterator[None]:
+        """Detach when the transfer finds the companion gone, so that the next cell gets another."""
+        try:
+            yield
+        except GPULeaseError as error:
+            if error.reason == "companion_gone" and self.attachment is not None:
+                self.attachment.desk.start_call("abandon", {"kernel_id": self.kernel_id})
+                self.companion_died(error.sentence)
+            raise
 
     def abandon(self) -> None:
         """Give the companion up: a second interrupt did not wait for it to stop."""

@@ -82,7 +82,7 @@ def parse_options(line: str) -> CellOptions:
         GPULeaseError: ``bad_option``, naming what was not understood.
     """
     try:
-        words = shlex.split(line)
+        words = shlex.split(re.sub(r"(^|\s)#.*", "", line))
     except ValueError as error:
         raise bad_option(f"The options cannot be read: {error}.") from None
     found: dict[str, object] = {}

@@ -111,14 +111,17 @@ class Results:
         return values, "\n".join(line for line in lines if line)
 
     def resolve_all(self) -> list[str]:
-        """Bring every result home; return a sentence for each that cannot come."""
-        problems = []
+        """Bring every result home; return a sentence for each reason why some cannot come."""
+        problems: dict[str, list[str]] = {}
         for count, result in list(self._pending.items()):
             try:
                 self.resolve(result)
             except GPULeaseError as error:
-                problems.append(f"Out[{count}] stays behind: {error.sentence}")
-        return problems
+                problems.setdefault(error.sentence, []).append(f"Out[{count}]")
+        return [
+            f"{', '.join(outs)} stay{'s' if len(outs) == 1 else ''} behind: {why}"
+            for why, outs in problems.items()
+        ]
 
     def _replace(self, result: RemoteResult, value: Any) -> None:
         namespace, hook = self._shell.user_ns, self._shell.displayhook

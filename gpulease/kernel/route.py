@@ -58,6 +58,12 @@ class Route:
     about_error: bool = False
 
     @property
+    def without_installs(self) -> str:
+        """The body without the lines that install something; the others keep their numbers."""
+        magics = [m for m in _magics(self.body) if m.name in INSTALL_MAGICS]
+        return _without(self.body, magics) if magics else self.body
+
+    @property
     def reads(self) -> str:
         """The body without the lines that only steer; empty when it has no others."""
         left = _without(self.body, [m for m in _magics(self.body) if m.home])

@@ -153,11 +153,16 @@ class Session:
         if options.else_cpu and not self._have_gpu(options):
             self.run_here(way.body)
             return
-        self.gate.install_here(way.installs)
+        if way.installs:
+            self.waiter.ensure(options)
+            self.gate.install(way.installs)
         if way.about_error:
             self.cells.about_error(way.body)
             return
-        self.cells.run(way.body, options, silent=silent)
+        body = way.without_installs
+        if _only_comments(body):
+            return
+        self.cells.run(body, options, silent=silent)
         self.gate.both_at_home(way.both)
 
     def run_here(self, body: str) -> None:

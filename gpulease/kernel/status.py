@@ -83,7 +83,7 @@ def variable_lines(rows: Sequence[VariableStatus]) -> list[str]:
             cells = [name.ljust(widths[0]), kind.ljust(widths[1]), size.rjust(widths[2]), place]
             lines.append("  ".join(cells).rstrip())
             if number and shown[number - 1].blocker:
-                lines.append(f"    {shown[number - 1].blocker}")
+                lines.append(f"    cannot travel: {shown[number - 1].blocker}")
         if doubtful:
             lines.append("(?: a cell ran since this was verified; checked before it is used.)")
     if modules:
