@@ -66,6 +66,7 @@ class AwaySide:
         self._wire: Wire | None = None
         self._worker = threading.Thread(target=self._work, name="gpulease-transfer", daemon=True)
         self._threads = UserThreads()
+        self._handlers: dict[str, Callable[[Message], None]] = {}
 
     # ---- called by the companion kernel
 
@@ -103,7 +104,8 @@ class AwaySide:
         threads = [self._worker]
         if self._wire is not None:
             threads.append(self._wire.thread)
-        return frozenset(t.native_id for t in threads if t.native_id is not None)
+        found = (self.side.registry.borrowed.thread_id, *(t.native_id for t in threads))
+        return frozenset(number for number in found if number is not None)
 
     def park(self, path: str, seconds: float, limit: int | None = None) -> DrainReport:
         """Write what is not home to ``path``, within about ``seconds`` and ``limit`` bytes."""
@@ -138,7 +140,7 @@ class AwaySide:
     # ---- the worker's thread
 
     def _work(self) -> None:
-        handlers: dict[str, Callable[[Message], None]] = {
+        self._handlers = {
             "hello": self._hello,
             "commit": self._commit,
             "collect": self._collect,
@@ -149,23 +151,29 @@ class AwaySide:
             "drop": self._drop,
             "unpark": self._unpark,
         }
-        while (message := self._requests.get()) is not None:
-            if message.number in self._cancelled:
-                self._cancelled.discard(message.number)
-                self._refuse(message, _abandoned())
-                continue
-            wire = self._wire
-            assert wire is not None
-            try:
-                handlers[message.kind](message)
-            except GPULeaseError as error:
-                wire.refuse(message, error)
-            except AbandonedError:
-                wire.refuse(message, _abandoned())
-            except Exception:
-                reference = secrets.token_hex(4)
-                log.exception("transfer request %s failed (reference %s)", message.kind, reference)
-                wire.refuse(message, _internal(reference))
+        while self._handle(self._requests.get()):
+            pass  # no message is kept here: its memory may be a value's that the user deletes
+
+    def _handle(self, message: Message | None) -> bool:
+        if message is None:
+            return False
+        if message.number in self._cancelled:
+            self._cancelled.discard(message.number)
+            self._refuse(message, _abandoned())
+            return True
+        wire = self._wire
+        assert wire is not None
+        try:
+            self._handlers[message.kind](message)
+        except GPULeaseError as error:
+            wire.refuse(message, error)
+        except AbandonedError:
+            wire.refuse(message, _abandoned())
+        except Exception:
+            reference = secrets.token_hex(4)
+            log.exception("transfer request %s failed (reference %s)", message.kind, reference)
+            wire.refuse(message, _internal(reference))
+        return True
 
     def _reply(self, to: Message, body: dict[str, Any], blobs: list[Any] | None = None) -> None:
         assert self._wire is not None
@@ -260,7 +268,7 @@ class AwaySide:
 
     def _offer(self, message: Message, shipment: Shipment, extra: dict[str, Any]) -> None:
         number = secrets.token_hex(8)
-        self._offered[number] = shipment
+        self._offered[number] = shipment.emptied()
         while len(self._offered) > 4:  # offers whose asker went away
             del self._offered[next(iter(self._offered))]
         header, blobs = shipment.encode()

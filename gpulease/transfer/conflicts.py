@@ -71,7 +71,8 @@ class Custody:
         for name in [n for n in (*self.conflicts, *self.lost) if n in self._side.ns]:
             self.conflicts.pop(name, None)
             self.lost.pop(name, None)
-            self.aside.pop(name, None)
+        for name in [n for n in self.aside if n in self._side.ns]:
+            del self.aside[name]
 
     def doubt(self, names: Iterable[str]) -> None:
         """Take names away that a GPU cell may have changed, until that is known."""

@@ -31,6 +31,7 @@ from .api import (
     VariableStatus,
 )
 from .conflicts import Custody
+from .frames import without_frames
 from .groups import name_root
 from .ledger import Absent
 from .plan import Wanted, cannot_move, plan
@@ -148,6 +149,7 @@ class HomeSide:
 
     # ---- cells
 
+    @without_frames
     def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make the companion the owner; raises ``cannot_move`` for what the cell cannot get."""
         self._need_wire()
@@ -166,6 +168,7 @@ class HomeSide:
         self._use = use
         return report
 
+    @without_frames
     def after_gpu_cell(self, execution_count: int) -> SwitchReport:
         """Bring the small home (at most ``reply_wait``), take away what changed and is not here."""
         started = time.monotonic()
@@ -198,6 +201,7 @@ class HomeSide:
         notes, self._notes = tuple(self._notes), []
         return SwitchReport(moved, size, time.monotonic() - started, notes)
 
+    @without_frames
     def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
         started = time.monotonic()
@@ -261,6 +265,7 @@ class HomeSide:
         notes = tuple(self._thread_notes())
         return DrainReport(done and not gpu, tuple(gpu), notes)
 
+    @without_frames
     def fetch(self, names: Sequence[str]) -> SwitchReport:
         """Bring these names home; raises ``unknown_name`` or why one cannot come."""
         started = time.monotonic()
@@ -276,6 +281,7 @@ class HomeSide:
         self._wake()
         return SwitchReport(moved, size, time.monotonic() - started)
 
+    @without_frames
     def resolve(self, name: str, keep: str) -> None:
         """End a conflict: ``keep`` is ``home`` or ``gpu``; raises ``no_conflict``."""
         self._pause()
@@ -304,6 +310,7 @@ class HomeSide:
         """Return the names whose value is only away."""
         return sorted(self.side.ledger.remote)
 
+    @without_frames
     def result(self, execution_count: int) -> Any:
         """Fetch the value of a GPU cell's result; raises ``no_result`` where there is none."""
         reply = self._ask("result", {"cell": execution_count})

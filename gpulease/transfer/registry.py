@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .borrowed import Borrowed
+
 #: Where a function holds something: an index into ``__closure__``, or this for ``__globals__``.
 GLOBALS_SLOT = -1
-#: References to an object that nobody but the registry holds: its table and the call that counts.
-_ONLY_OURS = 2
 
 
 class Registry:
@@ -30,7 +29,7 @@ class Registry:
         self._prefix = f"{side}{secrets.token_hex(4)}"
         self._count = itertools.count(1)
         self._get: dict[str, Callable[[], Any]] = {}
-        self._strong: dict[str, Any] = {}
+        self.borrowed = Borrowed()
         self._oids: dict[int, str] = {}
         self._holders: dict[str, list[tuple[weakref.ref[types.FunctionType], int]]] = {}
 
@@ -58,17 +57,15 @@ class Registry:
         holders = self._holders.get(oid)
         if holders is not None:
             return next((found for found in _held(holders)), None)
-        if oid in self._strong:
-            return self._strong[oid]
         getter = self._get.get(oid)
-        return getter() if getter is not None else None
+        return getter() if getter is not None else self.borrowed.get(oid)
 
     def bind(self, oid: str, obj: Any) -> None:
         """Say that ``oid`` is ``obj`` from now on (weakly where the type allows it)."""
         try:
             self._get[oid] = weakref.ref(obj)
         except TypeError:
-            self._strong[oid] = obj
+            self.borrowed.add(oid, obj)
         self._oids[id(obj)] = oid
 
     def held_oid(self, function: types.FunctionType, slot: int) -> str:
@@ -90,15 +87,7 @@ class Registry:
 
     def prune(self) -> list[str]:
         """Forget dead objects; return their oids."""
-        unused = [
-            oid
-            for oid in self._strong
-            if sys.getrefcount(self._strong[oid]) <= _ONLY_OURS
-            and type(self._strong[oid]) is not types.CellType
-        ]
-        for oid in unused:
-            del self._strong[oid]
-        dead = unused + [oid for oid in (*self._get, *self._holders) if self.get(oid) is None]
+        dead = self.borrowed.dropped() + [oid for oid in (*self._get, *self._holders) if self.get(oid) is None]
         for oid in dead:
             self._get.pop(oid, None)
             self._holders.pop(oid, None)

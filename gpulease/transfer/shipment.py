@@ -7,7 +7,7 @@ skeletons one after the other, the others are raw buffers.  It knows no sockets 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .ledger import Absent
@@ -50,6 +50,14 @@ class Shipment:
         return tuple(
             root[2:] for item in self.items for root in item.packed.roots if root.startswith("n:")
         )
+
+    def emptied(self) -> Shipment:
+        """Return what an acknowledgement needs of it: nothing that keeps values alive."""
+        items = [
+            replace(item, packed=replace(item.packed, inband=b"", buffers=[]))
+            for item in self.items
+        ]
+        return replace(self, items=items)
 
     def encode(self) -> tuple[dict[str, Any], list[Any]]:
         """Return header and blobs."""

@@ -204,8 +204,22 @@ class Side:
             for index, module in enumerate(incoming.modules)
             if not module or incoming.required[index] or module in sys.modules
         ]
-        deferred = tuple(i for i in range(len(incoming.groups)) if i not in set(kept))
         staging = Staging(self.ns, self.registry, [incoming.groups[i] for i in kept])
+        try:
+            return self._take(incoming, staging, kept, may_bind, may_remove, before_commit)
+        finally:
+            staging.release()
+
+    def _take(  # noqa: PLR0917 - the parts of one receive
+        self,
+        incoming: Incoming,
+        staging: Staging,
+        kept: list[int],
+        may_bind: Callable[[str], bool],
+        may_remove: Callable[[str], bool],
+        before_commit: Callable[[Staging], set[int]],
+    ) -> Outcome:
+        deferred = tuple(i for i in range(len(incoming.groups)) if i not in set(kept))
         staging.load()
         failed = {kept[i]: error for i, error in staging.failed.items()}
         lacks = {oid for error in failed.values() for oid in error.lacks}

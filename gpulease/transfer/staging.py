@@ -120,7 +120,7 @@ class Staging:
             self.loaded[index] = Loaded(group, payload["names"], payload["units"])
             self._fill(index)
         except LoadError as error:
-            self.failed[index] = error
+            self.failed[index] = error.with_traceback(None)
         except Exception as error:  # noqa: BLE001 - whatever a value's own code raises
             text = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {text[0][:200] if text else ''}"
@@ -150,6 +150,13 @@ class Staging:
                         del self.loaded[index]
                         again = True
                         break
+
+    def release(self) -> None:
+        """Let go of every value: nothing of a staging outlives it, collector or not."""
+        for table in (self.tokens, self.units, self.loaded, self.failed, self.codes):
+            table.clear()
+        self._held.clear()
+        self.groups = []
 
     # ---- references
 
