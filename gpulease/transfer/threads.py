@@ -14,6 +14,11 @@ _KNOWN = ("gpulease", "IPython", "Heartbeat", "IOPub", "Control", "subshell-", "
 #: Housekeeping whose threads have no name of their own; the last is pyzmq's, for large messages.
 _KNOWN_TYPES = ("TMonitor", "HistorySavingThread", "_DummyThread", "GarbageCollectorThread")
 
+#: Packages whose own threads are housekeeping, whatever they are called.
+_KNOWN_PACKAGES = frozenset(
+    ("gpulease", "ipykernel", "IPython", "zmq", "tornado", "jupyter_client", "tqdm", "debugpy")
+)
+
 
 class UserThreads:
     """Remembers the threads that were there at the start."""
@@ -30,4 +35,12 @@ class UserThreads:
             if id(thread) not in self._known
             and not thread.name.startswith(_KNOWN)
             and type(thread).__name__ not in _KNOWN_TYPES
+            and not _KNOWN_PACKAGES.intersection(_packages(thread))
         ]
+
+
+def _packages(thread: threading.Thread) -> tuple[str, str]:
+    """Return the packages that the thread's class and the function it runs come from."""
+    target = getattr(thread, "_target", None)  # gone once the thread ends
+    modules = type(thread).__module__, getattr(target, "__module__", None) or ""
+    return modules[0].partition(".")[0], modules[1].partition(".")[0]

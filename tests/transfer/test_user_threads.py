@@ -3,6 +3,7 @@
 import threading
 import uuid
 
+from ipykernel.parentpoller import ParentPollerUnix
 from ipykernel.subshell import SubshellThread
 
 from gpulease.transfer.threads import UserThreads
@@ -24,3 +25,20 @@ def test_a_subshell_of_the_kernel_is_not_the_users_and_a_thread_of_theirs_is():
         done.set()
         mine.join()
         kernels.join()
+
+
+def test_unnamed_threads_of_the_kernels_packages_are_not_the_users():
+    threads = UserThreads()
+    poller = ParentPollerUnix()  # named Thread-N, as what a user starts
+    assert poller.name.startswith("Thread-")
+    poller.run = lambda: done.wait()
+    done = threading.Event()
+    mine = threading.Thread(target=done.wait)
+    poller.start()
+    mine.start()
+    try:
+        assert threads.alive() == [mine.name]
+    finally:
+        done.set()
+        mine.join()
+        poller.join()
