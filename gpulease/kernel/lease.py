@@ -294,7 +294,7 @@ class LeaseLink:
         except GPULeaseError as error:
             if error.reason == "companion_gone" and self.attachment is not None:
                 self.attachment.desk.start_call("abandon", {"kernel_id": self.kernel_id})
-                self.companion_died(error.sentence)
+                self.companion_died("The companion of this notebook died.")
             raise
 
     def abandon(self) -> None:

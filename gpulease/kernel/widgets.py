@@ -52,6 +52,7 @@ class WidgetRelay:
         self._session = session
         self._manager = session.kernel.comm_manager
         self._comms: dict[str, Any] = {}  # RelayedComm; its base publishes no types
+        self._operable: set[str] = set()  # comms of widgets that a person can click or type in
         self._control: _ControlMerger | None = None
         self._own_target: Any = None
         self.merge_control()
@@ -64,6 +65,8 @@ class WidgetRelay:
             self._control.answered(kind, message)
             return
         if kind == "comm_open":
+            if "disabled" in ((content.get("data") or {}).get("state") or {}):
+                self._operable.add(comm_id)
             self._open(comm_id, message)
             return
         comm = self._comms.get(comm_id)
@@ -94,14 +97,20 @@ class WidgetRelay:
         self._comms.pop(comm_id, None)
 
     def close_all(self) -> None:
-        """Close every widget, saying so where a widget can say something."""
+        """Let go of every widget when its companion is gone.
+
+        What can be operated is disabled and says so.  Nothing is removed from the page: a finished
+        progress bar stays, as a plain kernel's does.
+        """
         closing, self._comms = self._comms, {}
+        operable, self._operable = self._operable, set()
         for comm in closing.values():
-            note = {"method": "update", "state": {"description": "GPU gone", "disabled": True}}
-            comm.publish_msg("comm_msg", data={**note, "buffer_paths": []})
-            comm.publish_msg("comm_close", data={})
+            if comm.comm_id in operable:
+                state = {"description": "GPU gone", "disabled": True}
+                data = {"method": "update", "state": state, "buffer_paths": []}
+                comm.publish_msg("comm_msg", data=data)
             self._manager.comms.pop(comm.comm_id, None)
-        if closing:
+        if operable.intersection(closing):
             self._session.link.notes.append("The widgets of GPU cells are closed.")
 
     def merge_control(self) -> None:

@@ -43,7 +43,7 @@ def test_variables_what_blocks_first_then_by_size_and_modules_apart() -> None:
         ]
     )
     assert [line.split()[0] for line in lines] == [
-        "variable", "gen", "It", "big", "small", "(?:", "Imported:",
+        "variable", "gen", "cannot", "big", "small", "(?:", "Imported:",
     ]  # fmt: skip
     assert lines[3].split() == ["big", "ndarray", "5.0", "MiB", "GPU", "?"]
     assert lines[-1] == "Imported: np."

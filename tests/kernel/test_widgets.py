@@ -117,6 +117,18 @@ def test_widgets_close_with_a_note_when_the_lease_ends(fresh: HomeKernel) -> Non
     assert "These cannot come home: button" in refused.error, "the loss is said beforehand"
     cell = fresh.run("%gpu return --force")
     assert cell.ok, cell.traceback
-    closed = [m["content"]["comm_id"] for m in cell.messages if m["msg_type"] == "comm_close"]
-    assert comm_id in closed
+    states = [
+        m["content"]["data"]["state"]
+        for m in cell.messages
+        if m["msg_type"] == "comm_msg" and m["content"]["comm_id"] == comm_id
+    ]
+    assert states[-1] == {"description": "GPU gone", "disabled": True}
     assert "The widgets of GPU cells are closed." in fresh.run("1").shown()
+
+
+def test_a_finished_progress_bar_stays_when_the_lease_ends(fresh: HomeKernel) -> None:
+    fresh.connect()
+    fresh.run("%%gpu\nfrom tqdm.notebook import tqdm\nfor i in tqdm(range(3)): pass")
+    cell = fresh.run("%gpu return --force")
+    assert cell.kinds() == ["stream"], "nothing is closed or changed on the page"
+    assert "widgets" not in fresh.run("1").shown()
