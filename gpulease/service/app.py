@@ -81,6 +81,12 @@ class GPULeaseService(Application):
         "~/.local/share/gpulease/parked",
         help="Where values that cannot go home are kept, in the user's own home; empty: nowhere.",
     ).tag(config=True)
+    park_limit = Unicode(
+        "2GiB", help="How much one person's parked values may take; the rest is named as lost."
+    ).tag(config=True)
+    park_days = Float(7.0, min=0.01, help="Days after which parked values are removed.").tag(
+        config=True
+    )
     hub_origin = Unicode(
         "", help="scheme://host of the hub as browsers see it, where it is not the service's own."
     ).tag(config=True)
@@ -139,6 +145,8 @@ class GPULeaseService(Application):
                 str(name): float(value) for name, value in self.first_time_outs.items()
             },
             park_dir=self.park_dir,
+            park_limit=_size(self.park_limit),
+            park_expiry=self.park_days * 86400.0,
             tick=self.tick,
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,

@@ -72,6 +72,8 @@ class Options:
     first_policy_file: Path | None = None
     first_time_outs: Mapping[str, float] = field(default_factory=dict)
     park_dir: str = ""
+    park_limit: int = 2 * 2**30  # bytes
+    park_expiry: float = 7 * 86400.0  # seconds
     tick: float = 1.0
     hub_seconds: float = 10.0
     lost_seconds: float = 15.0
@@ -194,7 +196,7 @@ class RunningService:
 
     async def _provider(self, links: Links, policies: Policies, secret: bytes) -> Provider:
         """Open the local provider: real devices where there are some, else simulated ones."""
-        park_dir = self._options.park_dir
+        options = self._options
 
         def grant(lease: Lease, visible: str, simulated: bool) -> GrantView:
             return {
@@ -203,7 +205,9 @@ class RunningService:
                 "visible_devices": visible,
                 "simulated": simulated,
                 "drain_max": time_outs_of(policies.current, lease).drain_max,
-                "park_dir": park_dir,
+                "park_dir": options.park_dir,
+                "park_limit": options.park_limit,
+                "park_expiry": options.park_expiry,
             }
 
         probe = self._probe

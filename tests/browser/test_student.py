@@ -36,6 +36,40 @@ def test_asking_says_what_is_free_and_sends_one_ask(stage: Stage, page: Any) -> 
     assert asked == {"origin": "page", "gpu_class": "a", "server": ""}
 
 
+def test_how_many_is_asked_where_a_class_gives_more_than_one(stage: Stage, page: Any) -> None:
+    stage.classes = [gpu_class(name="a", max_count=4), gpu_class(name="b", max_count=1)]
+    page.goto(stage.url)
+    page.wait_for_selector("#ask-count")
+    page.click("label[for=class-b]")
+    page.wait_for_selector("#ask-count", state="detached")
+    page.click("label[for=class-a]")
+    page.fill("#ask-count", "5")
+    page.click("text=Request GPU")
+    assert stage.called("POST", "leases") == []  # the browser says that 4 is the most
+    page.fill("#ask-count", "3")
+    page.click("text=Request GPU")
+    state_shown(page, "queued")
+    assert stage.called("POST", "leases")[0]["count"] == 3
+
+
+def test_what_cannot_leave_is_named_and_the_busy_share_shown(stage: Stage, page: Any) -> None:
+    found: Any = [
+        {"name": f"v{n}", "reason": "not_home", "sentence": f"why {n}", "size": None}
+        for n in range(5)
+    ]
+    said = "The GPU was idle. Cannot leave: `v0` (why 0), `v1` (why 1), `v2` (why 2), 2 more."
+    stage.put(lease(sentence=said, blockers=found, busy_share=0.35))
+    page.goto(stage.url)
+    state_shown(page, "active")
+    assert "Cannot leave: `v0` (why 0)" in text_of(page, "#leases")
+    assert "Busy 35 % of that time" in text_of(page, "#leases")
+    page.click("summary")
+    assert page.locator(".gl-blockers li").all_inner_texts()[4] == "v4: why 4"
+    end: Any = {"reason": "idle", "sentence": "Lost.", "note": "", "at": soon(-5), "lost": found}
+    stage.put(lease("ended", end=end))
+    page.wait_for_selector("text=5 variables are lost")
+
+
 def test_several_servers_are_offered(stage: Stage, page: Any) -> None:
     stage.servers += [{"name": "gpu-lab", "display_name": "GPU lab", "ready": True, "url": "/"}]
     page.goto(stage.url)

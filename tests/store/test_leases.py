@@ -34,7 +34,7 @@ def full_lease() -> Lease:
         idle_from=at(-7), claimed=at(-6), hard_end=at(99), warned_until=at(2), drain_until=at(3),
         end_reason_wanted=EndReason.IDLE, undrainable=True, park=True, keeps=2, kept_until=at(4),
         nominated_for="r9", server_ready=False, end_reason=EndReason.IDLE, end_note="bye",
-        ended=at(5), version=4,
+        blockers=(("g", "why"),), parked=2, ended=at(5), version=4,
     )  # fmt: skip
 
 

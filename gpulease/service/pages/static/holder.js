@@ -64,9 +64,10 @@ export class Holder extends EventTarget {
 
   /** Ask for `gpu_class`; with no server running, the ask follows the start of the default one. */
   async ask(gpuClass, server, count = 1) {
+    const several = count > 1 ? { count } : {};
     const start = this.servers !== null && this.servers.length === 0;
     await this.#do(async () => {
-      this.live.put(await api.ask({ gpu_class: gpuClass, count, server: start ? "" : server }));
+      this.live.put(await api.ask({ gpu_class: gpuClass, ...several, server: start ? "" : server }));
       if (start) this.#startServer();
     });
   }
