@@ -51,6 +51,15 @@ def test_an_admin_ends_a_lease_with_a_reason(stage: Stage, page: Any) -> None:
     assert page.is_disabled("[aria-label='End the lease of grace']")
 
 
+def test_an_admin_reads_what_cannot_leave(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    said = "The GPU was idle. Cannot leave: `g` (a generator)."
+    stage.put(lease(sentence=said, busy_share=0.5))
+    page.goto(stage.url + "admin")
+    page.wait_for_selector("text=Cannot leave: `g` (a generator).")
+    page.wait_for_selector("text=busy 50 % of its time")
+
+
 def test_the_dialog_is_left_by_escape(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     people(stage)
