@@ -12,13 +12,19 @@ import dis
 import re
 import types
 import weakref
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 #: Calling one of these may read or write any name.
 _UNBOUNDED = frozenset({
     "eval", "exec", "globals", "locals", "vars", "dir", "compile", "get_ipython", "__import__",
-    "execfile", "run_line_magic", "run_cell_magic",
+    "execfile", "run_line_magic", "run_cell_magic", "__main__", "__builtins__",
+})  # fmt: skip
+#: Attributes and words that lead to the namespace itself.
+_DOORS = frozenset({
+    "__main__", "__globals__", "f_globals", "f_locals", "user_ns", "user_global_ns", "run_cell",
+    "run_line_magic", "run_cell_magic", "_getframe", "get_ipython",
 })  # fmt: skip
 _WORD = re.compile(r"[^\W\d]\w*")
 
@@ -63,30 +69,63 @@ def cell_use(source: str) -> Use:
         frozenset(visitor.reads | visitor.words),
         frozenset(visitor.writes),
         frozenset(visitor.changes | visitor.writes),
-        visitor.unbounded,
+        visitor.unbounded or bool(visitor.words & _DOORS),
     )
 
 
 def _strict(tree: ast.Module) -> frozenset[str]:
     """Return names read before a plain statement of the cell has bound them."""
     needed: set[str] = set()
-    bound: set[str] = set()
-    for statement in tree.body:
-        visitor = _Visitor()
-        visitor.visit(statement)
-        needed |= visitor.reads - bound
-        if isinstance(statement, _BINDING):
-            bound |= visitor.writes - visitor.reads
-        elif isinstance(statement, ast.Assign | ast.AnnAssign):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            if statement.value is not None:
-                bound |= {t.id for t in targets if isinstance(t, ast.Name)}
-        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound.add(statement.name)
+    _flow(tree.body, set(), needed)
     return frozenset(needed)
 
 
-_BINDING = (ast.Import, ast.ImportFrom)
+def _flow(body: Sequence[ast.stmt], bound: set[str], needed: set[str]) -> None:
+    """Follow statements in order: add what they read unbound to ``needed``, what they surely
+    bind to ``bound``.  Only blocks entered with a target of their own are followed inside.
+    """
+    for statement in body:
+        if isinstance(statement, ast.With | ast.AsyncWith):
+            for item in statement.items:
+                needed |= _reads(item) - bound
+                bound |= _targets([item.optional_vars])
+            _flow(statement.body, bound, needed)
+            continue
+        if isinstance(statement, ast.For | ast.AsyncFor):
+            needed |= _reads(statement.iter, statement.target) - bound
+            inner = bound | _targets([statement.target])
+            _flow(statement.body, inner, needed)
+            _flow(statement.orelse, set(bound), needed)
+            continue
+        needed |= _reads(statement) - bound
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            bound |= {(a.asname or a.name).split(".")[0] for a in statement.names}
+        elif isinstance(statement, ast.Assign):
+            bound |= _targets(statement.targets)
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            bound |= _targets([statement.target])
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(statement.name)
+
+
+def _reads(*nodes: ast.AST) -> set[str]:
+    visitor = _Visitor()
+    for node in nodes:
+        visitor.visit(node)
+    return visitor.reads
+
+
+def _targets(targets: Iterable[ast.expr | None]) -> set[str]:
+    """Return the names that an assignment to these surely binds."""
+    found: set[str] = set()
+    for target in targets:
+        if isinstance(target, ast.Name):
+            found.add(target.id)
+        elif isinstance(target, ast.Tuple | ast.List):
+            found |= _targets(target.elts)
+        elif isinstance(target, ast.Starred):
+            found |= _targets([target.value])
+    return found
 
 
 def _parse(source: str) -> ast.Module | None:
@@ -134,6 +173,8 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
+        if node.attr in _DOORS:
+            self.unbounded = True
         self._change(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
@@ -157,6 +198,23 @@ class _Visitor(ast.NodeVisitor):
         if isinstance(node.value, str):
             self.words.update(_WORD.findall(node.value))
 
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        self._binds(node, node.name)
+
+    def visit_MatchAs(self, node: ast.MatchAs) -> None:
+        self._binds(node, node.name)
+
+    def visit_MatchStar(self, node: ast.MatchStar) -> None:
+        self._binds(node, node.name)
+
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
+        self._binds(node, node.rest)
+
+    def _binds(self, node: ast.AST, name: str | None) -> None:
+        if name is not None:
+            self.writes.add(name)
+        self.generic_visit(node)
+
     def visit_Global(self, node: ast.Global) -> None:
         self.reads.update(node.names)
         self.writes.update(node.names)
@@ -175,7 +233,7 @@ class _Visitor(ast.NodeVisitor):
                 self.unbounded = True  # it may bind any name
             else:
                 self.writes.add((alias.asname or alias.name).split(".")[0])
-            if alias.name == "__main__":
+            if _DOORS & {alias.name, node.module if isinstance(node, ast.ImportFrom) else ""}:
                 self.unbounded = True
         if isinstance(node, ast.ImportFrom) and node.module == "__main__":
             self.reads.update(alias.name for alias in node.names)
@@ -186,6 +244,7 @@ class _Visitor(ast.NodeVisitor):
 
 _code_uses: weakref.WeakKeyDictionary[types.CodeType, Use] = weakref.WeakKeyDictionary()
 _READ_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_NAMED_OPS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME", "IMPORT_FROM"})
 _WRITE_OPS = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
 
 
@@ -202,6 +261,8 @@ def code_use(code: types.CodeType) -> Use:
             reads.add(instruction.argval)
         elif instruction.opname in _WRITE_OPS:
             writes.add(instruction.argval)
+        elif instruction.opname in _NAMED_OPS and instruction.argval in _DOORS:
+            unbounded = True
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             inner = code_use(constant)
@@ -209,7 +270,9 @@ def code_use(code: types.CodeType) -> Use:
             writes |= inner.writes
             unbounded = unbounded or inner.unbounded
         elif isinstance(constant, str):
-            reads.update(_WORD.findall(constant) if len(constant) < 200 else ())
+            words = _WORD.findall(constant)
+            unbounded = unbounded or not _DOORS.isdisjoint(words)
+            reads.update(words if len(constant) < 200 else ())
     unbounded = unbounded or bool(reads & _UNBOUNDED)
     use = Use(
         frozenset(), frozenset(reads | writes), frozenset(writes), frozenset(writes), unbounded

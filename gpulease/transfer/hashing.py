@@ -16,8 +16,10 @@ CHUNK = 4 * 2**20
 
 
 def buffer_digest(buffer: memoryview, check: Callable[[], None] | None = None) -> bytes:
-    """Return the 16 byte digest of a contiguous byte buffer; ``check`` may raise to give up."""
+    """Return the 16 byte digest of what a buffer holds; ``check`` may raise to give up."""
     state = xxhash.xxh3_128()
+    buffer = buffer if buffer.c_contiguous else memoryview(buffer.tobytes())
+    buffer = buffer.cast("B") if buffer.nbytes else memoryview(b"")
     for start in range(0, len(buffer), CHUNK):
         if check is not None:
             check()

@@ -37,7 +37,9 @@ def _cgroup_files(root: Path, proc: Path) -> list[tuple[Path, Path, int]]:
         return []
     out = []
     for line in lines:
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = (*line.split(":", 2), "", "", "")[:3]
+        if not path:
+            continue  # not a line of this file's format
         version2 = controllers == ""
         if not version2 and "memory" not in controllers.split(","):
             continue

@@ -14,7 +14,9 @@ import sys
 from typing import Any
 
 _NEVER_PREFIX = ("CUDA_", "NVIDIA_", "GPULEASE_", "JUPYTERHUB_", "JPY_", "ROCR_", "HIP_", "NCCL_")
-_NEVER_PART = ("TOKEN", "SECRET", "PASSWORD", "API_KEY")
+_NEVER_PART = (
+    "TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL",
+)  # fmt: skip
 _NEVER = frozenset({
     "PYTHONHASHSEED", "PWD", "OLDPWD", "HOSTNAME", "PYDEVD_USE_FRAME_EVAL", "JPY_PARENT_PID",
     "MPLBACKEND", "COLUMNS", "LINES", "TERM", "PAGER", "GIT_PAGER", "CLICOLOR", "FORCE_COLOR",
@@ -38,6 +40,7 @@ class ProcessState:
         self._environ = dict(os.environ)
         self._changes: dict[str, str | None] = {}
         self._path = list(sys.path)
+        self._travelled: set[str] = set()
         self._stand_in: dict[str, str] = {}
         self._torch = b""
         self._agreed = b""
@@ -62,20 +65,15 @@ class ProcessState:
         self._apply_generators(state)
         self._enter(state["cwd"])
         for name, value in state["environ"].items():
+            if not _may_travel(name):
+                continue
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
         self._changes = dict(state["environ"])
-        for entry in state["path_added"]:
-            if entry not in sys.path:
-                sys.path.append(entry)
-        order = state["path_order"]
-        if set(order) == set(sys.path):
-            sys.path[:] = order
-        for entry in state["path_removed"]:
-            while entry in sys.path:
-                sys.path.remove(entry)
+        self._travelled.update(state["path_added"], state["path_removed"])
+        sys.path[:] = _merged(sys.path, state)
         self._agreed = self._pickle()
 
     def _enter(self, folder: str) -> None:
@@ -97,12 +95,15 @@ class ProcessState:
             self._torch = b""
 
     def _pickle(self) -> bytes:
+        added = [e for e in sys.path if e not in self._path or e in self._travelled]
+        removed = sorted((self._travelled | set(self._path)) - set(sys.path), key=str)
+        self._travelled.update(added, removed)
         state: dict[str, Any] = {
             "random": random.getstate(),
             "cwd": self._stand_in.get(_cwd(), _cwd()),
             "environ": self._changed_environ(),
-            "path_added": [entry for entry in sys.path if entry not in self._path],
-            "path_removed": [entry for entry in self._path if entry not in sys.path],
+            "path_added": added,
+            "path_removed": removed,
             "path_order": list(sys.path),
         }
         numpy = sys.modules.get("numpy.random")
@@ -119,7 +120,7 @@ class ProcessState:
     def _changed_environ(self) -> dict[str, str | None]:
         now = dict(os.environ)
         changes = dict(self._changes)
-        for name in self._environ.keys() | now.keys():
+        for name in self._environ.keys() | now.keys() | changes.keys():
             if (_may_travel(name) and now.get(name) != self._environ.get(name)) or name in changes:
                 changes[name] = now.get(name)
         return dict(sorted(changes.items()))
@@ -134,6 +135,21 @@ class ProcessState:
         if "torch" in state:
             self._torch = state["torch"]
             self.settle()
+
+
+def _merged(mine: list[str], state: dict[str, Any]) -> list[str]:
+    """Return the other side's search path, where it knows an entry, with what only this side has
+    before the same neighbour as now.
+    """
+    known = {*mine, *state["path_added"]}
+    out = [entry for entry in state["path_order"] if entry in known]
+    place = len(out)
+    for entry in reversed(mine):
+        if entry in out:
+            place = out.index(entry)
+        elif entry not in state["path_removed"]:
+            out.insert(place, entry)
+    return out
 
 
 def _cwd() -> str:

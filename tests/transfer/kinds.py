@@ -1,0 +1,95 @@
+"""Plays one notebook in a pair and in a plain process, for the tables of kinds."""
+
+import contextlib
+import sys
+import types
+from dataclasses import dataclass
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from tests.transfer.companion_main import run
+from tests.transfer.pair import Pair
+
+#: Everything counts as large, so that only what a cell needs travels.
+BY_NEED = {"small_bytes": -1, "eager_bytes": -1}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``make`` binds x, ``change`` may run again and again, ``look`` is an expression over it.
+
+    ``same``: x is an identity object, so its aliases stay the same object.
+    """
+
+    make: str
+    change: str = "pass"
+    look: str = "repr(x)"
+    same: bool = True
+
+    @property
+    def cells(self):
+        """The notebook: every cell, to be placed anywhere."""
+        identity = "(y is x, box['in'][0] is x)" if self.same else "None"
+        looks = f"seen.append(repr(({self.look}, {identity})))"
+        return (
+            f"seen = []\n{self.make}\ny = x\nbox = {{'in': [x]}}",
+            f"{looks}\n{self.change}\n{looks}",
+            f"{looks}\n{self.change}",
+            f"{looks}\nx = y\n{self.change}\n{looks}",
+            looks,
+        )
+
+
+def marked(kinds, still_open):
+    """Return the names for parametrize; ``still_open`` ones must fail, or leave their list."""
+    wrong = pytest.mark.xfail(strict=True, reason="known to be wrong: see OPEN")
+    return [pytest.param(name, marks=wrong if name in still_open else ()) for name in kinds]
+
+
+def plain(cells):
+    """Return ``seen`` after these cells in one process."""
+    main = types.ModuleType("__main__")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "__main__", main)
+        for source in cells:
+            run(main.__dict__, source)
+    return main.__dict__["seen"]
+
+
+@contextlib.contextmanager
+def open_pair(settings=None):
+    """A pair that many notebooks share, one after the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        pair = Pair(patch, settings=settings)
+        pair.attach()
+        try:
+            yield pair
+        finally:
+            pair.close()
+
+
+def play(pair, cells, *, beside_gpu):
+    """Run ``cells``, every second one beside the GPU, in an emptied notebook; return ``seen``."""
+    sys.modules["__main__"] = pair.main  # of several pairs, this one's (put back by its patch)
+    empty(pair)
+    try:
+        for index, source in enumerate(cells):
+            cell = pair.gpu if (index % 2 == 0) == beside_gpu else pair.home
+            cell(source)
+        pair.home("seen")
+    except BaseException:
+        pair.restart()  # the next notebook of this pair is not to blame
+        raise
+    return pair.ns["seen"]
+
+
+def empty(pair):
+    """Delete every name of the notebook; begin anew where something cannot be reached."""
+    try:
+        pair.home("for _n in [n for n in globals() if not n.startswith('__')]: del globals()[_n]")
+        clean = not pair.side.away_names() and not pair.side.custody.lost
+    except GPULeaseError:
+        clean = False
+    if not clean:
+        pair.restart()
