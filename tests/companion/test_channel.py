@@ -35,6 +35,8 @@ def test_a_cell_runs_on_while_the_service_is_away_and_the_supervisor_comes_back(
                 service.refuse = False
                 await wait_for_async(lambda: len(service.of_type("hello")) == 2, 60, "hello")
             first, second = service.of_type("hello")
+            # A service that was away learns which keys are admitted.
+            assert (first.pop("keys"), second.pop("keys")) == ({}, {home.public: ""})
             assert first == second
 
     asyncio.run(test())
