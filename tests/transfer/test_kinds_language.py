@@ -1,0 +1,170 @@
+"""Functions, classes and scopes of the notebook, made on one side and changed on the other."""
+
+# ruff: noqa: E501, RUF001 - one notebook a line
+
+import pytest
+
+from tests.transfer.kinds import BY_NEED, Kind, marked, open_pair, plain, play
+
+KINDS = {
+    "function": Kind("def x(a, b=[], *c, d=1, **e):\n    'doc'\n    b.append(a); return (a, list(b), c, d, e)",
+                     "x.calls = getattr(x, 'calls', 0) + 1", "(x(1), x(2, d=3, q=4), x.__doc__, x.__dict__)"),
+    "defaults changed": Kind("def x(a=1): return a", "x.__defaults__ = (x() + 1,)", "x()"),
+    "kwdefaults changed": Kind("def x(*, a=1): return a", "x.__kwdefaults__['a'] += 1", "x()"),
+    "annotations": Kind("def x(a: int, b: 'str' = '') -> list[int]: return []", "x.__annotations__['c'] = float", "x.__annotations__"),
+    "lambda": Kind("k = 3\nx = lambda v=2: v * k", "k += 1", "x()"),
+    "function redefined": Kind("def x(): return 1", "def x(old=x): return 1 + old()", "x()", same=False),
+    "code replaced": Kind("def x(): return 1\ndef z(): return 2", "x.__code__, z.__code__ = z.__code__, x.__code__", "(x(), z())"),
+    "closure": Kind("def make():\n    l = []\n    def add(): l.append(len(l)); return list(l)\n    return add\nx = make()",
+                    "x()", "x()"),
+    "two closures over one cell": Kind(
+        "def make():\n    n = 0\n    def up():\n        nonlocal n\n        n += 1\n    def get(): return n\n    return up, get\n"
+        "x, get = make()", "x()", "get()"),
+    "closure over itself": Kind("def make():\n    def f(n): return 1 if n < 2 else n * f(n - 1)\n    return f\nx = make()", "pass", "x(6)"),
+    "empty cell": Kind(
+        "def make():\n    def f():\n        try: return v\n        except NameError: return 'empty'\n    def fill():\n        nonlocal v\n        v = 1\n"
+        "    if 0: v = 2\n    return f, fill\nx, fill = make()", "fill()", "x()"),
+    "loop closures": Kind("x = [lambda: i for i in range(3)]\nj = 5\nx.append(lambda: j)", "j += 1", "[f() for f in x]"),
+    "wraps": Kind(
+        "import functools\ndef deco(f):\n    @functools.wraps(f)\n    def inner(*a):\n        inner.n += 1\n        return f(*a)\n    inner.n = 0\n    return inner\n"
+        "@deco\ndef x(a): return a", "x(1)", "(x(2), x.n, x.__name__, x.__wrapped__(3))"),
+    "decorator with arguments": Kind(
+        "def times(n):\n    def deco(f): return lambda v: [f(v)] * n\n    return deco\n@times(2)\ndef x(v): return v", "x.t = 1", "x(1)"),
+    "class decorator": Kind(
+        "def reg(cls): R.append(cls.__name__); return cls\nR = []\n@reg\nclass C: pass\nx = C()", "@reg\nclass D(C): pass\nx.d = len(R)", "(R, x.d if hasattr(x, 'd') else 0)"),
+    "class as decorator": Kind(
+        "class Count:\n    def __init__(self, f): self.f = f; self.n = 0\n    def __call__(self, *a): self.n += 1; return self.f(*a)\n@Count\ndef x(v): return v",
+        "x(1)", "(x(2), x.n)"),
+    "lru_cache": Kind("import functools\n@functools.lru_cache\ndef x(n): return n if n < 2 else x(n - 1) + x(n - 2)", "pass", "x(30)"),
+    "partial": Kind("import functools\ndef f(a, b, c=0): return (a, b, c)\nx = functools.partial(f, 1, c=[2])", "x.keywords['c'].append(3)", "x(5)"),
+    "partialmethod and singledispatch": Kind(
+        "import functools\nclass C:\n    def put(self, a, b): self.v = (a, b)\n    one = functools.partialmethod(put, 1)\nx = C()", "x.one(2)", "getattr(x, 'v', None)"),
+    "recursion": Kind("def x(n): return 1 if n == 0 else n * x(n - 1)", "x.n = 1", "x(10)"),
+    "mutual recursion": Kind("def x(n): return True if n == 0 else odd(n - 1)\ndef odd(n): return False if n == 0 else x(n - 1)",
+                             "x.n = 1", "(x(10), odd(10))"),
+    "helper defined later": Kind("def x(): return helper()\ndef helper(): return 1", "def helper(old=helper): return old() + 1", "x()"),
+    "global in function": Kind("n = 0\ndef x():\n    global n, fresh\n    n += 1\n    fresh = [n]\n    return n", "x()", "(x(), n, fresh)"),
+    "global deleted in function": Kind("n = 0\ndef x():\n    global n\n    del n", "x(); n = 4", "n"),
+    "generator function": Kind("def x(n):\n    for i in range(n): yield i", "x.n = 1", "list(x(3))"),
+    "async function": Kind("async def x(n): return n", "x.n = 1", "x.__name__"),
+    "instance": Kind("class C:\n    def __init__(self): self.v = []\nx = C()", "x.v.append(1); x.me = x", "(x.v, hasattr(x, 'me') and x.me is x)"),
+    "attribute deleted": Kind("class C: pass\nx = C(); x.a = 1; x.n = 0", "x.__dict__.pop('a', 0); x.n += 1", "sorted(vars(x).items())"),
+    "class attribute changed": Kind("class C:\n    n = 0\n    items = []\nx = C()", "C.n += 1; C.items.append(C.n)", "(x.n, x.items, type(x) is C)"),
+    "class attribute deleted": Kind("class C:\n    a = 1\nx = C()", "if 'a' in vars(C): del C.a\nelse: C.a = 2", "getattr(x, 'a', None)"),
+    "method added later": Kind("class C: pass\nx = C()", "C.get = lambda self, n=getattr(C, 'n', 0): n\nC.n = getattr(C, 'n', 0) + 1",
+                               "(hasattr(x, 'get') and x.get(), getattr(x, 'n', 0))"),
+    "class made anew": Kind("class C: v = 1\nx = C()", "class C: v = 2\nz = C()", "(x.v, type(x) is C, isinstance(x, C))"),
+    "inheritance": Kind(
+        "class A:\n    def __init__(self): self.l = [0]\n    def up(self): self.l.append(1)\nclass B(A):\n    def up(self): super().up(); self.l.append(2)\n"
+        "class M: pass\nclass C(B, M): pass\nx = C()", "x.up()", "(x.l, [c.__name__ for c in C.__mro__], isinstance(x, A), type(x).__mro__[1] is B)"),
+    "base changed": Kind("class A: v = 1\nclass B(A): pass\nx = B()", "A.v += 1", "(x.v, B.v, B.__base__ is A)"),
+    "builtin base": Kind("class E(KeyError): pass\nx = E('a')", "x.n = getattr(x, 'n', 0) + 1", "(x.args, x.n if hasattr(x, 'n') else 0, isinstance(x, E))"),
+    "metaclass": Kind("class Meta(type):\n    made = []\n    def __new__(m, n, b, d): c = super().__new__(m, n, b, d); m.made.append(n); return c\n"
+                      "    def size(cls): return len(cls.made)\nclass C(metaclass=Meta): pass\nx = C()",
+                      "x.n = getattr(x, 'n', 0) + 1", "(C.size(), type(C) is Meta, Meta.made)"),
+    "init_subclass": Kind("class R:\n    known = []\n    def __init_subclass__(cls, **k): R.known.append(cls.__name__)\nclass A(R): pass\nx = A()",
+                          "x.n = 1", "(R.known, x.known is R.known)"),
+    "set_name descriptor": Kind(
+        "class D:\n    def __set_name__(self, o, n): self.n = '_' + n; calls.append(n)\n    def __get__(self, i, o): return self if i is None else i.__dict__.get(self.n, 0)\n"
+        "    def __set__(self, i, v): i.__dict__[self.n] = v\ncalls = []\nclass C:\n    v = D()\nx = C()", "x.v += 1", "(x.v, calls, x.__dict__)"),
+    "property": Kind("class C:\n    def __init__(self): self._v = 1\n    @property\n    def v(self): 'doc'; return self._v\n    @v.setter\n    def v(self, n): self._v = n * 2\nx = C()",
+                     "x.v = x.v", "(x.v, C.v.fset is not None)"),
+    "static and class methods": Kind("class C:\n    n = 0\n    @staticmethod\n    def s(a): return a\n    @classmethod\n    def c(cls): cls.n += 1; return cls.n\nx = C()",
+                                     "x.c()", "(x.s(1), x.c(), C.n)"),
+    "slots": Kind("class C:\n    __slots__ = ('a', 'b', '__weakref__')\nx = C(); x.a = [1]", "x.a.append(2); x.b = x", "(x.a, hasattr(x, 'b') and x.b is x)"),
+    "slots and dict": Kind("class B:\n    __slots__ = ('a',)\nclass C(B): pass\nx = C(); x.a = 1; x.z = [1]", "x.a += 1; x.z.append(2)", "(x.a, x.z)"),
+    "private slots": Kind("class C:\n    __slots__ = ('__a',)\n    def __init__(self): self.__a = 1\n    def up(self): self.__a += 1; return self.__a\nx = C()", "x.up()", "x.up()"),
+    "dataclass": Kind("from dataclasses import dataclass, field, asdict, replace\n@dataclass\nclass D:\n    a: int = 1\n    b: list = field(default_factory=list)\nx = D()",
+                      "x.b.append(x.a); x.a += 1", "(x, asdict(x), x == D(x.a, x.b), repr(replace(x, a=9)))"),
+    "dataclass with slots": Kind("from dataclasses import dataclass\n@dataclass(slots=True)\nclass D:\n    a: int = 1\n    b: object = None\nx = D()", "x.a += 1; x.b = [1]", "repr(x)"),
+    "frozen dataclass": Kind("from dataclasses import dataclass, replace\n@dataclass(frozen=True, order=True)\nclass D:\n    a: int = 1\nx = D()", "x = replace(x, a=x.a + 1)", "(x, hash(x) == hash(D(x.a)), {x: 1}[D(x.a)])", same=False),
+    "frozen slots dataclass": Kind("from dataclasses import dataclass, replace\n@dataclass(frozen=True, slots=True)\nclass D:\n    a: int = 1\n    b: tuple = ()\nx = D()", "x = replace(x, a=x.a + 1)", "(x, {x: 1}[D(x.a)])", same=False),
+    "dataclass inheritance": Kind("from dataclasses import dataclass\n@dataclass\nclass A:\n    a: int = 1\n@dataclass\nclass B(A):\n    b: int = 2\n    def __post_init__(self): self.c = self.a\nx = B()", "x.b += 1", "(x, x.c)"),
+    "abstract class": Kind("import abc\nclass A(abc.ABC):\n    @abc.abstractmethod\n    def f(self): ...\nclass B(A):\n    def f(self): return 1\nA.register(int)\nx = B()",
+                           "x.n = getattr(x, 'n', 0) + 1", "(x.f(), isinstance(x, A), A.__abstractmethods__)"),
+    "protocol and generic": Kind("from typing import Generic, TypeVar, Protocol\nT = TypeVar('T')\nclass G(Generic[T]):\n    def __init__(self, v: T): self.v = v\nx = G[list]([1])", "x.v.append(2)", "(x.v, G.__parameters__[0] is T)"),
+    "TypedDict": Kind("from typing import TypedDict\nclass D(TypedDict):\n    a: int\nx = D(a=1)", "x['a'] += 1", "(x, sorted(D.__annotations__))"),
+    "nested class": Kind("class O:\n    class I:\n        v = [1]\nx = O.I()", "O.I.v.append(2)", "(x.v, type(x) is O.I, O.I.__qualname__)"),
+    "local class": Kind("def make():\n    n = [0]\n    class L:\n        def up(self): n[0] += 1; return n[0]\n    return L\nL = make()\nx = L()", "x.up()", "(x.up(), type(x) is L)"),
+    "class with super cell": Kind("class A:\n    def f(self): return __class__.__name__\nx = A()", "x.n = 1", "x.f()"),
+    "bound method": Kind("class C:\n    n = 0\n    def up(self): self.n += 1; return self.n\nc = C()\nx = c.up", "x()", "(x(), c.n, x.__self__ is c)", same=False),
+    "bound builtin method": Kind("l = [1]\nx = l.append", "x(2)", "(l, x.__self__ is l)", same=False),
+    "singleton by new": Kind("class S:\n    one = None\n    def __new__(cls):\n        if cls.one is None: cls.one = super().__new__(cls)\n        return cls.one\nx = S()",
+                             "x.n = getattr(x, 'n', 0) + 1", "(S() is x, x.n if hasattr(x, 'n') else 0)"),
+    "own getattr": Kind("class C:\n    def __init__(self): self.d = {'a': 1}\n    def __getattr__(self, n):\n        try: return self.__dict__['d'][n]\n        except KeyError: raise AttributeError(n)\nx = C()", "x.d['b'] = x.a", "(x.a, x.d)"),
+    "own setattr": Kind("class C:\n    def __setattr__(self, n, v): object.__setattr__(self, n, v + 1)\nx = C(); x.a = 1", "x.a = x.a", "x.a"),
+    "own getstate": Kind("class C:\n    def __init__(self): self.a = [1]; self.cache = 5\n    def __getstate__(self): return {'a': self.a, 'cache': self.cache}\n    def __setstate__(self, s): self.__dict__.update(s)\nx = C()", "x.a.append(2); x.cache += 1", "(x.a, x.cache)"),
+    "own reduce": Kind("class C:\n    def __init__(self, a): self.a = a\n    def __reduce__(self): return (C, (self.a,))\nx = C([1])", "x.a.append(2)", "x.a"),
+    "own eq without hash": Kind("class C:\n    def __init__(self): self.v = 1\n    def __eq__(self, o): return self.v == o.v\nx = C()", "x.v += 1", "(x.v, C.__hash__)"),
+    "bool that raises": Kind("class C:\n    v = 0\n    def __bool__(self): raise ValueError\n    def __eq__(self, o): raise ValueError\n    __hash__ = None\nx = C()", "x.v += 1", "x.v"),
+    "context manager": Kind("import contextlib\n@contextlib.contextmanager\ndef x(l):\n    l.append(1); yield l; l.append(2)", "x.n = 1", "(lambda l: (x(l).__enter__(), l))([])"),
+    "context manager class": Kind("class CM:\n    log = []\n    def __enter__(self): self.log.append('in'); return self\n    def __exit__(self, *a): self.log.append('out')\nx = CM()", "with x: pass", "x.log"),
+    "iterator class": Kind("class I:\n    def __init__(self): self.i = 0\n    def __iter__(self): return self\n    def __next__(self): self.i += 1; return self.i\nx = I()", "next(x)", "next(x)"),
+    "class variable instance of itself": Kind("class C: pass\nC.default = C()\nx = C.default", "C.default.n = getattr(x, 'n', 0) + 1", "(x is C.default, getattr(x, 'n', 0))"),
+    "names that shadow builtins": Kind("x = [1]\nsum = lambda v: 'mine'\nlist = 5\nid = [7]", "x.append(sum(x)); id.append(list)", "(x, sum(x), list, id)"),
+    "shadow taken away": Kind("x = [1]\nlen = lambda v: -1", "x.append(len(x))\nif 'len' in globals(): del len\nelse: len = lambda v: -2", "(x, len(x))"),
+    "underscored names": Kind("_x = [1]\n__x = [2]\n_private_ = 3\nx = _x", "_x.append(1); __x.append(2); _private_ += 1", "(_x, __x, _private_)"),
+    "unicode names": Kind("größe = [1]\nx = größe\nℌ = 4", "größe.append(2)", "(größe, H)"),
+    "del and make anew": Kind("x = [1]\nz = 1", "if 'z' in globals(): del z\nelse: z = 2", "('z' in globals(), globals().get('z'))"),
+    "rebinding leaves the alias": Kind("x = [1]\nw = x", "x = x + [2]; y = x; box['in'][0] = x", "(x, w)"),
+    "swap": Kind("x = [1]\nw = [2]", "w.append(x[0]); x, w = w, x; y = x; box['in'][0] = x", "(x, w)"),
+    "alias made away": Kind("x = [1]\nw = [1]", "w = x", "(x is w, x == w)"),
+    "alias undone away": Kind("x = [1]\nw = x", "w = list(x)", "(x is w, x == w)"),
+    "star import": Kind("x = [1]\nfrom math import *", "x.append(floor(pi))", "(x, ceil(e))"),
+    "from import as": Kind("from os.path import join as j\nimport os.path, collections.abc as cabc\nx = [j('a', 'b')]", "x.append(j('c', cabc.__name__))", "(x, os.sep)"),
+    "import made and deleted": Kind("import string\nx = [1]", "if 'string' in globals(): x.append(string.digits); del string", "'string' in globals()"),
+    "walrus": Kind("x = [(w := 3), w]", "x.append(w := w + 1)", "(x, w)"),
+    "walrus in comprehension": Kind("x = [last := i for i in range(3)]", "x += [last := last + i for i in x[:1]]", "(x, last)"),
+    "comprehension scope": Kind("i = 'kept'\nx = [i for i in range(3)]\nd = {k: [v for v in range(k)] for k in x}", "x.append(len([i for i in x]))", "(x, i, d)"),
+    "class scope": Kind("n = 1\nclass C:\n    n = 2\n    m = [n for _ in range(1)]\n    def f(self): return n\nx = C()", "n += 1", "(x.f(), x.m, C.n)"),
+    "exec and eval": Kind("x = [1]\nexec('made = [1]')", "exec('x.append(len(made)); made.append(2)'); eval('x.append(3)')", "(x, eval('made'))"),
+    "globals writes": Kind("x = [1]\nglobals()['dyn' + 'amic'] = 1", "globals()['dyn' + 'amic'] += 1; globals().update(more=[x])", "(dynamic, globals()['dyn' + 'amic'])"),
+    "main by import": Kind("x = [1]\nimport __main__\n__main__.q = 1", "import __main__\n__main__.q += 1; __main__.x.append(__main__.q)", "(x, q)"),
+    "sys.modules main": Kind("import sys as s\nx = [1]\nq = 5", "getattr(s.modules['__main__'], 'x').append(s.modules['__main__'].q)", "x"),
+    "function from exec": Kind("space = {'k': 2}\nexec('def f(v): return v * k', space)\nx = space['f']", "space['k'] += 1", "(x(2), space['f'] is x)"),
+    "two functions of one foreign dict": Kind(
+        "space = {}\nexec('n = 0\\ndef up():\\n    global n\\n    n += 1\\n    return n\\ndef get(): return n', space)\nx, get = space['up'], space['get']", "x()", "(get(), x())"),
+    "future annotations": Kind("exec('from __future__ import annotations\\ndef x(a: Unknown) -> Nope: return a')", "x.n = 1", "(x(1), x.__annotations__)"),
+    "match": Kind("def x(v):\n    match v:\n        case {'a': [int(n), *r]}: return n, r\n        case str() | None: return 's'\n        case _: return 0", "x.n = 1", "(x({'a': [1, 2]}), x('q'), x(5))"),
+    "try star": Kind("def x(e):\n    out = []\n    try: raise e\n    except* ValueError as g: out.append(len(g.exceptions))\n    return out", "x.n = 1", "x(ExceptionGroup('g', [ValueError()]))"),
+    "TypeVar and aliases": Kind("from typing import Optional, Union, Literal, Annotated\nx = [Optional[int], Union[int, str], Literal['a'], Annotated[int, 5]]", "x.append(list[x[0]])", "repr(x)"),
+    "swapped function aliases": Kind("def f(): return 'f'\ndef g(): return 'g'\nx = {'f': f}", "f, g = g, f", "(f(), g(), x['f']())"),
+    "property added later": Kind("class C:\n    def __init__(self): self._p = 1\nx = C()", "C.p = property(lambda s: s._p); x._p += 1", "getattr(x, 'p', None)"),
+    "instance class changed": Kind("class A: n = 1\nclass B: n = 2\nx = A()", "x.__class__ = B if type(x) is A else A", "(x.n, type(x) is A)"),
+    "function attribute instance": Kind("class C: pass\ndef x(): return x.state.n\nx.state = C(); x.state.n = 1\ns = x.state", "s.n += 1", "(x(), x.state is s)"),
+    "registry of functions": Kind("x = {}\ndef register(f): x[f.__name__] = f; return f\n@register\ndef a(): return 1\n@register\ndef b(): return a() + 1", "@register\ndef c(): return b() + 1", "(sorted(x), [f() for f in x.values()], x['a'] is a)"),
+    "memo in default": Kind("def x(n, memo={}):\n    if n not in memo: memo[n] = 1 if n < 2 else x(n - 1) + x(n - 2)\n    return memo[n]", "x(12)", "(x(10), len(x.__defaults__[0]))"),
+    "observer": Kind("class S:\n    def __init__(self): self.subs = []\n    def emit(self, v): [f(v) for f in self.subs]\nlog = []\nx = S(); x.subs.append(log.append)", "x.emit(len(log))", "log"),
+    "observer bound method": Kind("class L:\n    def __init__(self): self.got = []\n    def on(self, v): self.got.append(v)\nclass S:\n    def __init__(self): self.subs = []\nl = L()\nx = S(); x.subs.append(l.on)", "[f(len(l.got)) for f in x.subs]", "(l.got, x.subs[0].__self__ is l)"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def eager():
+    with open_pair() as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def lazy():
+    with open_pair(BY_NEED) as pair:
+        yield pair
+
+
+#: Known to be wrong; a kind that is mended leaves this list.
+OPEN: tuple[str, ...] = (
+    "partial",
+    "protocol and generic",
+    "singleton by new",
+    "class variable instance of itself",
+    "function from exec",
+    "two functions of one foreign dict",
+)
+
+
+@pytest.mark.parametrize("kind", marked(KINDS, OPEN))
+def test_a_kind_made_at_home_and_away(kind, eager, lazy):
+    cells = KINDS[kind].cells
+    expected = plain(cells)
+    assert play(eager, cells, beside_gpu=False) == expected
+    assert play(lazy, cells, beside_gpu=True) == expected

@@ -1,0 +1,132 @@
+"""numpy, pandas, scikit-learn, matplotlib and what is refused, made on one side and used on both."""
+
+# ruff: noqa: E501 - one notebook a line
+
+import re
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from tests.transfer.kinds import BY_NEED, Kind, empty, open_pair, plain, play
+
+NP = "import numpy as np\n"
+PD = "import numpy as np, pandas as pd\n"
+SK = "import numpy as np\nnp.random.seed(3)\n"
+ARRAY = "(x.tolist(), str(x.dtype), x.shape, x.flags.writeable)"
+
+KINDS = {
+    "dtypes": Kind(NP + "x = [np.ones(2, t) for t in ('?', 'i1', 'u8', 'f2', 'f4', 'c16', 'S3', 'U2', 'M8[s]', 'm8[D]', '>i4')]",
+                   "x[1][0] += 1", "[(a.tolist(), a.dtype.str) for a in x]"),
+    "structured": Kind(NP + "x = np.zeros(2, [('a', 'i4'), ('b', 'f8', (2,))])", "x['a'] += 1; x[0]['b'][1] = 5", ARRAY),
+    "recarray": Kind(NP + "x = np.rec.array([(1, 2.0)], dtype=[('a', int), ('b', float)])", "x.a += 1", "(x.a.tolist(), type(x).__name__)"),
+    "object dtype": Kind(NP + "l = [1]\nx = np.array([l, None, 'a'], dtype=object)", "x[0].append(2)", "(x.tolist(), x[0] is l)"),
+    "object dtype holding instances": Kind(NP + "class C: n = 0\nc = C()\nx = np.array([c, c], dtype=object)", "c.n += 1", "(x[0] is x[1], x[0] is c, c.n)"),
+    "fortran order": Kind(NP + "x = np.asfortranarray(np.arange(6.).reshape(2, 3))", "x[0, 1] += 1", "(x.tolist(), x.flags.f_contiguous, x.strides)"),
+    "view": Kind(NP + "b = np.arange(10)\nx = b[2:8:2]", "x += 1; b[4] += 10", "(x.tolist(), b.tolist(), np.shares_memory(x, b))"),
+    "reversed view": Kind(NP + "b = np.arange(5)\nx = b[::-1]", "x[0] += 1", "(x.tolist(), b.tolist())"),
+    "transposed view": Kind(NP + "b = np.arange(6).reshape(2, 3)\nx = b.T", "x[0, 1] += 1; b[0, 0] += 1", "(x.tolist(), b.tolist())"),
+    "view of other dtype": Kind(NP + "b = np.arange(4, dtype='i8')\nx = b.view('u1')", "x[1] += 1", "(b.tolist(), x.sum())"),
+    "field view": Kind(NP + "b = np.zeros(3, [('a', 'i4'), ('b', 'f8')])\nx = b['b']", "x[1] += 1", "(b.tolist(), x.tolist())"),
+    "large views": Kind(NP + "b = np.arange(200_000.)\nx = b[5:100_000]\nz = b[50_000:]", "x[60_000] += 1; z[0] += 1", "(x.sum(), z.sum(), b.sum())"),
+    "view without its base": Kind(NP + "x = np.arange(200_000.)[10:20]", "x[0] += 1", "x.tolist()"),
+    "broadcast": Kind(NP + "x = np.broadcast_to(np.arange(3), (2, 3))", "pass", "(x.tolist(), x.flags.writeable)"),
+    "read only": Kind(NP + "x = np.arange(3); x.flags.writeable = False", "pass", ARRAY),
+    "zero length": Kind(NP + "x = np.empty((0, 3)); z = np.array(5)", "z += 1", "(x.shape, z.tolist(), z.shape)"),
+    "masked": Kind(NP + "x = np.ma.array([1, 2, 3], mask=[0, 1, 0])", "x[0] += 1", "(x.tolist(), x.mask.tolist())"),
+    "subclass": Kind(NP + "class A(np.ndarray): pass\nx = np.arange(3).view(A)", "x[0] += 1", "(x.tolist(), type(x) is A)"),
+    "scalar": Kind(NP + "x = np.float32(0.1)", "x = x + np.float32(1)", "(repr(x), x.dtype.str)", same=False),
+    "np.nan": Kind(NP + "x = np.nan\nz = [np.nan]", "pass", "(x is np.nan, np.nan in z)"),
+    "dtype and ufunc": Kind(NP + "x = [np.dtype('f4'), np.add, np.linalg.norm, np.float64]", "pass", "(x[1](1, 2), x[3](1))"),
+    "array in an instance": Kind(NP + "class C: pass\nx = C(); x.w = np.zeros(3); w = x.w", "x.w += 1; w[0] += 1", "(x.w.tolist(), x.w is w)"),
+    "array grown": Kind(NP + "x = np.zeros(3)", "x = y = box['in'][0] = np.append(x, len(x))", "x.tolist()"),
+    "Generator": Kind(NP + "x = np.random.default_rng(3)", "r = x.random()", "x.bit_generator.state['state']"),
+    "RandomState": Kind(NP + "x = np.random.RandomState(3)", "r = x.rand()", "x.get_state()[2]"),
+    "small ints": Kind(NP + "x = np.array([1, 2])", "x[0] += 1", "x.tolist()"),
+    "frame": Kind(PD + "x = pd.DataFrame({'i': [1, 2], 'f': [.5, np.nan], 's': ['a', None], 'o': [[1], {}], 't': pd.to_datetime(['2024-01-01', None]), 'b': [True, False]})",
+                  "x.loc[0, 'i'] += 1; x['n' + str(x.shape[1])] = x.i * 2", "(x.to_dict('list'), [str(t) for t in x.dtypes])"),
+    "categorical": Kind(PD + "x = pd.DataFrame({'c': pd.Categorical(['a', 'b'], ordered=True, categories=['b', 'a'])})", "x.loc[0, 'c'] = 'b'", "(x.c.tolist(), x.c.cat.categories.tolist(), x.c.cat.ordered)"),
+    "multi-index": Kind(PD + "x = pd.DataFrame({'v': [1, 2]}, index=pd.MultiIndex.from_tuples([('a', 1), ('b', 2)], names=['p', 'q']))", "x.loc[('a', 1), 'v'] += 1", "(x.v.to_dict(), x.index.names)"),
+    "nullable": Kind(PD + "x = pd.DataFrame({'i': pd.array([1, None], dtype='Int64'), 's': pd.array(['a', None], dtype='string')})", "x.loc[1, 'i'] = len(x)", "(x.to_dict('list'), [str(t) for t in x.dtypes])"),
+    "series of a frame": Kind(PD + "d = pd.DataFrame({'a': [1, 2]})\nx = d['a']", "x.iloc[0] += 1; d.loc[1, 'a'] += 5", "(x.tolist(), d.a.tolist())"),
+    "index and interval": Kind(PD + "x = [pd.RangeIndex(3), pd.Timestamp('2024'), pd.Timedelta('1h'), pd.interval_range(0, 2), pd.NA, pd.NaT, pd.Period('2024-01')]", "pass", "(repr(x), x[4] is pd.NA, x[5] is pd.NaT)"),
+    "frame attrs and flags": Kind(PD + "x = pd.DataFrame({'a': [1]}); x.attrs['n'] = [1]", "x.attrs['n'].append(2)", "x.attrs"),
+    "groupby": Kind(PD + "d = pd.DataFrame({'a': [1, 1, 2], 'b': [1, 2, 3]})\nx = d.groupby('a')", "pass", "x.b.sum().to_dict()"),
+    "estimator": Kind(SK + "from sklearn.linear_model import LogisticRegression\nX = np.random.rand(40, 3); t = (X[:, 0] > .5).astype(int)\nx = LogisticRegression()",
+                      "x.C *= 2; x.fit(X, t)", "(x.C, hasattr(x, 'coef_') and x.coef_.round(8).tolist())"),
+    "forest by global seed": Kind(SK + "from sklearn.ensemble import RandomForestClassifier\nX = np.random.rand(40, 3); t = (X[:, 0] > .5).astype(int)\nx = RandomForestClassifier(5)",
+                                  "x.fit(X, t)", "(hasattr(x, 'estimators_') and x.predict_proba(X[:5]).tolist(), np.random.get_state()[2])"),
+    "pipeline": Kind(SK + "from sklearn.pipeline import make_pipeline\nfrom sklearn.preprocessing import StandardScaler, FunctionTransformer\nfrom sklearn.linear_model import SGDClassifier\n"
+                     "def double(v): return v * 2\nX = np.random.rand(40, 3); t = (X[:, 0] > .5).astype(int)\nx = make_pipeline(FunctionTransformer(double), StandardScaler(), SGDClassifier())",
+                     "x.fit(X, t)", "(hasattr(x[-1], 'coef_') and x[-1].coef_.tolist())"),
+    "own estimator": Kind(SK + "from sklearn.base import BaseEstimator, ClassifierMixin, clone\nclass E(ClassifierMixin, BaseEstimator):\n    def __init__(self, a=1): self.a = a\n    def fit(self, X, y): self.m_ = X.mean(); return self\nx = E()",
+                          "x.a += 1; x.fit(np.arange(3.), None)", "(repr(x), getattr(x, 'm_', None), repr(clone(x)))"),
+    "figure": Kind("import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt\nx = plt.figure(); ax = x.add_subplot(); line, = ax.plot([1, 2])",
+                   "ax.set_title(ax.get_title() + 't'); line.set_ydata([3, 4])", "(ax.get_title(), x.axes[0] is ax, ax.lines[0] is line, list(line.get_ydata()))"),
+    "sparse": Kind("import scipy.sparse as sp\nx = sp.csr_matrix([[0, 1], [2, 0]])", "x.data += 1", "x.toarray().tolist()"),
+}  # fmt: skip
+
+#: How x is made, and the word that the refusal must hold.
+REFUSED = {
+    "generator": ("x = (i for i in range(3))", "generator"),
+    "generator in a list": ("x = [1, (i for i in range(3))]", "generator"),
+    "generator in an instance": ("class C: pass\nx = C(); x.g = (i for i in [1])", "generator"),
+    "lock": ("import threading\nx = {'l': threading.Lock()}", "lock"),
+    "condition": ("import threading\nx = threading.Condition()", "lock"),
+    "thread local": ("import threading\nx = threading.local()", "local"),
+    "open file": ("import os\nx = open(os.devnull)", "file"),
+    "socket": ("import socket\nx = socket.socket()", "socket"),
+    "coroutine": ("async def c(): pass\nx = c()", "coroutine"),
+    "frame": ("import inspect\nx = inspect.currentframe()", "frame"),
+    "memoryview": ("x = memoryview(bytearray(3))", "memoryview"),
+    "dict iterator": ("x = iter({1: 2})", "iterator"),
+    "executor": ("import concurrent.futures\nx = concurrent.futures.ThreadPoolExecutor(1)", ""),
+    "sqlite": ("import sqlite3\nx = sqlite3.connect(':memory:')", "Connection"),
+    "subprocess": ("import subprocess\nx = subprocess.Popen(['true']); x.wait()", ""),
+    "weak dictionary": ("import weakref\nclass C: pass\nc = C()\nx = weakref.WeakValueDictionary(a=c)", ""),
+    "closure over a generator": ("def m():\n    g = (i for i in [1])\n    return lambda: next(g)\nx = m()", ""),
+    "raises in reduce": ("class C:\n    def __reduce__(self): raise RuntimeError('not me')\nx = C()", "not me"),
+    "dumps but does not load": ("class C:\n    def __init__(self, a): pass\n    def __reduce__(self): return (C, ())\nx = C(1)", "load"),
+    "nested too deeply": ("x = []\nfor _ in range(20_000): x = [x]", ""),
+    "exception whose constructor differs": ("class E(Exception):\n    def __init__(self, a, b): super().__init__(a)\nx = E(1, 2)", "load"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def eager():
+    with open_pair() as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def lazy():
+    with open_pair(BY_NEED) as pair:
+        yield pair
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_made_at_home_and_away(kind, eager, lazy):
+    cells = KINDS[kind].cells
+    expected = plain(cells)
+    assert play(eager, cells, beside_gpu=False) == expected
+    assert play(lazy, cells, beside_gpu=True) == expected
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_refused_kind_stops_only_the_cell_that_needs_it(kind, eager):
+    make, word = REFUSED[kind]
+    empty(eager)
+    eager.home(f"n = [1]\n{make}")
+    eager.gpu("n.append(2)")
+    with pytest.raises(GPULeaseError) as refusal:
+        eager.gpu("x")
+    assert refusal.value.reason == "cannot_move"
+    assert re.search(r"\bx\b", str(refusal.value)), refusal.value
+    assert word in str(refusal.value)
+    eager.home("assert n == [1, 2] and x is x\ntry: x.close()\nexcept Exception: pass\ndel x, n")
+    eager.gpu(f"n = [1]\n{make}")
+    eager.home("n.append(3)")
+    with pytest.raises(GPULeaseError) as refusal:
+        eager.home("x")
+    assert re.search(r"\bx\b", str(refusal.value)), refusal.value
+    eager.gpu("assert n == [1, 3] and x is x\ntry: x.close()\nexcept Exception: pass\ndel x")
+    eager.home("assert n == [1, 3]")
