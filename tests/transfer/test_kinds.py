@@ -163,10 +163,7 @@ def check(kind, eager, lazy):
 
 
 #: Known to be wrong; a kind that is mended leaves this list.
-OPEN: tuple[str, ...] = (
-    "typing NamedTuple",
-    "StringIO and BytesIO",
-)
+OPEN: tuple[str, ...] = ("typing NamedTuple",)
 
 
 @pytest.mark.parametrize("kind", marked(KINDS, OPEN))

@@ -153,7 +153,6 @@ def lazy():
 
 #: Known to be wrong; a kind that is mended leaves this list.
 OPEN: tuple[str, ...] = (
-    "partial",
     "protocol and generic",
     "singleton by new",
     "class variable instance of itself",
