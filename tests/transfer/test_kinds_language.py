@@ -152,13 +152,7 @@ def lazy():
 
 
 #: Known to be wrong; a kind that is mended leaves this list.
-OPEN: tuple[str, ...] = (
-    "protocol and generic",
-    "singleton by new",
-    "class variable instance of itself",
-    "function from exec",
-    "two functions of one foreign dict",
-)
+OPEN: tuple[str, ...] = ("function from exec", "two functions of one foreign dict")
 
 
 @pytest.mark.parametrize("kind", marked(KINDS, OPEN))
