@@ -163,7 +163,7 @@ def check(kind, eager, lazy):
 
 
 #: Known to be wrong; a kind that is mended leaves this list.
-OPEN: tuple[str, ...] = ("typing NamedTuple",)
+OPEN: tuple[str, ...] = ()
 
 
 @pytest.mark.parametrize("kind", marked(KINDS, OPEN))
