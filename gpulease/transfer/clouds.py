@@ -12,10 +12,7 @@ from cloudpickle import cloudpickle as _cp
 
 BUILTIN_TYPES: Any = _cp._BUILTIN_TYPE_NAMES  # noqa: SLF001
 by_reference: Any = _cp._should_pickle_by_reference  # noqa: SLF001
-class_arguments: Any = _cp._class_getnewargs  # noqa: SLF001
-class_state: Any = _cp._class_getstate  # noqa: SLF001
 enum_arguments: Any = _cp._enum_getnewargs  # noqa: SLF001
 enum_state: Any = _cp._enum_getstate  # noqa: SLF001
-make_class: Any = _cp._make_skeleton_class  # noqa: SLF001
 make_enum: Any = _cp._make_skeleton_enum  # noqa: SLF001
 set_class_state: Any = _cp._class_setstate  # noqa: SLF001

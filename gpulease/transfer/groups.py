@@ -17,6 +17,7 @@ import re
 import sys
 import types
 import uuid
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,11 +32,12 @@ ATOMIC: frozenset[type] = frozenset({
     int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range,
     datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
     decimal.Decimal, fractions.Fraction, uuid.UUID, re.Pattern, pathlib.PosixPath,
-    pathlib.PurePosixPath, types.BuiltinFunctionType, types.CodeType, types.GetSetDescriptorType,
+    pathlib.PurePosixPath, types.CodeType, types.GetSetDescriptorType,
     types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
-    types.ClassMethodDescriptorType, types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
 })  # fmt: skip
-_CUT = (types.ModuleType, logging.Logger, types.FrameType, types.TracebackType)
+_OWNERLESS = (types.ModuleType, type(None), type)
+_CUT = (types.ModuleType, logging.Logger, types.FrameType, types.TracebackType, weakref.ref)
 
 Check = Callable[[], None]
 
@@ -166,7 +168,7 @@ class Walk:
             found = [o for o in gc.get_referents(*frontier) if type(o) not in ATOMIC]
             frontier = self._visit(root, part, found)
 
-    def _visit(  # noqa: C901 - one loop over every object: a call each would double its cost
+    def _visit(  # noqa: C901, PLR0912 - one loop over every object: a call each would double its cost
         self, root: str, part: Group, found: list[Any]
     ) -> list[Any]:
         owner = self._owner
@@ -183,6 +185,8 @@ class Walk:
             if isinstance(obj, _CUT):
                 part.modules |= isinstance(obj, types.ModuleType)
                 continue
+            if kind is types.BuiltinFunctionType and type(obj.__self__) in _OWNERLESS:
+                continue  # a function of a module or a class; others hold their object
             if obj is self._ns:
                 part.has_namespace = True
                 continue

@@ -7,6 +7,7 @@ nothing of what the receiver has: a packed group says everything about its own r
 
 from __future__ import annotations
 
+import copyreg
 import ctypes
 import functools
 import gc
@@ -30,7 +31,7 @@ from .hashing import buffer_digest, combine
 from .refuse import RefusedError, blocking_kind, refused_kind
 from .registry import Registry
 from .trace import Trace, trace
-from .units import UnitBook, is_unit
+from .units import UnitBook, is_plain_instance, is_unit
 
 #: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
 _INLINE = 64 * 2**10
@@ -129,7 +130,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(file, protocol=5, buffer_callback=buffers)
         self.context = context
 
-    def reducer_override(self, obj: Any) -> Any:  # noqa: C901, PLR0911 - one line a kind
+    def reducer_override(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)
@@ -154,8 +155,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, _LRU_CACHE):
             bounds = obj.cache_parameters()
             return tokens.lru_cache, (obj.__wrapped__, bounds["maxsize"], bounds["typed"])
+        if type(obj) is functools.cached_property:
+            return tokens.cached_property, (obj.func, obj.attrname)
         if isinstance(obj, BaseException):
             return _reduce_exception(obj)
+        if is_unit(type(obj)):
+            reduced = _reduce_own(obj)
+            if reduced is not NotImplemented:
+                return reduced
         numpy = sys.modules.get("numpy")
         if numpy is not None and type(obj) is numpy.ndarray:
             return self._array(obj)
@@ -198,6 +205,36 @@ def _nan_name(value: float) -> str:
     numpy = sys.modules.get("numpy")
     singleton = getattr(numpy, "nan", None)
     return "numpy" if value is singleton else ""
+
+
+def _reduce_own(obj: Any) -> Any:
+    """Reduce an instance of a notebook's class so that loading runs nothing of that class."""
+    kind = type(obj)
+    if isinstance(obj, list | dict):
+        return _reduce_container(obj) if _fills_itself(kind) else NotImplemented
+    if isinstance(obj, tuple):
+        named = "_fields" in dir(kind) and not getattr(obj, "__dict__", None)
+        return (tokens.tuple_of, (kind, tuple(obj))) if named else NotImplemented
+    made_by: Any = kind.__new__
+    if made_by is not object.__new__ and is_plain_instance(obj, made_itself=True):
+        return tokens.instance, (kind,), obj.__getstate__()
+    return NotImplemented
+
+
+def _fills_itself(kind: type) -> bool:
+    """Say whether loading would run the class's own way of filling it."""
+    own = [vars(base) for base in kind.__mro__ if base.__flags__ & (1 << 9)]
+    named = ("__setitem__", "append", "extend", "__iter__", "items", "update")
+    return any(name in space for space in own for name in named)
+
+
+def _reduce_container(obj: Any) -> Any:
+    reduced = obj.__reduce_ex__(5)
+    if isinstance(reduced, str) or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
+        return reduced  # it has a way of its own
+    items = list(list.__iter__(obj)) if isinstance(obj, list) else []
+    pairs = list(dict.items(obj)) if isinstance(obj, dict) else []
+    return (*reduced[:2], (reduced[2], items, pairs), None, None, tokens.container_state)
 
 
 def _reduce_exception(exc: BaseException) -> Any:
@@ -253,9 +290,14 @@ class Packer:
     ) -> Packed:
         """Return the group packed; raises RefusedError with what cannot move, in words."""
         started = time.perf_counter()
+        # Before the pickle: to ask an object for its dictionary may make one, and that is pickled.
+        seen = trace(group)
         pinned = pins or {}
         context = _Context(self._book, self._registry, clusters(group.arrays))
         context.shells = {id(obj): oid for oid, obj in pinned.items()}
+        foreign = {id(obj) for obj in units.values() if type(obj) is dict} - context.shells.keys()
+        if foreign & group.inner.keys():
+            raise RefusedError("a dictionary that functions have as their globals")
         everything = {oid: units[oid] for oid in group.oids if oid in units} | pinned
         payload = {
             "names": {name: self._ns[name] for name in group.names},
@@ -275,6 +317,8 @@ class Packer:
         except RecursionError as error:
             raise RefusedError("nested too deeply to travel") from error
         except Exception as error:
+            if isinstance(error, pickle.PicklingError) and "recursion" in str(error):
+                raise RefusedError("nested too deeply to travel") from error
             found = blocking_kind(payload["names"].values()) if payload["names"] else None
             raise RefusedError(found or f"{type(error).__name__}: {_short(error)}") from error
         digest = combine(
@@ -286,7 +330,6 @@ class Packer:
         for obj in everything.values():
             context.referred |= self._book.held(obj)
         needs = frozenset(context.referred - everything.keys())
-        seen = trace(group)
         return Packed(group.roots, inband, skeletons, buffers, digest, seconds, needs, seen)
 
     def _dump(

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,8 +36,10 @@ _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((io.IOBase,), "an open file"),
     (_LOCKS, "a lock"),
     ((threading.Thread,), "a thread"),
+    ((threading.local,), "a thread-local value"),
     ((mmap.mmap,), "a memory map"),
     ((memoryview,), "a memoryview"),
+    ((weakref.ref,), "a weak reference"),
     (_ITERATORS, "an iterator over a dict or set"),
 )
 
@@ -62,6 +65,8 @@ class RefusedError(Exception):
 
 def refused_kind(obj: Any) -> str | None:
     """Return in words why ``obj`` itself never moves, or None."""
+    if type(obj) in (io.StringIO, io.BytesIO):
+        return None
     for kinds, words in _KINDS:
         if isinstance(obj, kinds):
             return words

@@ -87,7 +87,8 @@ class Registry:
 
     def prune(self) -> list[str]:
         """Forget dead objects; return their oids."""
-        dead = self.borrowed.dropped() + [oid for oid in (*self._get, *self._holders) if self.get(oid) is None]
+        dead = self.borrowed.dropped()
+        dead += [oid for oid in (*self._get, *self._holders) if self.get(oid) is None]
         for oid in dead:
             self._get.pop(oid, None)
             self._holders.pop(oid, None)

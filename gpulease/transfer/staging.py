@@ -16,7 +16,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import clouds
+from . import classes, clouds
 from .pickling import module_digest
 from .registry import GLOBALS_SLOT, Registry
 from .units import apply_content
@@ -219,8 +219,7 @@ class Staging:
         if kind == "function":
             made: Any = self._function(oid, *args)
         elif kind == "class":
-            meta, name, bases, kwargs = args
-            made = clouds.make_class(meta, name, bases, kwargs, None, None)
+            made = classes.make(*args)
         elif kind == "enum":
             made = clouds.make_enum(*args, None, None)
         else:

@@ -74,6 +74,41 @@ def dict_view(mapping: dict[Any, Any], method: str) -> Any:
     return getattr(mapping, method)()
 
 
+def cached_property(function: Any, name: str | None) -> Any:
+    """Return a cached property (its lock, where it has one, is new)."""
+    made: Any = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def instance(cls: type) -> Any:
+    """Return an empty instance; the class's own ``__new__`` ran when it was made."""
+    return object.__new__(cls)
+
+
+def tuple_of(cls: type, items: tuple[Any, ...]) -> Any:
+    """Return a named tuple; its class may not be filled yet."""
+    return tuple.__new__(cls, items)
+
+
+def container_state(obj: Any, state: tuple[Any, list[Any], list[tuple[Any, Any]]]) -> None:
+    """Fill a subclass of list or dict by the builtin's means, whatever it overrides."""
+    attributes, items, pairs = state
+    if isinstance(obj, list):
+        list.extend(obj, items)
+    for key, value in pairs:
+        dict.__setitem__(obj, key, value)
+    if attributes is None:
+        return
+    if hasattr(obj, "__setstate__"):
+        obj.__setstate__(attributes)
+        return
+    space, slots = attributes if isinstance(attributes, tuple) else (attributes, None)
+    obj.__dict__.update(space or {})
+    for name, value in (slots or {}).items():
+        object.__setattr__(obj, name, value)
+
+
 def exception_state(exc: BaseException, state: tuple[Any, ...]) -> None:
     """Give a rebuilt exception its attributes, cause and context (frames do not travel)."""
     space, cause, context, suppress, rest = state

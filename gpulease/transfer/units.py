@@ -12,7 +12,7 @@ import sys
 import types
 from typing import Any
 
-from . import clouds
+from . import classes, clouds
 from .analysis import code_use
 from .registry import GLOBALS_SLOT, Registry
 
@@ -58,8 +58,7 @@ class UnitBook:
             bases, name, qualname, members, module, _, _ = clouds.enum_arguments(obj)
             return ("enum", bases, name, qualname, members, module)
         if isinstance(obj, type):
-            meta, name, bases, kwargs, _, _ = clouds.class_arguments(obj)
-            return ("class", meta, name, bases, kwargs)
+            return ("class", *classes.shell_of(obj))
         if isinstance(obj, types.CellType):
             return ("cell",)
         if type(obj) is object:
@@ -82,7 +81,7 @@ class UnitBook:
         if isinstance(obj, enum.EnumMeta):
             return clouds.enum_state(obj)[0]
         if isinstance(obj, type):
-            return clouds.class_state(obj)[0]
+            return classes.content_of(obj)
         if isinstance(obj, types.CellType):
             value = _cell_contents(obj)
             return (False, None) if value is _EMPTY else (True, value)
@@ -148,7 +147,7 @@ def apply_content(  # noqa: C901 - one line a kind
     elif isinstance(obj, enum.EnumMeta):
         clouds.set_class_state(obj, (content, {}))
     elif isinstance(obj, type):
-        _apply_class(obj, content)
+        classes.apply(obj, content)
     elif isinstance(obj, types.CellType):
         _apply_cell(obj, content)
     elif type(obj) is dict and type(content) is tuple:
@@ -194,15 +193,6 @@ def _apply_dict(obj: dict[Any, Any], content: dict[Any, Any]) -> None:
     if list(obj) != list(content):
         for key in content:
             obj[key] = obj.pop(key)
-
-
-def _apply_class(obj: type, content: dict[str, Any]) -> None:
-    have = clouds.class_state(obj)[0]
-    for name in have:
-        if name not in content and name != "_abc_impl":
-            type.__delattr__(obj, name)
-    changed = {k: v for k, v in content.items() if k not in have or have[k] is not v}
-    clouds.set_class_state(obj, (changed, {}))
 
 
 def _apply_array(obj: Any, content: Any) -> None:
@@ -252,8 +242,11 @@ def can_pin(obj: Any) -> bool:
     return is_plain_instance(obj)
 
 
-def is_plain_instance(obj: Any) -> bool:
-    """Say whether ``obj`` is nothing but its attributes: no own reduction, no builtin base."""
+def is_plain_instance(obj: Any, *, made_itself: bool = False) -> bool:
+    """Say whether ``obj`` is nothing but its attributes: no own reduction, no builtin base.
+
+    With ``made_itself`` its class may have a ``__new__``.
+    """
     cls = type(obj)
     if cls.__flags__ & (1 << 9) == 0 or isinstance(obj, type | BaseException | enum.Enum):
         return False  # not a heap type
@@ -262,6 +255,6 @@ def is_plain_instance(obj: Any) -> bool:
     if any(name in base.__dict__ for base in cls.__mro__[:-1] for name in own):
         return False
     made_by: Any = cls.__new__
-    return made_by is object.__new__ and all(
+    return (made_itself or made_by is object.__new__) and all(
         base is object or base.__flags__ & (1 << 9) for base in cls.__mro__
     )

@@ -16,7 +16,7 @@ KINDS = {
     "dict": "big = {'k': Payload()}\nref = weakref.ref(big['k'])",
     "set": "big = {Payload()}\nref = weakref.ref(next(iter(big)))",
     "instance": "big = Payload()\nref = weakref.ref(big)",
-    "frame": "import pandas as pd\nbig = pd.DataFrame({'a': np.ones(1000)})\nref = weakref.ref(big)",
+    "frame": "import pandas as pd\nbig = pd.DataFrame({'a': np.ones(9)})\nref = weakref.ref(big)",
 }  # fmt: skip
 PRELUDE = "import numpy as np, weakref\nclass Payload:\n    pass"
 REF = {

@@ -1,0 +1,87 @@
+"""Takes a notebook's class apart and makes it again without running any of its code.
+
+Owns what a class consists of: its metaclass, name, real bases and slots (needed to make an empty
+one), and everything else in its dictionary.  Neither ``__init_subclass__`` nor a metaclass written
+in the notebook runs: what they did when the class was made is in its dictionary already.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import types
+from collections.abc import Iterator
+from typing import Any
+
+_LEFT_OUT = frozenset({"__dict__", "__weakref__", "__slots__", "__slotnames__",
+                       "__annotate_func__"})  # fmt: skip
+_ABC_PARTS = frozenset({"_abc_cache", "_abc_negative_cache", "_abc_negative_cache_version"})
+_HEAP_TYPE = 1 << 9
+
+
+def shell_of(cls: type) -> tuple[Any, ...]:
+    """Return metaclass, name, bases and the first dictionary of an empty ``cls``."""
+    space: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    if "__slots__" in cls.__dict__:
+        slots = cls.__dict__["__slots__"]
+        space["__slots__"] = slots if isinstance(slots, str) else tuple(slots)
+    return type(cls), cls.__name__, cls.__bases__, space
+
+
+def make(meta: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
+    """Return an empty class; runs no code of the notebook."""
+    with _quiet(bases):
+        maker: Any = abc.ABCMeta if issubclass(meta, abc.ABCMeta) else type
+        try:
+            made = maker.__new__(meta, name, bases, dict(space))
+        except TypeError:  # a metaclass in C has to make its classes itself
+            return types.new_class(name, bases, {"metaclass": meta}, lambda ns: ns.update(space))
+    assert isinstance(made, type)
+    return made
+
+
+@contextlib.contextmanager
+def _quiet(bases: tuple[type, ...]) -> Iterator[None]:
+    """Take ``__init_subclass__`` away from the bases' classes for a moment."""
+    hidden: list[tuple[type, Any]] = []
+    for base in dict.fromkeys(cls for first in bases for cls in first.__mro__):
+        if base.__flags__ & _HEAP_TYPE and "__init_subclass__" in base.__dict__:
+            hidden.append((base, base.__dict__["__init_subclass__"]))
+            type.__setattr__(base, "__init_subclass__", classmethod(_nothing))
+    try:
+        yield
+    finally:
+        for base, method in hidden:
+            type.__setattr__(base, "__init_subclass__", method)
+
+
+def _nothing(_cls: type, /, **_kwargs: Any) -> None:
+    """Stand for a hook that ran long ago."""
+
+
+def content_of(cls: type) -> dict[str, Any]:
+    """Return everything else that ``cls`` consists of."""
+    out: dict[str, Any] = {"__qualname__": cls.__qualname__}
+    for key, value in list(cls.__dict__.items()):
+        if key in _LEFT_OUT or key in _ABC_PARTS:
+            continue
+        if isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType):
+            continue  # made anew with the slots
+        out[key] = value
+    if "_abc_impl" in out:
+        out["_abc_impl"] = [found for ref in abc._get_dump(cls)[0] if (found := ref())]  # type: ignore[attr-defined]  # noqa: SLF001
+    return out
+
+
+def apply(cls: type, content: dict[str, Any]) -> None:
+    """Make ``cls`` consist of ``content``, deletions included."""
+    have = content_of(cls)
+    for name in have:
+        if name not in content and name not in ("_abc_impl", "__module__", "__doc__"):
+            type.__delattr__(cls, name)
+    for name, value in content.items():
+        if name == "_abc_impl":
+            for subclass in value:
+                abc.ABCMeta.register(cls, subclass)  # type: ignore[arg-type]
+        elif name not in have or have[name] is not value:
+            type.__setattr__(cls, name, value)
