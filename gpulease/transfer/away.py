@@ -269,7 +269,7 @@ class AwaySide:
     def _offer(self, message: Message, shipment: Shipment, extra: dict[str, Any]) -> None:
         number = secrets.token_hex(8)
         self._offered[number] = shipment.emptied()
-        while len(self._offered) > 4:  # offers whose asker went away
+        while len(self._offered) > 64:  # offers whose asker went away
             del self._offered[next(iter(self._offered))]
         header, blobs = shipment.encode()
         self._reply(message, header | extra | {"shipment": number}, blobs)

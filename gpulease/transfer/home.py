@@ -33,6 +33,7 @@ from .api import (
 from .conflicts import Custody
 from .frames import without_frames
 from .groups import name_root
+from .kept import kept_notes
 from .ledger import Absent
 from .plan import Wanted, cannot_move, plan
 from .shipment import Incoming, Outcome, Shipment
@@ -118,7 +119,7 @@ class HomeSide:
     def disconnect(self, *, died: bool, cell: str = "") -> Sequence[Note]:
         """Forget the companion; with ``died`` what had not come home becomes *lost*."""
         self._close_wire()
-        self._staged.clear()
+        self.commit_pending()  # what was received before is home's, whoever sent it is gone
         self.side.ledger.forget_peer()
         self.side.state.forget_peer()
         self._session = ""
@@ -174,7 +175,7 @@ class HomeSide:
         started = time.monotonic()
         self._cell = execution_count
         use = self._use or Use(unbounded=True)
-        self._notes = self._thread_notes()
+        self._notes += self._thread_notes()
         if self._wire is None or self._wire.broken:
             raise gone_error()
         touched = None if use.unbounded else sorted(use.touched)
@@ -198,7 +199,7 @@ class HomeSide:
             moved, size = self._take(message)
         self._wake(pending if message is None else None)
         self._use = None  # until here a death loses what the cell changed
-        notes, self._notes = tuple(self._notes), []
+        notes = self._take_notes()
         return SwitchReport(moved, size, time.monotonic() - started, notes)
 
     @without_frames
@@ -211,10 +212,9 @@ class HomeSide:
             self.custody.check(cell_use(source), "at home")
         remote = self.side.ledger.remote
         if not self.connected or (self.owner is Place.HOME and not remote):
-            return SwitchReport()
+            return SwitchReport(notes=self._take_notes())
         self._pause()
         self.commit_pending()
-        self._notes = []
         moved: list[str] = []
         size = 0
         if self.owner is Place.GPU:
@@ -227,7 +227,7 @@ class HomeSide:
             moved += names
             size += more
         self._wake()
-        notes, self._notes = tuple(self._notes), []
+        notes = self._take_notes()
         return SwitchReport(tuple(moved), size, time.monotonic() - started, notes)
 
     def after_home_cell(self) -> None:
@@ -257,13 +257,28 @@ class HomeSide:
             while time.monotonic() < deadline and self.connected:
                 if main:
                     self.commit_pending()
-                if behind.settled.wait(0.02) and not self._staged:
+                if behind.settled.wait(0.02):
                     break
-        done = not self._staged and (behind is None or behind.settled.is_set())
-        blockers = tuple(s for s in self.status() if s.place in (Place.GPU, Place.LOST))
-        gpu = [s for s in blockers if s.place is Place.GPU]
-        notes = tuple(self._thread_notes())
-        return DrainReport(done and not gpu, tuple(gpu), notes)
+            if main:
+                self.commit_pending()
+        done = behind is None or behind.settled.is_set()
+        # What is staged is here: a home cell that still runs only puts off its commit.
+        waiting = self._uncommitted()
+        blockers = tuple(
+            VariableStatus(n, a.type_name, Place.GPU, a.size, a.sure, a.blocker)
+            for n, a in sorted(waiting.items())
+        )
+        return DrainReport(done and not blockers, blockers, tuple(self._thread_notes()))
+
+    def _uncommitted(self) -> dict[str, Absent]:
+        """Return what is away and not even staged here."""
+        away = dict(self.side.ledger.remote)
+        for arrival in list(self._staged):
+            away |= arrival.incoming.absent
+            arrived = {n for g in arrival.incoming.groups for n in _root_names(g.roots)}
+            for name in (*arrived, *arrival.incoming.same, *arrival.incoming.deleted):
+                away.pop(name, None)
+        return away
 
     @without_frames
     def fetch(self, names: Sequence[str]) -> SwitchReport:
@@ -510,6 +525,7 @@ class HomeSide:
             return custody.find_conflicts(staging)
 
         before = set(custody.conflicts)
+        olds = self._held_now(arrival.incoming)
         try:
             outcome = self.side.receive(
                 arrival.incoming,
@@ -521,6 +537,10 @@ class HomeSide:
         finally:
             arrival.done.set()
         self._notes += custody.notes_for(set(custody.conflicts) - before)
+        if outcome.ok:
+            for name in set(custody.conflicts) & olds.keys():
+                del olds[name]
+            self._notes += kept_notes(olds, self.side.ns)
         self._acknowledge(arrival.number, outcome, arrival.generation)
         if not outcome.ok:
             self._remember_refusals(arrival.incoming, outcome)
@@ -532,6 +552,12 @@ class HomeSide:
             for name in _root_names(group.roots)
         )
         return names, True
+
+    def _held_now(self, incoming: Incoming) -> dict[str, Any]:
+        """Return home's present values of the names that arrive."""
+        names = {n for group in incoming.groups for n in _root_names(group.roots)}
+        held = {n: self.side.ns[n] for n in names if n in self.side.ns}
+        return held | {n: v for n, v in self.custody.aside.items() if n in names - held.keys()}
 
     def _remember_refusals(self, incoming: Incoming, outcome: Outcome) -> None:
         for index, reason in outcome.failed.items():
@@ -566,15 +592,15 @@ class HomeSide:
 
     def away_names_to_bring(self) -> list[str]:
         """Return away names that could come, the smallest first."""
-        remote = dict(self.side.ledger.remote)
+        remote = self._uncommitted()
         able = [name for name, absent in remote.items() if not absent.blocker]
         return sorted(able, key=lambda n: (remote[n].size or 0, n))
 
     def note_blocker(self, name: str, error: GPULeaseError) -> None:
         """Remember why a name cannot come."""
-        absent = self.side.ledger.remote.get(name)
-        if absent is not None:
-            self.side.ledger.remote[name] = replace(absent, blocker=error.sentence)
+        for table in (self.side.ledger.remote, *(a.incoming.absent for a in list(self._staged))):
+            if name in table:
+                table[name] = replace(table[name], blocker=error.sentence)
 
     # ---- small helpers
 
@@ -600,6 +626,11 @@ class HomeSide:
                     bad |= group.key
                     grown = True
         return sorted({root[2:] for root in bad if root.startswith("n:")} & held)
+
+    def _take_notes(self) -> tuple[Note, ...]:
+        """Return each thing to say once; commits between cells wait here for the next one."""
+        notes, self._notes = tuple(dict.fromkeys(self._notes)), []
+        return notes
 
     def _thread_notes(self) -> list[Note]:
         alive = self._threads.alive()

@@ -31,6 +31,7 @@ class WriteBehind:
         self._idle.set()
         self.settled = threading.Event()
         self._paused = False
+        self._everything = False
         self._stop = False
         self._pending: Pending | None = None
         self._late: Pending | None = None
@@ -40,13 +41,20 @@ class WriteBehind:
 
     # ---- called on the main thread
 
-    def wake(self, late: Pending | None = None, *, everything: bool = False) -> None:  # noqa: ARG002
-        """Start a pass; ``late`` is a reply that the cell did not wait for."""
+    def wake(self, late: Pending | None = None, *, everything: bool = False) -> None:
+        """Start a pass; ``late`` is a reply that the cell did not wait for.
+
+        With ``everything`` it does not wait for commits: a home cell may run for long, and the
+        lease ends.  What is staged by then is committed after that cell.
+        """
         with self._lock:
             self._paused = False
+            self._everything = everything
             self._late = late
             self.settled.clear()
         self._work.set()
+        if everything:
+            self._home.release_waiting()
 
     def pause(self) -> None:
         """Give up the pass and wait until the thread rests."""
@@ -139,5 +147,6 @@ class WriteBehind:
         if message.body.get("current"):
             return True
         arrival = self._home.stage(message)
-        arrival.done.wait()
+        if not self._everything:
+            arrival.done.wait()
         return not self._paused

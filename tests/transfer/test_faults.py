@@ -197,4 +197,5 @@ def test_drain_from_another_thread(pair):
 
     wait_for(drained)
     assert reports[0].done, reports
+    pair.side.commit_pending()
     assert pair.ns["w"].sum() == 3_000_000

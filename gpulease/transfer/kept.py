@@ -1,0 +1,76 @@
+"""Which replaced values are still held by something that did not travel.
+
+Owns the count of references.  A value that cannot be updated in place is replaced under its names;
+whoever else holds it (a callback, an installed module, another object) keeps the old one, and the
+person is told.  IPython's own results do not count.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import types
+from collections import Counter
+from typing import Any
+
+from .api import Note
+from .groups import ATOMIC
+
+#: Larger values are not looked into.
+_LIMIT = 20_000
+#: References of our own while counting: the table of old values and the call that counts.
+_OURS = 2
+_CUT = (type, types.ModuleType, types.FunctionType, logging.Logger)
+
+
+def kept_notes(olds: dict[str, Any], ns: dict[str, Any]) -> list[Note]:
+    """Return a note for each name of ``olds`` whose older value is held outside; empties it."""
+    for name in list(olds):
+        kind = type(olds[name])
+        same = ns.get(name) is olds[name]
+        if same or kind in ATOMIC or kind in (tuple, frozenset) or issubclass(kind, _CUT):
+            del olds[name]
+    for name in list(olds):
+        if sys.getrefcount(olds[name]) <= _OURS:
+            del olds[name]
+    if not olds:
+        return []
+    known = _inside(list(olds.values()))
+    known.update(map(id, olds.values()))
+    known.update(_own_results(ns, set(map(id, olds.values()))))
+    held = [n for n in olds if sys.getrefcount(olds[n]) > _OURS - 1 + known[id(olds[n])]]
+    olds.clear()
+    return [_note(name) for name in sorted(held)]
+
+
+def _inside(values: list[Any]) -> Counter[int]:
+    """Return how often each object is referred to from within these values."""
+    seen: set[int] = set()
+    count: Counter[int] = Counter()
+    frontier = values
+    while frontier and len(seen) < _LIMIT:
+        fresh = [o for o in {id(o): o for o in frontier}.values() if id(o) not in seen]
+        seen.update(map(id, fresh))
+        if not fresh:
+            break
+        found = gc.get_referents(*fresh)
+        count.update(map(id, found))
+        frontier = [o for o in found if type(o) not in ATOMIC and not isinstance(o, _CUT)]
+    return count
+
+
+def _own_results(ns: dict[str, Any], wanted: set[int]) -> list[int]:
+    """Return ids of those that IPython's results refer to, once for each time."""
+    results = ns.get("_oh")
+    kept = list(results.values()) if isinstance(results, dict) else []
+    kept += [value for name, value in list(ns.items()) if name.startswith("_")]
+    return [id(value) for value in kept if id(value) in wanted]
+
+
+def _note(name: str) -> Note:
+    sentence = (
+        f"{name} came back as a new object; something outside the notebook's variables still holds "
+        f"the old one. Give it {name} again where it matters."
+    )
+    return Note("kept_old_object", sentence, (name,))
