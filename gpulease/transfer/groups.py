@@ -36,6 +36,8 @@ ATOMIC: frozenset[type] = frozenset({
     types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType,
 })  # fmt: skip
+#: How many objects are visited between two looks whether to give up: about a millisecond.
+_SLICE = 512
 _OWNERLESS = (types.ModuleType, type(None), type)
 _CUT = (types.ModuleType, logging.Logger, types.FrameType, types.TracebackType, weakref.ref)
 
@@ -166,7 +168,10 @@ class Walk:
             part.objects += len(frontier)
             self._keep.append(frontier)
             found = [o for o in gc.get_referents(*frontier) if type(o) not in ATOMIC]
-            frontier = self._visit(root, part, found)
+            frontier = []
+            for start in range(0, len(found), _SLICE):
+                self._check()
+                frontier += self._visit(root, part, found[start : start + _SLICE])
 
     def _visit(  # noqa: C901, PLR0912 - one loop over every object: a call each would double its cost
         self, root: str, part: Group, found: list[Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from gpulease.errors import GPULeaseError
@@ -17,6 +18,10 @@ from .wire import Message, Pending
 
 if TYPE_CHECKING:
     from .home import HomeSide
+
+#: Seconds after a cell before everything is looked at, at least and at most.
+_PAUSE = 0.05
+_LONGEST_PAUSE = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +35,8 @@ class WriteBehind:
         self._idle = threading.Event()
         self._idle.set()
         self.settled = threading.Event()
+        self._hurry = threading.Event()
+        self._took = 0.0
         self._paused = False
         self._everything = False
         self._stop = False
@@ -52,6 +59,7 @@ class WriteBehind:
             self._everything = everything
             self._late = late
             self.settled.clear()
+            self._hurry.set() if everything else self._hurry.clear()
         self._work.set()
         if everything:
             self._home.release_waiting()
@@ -61,6 +69,7 @@ class WriteBehind:
         with self._lock:
             self._paused = True
             pending, self._late = self._pending, None
+            self._hurry.set()
         self._work.clear()
         wire = self._home.wire
         if pending is not None and wire is not None:
@@ -102,7 +111,11 @@ class WriteBehind:
         late, self._late = self._late, None
         if late is not None:
             self._stage(self._wait(late))
+        if not self._rest():
+            return
+        started = time.monotonic()
         message = self._ask("collect", {"touched": None})
+        self._took = time.monotonic() - started
         if not self._stage(message):
             return
         tried: set[str] = set()
@@ -119,6 +132,12 @@ class WriteBehind:
                     self._home.note_blocker(left[0], error)
                     continue
                 raise
+
+    def _rest(self) -> bool:
+        """Let the notebook pause before everything is looked at: a cell may follow at once."""
+        if not self._everything:
+            self._hurry.wait(min(max(_PAUSE, self._took / 4), _LONGEST_PAUSE))
+        return not self._paused
 
     def _ask(self, kind: str, body: dict[str, object]) -> Message:
         wire = self._home.wire
