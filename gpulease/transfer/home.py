@@ -240,8 +240,10 @@ class HomeSide:
         """Commit what is staged (main thread, between cells); True if there was something."""
         any_done = False
         while self._staged:
-            arrival = self._staged.popleft()
-            self._accept_arrival(arrival)
+            try:  # it stays in the queue until then: a drain on another thread counts what is here
+                self._accept_arrival(self._staged[0])
+            finally:
+                self._staged.popleft()
             any_done = True
         return any_done
 
