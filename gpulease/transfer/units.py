@@ -14,6 +14,7 @@ from typing import Any
 
 from . import classes, clouds
 from .analysis import code_use
+from .refuse import RefusedError
 from .registry import GLOBALS_SLOT, Registry
 
 _EMPTY = object()
@@ -52,6 +53,7 @@ class UnitBook:
     def skeleton(self, obj: Any) -> tuple[Any, ...]:  # noqa: PLR0911 - one line a kind
         """Return what it takes to make an empty ``obj``; pickled with references to units."""
         if isinstance(obj, types.FunctionType):
+            self._refuse_unsteady(obj)
             cells = tuple(self.registry.held_oid(obj, i) for i in range(len(obj.__closure__ or ())))
             return ("function", obj.__code__, self._globals_ref(obj), cells)
         if isinstance(obj, enum.EnumMeta):
@@ -130,6 +132,27 @@ class UnitBook:
             if size:
                 names.discard("__builtins__")
         return oid, names
+
+    def _refuse_unsteady(self, function: types.FunctionType) -> None:
+        """Refuse a function that may change the foreign dictionary it has as its globals.
+
+        Such a dictionary travels with its function and is taken as constant afterwards; raises
+        RefusedError where it need not be.
+        """
+        foreign = self.foreign_globals(function)
+        if foreign is None:
+            return
+        space = function.__globals__
+        if code_use(function.__code__).writes or not all(
+            isinstance(space[name], _STEADY) or name.startswith("__")
+            for name in foreign[1]
+            if name in space
+        ):
+            raise RefusedError("a function with changeable globals of its own (made by exec)")
+
+
+#: What generated functions (named tuples, lambdified formulas) have as globals, and nobody changes.
+_STEADY = (type, types.BuiltinFunctionType, types.FunctionType, types.ModuleType)
 
 
 _FUNCTION_PARTS = (

@@ -67,6 +67,9 @@ KINDS = {
 
 #: How x is made, and the word that the refusal must hold.
 REFUSED = {
+    "function whose globals have a name": ("space = {'k': 2}\nexec('def f(v): return v * k', space)\nx = space['f']", ""),
+    "function that writes globals of its own": ("def m():\n    s = {}\n    exec('n = 0\\ndef up():\\n    global n; n += 1; return n', s)\n    return s['up']\nx = m()", ""),
+    "function that fills a list of its own globals": ("def m():\n    s = {'k': []}\n    exec('def f(v): k.append(v)', s)\n    return s['f']\nx = m()", ""),
     "generator": ("x = (i for i in range(3))", "generator"),
     "generator in a list": ("x = [1, (i for i in range(3))]", "generator"),
     "generator in an instance": ("class C: pass\nx = C(); x.g = (i for i in [1])", "generator"),
