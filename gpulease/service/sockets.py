@@ -40,7 +40,8 @@ class _Socket(WebSocketHandler):
         if self.ws_connection is None:
             return
         stream = getattr(self.ws_connection, "stream", None)
-        if stream is not None and len(getattr(stream, "_write_buffer", b"")) > _BACKLOG:
+        # A stream that closed has no buffer any more, although the handler is not told yet.
+        if stream is not None and len(getattr(stream, "_write_buffer", None) or b"") > _BACKLOG:
             self.close(_SLOW, "too slow")
             return
         IOLoop.current().add_callback(self._write, json.dumps(message))

@@ -268,7 +268,7 @@ class Cells:
         """Send a cell; return its message id."""
         content = {
             "code": code, "silent": False, "store_history": True, "user_expressions": {},
-            "allow_stdin": False, "stop_on_error": True,
+            "allow_stdin": False, "stop_on_error": False,
         }  # fmt: skip
         said = {EXECUTE_METADATA: {"execution_count": count}} if count else {}
         message = self.client.session.msg("execute_request", content, metadata=said)

@@ -172,3 +172,17 @@ async def test_a_reader_that_does_not_keep_up_is_dropped(site: Site, monkeypatch
     assert keeps_up.of("classes")
     writer.transport.abort()  # type: ignore[attr-defined]
     await keeps_up.close()
+
+
+async def test_a_reader_whose_connection_just_broke_costs_nobody_else_anything(site: Site) -> None:
+    """Its handler is told of the end only later; what is published meanwhile must not fail."""
+    events = site.service.services.events
+    server = await Server.join(site, site.hub.server_token("stu"))
+    (reader,) = events.readers
+    sink: Any = reader.sink
+    sink.ws_connection.stream.close()
+    offered: Any = site.service.services.views.classes()
+    events.publish_classes([{**offered[0], "title": "changed"}])
+    client = site.client(site.hub.server_token("eve"))
+    assert (await client.ask({}))["state"] == "queued"
+    await server.close()
