@@ -34,14 +34,21 @@ def kept_notes(olds: dict[str, Any], ns: dict[str, Any]) -> list[Note]:
     for name in list(olds):
         if sys.getrefcount(olds[name]) <= _OURS:
             del olds[name]
-    if not olds:
-        return []
+    held = _held(olds, ns)
+    if held:
+        # What looks like a holder may be garbage that waits for the collector (a figure's manager).
+        gc.collect()
+        held = _held(olds, ns)
+    olds.clear()
+    return [_note(name) for name in sorted(held)]
+
+
+def _held(olds: dict[str, Any], ns: dict[str, Any]) -> list[str]:
+    """Return the names whose older value has more references than we know of."""
     known = _inside(list(olds.values()))
     known.update(map(id, olds.values()))
     known.update(_own_results(ns, set(map(id, olds.values()))))
-    held = [n for n in olds if sys.getrefcount(olds[n]) > _OURS - 1 + known[id(olds[n])]]
-    olds.clear()
-    return [_note(name) for name in sorted(held)]
+    return [n for n in olds if sys.getrefcount(olds[n]) > _OURS - 1 + known[id(olds[n])]]
 
 
 def _inside(values: list[Any]) -> Counter[int]:
