@@ -127,8 +127,8 @@ def test_a_denied_ask_says_why(stage: Stage, kernel: HomeKernel) -> None:
 def test_a_click_makes_cells_run_away_and_says_so(stage: Stage, kernel: HomeKernel) -> None:
     kernel.run("x = 1")
     kernel_id = next(iter(stage.kernels.values()))
-    stage.add(lease_view("clicked", origin="page", click_runs_cells=True))
-    stage.grant("clicked", kernel_id=kernel_id)
+    stage.add(lease_view(f"{LEASE}-clicked", origin="page", click_runs_cells=True))
+    stage.grant(f"{LEASE}-clicked", kernel_id=kernel_id)
     wait_for(lambda: "connection" in [name for name, _ in stage.calls], what="attaching by itself")
     cell = wait_for(lambda: _sticky(kernel), what="sticky")
     assert "You asked for a GPU" in cell.shown()
@@ -142,8 +142,8 @@ def _sticky(kernel: HomeKernel) -> Cell | None:
 
 
 def test_a_click_before_the_first_cell_is_for_the_first_cell(stage: Stage, tmp_path: Path) -> None:
-    stage.add(lease_view("early", origin="page", click_runs_cells=True))
-    stage.grant("early")
+    stage.add(lease_view(f"{LEASE}-early", origin="page", click_runs_cells=True))
+    stage.grant(f"{LEASE}-early")
     kernel = HomeKernel(tmp_path / "late", {"GPULEASE_BUS": str(stage.path)})
     try:
         kernel.run("%load_ext gpulease")
@@ -165,8 +165,8 @@ def test_an_autoloaded_kernel_speaks_to_the_bus_before_its_first_cell(
     )
     try:
         wait_for(lambda: list(stage.kernels.values()) == ["home"], what="the kernel's own id")
-        stage.add(lease_view("clicked", origin="page", click_runs_cells=True))
-        stage.grant("clicked", kernel_id="home")
+        stage.add(lease_view(f"{LEASE}-loaded", origin="page", click_runs_cells=True))
+        stage.grant(f"{LEASE}-loaded", kernel_id="home")
         wait_for(lambda: "connection" in [name for name, _ in stage.calls], what="attaching")
         assert away(kernel, kernel.run("import os; os.getpid()"))
     finally:
