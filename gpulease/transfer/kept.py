@@ -34,7 +34,7 @@ def kept_notes(olds: dict[str, Any], ns: dict[str, Any]) -> list[Note]:
     for name in list(olds):
         if sys.getrefcount(olds[name]) <= _OURS:
             del olds[name]
-    held = _held(olds, ns)
+    held = _held(olds, ns) if olds else []
     if held:
         # What looks like a holder may be garbage that waits for the collector (a figure's manager).
         gc.collect()
@@ -70,7 +70,8 @@ def _inside(values: list[Any]) -> Counter[int]:
 def _own_results(ns: dict[str, Any], wanted: set[int]) -> list[int]:
     """Return ids of those that IPython's results refer to, once for each time."""
     results = ns.get("_oh")
-    kept = list(results.values()) if isinstance(results, dict) else []
+    # The plain dict's method: a subclass fetches a result that is away when it is asked for it.
+    kept = list(dict.values(results)) if isinstance(results, dict) else []
     kept += [value for name, value in list(ns.items()) if name.startswith("_")]
     return [id(value) for value in kept if id(value) in wanted]
 
