@@ -123,6 +123,8 @@ class Device:
 
     ``lost`` is neither free nor used: nobody knows what runs on it.
     ``occupied_by`` names the lease whose processes still live there, or ``"foreign"``.
+    ``node`` names the machine: a request for several devices is granted devices of one node.
+    ``leaving``: the node takes nothing new and is about to go; whoever is there is warned.
     """
 
     uuid: str
@@ -133,6 +135,8 @@ class Device:
     healthy: bool = True
     lost: bool = False
     occupied_by: str | None = None
+    node: str = ""
+    leaving: bool = False
 
 
 @dataclass(frozen=True)
@@ -222,7 +226,9 @@ class Observed:
     ``failed`` is a reason code of ``policy.lifecycle.START_FAILURES`` (anything else is read as
     ``supervisor_failed``).  ``gone`` is set only on proof that the attempt's processes ended.
     ``drained`` answers the drain that was sent last: it is ``""`` again once a drain or a resume
-    has been sent.
+    has been sent.  ``devices`` are those that it really runs on, where the provider learns them
+    only after the start; ``()`` while they are the granted ones.  ``stage`` is the reason code of
+    what a start does now, and ``detail`` a sentence of the provider's about it, for admins.
     """
 
     lease_id: str
@@ -232,6 +238,9 @@ class Observed:
     gone: bool = False
     drained: str = ""  # "", "done", "blocked", "parked"
     in_use: bool = False  # some home kernel holds a connection
+    devices: tuple[str, ...] = ()
+    stage: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ trees).  Refuses to decide: it does what it is told and shows what it sees.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Device, Lease, Observed
@@ -90,6 +90,18 @@ class Provider(Protocol):
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Called with each batch of activity that a lease's supervisor sent."""
+
+    async def agent_node(self, token: str) -> str | None:
+        """Called when a node agent posts: the node that its token is bound to, ``None`` if none.
+
+        Only providers with agents of their own (Kubernetes) know such tokens.
+
+        Raises:
+            OSError: the token cannot be checked at present.
+        """
+
+    def agent_batch(self, node: str, batch: Mapping[str, Any]) -> None:
+        """Called with each batch of the agent that was proved to be on ``node``."""
 
     async def inventory(self) -> Sequence[GPUInfo]:
         """Called at start and for views: every device as its driver describes it."""

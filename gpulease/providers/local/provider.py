@@ -12,9 +12,10 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from gpulease.gpus.base import GPUInfo, Probe, Sample
 from gpulease.gpus.nvml import LOST_GAPS
@@ -168,6 +169,18 @@ class LocalProvider:
                 at = datetime.fromisoformat(sample["at"])
                 for uuid in lease.devices:
                     self._probe.feed(uuid, sample["use"], at)
+
+    async def agent_node(self, token: str) -> str | None:  # noqa: ARG002
+        """Know no agent: the devices are read by the service itself."""
+        return None
+
+    def agent_batch(self, node: str, batch: Mapping[str, Any]) -> None:
+        """Refuse what no agent can have sent, for ``agent_node`` proves none.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("the local provider has no node agents")
 
     def _look(self, held: _Held) -> Observed:
         lease = held.lease
