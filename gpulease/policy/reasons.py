@@ -200,6 +200,7 @@ REFUSALS: Final[Words] = {
     "companion_unreachable": ("The companion is not connected.", "Try again in a moment."),
     "not_active": ("The lease is not active.", "Wait until it is."),
     "not_this_lease": ("The token is another lease's.", "Nothing to do."),
+    "cannot_prove": ("Nobody can check a supervisor's token at present.", "It tries again."),
     "lease_ended": ("The lease has ended.", "Request a GPU again."),
     "companion_silent": ("The companion does not answer.", "Try again in a moment."),
 }

@@ -79,6 +79,17 @@ class Provider(Protocol):
     async def observe(self) -> Sequence[Observed]:
         """Called before each plan: every lease this provider still shows, known or not."""
 
+    async def proves(self, lease: Lease, token: str) -> bool:
+        """Called when somebody opens a lease's supervisor channel: is it this very attempt's?
+
+        Args:
+            lease: as it stands now; a token of another attempt of it proves nothing.
+            token: what the stranger sent; anything at all.
+
+        Raises:
+            GPULeaseError: ``cannot_prove`` (503) while nobody can tell; the supervisor tries again.
+        """
+
     def grant(self, lease: Lease) -> GrantView | None:
         """Called when the server's own channel is told of a lease; ``None`` when nothing to tell.
 

@@ -1,16 +1,13 @@
 """The service's end of the supervisor channels.
 
 Owns which supervisor of which attempt is connected, which home kernels' keys it admitted, and what
-it answered to the present drain.  Refuses to decide anything and to know how a supervisor started.
-Lease tokens are derived, not kept: HMAC-SHA256 over lease and attempt with the service's secret, so
-they survive a restart and are stored nowhere.
+it answered to the present drain.  Refuses to decide anything and to know how a supervisor started
+or how it proves itself: that is the provider's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,17 +21,6 @@ from gpulease.providers.base import LinkState
 ADMIT_SECONDS = 10.0
 #: So many variables are named that could not go home; more help nobody.
 _BLOCKERS = 50
-
-
-def lease_token(secret: bytes, lease_id: str, attempt: int) -> str:
-    """Return the credential of one attempt's supervisor."""
-    return hmac.new(secret, f"{lease_id}:{attempt}".encode(), hashlib.sha256).hexdigest()
-
-
-def token_attempt(secret: bytes, lease: Lease, token: str) -> int | None:
-    """Return the lease's present attempt if the token is that attempt's, else ``None``."""
-    expected = lease_token(secret, lease.id, lease.attempt)
-    return lease.attempt if hmac.compare_digest(expected, token) else None
 
 
 class Wire(Protocol):

@@ -35,7 +35,6 @@ class Services:
     """The parts of one running lease service."""
 
     prefix: str  # with a slash at both ends
-    secret: bytes
     ledger: Ledger
     provider: Provider
     links: Links

@@ -35,7 +35,7 @@ from gpulease.service.front import FrontDesk
 from gpulease.service.history import History
 from gpulease.service.hubapi import HubAPI
 from gpulease.service.ledger import Ledger
-from gpulease.service.links import Links, lease_token
+from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
 from gpulease.service.pages import Site
 from gpulease.service.parts import Services
@@ -165,7 +165,6 @@ class RunningService:
         front = FrontDesk(ledger, loop, links, hub, policies)
         self.services = Services(
             prefix=options.prefix,
-            secret=secret,
             ledger=ledger,
             provider=provider,
             links=links,
@@ -198,10 +197,10 @@ class RunningService:
         """Open the local provider: real devices where there are some, else simulated ones."""
         options = self._options
 
-        def grant(lease: Lease, visible: str, simulated: bool) -> GrantView:
+        def grant(lease: Lease, token: str, visible: str, simulated: bool) -> GrantView:
             return {
                 "attempt": lease.attempt,
-                "token": lease_token(secret, lease.id, lease.attempt),
+                "token": token,
                 "visible_devices": visible,
                 "simulated": simulated,
                 "drain_max": time_outs_of(policies.current, lease).drain_max,
@@ -213,7 +212,7 @@ class RunningService:
         probe = self._probe
         if probe is None:
             probe = await asyncio.to_thread(self._choose_probe)
-        provider = LocalProvider(probe, links, grant, lost_after=self._options.lost_seconds)
+        provider = LocalProvider(probe, links, secret, grant, lost_after=self._options.lost_seconds)
         await provider.open()
         return provider
 

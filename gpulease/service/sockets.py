@@ -22,7 +22,6 @@ from gpulease.providers.base import SupervisorReport
 from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import FromServer, FromSupervisor
 from gpulease.service.events import Reader
-from gpulease.service.links import token_attempt
 
 log = logging.getLogger(__name__)
 
@@ -161,10 +160,11 @@ class SupervisorSocket(Answers, _Socket):
         """Open the channel for the token of the lease's present attempt.
 
         Raises:
-            GPULeaseError: ``not_this_lease`` (403), ``upgrade_required`` (426).
+            GPULeaseError: ``not_this_lease`` (403), ``upgrade_required`` (426), and what the
+                provider raises when it cannot tell.
         """
         _must_upgrade(self)
-        self._prove(str(args[0]))
+        await self._prove(str(args[0]))
         await super().get(*args, **kwargs)
 
     def on_message(self, message: str | bytes) -> None:
@@ -201,14 +201,14 @@ class SupervisorSocket(Answers, _Socket):
         """Close the channel."""
         self.close()
 
-    def _prove(self, lease_id: str) -> None:
+    async def _prove(self, lease_id: str) -> None:
         scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
         lease = self.services.ledger.leases.get(lease_id)
         proved = (
             lease is not None
             and scheme.lower() == "bearer"
             and lease.state is not LeaseState.QUEUED
-            and token_attempt(self.services.secret, lease, token.strip()) is not None
+            and await self.services.provider.proves(lease, token.strip())
         )
         if not proved:
             raise GPULeaseError(

@@ -35,6 +35,10 @@ class World(ABC):
         """Break the supervisor's channel; its processes run on."""
 
     @abstractmethod
+    async def token(self, lease: Lease) -> str:
+        """Return the credential that the lease's supervisor of this attempt has."""
+
+    @abstractmethod
     async def restart(self) -> None:
         """Put a fresh provider in the place of one that was killed; leases run on."""
 
@@ -165,6 +169,29 @@ class ProviderContract:
         seen = await self.shown(world, lease)
         assert seen is not None
         assert (seen.connected, seen.gone) == (False, False)
+
+    async def test_a_supervisor_proves_itself_by_the_token_of_its_attempt(self, world: Any) -> None:
+        lease = await self.start(world)
+        token = await world.token(lease)
+        assert await world.provider.proves(lease, token)
+        await world.restart()
+        await world.provider.start(active(lease))
+        assert await world.provider.proves(active(lease), token)
+
+    async def test_no_other_token_proves_a_supervisor(self, world: Any) -> None:
+        one, two = list(await world.provider.devices())[:2]
+        lease = lease_on(one)
+        other = lease_on(two, name=f"{LEASE_ID}-other")
+        for each in (lease, other):
+            await world.provider.start(each)
+            await world.run(each)
+        token = await world.token(lease)
+        assert not await world.provider.proves(other, token)
+        assert not await world.provider.proves(replace(lease, attempt=2), token)
+        for junk in ("", "x", token[:-1], token + "x", token.swapcase() + "é", "\ud800"):
+            assert not await world.provider.proves(lease, junk)
+        for each in (lease, other):
+            await world.die(each)
 
     async def test_leases_are_found_again_after_a_kill(self, world: Any) -> None:
         lease = await self.start(world)

@@ -37,10 +37,10 @@ class Link:
         return lease_id in self.states
 
 
-def grant(lease: Lease, visible: str, simulated: bool) -> GrantView:
+def grant(lease: Lease, token: str, visible: str, simulated: bool) -> GrantView:
     return {
         "attempt": lease.attempt,
-        "token": "t",
+        "token": token,
         "visible_devices": visible,
         "simulated": simulated,
         "drain_max": 1.0,
@@ -62,6 +62,7 @@ class LocalWorld(World):
         self.provider = LocalProvider(
             self.probe,  # type: ignore[arg-type]
             self.link,
+            b"a secret of the service",
             grant,
             clock=lambda: self.now,
             **self.settings,
@@ -80,6 +81,11 @@ class LocalWorld(World):
 
     async def disconnect(self, lease: Lease) -> None:
         self.link.states[lease.id] = replace(self.link.states[lease.id], connected=False)
+
+    async def token(self, lease: Lease) -> str:
+        found = self.provider.grant(lease)
+        assert found is not None
+        return found["token"]
 
     async def restart(self) -> None:
         self.link = Link()

@@ -25,6 +25,7 @@ from gpulease.protocol import Activity, GrantView
 from gpulease.providers.base import SupervisorLink, SupervisorReport
 from gpulease.providers.local import processes
 from gpulease.providers.local.processes import Process
+from gpulease.providers.local.tokens import is_token_of, lease_token
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,9 @@ class LocalProvider:
     Args:
         probe: reads the devices; called in worker threads only.
         link: the supervisor channels.
-        grant: makes the grant of a lease from what the provider adds (visible devices, simulated).
+        secret: supervisors' credentials are derived from it.
+        grant: makes the grant of a lease from what the provider adds (token, visible devices,
+            simulated).
         lost_after: seconds without any sign of a lease that ran, until it counts as gone.
         kill_after: seconds after ``stop`` until the service itself ends what it can reach.
         clock: monotonic seconds.
@@ -62,7 +65,8 @@ class LocalProvider:
         self,
         probe: Probe,
         link: SupervisorLink,
-        grant: Callable[[Lease, str, bool], GrantView],
+        secret: bytes,
+        grant: Callable[[Lease, str, str, bool], GrantView],
         *,
         lost_after: float = 15.0,
         kill_after: float = 15.0,
@@ -70,6 +74,7 @@ class LocalProvider:
     ) -> None:
         self._probe = probe
         self._link = link
+        self._secret = secret
         self._grant = grant
         self._lost_after = lost_after
         self._kill_after = kill_after
@@ -145,13 +150,18 @@ class LocalProvider:
                 shown.append(observed)
         return shown
 
+    async def proves(self, lease: Lease, token: str) -> bool:
+        """Compare with the token of the present attempt."""
+        return is_token_of(self._secret, lease, token)
+
     def grant(self, lease: Lease) -> GrantView | None:
         """Return what the lease's own server needs to start the supervisor."""
         if not lease.devices or lease.state in {LeaseState.QUEUED, LeaseState.ENDED}:
             return None
         infos = [self._infos[uuid] for uuid in lease.devices if uuid in self._infos]
         visible = ",".join(info.uuid for info in infos if not info.simulated)
-        return self._grant(lease, visible, any(info.simulated for info in infos))
+        token = lease_token(self._secret, lease.id, lease.attempt)
+        return self._grant(lease, token, visible, any(info.simulated for info in infos))
 
     def report(self, report: SupervisorReport) -> None:
         """Take what the server says of its supervisor; reports of old attempts are dropped."""
