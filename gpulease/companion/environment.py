@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 from gpulease.protocol import ENV_BUS, ENV_LEASE
 
-#: Which home kernel a process belongs to; how one companion's stray children are told apart.
+#: Which lease's companion a process belongs to (``companion_mark``): how one companion's stray
+#: children are told from another's.
 ENV_COMPANION = "GPULEASE_COMPANION"
 #: The mark of a process that was started ahead is rewritten in place, so it needs room.
 MARK_ROOM = 72
@@ -67,6 +68,15 @@ def marked_environment(source: Mapping[str, str], mark: str) -> dict[str, str]:
     return {ENV_LEASE: mark.ljust(MARK_ROOM, " "), **allowed_environment(source)}
 
 
+def companion_mark(lease_mark: str, kernel_id: str) -> str:
+    """Return the mark of one companion.
+
+    It names the lease too: marks are looked for machine-wide, and a kernel's id is only as unique
+    as its connection file's name.
+    """
+    return f"{lease_mark}/{kernel_id}"
+
+
 def companion_environment(
     base: Mapping[str, str], home: Mapping[str, str], mark: str, kernel_id: str, devices: str | None
 ) -> dict[str, str]:
@@ -78,7 +88,7 @@ def companion_environment(
     result = allowed_environment(base)
     result.update({name: value for name, value in home.items() if not forbidden(name)})
     result[ENV_LEASE] = mark
-    result[ENV_COMPANION] = kernel_id
+    result[ENV_COMPANION] = companion_mark(mark, kernel_id)
     result.pop(ENV_BUS, None)
     if devices is not None:
         result["CUDA_VISIBLE_DEVICES"] = devices

@@ -24,6 +24,7 @@ from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.environment import (
     ENV_COMPANION,
     companion_environment,
+    companion_mark,
     marked_environment,
 )
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
@@ -172,7 +173,8 @@ class Companions:
         if not now:
             await self._stop([companion])
         tree.signal_all([pid], signal.SIGKILL)
-        below |= tree.marked([kernel_id], ENV_COMPANION) - {os.getpid()}
+        mark = companion_mark(self._mark, kernel_id)
+        below |= tree.marked([mark], ENV_COMPANION) - {os.getpid()}
         tree.signal_all(below - {pid}, signal.SIGKILL)
         await asyncio.get_running_loop().run_in_executor(None, companion.bound.process.wait)
         await self._clean_up(companion)

@@ -137,6 +137,27 @@ def test_closing_one_kernel_ends_what_it_started_and_leaves_the_other():
     asyncio.run(test())
 
 
+def test_closing_a_kernel_leaves_another_leases_kernel_of_the_same_name():
+    """Kernel ids are names of connection files: two leases on a machine may have the same."""
+
+    async def test():
+        async with (
+            leased() as (_, _lease, home),
+            leased(lease_id=f"{LEASE_ID}-other") as (_, _other, neighbour),
+        ):
+            await home.open("k1")
+            opened = (await neighbour.open("k1", hash_seed="7"))["ok"]
+            with closing(Cells(opened["connection"])) as cells:
+                await cells.ready()
+                code = "import subprocess; print(subprocess.Popen(['setsid', 'sleep', '600']).pid)"
+                child = int(await cells.text(code))
+            assert (await home.call("close", kernel_id="k1"))["ok"] is True
+            assert not process_is_gone(opened["pid"])
+            assert not process_is_gone(child)
+
+    asyncio.run(test())
+
+
 def test_interrupts_reach_a_loop_and_an_awaiting_cell():
     async def test():
         async with leased() as (_, _lease, home):

@@ -130,15 +130,11 @@ def test_a_click_makes_cells_run_away_and_says_so(stage: Stage, kernel: HomeKern
     stage.add(lease_view(f"{LEASE}-clicked", origin="page", click_runs_cells=True))
     stage.grant(f"{LEASE}-clicked", kernel_id=kernel_id)
     wait_for(lambda: "connection" in [name for name, _ in stage.calls], what="attaching by itself")
-    cell = wait_for(lambda: _sticky(kernel), what="sticky")
+    cell = kernel.run("import os; os.getpid()")
+    assert away(kernel, cell), cell.traceback
     assert "You asked for a GPU" in cell.shown()
     assert kernel.run("%gpu off").ok
     assert kernel.run("import os; os.getpid()").result == str(kernel.pid)
-
-
-def _sticky(kernel: HomeKernel) -> Cell | None:
-    cell = kernel.run("import os; os.getpid()")
-    return cell if away(kernel, cell) else None
 
 
 def test_a_click_before_the_first_cell_is_for_the_first_cell(stage: Stage, tmp_path: Path) -> None:
@@ -168,7 +164,8 @@ def test_an_autoloaded_kernel_speaks_to_the_bus_before_its_first_cell(
         stage.add(lease_view(f"{LEASE}-loaded", origin="page", click_runs_cells=True))
         stage.grant(f"{LEASE}-loaded", kernel_id="home")
         wait_for(lambda: "connection" in [name for name, _ in stage.calls], what="attaching")
-        assert away(kernel, kernel.run("import os; os.getpid()"))
+        cell = kernel.run("import os; os.getpid()")
+        assert away(kernel, cell), cell.traceback
     finally:
         kernel.stop()
 
