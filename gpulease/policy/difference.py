@@ -10,6 +10,8 @@ from dataclasses import fields
 from typing import Any
 
 from gpulease.policy.model import GPUClass, PolicyDocument, Pool, TimeOuts
+from gpulease.policy.pod_section import pod_tree
+from gpulease.policy.pods import PodAsk
 from gpulease.policy.units import format_duration, format_size
 
 _COUNTED = frozenset({"keeps"})
@@ -77,6 +79,20 @@ def _members(name: str, old: GPUClass, new: GPUClass) -> Iterator[str]:
     if old.memory != new.memory:
         said = _set("memory", format_size(old.memory), format_size(new.memory))
         yield f"for class {name}: {said}"
+    if old.fallback != new.fallback:
+        said = _set(
+            "fallback", ", ".join(old.fallback) or "none", ", ".join(new.fallback) or "none"
+        )
+        yield f"for class {name}: {said}"
+    if old.pod != new.pod:
+        yield from (f"for class {name}: {said}" for said in _pod(old.pod, new.pod))
+
+
+def _pod(old: PodAsk | None, new: PodAsk | None) -> Iterator[str]:
+    before, after = pod_tree(old or PodAsk()), pod_tree(new or PodAsk())
+    for key in dict.fromkeys([*before, *after]):
+        if before.get(key) != after.get(key):
+            yield _set(f"pod.{key}", before.get(key, "its default"), after.get(key, "its default"))
 
 
 def _time_outs(old: TimeOuts, new: TimeOuts) -> Iterator[str]:

@@ -6,7 +6,8 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
     pools:
       cards: {evidence: process}
     classes:
-      t4: {pool: cards, title: NVIDIA T4, memory: 16GiB, max_count: 1, price: 1, time_outs: {...}}
+      t4: {pool: cards, title: NVIDIA T4, memory: 16GiB, max_count: 1, price: 1, time_outs: {...},
+           fallback: [slice], pod: {kind: device_plugin, ...}}  # pod_section
     time_outs: {idle: 5m, quiet: 15m, warning: 60s}
     limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000}
     click_runs_cells: true
@@ -17,7 +18,7 @@ be sections beside ``limits``.  Refuses to know files and versions: text and num
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -33,6 +34,8 @@ from gpulease.policy.model import (
     TimeOuts,
 )
 from gpulease.policy.nodes import Finding, Reader, compose
+from gpulease.policy.pod_section import KEYS, pod_tree, read_pod
+from gpulease.policy.pods import AskKind, PodAsk, resource_of, slot_units_of
 from gpulease.policy.units import format_duration, format_size
 
 __all__ = ["Finding", "check", "default_document", "dump", "parse"]
@@ -45,7 +48,7 @@ TOP = (
     "default_class", "pools", "classes", "time_outs", "limits", "click_runs_cells",
 )  # fmt: skip
 LIMITS = ("leases_per_server", "leases_per_user", "queue_max")
-CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs")
+CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
 
 
 def check(text: str) -> list[Finding]:
@@ -82,10 +85,10 @@ def _read(text: str, version: int) -> tuple[PolicyDocument | None, list[Finding]
     top = Reader(root, findings, "the policy", TOP)
     outs = _time_outs(top.section("time_outs", _TIME_OUT_NAMES), TimeOuts())
     pools = tuple(_pool(name, reader) for name, reader in top.entries("pools", ("evidence",)))
-    names = tuple(pool.name for pool in pools)
-    classes = tuple(
-        _gpu_class(name, reader, names, outs) for name, reader in top.entries("classes", CLASS)
-    )
+    by_name = {pool.name: pool for pool in pools}
+    entries = list(top.entries("classes", CLASS))
+    classes = tuple(_gpu_class(name, reader, by_name, outs) for name, reader in entries)
+    _fit_together(classes, [reader for _, reader in entries])
     limits = top.section("limits", LIMITS)
     document = PolicyDocument(
         version=version,
@@ -128,16 +131,54 @@ def _pool(name: str, reader: Reader) -> Pool:
     return Pool(name, EvidenceLevel(level))
 
 
-def _gpu_class(name: str, reader: Reader, pools: tuple[str, ...], base: TimeOuts) -> GPUClass:
+def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeOuts) -> GPUClass:
+    pool = reader.choice("pool", tuple(pools), None)
+    max_count = reader.whole("max_count", 1, least=1)
     return GPUClass(
         name=name,
-        pool=reader.choice("pool", pools, None),
+        pool=pool,
         title=reader.text("title", name),
         memory=reader.size("memory", 0),
-        max_count=reader.whole("max_count", 1, least=1),
+        max_count=max_count,
         price=reader.number("price", 1.0),
         time_outs=_time_outs(reader.section("time_outs", _TIME_OUT_NAMES), base),
+        fallback=reader.texts("fallback"),
+        pod=_pod(reader, max_count, pools.get(pool)),
     )
+
+
+def _pod(reader: Reader, max_count: int, pool: Pool | None) -> PodAsk | None:
+    if "pod" not in reader.names:
+        return None
+    ask = read_pod(reader.section("pod", KEYS), max_count)
+    if ask.kind is AskKind.EXTRA and pool is not None and pool.evidence is not EvidenceLevel.CELLS:
+        reader.wrong(
+            "pod",
+            f"Use of such a share cannot be told apart: pool {pool.name} needs evidence level "
+            "cells.",
+            f"Write `evidence: cells` at pool {pool.name}.",
+        )
+    return ask
+
+
+def _fit_together(classes: tuple[GPUClass, ...], readers: list[Reader]) -> None:
+    """Note what is wrong between classes: fallbacks that are none, pools counted in two ways."""
+    names = {gpu_class.name for gpu_class in classes}
+    counted: dict[str, tuple[str, int]] = {}
+    for gpu_class, reader in zip(classes, readers, strict=True):
+        for other in gpu_class.fallback:
+            if other not in names or other == gpu_class.name or gpu_class.fallback.count(other) > 1:
+                message = f"{other!r} cannot be a fallback of {gpu_class.name}."
+                reader.wrong("fallback", message, "Name other classes on offer, each once.")
+        ask = gpu_class.pod or PodAsk()
+        unit = (resource_of(ask) or ask.kind.value, slot_units_of(ask))
+        if counted.setdefault(gpu_class.pool, unit) != unit:
+            reader.wrong(
+                "pod",
+                f"Pool {gpu_class.pool} is counted in {counted[gpu_class.pool]}, this class in "
+                f"{unit}: one pool has one layout.",
+                "Give the class a pool of its own, or the same resource and slot_units.",
+            )
 
 
 def _default_class(top: Reader, classes: tuple[GPUClass, ...]) -> str:
@@ -165,7 +206,11 @@ def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:
         tree["memory"] = format_size(gpu_class.memory)
     tree |= {"max_count": gpu_class.max_count, "price": gpu_class.price}
     own = _time_outs_tree(gpu_class.time_outs, base, every=False)
-    return tree | ({"time_outs": own} if own else {})
+    if own:
+        tree["time_outs"] = own
+    if gpu_class.fallback:
+        tree["fallback"] = list(gpu_class.fallback)
+    return tree | ({"pod": pod_tree(gpu_class.pod)} if gpu_class.pod else {})
 
 
 def _time_outs_tree(outs: TimeOuts, base: TimeOuts, *, every: bool) -> dict[str, Any]:

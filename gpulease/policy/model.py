@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from gpulease.policy.pods import PodAsk
+
 
 class LeaseState(StrEnum):
     """States of a lease; the transitions stand in ``policy.lifecycle``."""
@@ -106,7 +108,11 @@ class Pool:
 
 @dataclass(frozen=True)
 class GPUClass:
-    """A kind of GPU share on offer."""
+    """A kind of GPU share on offer.
+
+    A request of a class that is full is served by the first class of its ``fallback`` that has
+    room; the fallbacks of a fallback are not followed.
+    """
 
     name: str
     pool: str
@@ -115,6 +121,8 @@ class GPUClass:
     max_count: int = 1
     price: float = 1.0
     time_outs: TimeOuts = field(default_factory=TimeOuts)
+    fallback: tuple[str, ...] = ()  # classes that serve its requests, in order, when it is full
+    pod: PodAsk | None = None  # how a cluster is asked for it; None is one whole card
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import yaml
-from yaml.nodes import MappingNode, Node, ScalarNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gpulease.policy.units import parse_duration, parse_size
 
@@ -230,6 +231,48 @@ class Reader:
 
         return self._scalar(key, default or "", read)
 
+    def texts(self, key: str, check: Callable[[str], str] | None = None) -> tuple[str, ...]:
+        """Return a list of one-line texts, each as ``check`` gives it back; one alone may do.
+
+        ``check`` raises ``ValueError`` with a sentence.
+        """
+        pair = self._values.get(key)
+        if pair is None or _is_null(pair[1]):
+            return ()
+        node = pair[1]
+        if isinstance(node, MappingNode):
+            self._note(node, f"{key} must be a list.", f"Write `{key}: [a, b]`.")
+            return ()
+        found = []
+        for item in node.value if isinstance(node, SequenceNode) else (node,):
+            with self._noting(key, item):
+                found.append((check or str)(_one_line(_text_of(item))))
+        return tuple(found)
+
+    def pairs(
+        self, key: str, check: Callable[[str, str], None] | None = None
+    ) -> tuple[tuple[str, str], ...]:
+        """Return a mapping of texts to texts in its order.
+
+        ``check`` gets name and value, and raises ``ValueError`` with a sentence.
+        """
+        section = self.section(key, None)
+        found = []
+        for name, (_, node) in section._values.items():  # noqa: SLF001 - its own kind
+            with self._noting(key, node):
+                value = _one_line(_text_of(node))
+                if check is not None:
+                    check(name, value)
+                found.append((name, value))
+        return tuple(found)
+
+    @contextmanager
+    def _noting(self, key: str, node: Node) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            self._note(node, f"{key}: {error}", f"Correct the value of {key}.")
+
     def _scalar(self, key: str, default: _T, read: Callable[[str], _T]) -> _T:
         pair = self._values.get(key)
         if pair is None:
@@ -251,6 +294,12 @@ class Reader:
 
 def _is_null(node: Node) -> bool:
     return bool(node.tag == "tag:yaml.org,2002:null")
+
+
+def _text_of(node: Node) -> str:
+    if not isinstance(node, ScalarNode) or _is_null(node):
+        raise ValueError("it needs a single value here.")
+    return str(node.value)
 
 
 def _suggest(name: str, known: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from gpulease.cli import main as command_line
 from gpulease.kernel.magics import COMMANDS
 from gpulease.kernel.options import USAGE
 from gpulease.kernel.route import BOTH_MAGICS
-from gpulease.policy import document, lifecycle
+from gpulease.policy import document, lifecycle, pod_section
 from gpulease.policy.model import EvidenceLevel, TimeOuts
 from gpulease.policy.units import format_duration
 from gpulease.service.bodies import AskBody
@@ -55,6 +55,7 @@ def test_every_time_out_is_documented_with_its_default():
         ("Top level", document.TOP),
         ("A pool", ("evidence",)),
         ("A class", document.CLASS),
+        ("The pod of a class", pod_section.KEYS),
         ("Limits", document.LIMITS),
     ],
 )
@@ -68,9 +69,9 @@ def test_the_evidence_levels_are_named():
 
 
 def test_the_example_of_the_policy_is_valid():
-    example = re.search(r"```yaml\n(.*?)```", page("reference/policy.md"), re.DOTALL)
-    assert example is not None
-    assert document.check(example[1]) == []
+    examples = re.findall(r"```yaml\n(.*?)```", page("reference/policy.md"), re.DOTALL)
+    assert len(examples) == 2
+    assert [document.check(example) for example in examples] == [[], []]
 
 
 def test_every_metric_is_documented_and_no_other():

@@ -1,0 +1,106 @@
+"""The labels and annotations that gpulease writes and reads on Kubernetes objects.
+
+Owns their names and how a value becomes one that Kubernetes accepts.  Labels select and must be
+short and plain, so they hold *safe* forms; annotations describe and hold the exact text.  Refuses
+to know which object gets which: that is the spawner's and the lease pod's matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+#: Prefix of every name of ours.
+PREFIX: Final = "gpulease/"
+
+# Labels of lease pods; all but ``LEASE`` and ``ATTEMPT`` stand on server pods, too, or on nodes.
+LEASE: Final = PREFIX + "lease"
+ATTEMPT: Final = PREFIX + "attempt"
+#: Which installation a pod or node belongs to: two hubs never share a pool by accident.
+INSTANCE: Final = PREFIX + "instance"
+CLASS: Final = PREFIX + "class"
+POOL: Final = PREFIX + "pool"
+NAME: Final = "app.kubernetes.io/name"
+COMPONENT: Final = "app.kubernetes.io/component"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+
+#: Values of ``NAME`` and ``COMPONENT``; NetworkPolicies and admission policies select by them.
+APP: Final = "gpulease"
+LEASE_COMPONENT: Final = "lease"
+WARM_COMPONENT: Final = "warm"
+AGENT_COMPONENT: Final = "agent"
+SERVICE_COMPONENT: Final = "service"
+CLAIM_COMPONENT: Final = "claim"
+
+# Annotations of server pods (written by the spawner) and of lease pods: the exact names.
+USER: Final = PREFIX + "user"
+SERVER: Final = PREFIX + "server"
+
+# Annotations of lease pods alone: what a service whose store was restored needs to adopt one.
+PROJECT: Final = PREFIX + "project"
+GPU_CLASS: Final = PREFIX + "gpu-class"
+COUNT: Final = PREFIX + "count"
+CREATED: Final = PREFIX + "created"
+GRANTED: Final = PREFIX + "granted"
+ENDS: Final = PREFIX + "ends"
+PRICE: Final = PREFIX + "price"
+KERNEL: Final = PREFIX + "kernel"
+SERVER_UID: Final = PREFIX + "server-uid"
+#: How the student's files reach the pod: ``mount`` or ``mirror``, and why.
+FILES: Final = PREFIX + "files"
+FILES_WHY: Final = PREFIX + "files-why"
+#: The granted slots, comma separated: what the planner chose, not where the pod landed.
+SLOTS: Final = PREFIX + "slots"
+
+#: Kubernetes's bound on a label's value and on a DNS label.
+MAX_VALUE: Final = 63
+
+_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_MARK = "--"
+_DIGEST = 8
+
+
+def is_label_value(text: str) -> bool:
+    """Whether Kubernetes takes ``text`` as a label's value (the empty text it does take)."""
+    return not text or _VALUE.fullmatch(text) is not None
+
+
+def is_name(text: str) -> bool:
+    """Whether Kubernetes takes ``text`` as the name of a pod, claim template or service."""
+    return _NAME.fullmatch(text) is not None
+
+
+def label_value(text: str) -> str:
+    """Return a label's value for any text: different texts give different values.
+
+    A text that may stand as it is does; any other keeps what it can and ends in a digest of the
+    whole: ``jane@x.org`` -> ``jane-x.org--d2e64a9f`` (digits differ).
+    """
+    if is_label_value(text) and _MARK not in text:
+        return text
+    return _digested(re.sub(r"[^-A-Za-z0-9_.]+", "-", text), text, "-_.")
+
+
+def object_name(text: str) -> str:
+    """Return an object's name (a DNS label) for any text: different texts give different names."""
+    if is_name(text) and _MARK not in text:
+        return text
+    return _digested(re.sub(r"[^-a-z0-9]+", "-", text.lower()), text, "-")
+
+
+def _digested(readable: str, text: str, edges: str) -> str:
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+    kept = readable[: MAX_VALUE - _DIGEST - len(_MARK)].strip(edges)
+    return f"{kept}{_MARK}{digest}" if kept else f"x{_MARK}{digest}"
+
+
+def lease_pod_name(lease_id: str, attempt: int) -> str:
+    """Return the lease pod's name: creating the same attempt twice is a conflict (HTTP 409)."""
+    return object_name(f"gpulease-{lease_id}-{attempt}")
+
+
+def lease_selector(instance: str) -> str:
+    """Return the label selector of every lease pod of one installation."""
+    return f"{NAME}={APP},{COMPONENT}={LEASE_COMPONENT},{INSTANCE}={label_value(instance)}"
