@@ -19,7 +19,8 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 
 from .api import DrainReport, Endpoint, Place, TransferSettings, VariableStatus
-from .groups import merge, name_root
+from .groups import merge, name_root, names_of
+from .message import Message
 from .park import read_parked, write_parked
 from .pickling import Packed
 from .plan import Wanted, plan
@@ -27,7 +28,7 @@ from .refuse import RefusedError
 from .shipment import Incoming, Item, Outcome, Shipment
 from .side import Hidden, Side
 from .threads import UserThreads
-from .wire import Message, Wire
+from .wire import Wire
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +209,7 @@ class AwaySide:
                 self._refuse(message, _abandoned())
                 return
             outcome = self.side.receive(incoming)
-            self._announced -= {n for g in incoming.groups for n in _names(g.roots)}
+            self._announced -= {n for g in incoming.groups for n in names_of(g.roots)}
         self._reply(message, outcome.to_json())
 
     def _collect(self, message: Message) -> None:
@@ -286,7 +287,7 @@ class AwaySide:
         self._reply(message, {"same": same})
 
     def _unchanged(self, packed: Packed) -> bool:
-        survey = self.side.survey(_names(packed.roots))
+        survey = self.side.survey(names_of(packed.roots))
         groups = [g for g in survey.groups if set(g.roots) & set(packed.roots)]
         merged = merge(groups)
         if merged.key != frozenset(packed.roots):
@@ -352,17 +353,13 @@ class AwaySide:
             outcome = self.side.receive(incoming)
             self.side.ledger.forget_peer()
             survey = self.side.survey()
-            parked = sorted(n for g in incoming.groups for n in _names(g.roots))
+            parked = sorted(n for g in incoming.groups for n in names_of(g.roots))
             absent = {n: self.side.absent(n, survey).to_json() for n in parked if n in self.side.ns}
         self._reply(message, {"absent": absent, "failed": outcome.to_json()["failed"]})
 
     def _away_names(self) -> list[str]:
         base = self.side.ledger.base
         return [n for n in self.side.names() if name_root(n) not in base]
-
-
-def _names(roots: tuple[str, ...]) -> list[str]:
-    return [root[2:] for root in roots if root.startswith("n:")]
 
 
 def _abandoned() -> GPULeaseError:

@@ -54,6 +54,11 @@ def unit_root(oid: str) -> str:
     return "u:" + oid
 
 
+def names_of(roots: Iterable[str]) -> list[str]:
+    """Return the user names among roots."""
+    return [root[2:] for root in roots if root.startswith("n:")]
+
+
 @dataclass
 class Group:
     """Roots that travel together, and what is known of them without pickling.
@@ -83,7 +88,7 @@ class Group:
     @property
     def names(self) -> tuple[str, ...]:
         """User names in it, sorted."""
-        return tuple(root[2:] for root in self.roots if root.startswith("n:"))
+        return tuple(names_of(self.roots))
 
     @property
     def oids(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 
-from .groups import Check, Group, merge
+from .groups import Check, Group, merge, names_of
 from .ledger import Base
 from .pickling import Packed
 from .pins import pins_of
@@ -276,7 +276,7 @@ def _shipment(
             required = id(group) in state.required
             module = "" if id(group) in state.soft else _module_name(side, group)
             items.append(Item(packed, required, module))
-    sent = {name for item in items for name in _names(item.packed)}
+    sent = {name for item in items for name in names_of(item.packed.roots)}
     same = {n for g in survey.groups if id(g) in state.same for n in g.names}
     looked = {name for group in survey.groups for name in group.names}
     absent = {}
@@ -292,10 +292,6 @@ def _shipment(
         items, absent, tuple(deleted), tuple(sorted(same)), complete, side.state.capture(),
         tuple(side.registry.prune()),
     )  # fmt: skip
-
-
-def _names(packed: Packed) -> tuple[str, ...]:
-    return tuple(root[2:] for root in packed.roots if root.startswith("n:"))
 
 
 def _module_name(side: Side, group: Group) -> str:
@@ -315,4 +311,13 @@ def cannot_move(name: str, kind: str) -> GPULeaseError:
         next_step="Leave it out of this cell, make it anew on the side that uses it, "
         "or run the cell on the side where it is.",
         numbers={"names": name},
+    )
+
+
+def not_taken() -> GPULeaseError:
+    """Return the refusal of a switch that the receiver did not take."""
+    return GPULeaseError(
+        "transfer_failed",
+        "The variables beside the GPU could not be taken over at home.",
+        next_step="Run the cell again; if it stays so, %gpu return ends the lease.",
     )

@@ -5,6 +5,7 @@ Owns the list of IPython's own names, which never travel.
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Collection
 from typing import Any
@@ -25,3 +26,8 @@ def is_user_name(name: str, hidden: Collection[str] = ()) -> bool:
 def user_names(ns: dict[str, Any], hidden: Collection[str]) -> list[str]:
     """Return the user's names of a namespace, sorted."""
     return sorted(name for name in list(ns) if is_user_name(name, hidden))
+
+
+def builtin_names() -> frozenset[str]:
+    """Return the names that code finds without the namespace."""
+    return frozenset(dir(builtins))

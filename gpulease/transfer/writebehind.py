@@ -10,14 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from gpulease.errors import GPULeaseError
 
-from .wire import Message, Pending
-
-if TYPE_CHECKING:
-    from .home import HomeSide
+from .arrivals import Arrivals
+from .line import Line
+from .message import Message, Pending
 
 #: Seconds after a cell before everything is looked at, at least and at most.
 _PAUSE = 0.05
@@ -29,8 +27,9 @@ log = logging.getLogger(__name__)
 class WriteBehind:
     """One background thread for one connection; ``settled`` is set when nothing is left to do."""
 
-    def __init__(self, home: HomeSide) -> None:
-        self._home = home
+    def __init__(self, line: Line, arrivals: Arrivals) -> None:
+        self._line = line
+        self._arrivals = arrivals
         self._work = threading.Event()
         self._idle = threading.Event()
         self._idle.set()
@@ -62,7 +61,7 @@ class WriteBehind:
             self._hurry.set() if everything else self._hurry.clear()
         self._work.set()
         if everything:
-            self._home.release_waiting()
+            self._arrivals.release_waiting()
 
     def pause(self) -> None:
         """Give up the pass and wait until the thread rests."""
@@ -71,12 +70,12 @@ class WriteBehind:
             pending, self._late = self._pending, None
             self._hurry.set()
         self._work.clear()
-        wire = self._home.wire
+        wire = self._line.wire
         if pending is not None and wire is not None:
             wire.cancel(pending)
-        self._home.release_waiting()
+        self._arrivals.release_waiting()
         while not self._idle.wait(0.01):  # it may just have staged something
-            self._home.release_waiting()
+            self._arrivals.release_waiting()
 
     def close(self) -> None:
         """End the thread."""
@@ -120,7 +119,7 @@ class WriteBehind:
             return
         tried: set[str] = set()
         while not self._paused:
-            left = [n for n in self._home.away_names_to_bring() if n not in tried]
+            left = [n for n in self._arrivals.names_to_bring() if n not in tried]
             if not left:
                 self.settled.set()
                 return
@@ -129,7 +128,7 @@ class WriteBehind:
                 self._stage(self._ask("fetch", {"names": [left[0]], "strict": True}))
             except GPULeaseError as error:
                 if error.reason in ("cannot_move", "too_big_for_home"):
-                    self._home.note_blocker(left[0], error)
+                    self._arrivals.note_blocker(left[0], error)
                     continue
                 raise
 
@@ -140,7 +139,7 @@ class WriteBehind:
         return not self._paused
 
     def _ask(self, kind: str, body: dict[str, object]) -> Message:
-        wire = self._home.wire
+        wire = self._line.wire
         if wire is None or self._paused:
             raise GPULeaseError("interrupted", "Paused.")
         pending = wire.request(kind, body)
@@ -150,7 +149,7 @@ class WriteBehind:
         with self._lock:
             self._pending = pending
             paused = self._paused
-        wire = self._home.wire
+        wire = self._line.wire
         if paused and wire is not None:
             wire.cancel(pending)
         try:
@@ -165,7 +164,7 @@ class WriteBehind:
         """Hand over to the main thread and wait until it is committed; False when given up."""
         if message.body.get("current"):
             return True
-        arrival = self._home.stage(message)
+        arrival = self._arrivals.stage(message)
         if not self._everything:
             arrival.done.wait()
         return not self._paused

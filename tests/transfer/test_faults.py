@@ -123,8 +123,8 @@ def test_parked_values_reach_the_next_companion(pair, tmp_path):
     assert answer["done"], answer
     assert path.stat().st_mode & 0o777 == 0o600
     pair.side.after_gpu_cell(1)
-    pair.side._pause()
-    pair.side._staged.clear()
+    pair.side._behind.pause()
+    pair.side.arrivals._staged.clear()
     pair.companion.kill()
     notes = pair.side.disconnect(died=False)
     assert {n for note in notes for n in note.names} >= {"w"}

@@ -1,0 +1,179 @@
+"""What arrives from the companion: staged by any thread, committed on home's main thread.
+
+Owns the queue between the two, the order of a commit and its acknowledgement, and the notes that
+wait for the next cell.  It asks for nothing; it never unpickles off the main thread.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+
+from .api import Note
+from .conflicts import Custody
+from .groups import names_of
+from .kept import kept_notes
+from .ledger import Absent
+from .line import Line
+from .message import Message
+from .shipment import Incoming, Outcome
+from .side import Side
+
+
+@dataclass
+class Arrival:
+    """A reply of the companion that waits for its commit on the main thread."""
+
+    incoming: Incoming
+    number: str
+    generation: int
+    threads: tuple[str, ...] = ()
+    done: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def of(cls, message: Message) -> Arrival:
+        """Decode a reply that carries a shipment."""
+        body = message.body
+        incoming = Incoming.decode(body, message.blobs)
+        return cls(incoming, body["shipment"], body["generation"], tuple(body["threads"]))
+
+    @property
+    def names(self) -> list[str]:
+        """User names that arrive."""
+        return [name for group in self.incoming.groups for name in names_of(group.roots)]
+
+
+class Arrivals:
+    """``on_staged`` is called on a background thread when ``commit_staged`` has work."""
+
+    def __init__(
+        self, side: Side, custody: Custody, line: Line, on_staged: Callable[[], None]
+    ) -> None:
+        self._side = side
+        self._custody = custody
+        self._line = line
+        self._on_staged = on_staged
+        self._staged: collections.deque[Arrival] = collections.deque()
+        self._notes: list[Note] = []
+
+    # ---- committing (main thread)
+
+    def commit_staged(self) -> bool:
+        """Commit what is staged; True if there was something."""
+        any_done = False
+        while self._staged:
+            try:  # it stays in the queue until then: a drain on another thread counts what is here
+                self.accept(self._staged[0])
+            finally:
+                self._staged.popleft()
+            any_done = True
+        return any_done
+
+    def accept(self, arrival: Arrival) -> tuple[tuple[str, ...], bool]:
+        """Commit, then tell the companion; return names and whether it was taken."""
+        custody = self._custody
+        before = set(custody.conflicts)
+        olds = self._held_now(arrival)
+        try:
+            outcome = self._side.receive(
+                arrival.incoming,
+                may_bind=custody.may_bind,
+                may_remove=custody.may_bind,
+                before_commit=custody.find_conflicts,
+            )
+            custody.committed(arrival.incoming, outcome)
+        finally:
+            arrival.done.set()
+        self._notes += custody.notes_for(set(custody.conflicts) - before)
+        if outcome.ok:
+            for name in set(custody.conflicts) & olds.keys():
+                del olds[name]
+            self._notes += kept_notes(olds, self._side.ns)
+        self.acknowledge(arrival.number, outcome, arrival.generation)
+        if not outcome.ok:
+            self._remember_refusals(arrival.incoming, outcome)
+            return (), not outcome.lacks
+        left_out = outcome.failed.keys() | set(outcome.deferred)
+        names = tuple(
+            name
+            for index, group in enumerate(arrival.incoming.groups)
+            if index not in left_out
+            for name in names_of(group.roots)
+        )
+        return names, True
+
+    def confirmed(self, arrival: Arrival) -> bool:
+        """Say whether what arrived is still what is there (a user's thread may have written)."""
+        return bool(self._line.ask("confirm", {"shipment": arrival.number}).body["same"])
+
+    def acknowledge(self, number: str, outcome: Outcome, generation: int) -> None:
+        """Tell the companion what became of its shipment."""
+        if self._line.wire is not None and not self._line.wire.broken:
+            body = {"shipment": number, "outcome": outcome.to_json(), "generation": generation}
+            self._line.wire.request("ack", body)
+
+    def _held_now(self, arrival: Arrival) -> dict[str, Any]:
+        """Return home's present values of the names that arrive."""
+        names = set(arrival.names)
+        held = {n: self._side.ns[n] for n in names if n in self._side.ns}
+        return held | {n: v for n, v in self._custody.aside.items() if n in names - held.keys()}
+
+    def _remember_refusals(self, incoming: Incoming, outcome: Outcome) -> None:
+        remote = self._side.ledger.remote
+        for index, reason in outcome.failed.items():
+            for name in names_of(incoming.groups[index].roots):
+                absent = remote.get(name)
+                if absent is not None and not outcome.lacks:
+                    remote[name] = replace(absent, blocker=reason)
+
+    # ---- notes
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """Keep what is to be said under the next cell."""
+        self._notes += notes
+
+    def take_notes(self) -> tuple[Note, ...]:
+        """Return each thing to say once; commits between cells wait here for the next one."""
+        notes, self._notes = tuple(dict.fromkeys(self._notes)), []
+        return notes
+
+    # ---- staging (write-behind's thread)
+
+    def stage(self, message: Message) -> Arrival:
+        """Queue a reply for the main thread's next ``commit_staged``."""
+        arrival = Arrival.of(message)
+        self._staged.append(arrival)
+        self._on_staged()
+        return arrival
+
+    def release_waiting(self) -> None:
+        """Let write-behind go on although its arrivals are not committed yet."""
+        for arrival in list(self._staged):
+            arrival.done.set()
+
+    def uncommitted(self) -> dict[str, Absent]:
+        """Return what is away and not even staged here."""
+        away = dict(self._side.ledger.remote)
+        for arrival in list(self._staged):
+            away |= arrival.incoming.absent
+            for name in (*arrival.names, *arrival.incoming.same, *arrival.incoming.deleted):
+                away.pop(name, None)
+        return away
+
+    def names_to_bring(self) -> list[str]:
+        """Return away names that could come, the smallest first."""
+        remote = self.uncommitted()
+        able = [name for name, absent in remote.items() if not absent.blocker]
+        return sorted(able, key=lambda n: (remote[n].size or 0, n))
+
+    def note_blocker(self, name: str, error: GPULeaseError) -> None:
+        """Remember why a name cannot come."""
+        staged = (arrival.incoming.absent for arrival in list(self._staged))
+        for table in (self._side.ledger.remote, *staged):
+            if name in table:
+                table[name] = replace(table[name], blocker=error.sentence)

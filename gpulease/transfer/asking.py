@@ -1,0 +1,79 @@
+"""What a person or a lease's end asks of home: drain, fetch, resolve.
+
+Owns those requests' order and refusals; commits are ``arrivals``' and happen on the main thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from gpulease.errors import GPULeaseError
+
+from .api import DrainReport, Note, Place, SwitchReport, VariableStatus
+from .arrivals import Arrivals
+from .bringing import Bringing
+from .conflicts import Custody
+from .line import Line
+from .side import Side
+from .writebehind import WriteBehind
+
+
+class Asking:
+    """Main thread only, but for ``drain``."""
+
+    def __init__(
+        self, side: Side, custody: Custody, line: Line, arrivals: Arrivals, bringing: Bringing
+    ) -> None:
+        self._side = side
+        self._custody = custody
+        self._line = line
+        self._arrivals = arrivals
+        self._bringing = bringing
+
+    def drain(
+        self, behind: WriteBehind | None, seconds: float, notes: Callable[[], list[Note]]
+    ) -> DrainReport:
+        """Bring everything home within ``seconds``, on any thread."""
+        deadline = time.monotonic() + seconds
+        main = threading.current_thread() is threading.main_thread()
+        if behind is not None and self._line.connected:
+            behind.wake(everything=True)
+            while time.monotonic() < deadline and self._line.connected:
+                if main:
+                    self._arrivals.commit_staged()
+                if behind.settled.wait(0.02):
+                    break
+            if main:
+                self._arrivals.commit_staged()
+        done = behind is None or behind.settled.is_set()
+        # What is staged is here: a home cell that still runs only puts off its commit.
+        waiting = self._arrivals.uncommitted()
+        blockers = tuple(
+            VariableStatus(n, a.type_name, Place.GPU, a.size, a.sure, a.blocker)
+            for n, a in sorted(waiting.items())
+        )
+        return DrainReport(done and not blockers, blockers, tuple(notes()))
+
+    def fetch(self, names: Sequence[str]) -> SwitchReport:
+        """Bring these names home; raises ``unknown_name`` or why one cannot come."""
+        started = time.monotonic()
+        remote = self._side.ledger.remote
+        for name in names:
+            if name not in remote and name not in self._side.ns:
+                note = self._custody.explain(name)
+                sentence = note.sentence if note else f"{name} is not defined anywhere."
+                raise GPULeaseError("unknown_name", sentence)
+        wanted = [name for name in names if name in remote]
+        moved, size = self._bringing.fetch(wanted, strict=True) if wanted else ((), 0)
+        return SwitchReport(moved, size, time.monotonic() - started)
+
+    def resolve(self, name: str, keep: str) -> None:
+        """End a conflict; raises ``no_conflict``, ``bad_choice`` or why the value cannot come."""
+        others = self._custody.resolve(name, keep)
+        if keep == "home" and self._line.connected:
+            self._line.ask("drop", {"names": others})
+        if keep == "gpu":
+            self._line.need()
+            self._bringing.fetch(others, strict=True)

@@ -1,0 +1,149 @@
+"""Brings values from the companion to home: everything that changed, or names that are wanted.
+
+Owns how often it is asked and what is wanted along with a name.  Committing is ``arrivals``'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+
+from .analysis import Use
+from .api import Progress
+from .arrivals import Arrival, Arrivals
+from .conflicts import Custody
+from .groups import name_root
+from .line import Line
+from .message import Message
+from .plan import cannot_move, not_taken
+from .shipment import Incoming
+from .side import Side
+from .variables import builtin_names
+
+#: How often something is asked for again: a thread changed it meanwhile, or a unit was missing.
+_TRIES = 3
+
+Brought = tuple[tuple[str, ...], int]  # names, bytes
+
+
+class Bringing:
+    """Main thread only."""
+
+    def __init__(self, side: Side, custody: Custody, line: Line, arrivals: Arrivals) -> None:
+        self._side = side
+        self._custody = custody
+        self._line = line
+        self._arrivals = arrivals
+
+    def take(self, message: Message) -> Brought:
+        """Commit the reply to a ``collect`` after a cell; what is not sure comes into doubt."""
+        if message.body.get("current"):
+            return (), 0
+        arrival = Arrival.of(message)
+        if arrival.threads and not self._arrivals.confirmed(arrival):
+            self._custody.doubt(arrival.names)
+            return (), 0
+        moved, ok = self._arrivals.accept(arrival)
+        if not ok:
+            self._custody.doubt(arrival.names)
+        return moved, arrival.incoming.nbytes
+
+    def all_changed(self, progress: Progress | None) -> Brought:
+        """Bring everything that changed beside the GPU; raises ``transfer_failed``."""
+        for attempt in range(_TRIES):
+            message = self._ask_for_all(progress)
+            if message.body.get("current"):
+                return (), 0
+            arrival = Arrival.of(message)
+            last = attempt == _TRIES - 1
+            if arrival.threads and not self._arrivals.confirmed(arrival) and not last:
+                continue  # a thread of the companion keeps changing it: read it again
+            moved, ok = self._arrivals.accept(arrival)
+            if ok:
+                return moved, arrival.incoming.nbytes
+        raise not_taken()
+
+    def _ask_for_all(self, progress: Progress | None) -> Message:
+        """Ask for what changed; where even the small does not fit in memory, for its names."""
+        try:
+            return self._line.ask("collect", {"touched": None}, progress=progress)
+        except GPULeaseError as error:
+            if error.reason != "too_big_for_home":
+                raise
+            body = {"touched": None, "eager": False}
+            return self._line.ask("collect", body, progress=progress)
+
+    def for_cell(self, use: Use, progress: Progress | None) -> Brought:
+        """Fetch what a home cell may read, to a fixed point over functions' globals."""
+        moved: list[str] = []
+        size = 0
+        tried: set[str] = set()
+        while True:
+            remote = self._side.ledger.remote
+            strict = (use.strict & remote.keys()) - tried
+            soft = self._near(use) - strict - tried
+            if not strict and not soft:
+                return tuple(moved), size
+            for names, must in ((strict, True), (soft, False)):
+                if names:
+                    got, more = self.fetch(sorted(names), strict=must, progress=progress)
+                    moved += got
+                    size += more
+            tried |= strict | soft
+
+    def _near(self, use: Use) -> set[str]:
+        side = self._side
+        remote = side.ledger.remote
+        if use.unbounded:
+            return set(remote)
+        near = use.reads | (remote.keys() & builtin_names())
+        survey = side.survey(name for name in near if name in side.ns)
+        roots = side.closure(near, survey, reads=True)
+        if any(group.unbounded for group in survey.groups):
+            return set(remote)
+        return {root[2:] for root in roots if root.startswith("n:")} & remote.keys()
+
+    def fetch(
+        self, names: Sequence[str], *, strict: bool, progress: Progress | None = None
+    ) -> Brought:
+        """Bring these names; with ``strict`` raises why one cannot come."""
+        if strict:
+            for name in names:
+                self._custody.check_name(name, "at home")
+        body = {"names": list(names), "strict": strict}
+        for _ in range(_TRIES):
+            arrival = Arrival.of(self._line.ask("fetch", body, progress=progress))
+            moved, ok = self._arrivals.accept(arrival)
+            if ok:
+                break
+        remote = self._side.ledger.remote
+        left = [n for n in names if n in remote]
+        if strict and left:
+            raise cannot_move(left[0], remote[left[0]].blocker or "it does not load at home")
+        return moved, arrival.incoming.nbytes
+
+    def result(self, execution_count: int, fetch: Callable[[list[str]], object]) -> Any:
+        """Bring the value of a GPU cell's result; ``fetch`` brings one that has a name.
+
+        Raises ``no_result`` where there is none.
+        """
+        side = self._side
+        reply = self._line.ask("result", {"cell": execution_count})
+        if not reply.body["known"]:
+            raise GPULeaseError("no_result", f"Cell [{execution_count}] left no result to fetch.")
+        name = str(reply.body["name"])
+        if name:
+            if name not in side.ns:
+                fetch([name])
+            return side.ns[name]
+        outcome = side.receive(Incoming.decode(reply.body, reply.blobs))
+        self._arrivals.acknowledge(str(reply.body["shipment"]), outcome, 0)
+        pseudo = f"Out[{execution_count}]"
+        if pseudo not in side.ns:
+            reason = next(iter(outcome.failed.values()), "it does not load at home")
+            raise cannot_move(pseudo, reason)
+        value = side.ns.pop(pseudo)
+        side.ledger.differ([name_root(pseudo)])
+        return value

@@ -1,0 +1,90 @@
+"""Home's end of the connection: asking the companion, and when there is none.
+
+Owns the wire while there is one, and the check of memory before anything is received.  It knows
+nothing of names or versions.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+
+from . import memory
+from .api import Endpoint, KeyPair, Progress
+from .message import Message, gone_error
+from .wire import Wire
+
+log = logging.getLogger(__name__)
+
+
+class Line:
+    """At most one wire.  ``available`` gives the bytes this process may still take."""
+
+    def __init__(self, margin: int, available: memory.Available) -> None:
+        self._margin = margin
+        self._available = available
+        self.wire: Wire | None = None
+
+    def open(self, endpoint: Endpoint, keys: KeyPair) -> None:
+        """Connect; an earlier wire is closed."""
+        self.close()
+        wire = Wire(self._ignore, self._accept)
+        wire.connect(endpoint, keys)
+        self.wire = wire
+
+    def close(self) -> None:
+        """End the wire, if there is one."""
+        if self.wire is not None:
+            self.wire.close()
+            self.wire = None
+
+    @property
+    def connected(self) -> bool:
+        """True while a companion is reachable."""
+        return self.wire is not None and not self.wire.broken
+
+    def need(self) -> Wire:
+        """Return the wire; raises ``companion_gone``."""
+        if self.wire is None or self.wire.broken:
+            raise gone_error()
+        return self.wire
+
+    def ask(
+        self,
+        kind: str,
+        body: dict[str, Any],
+        *,
+        seconds: float | None = None,
+        progress: Progress | None = None,
+    ) -> Message:
+        """Return the reply to a request; raises its refusal, or ``companion_gone``."""
+        wire = self.need()
+        show = (lambda done, total: progress("", done, total)) if progress is not None else None
+        pending = wire.request(kind, body, None, show)
+        try:
+            reply = pending.wait(seconds)
+        except KeyboardInterrupt:
+            wire.cancel(pending)
+            raise
+        if reply is None:
+            wire.cancel(pending)
+            raise gone_error()
+        return reply
+
+    def _ignore(self, message: Message) -> None:
+        if message.kind != "cancel":
+            log.warning("transfer: the companion asked for %s; dropped", message.kind)
+
+    def _accept(self, total: int) -> GPULeaseError | None:
+        """Refuse what does not fit in memory: the value, one staging copy and a margin."""
+        free = self._available()
+        if 2 * total + self._margin <= free:
+            return None
+        return GPULeaseError(
+            "too_big_for_home",
+            f"{total:,} bytes do not fit into the home kernel's memory ({free:,} bytes are free).",
+            next_step="Delete something at home, or reduce the value beside the GPU first.",
+            numbers={"bytes": total, "free": free},
+        )

@@ -1,0 +1,121 @@
+"""Sends home's values before a GPU cell.
+
+Owns what a cell is thought to need of home and the offer of one shipment, to its answer.  It
+decides nothing about ownership.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from gpulease.errors import GPULeaseError
+
+from .analysis import Use
+from .api import Note, Progress, SwitchReport
+from .groups import name_root, names_of
+from .line import Line
+from .message import Pending
+from .plan import Wanted, cannot_move, not_taken, plan
+from .shipment import Outcome, Shipment
+from .side import Side
+from .variables import builtin_names
+
+#: How often a shipment is planned anew: the receiver may lack a unit it was thought to have.
+_TRIES = 4
+
+
+class Sending:
+    """Home's shipments; main thread only."""
+
+    def __init__(self, side: Side, line: Line) -> None:
+        self._side = side
+        self._line = line
+
+    def wanted(self, use: Use) -> Wanted:
+        """Return what the coming cell needs of what is here."""
+        here = frozenset(self._side.names())
+        return Wanted(use.strict & here, use.reads | (here & builtin_names()), use.unbounded)
+
+    def misses(self, use: Use) -> bool:
+        """Say whether the cell may need something that only home has (sticky cells)."""
+        side = self._side
+        only = {name for name in side.names() if name_root(name) not in side.ledger.base}
+        if not only:
+            return False
+        if use.unbounded:
+            return True
+        near = set(use.reads | (only & builtin_names()))
+        here = set(side.names())
+        while near & (here | side.ledger.remote.keys()):
+            survey = side.survey(near & here)
+            if any(group.unbounded for group in survey.groups):
+                return True
+            more = {r[2:] for r in side.closure(near, survey, reads=True) if r[:2] == "n:"} - near
+            if not more & here:
+                break
+            near |= more
+        return bool(near & only)
+
+    def send(self, wanted: Wanted, progress: Progress | None, started: float) -> SwitchReport:
+        """Send what changed and what is wanted; raises ``cannot_move`` or ``transfer_failed``."""
+        outcome = Outcome(True)
+        for _ in range(_TRIES):
+            shipment = plan(self._side, wanted)
+            outcome = self._offer(shipment, progress)
+            if outcome.ok:
+                break
+            if not outcome.lacks:
+                _refuse_load(shipment, outcome)
+        if not outcome.ok:
+            raise not_taken()
+        notes = tuple(
+            Note("cannot_move", f"{name} stays at home: {why}", (name,))
+            for index, why in outcome.failed.items()
+            for name in names_of(shipment.items[index].packed.roots)
+        )
+        return SwitchReport(shipment.names, shipment.nbytes, time.monotonic() - started, notes)
+
+    def _offer(self, shipment: Shipment, progress: Progress | None) -> Outcome:
+        wire = self._line.need()
+        header, blobs = shipment.encode()
+        pending = wire.request("commit", header, blobs, _bytes_progress(progress, shipment))
+        try:
+            reply = pending.wait()
+        except KeyboardInterrupt:
+            wire.abort(pending)
+            self._settle(pending, shipment)
+            raise
+        assert reply is not None
+        outcome = Outcome.from_json(reply.body)
+        self._side.acknowledge(shipment, outcome)
+        return outcome
+
+    def _settle(self, pending: Pending, shipment: Shipment) -> None:
+        """After an interrupt: learn whether the other side committed; assume nothing if silent."""
+        try:
+            reply = pending.wait(5)
+        except GPULeaseError:
+            return  # it did not
+        if reply is None:
+            self._side.ledger.forget_peer()
+            return
+        self._side.acknowledge(shipment, Outcome.from_json(reply.body))
+
+
+def _refuse_load(shipment: Shipment, outcome: Outcome) -> None:
+    for index, why in outcome.failed.items():
+        item = shipment.items[index]
+        if item.required:
+            names = ", ".join(names_of(item.packed.roots))
+            raise cannot_move(names or "a function or class of the cell", why)
+
+
+def _bytes_progress(
+    progress: Progress | None, shipment: Shipment
+) -> Callable[[int, int], None] | None:
+    if progress is None or not shipment.items:
+        return None
+    first = shipment.names[0] if shipment.names else ""
+    progress(first, 0, shipment.nbytes)
+    return lambda done, all_of_it: progress(first, done, all_of_it)
