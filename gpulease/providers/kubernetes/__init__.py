@@ -1,0 +1,1 @@
+"""Leases as pods of a Kubernetes cluster."""

@@ -1,0 +1,216 @@
+"""The port through which everything here speaks to the Kubernetes API.
+
+Owns the calls that gpulease makes, what they return (plain dictionaries, as the API has them) and
+the few errors that callers tell apart.  Refuses to know which library carries them out
+(``official`` does) and what the objects mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+#: One API object as JSON.
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One collection of the API."""
+
+    plural: str
+    group: str = ""
+    version: str = "v1"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path of the collection, or of one object in it."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        inside = f"/namespaces/{namespace}" if namespace else ""
+        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        return f"{root}{inside}/{self.plural}{tail}"
+
+
+PODS = Resource("pods")
+NODES = Resource("nodes")
+NAMESPACES = Resource("namespaces")
+EVENTS = Resource("events")
+QUOTAS = Resource("resourcequotas")
+CLAIMS = Resource("persistentvolumeclaims")
+VOLUMES = Resource("persistentvolumes")
+RESOURCE_SLICES = Resource("resourceslices", "resource.k8s.io")
+RESOURCE_CLAIMS = Resource("resourceclaims", "resource.k8s.io")
+CLAIM_TEMPLATES = Resource("resourceclaimtemplates", "resource.k8s.io")
+TOKEN_REVIEWS = Resource("tokenreviews", "authentication.k8s.io")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All objects that matched, and the version from which a watch goes on."""
+
+    items: list[Manifest]
+    version: str
+
+
+@dataclass(frozen=True)
+class WatchEvent:
+    """One message of a watch.  ``kind``: ``ADDED | MODIFIED | DELETED | BOOKMARK``."""
+
+    kind: str
+    object: Manifest
+
+    @property
+    def version(self) -> str:
+        """Return the version from which a watch goes on after this message."""
+        return str(self.object.get("metadata", {}).get("resourceVersion", ""))
+
+
+@dataclass(frozen=True)
+class TokenIdentity:
+    """Whose token it is, as the API server says.
+
+    The pod and the node are those that the token is bound to, ``""`` where it is bound to none.
+    """
+
+    username: str
+    pod: str = ""
+    pod_uid: str = ""
+    node: str = ""
+    groups: tuple[str, ...] = field(default=())
+
+    @property
+    def service_account(self) -> tuple[str, str]:
+        """Return namespace and name of the service account, two ``""`` when it is none."""
+        kind, _, rest = self.username.partition("serviceaccount:")
+        namespace, _, name = rest.partition(":")
+        return (namespace, name) if kind == "system:" else ("", "")
+
+
+class ClientError(Exception):
+    """The API server refused or could not be asked.  ``status`` is HTTP's, 0 without an answer."""
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason
+
+
+class ConflictError(ClientError):
+    """409: there is such an object already, or it is another one than was meant."""
+
+
+class GoneError(ClientError):
+    """410: the version asked for is too old; list anew."""
+
+
+class ForbiddenError(ClientError):
+    """403: no right to do this, a quota is used up, or an admission policy refuses."""
+
+
+class NotFoundError(ClientError):
+    """404: there is no such object (or no such collection in this cluster)."""
+
+
+class InvalidError(ClientError):
+    """400 or 422: the object is not one that this cluster takes."""
+
+
+class UnavailableError(ClientError, OSError):
+    """No answer, or none that counts: try again later.
+
+    ``retry_after``: seconds that the server asked for, 0 when it said nothing.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", retry_after: float = 0.0
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.retry_after = retry_after
+
+
+class Client(Protocol):
+    """What gpulease asks of the API server.
+
+    Every method raises ``ForbiddenError``, ``UnavailableError`` and what its docstring adds.
+    ``labels`` and ``fields`` are selectors in the API's own syntax.  An empty namespace means all.
+    """
+
+    async def list_all(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Listing:
+        """Return every object, in pages behind the scenes.
+
+        Raises:
+            NotFoundError: the cluster does not serve this collection.
+            GoneError: the list took so long that its version went away; begin anew.
+        """
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        since: str,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 30,
+    ) -> AsyncIterator[WatchEvent]:
+        """Yield what changes from version ``since`` on; ends after about ``seconds``.
+
+        Raises:
+            GoneError: ``since`` is too old.
+        """
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Manifest:
+        """Return one object.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+
+    async def create(
+        self, resource: Resource, body: Manifest, namespace: str = "", *, dry_run: bool = False
+    ) -> Manifest:
+        """Create an object; with ``dry_run`` only let the server check it.
+
+        Raises:
+            ConflictError: there is one of this name.
+            InvalidError: the server does not take it.
+        """
+
+    async def patch(
+        self, resource: Resource, name: str, body: Manifest, namespace: str = ""
+    ) -> Manifest:
+        """Change an object by a JSON merge patch.
+
+        Raises:
+            NotFoundError: there is none.
+            ConflictError: it is of another version than the patch names.
+        """
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace: int | None = None,
+    ) -> None:
+        """Begin to delete an object; with ``uid`` only this very one.
+
+        Args:
+            grace: seconds that a pod has to end; ``None`` is the pod's own.  Never 0: the object
+                would be gone before its device is free.
+
+        Raises:
+            NotFoundError: it is gone already.
+            ConflictError: another object has its name.
+        """
+
+    async def review(self, token: str, audience: str) -> TokenIdentity | None:
+        """Return whose token this is, ``None`` when it is not valid for ``audience``."""
+
+    async def close(self) -> None:
+        """Close all connections."""

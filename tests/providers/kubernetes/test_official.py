@@ -1,0 +1,210 @@
+"""Answers that a real API server gives seldom or never: broken framing, odd statuses."""
+
+import json
+
+import pytest
+
+from gpulease.providers.kubernetes.client import (
+    NODES,
+    PODS,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    InvalidError,
+    NotFoundError,
+    Resource,
+    UnavailableError,
+)
+from gpulease.providers.kubernetes.official import OfficialClient
+from tests.helpers import free_port
+from tests.providers.kubernetes.api_stream import Script, playing, said, write_config
+
+
+def event(kind, name, version):
+    about = {"metadata": {"name": name, "resourceVersion": version}}
+    return json.dumps({"type": kind, "object": about}).encode() + b"\n"
+
+
+async def watched(path):
+    client = OfficialClient(path)
+    try:
+        return [
+            (e.kind, e.version) async for e in client.watch(PODS, "ns", since="7", labels="a=b")
+        ]
+    finally:
+        await client.close()
+
+
+async def called(path, method, *args, **kwargs):
+    client = OfficialClient(path)
+    try:
+        return await getattr(client, method)(*args, **kwargs)
+    finally:
+        await client.close()
+
+
+def test_paths_of_the_api():
+    assert PODS.path("ns", "p") == "/api/v1/namespaces/ns/pods/p"
+    assert NODES.path() == "/api/v1/nodes"
+    slices = Resource("resourceslices", "resource.k8s.io")
+    assert slices.path(name="s", subresource="status") == (
+        "/apis/resource.k8s.io/v1/resourceslices/s/status"
+    )
+
+
+async def test_a_watch_reads_events_however_they_are_cut(tmp_path):
+    whole = event("ADDED", "a", "8") + event("MODIFIED", "a", "9") + event("BOOKMARK", "", "11")
+    pieces = [whole[:5], whole[5:90], whole[90:91], whole[91:]]
+    async with playing(tmp_path, Script(200, pieces)) as (stream, path):
+        assert await watched(path) == [("ADDED", "8"), ("MODIFIED", "9"), ("BOOKMARK", "11")]
+        first, headers, _ = stream.asked[0]
+    assert "watch=true" in first
+    assert "resourceVersion=7" in first
+    assert "labelSelector=a%3Db" in first
+    assert "allowWatchBookmarks=true" in first
+    assert headers["authorization"] == "Bearer first-token"
+
+
+async def test_half_an_event_at_the_end_is_no_event(tmp_path):
+    async with playing(tmp_path, Script(200, [event("ADDED", "a", "8"), b'{"type": "ADD'])) as (
+        _,
+        path,
+    ):
+        assert await watched(path) == [("ADDED", "8")]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [[b"<html>login</html>\n"], [b"[1]\n"], [b'{"type": "ADDED"}\n'], [b"\xff\n"]],
+    ids=["html", "list", "no object", "no text"],
+)
+async def test_what_is_no_event_breaks_the_watch(tmp_path, pieces):
+    async with playing(tmp_path, Script(200, pieces)) as (_, path):
+        with pytest.raises(UnavailableError):
+            await watched(path)
+
+
+async def test_a_cut_connection_breaks_the_watch(tmp_path):
+    async with playing(tmp_path, Script(200, [event("ADDED", "a", "8")], broken=True)) as (_, path):
+        with pytest.raises(UnavailableError):
+            await watched(path)
+
+
+async def test_an_error_in_the_stream_is_the_error_it_names(tmp_path):
+    error = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
+    async with playing(tmp_path, Script(200, [json.dumps(error).encode() + b"\n"])) as (_, path):
+        with pytest.raises(GoneError, match="too old"):
+            await watched(path)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidError), (422, InvalidError), (403, ForbiddenError), (404, NotFoundError),
+        (409, ConflictError), (410, GoneError), (429, UnavailableError), (500, UnavailableError),
+        (503, UnavailableError),
+    ],
+)  # fmt: skip
+async def test_each_status_has_its_error(tmp_path, status, kind):
+    body = {"kind": "Status", "reason": "Because", "message": "the sentence"}
+    async with playing(tmp_path, said(status, body, **{"Retry-After": "3"})) as (_, path):
+        with pytest.raises(kind, match="the sentence") as caught:
+            await called(path, "create", PODS, {"metadata": {"name": "p"}}, "ns")
+    assert caught.value.status == status
+    assert caught.value.reason == "Because"
+    if kind is UnavailableError:
+        assert caught.value.retry_after == 3.0
+        assert isinstance(caught.value, OSError)
+
+
+async def test_an_answer_that_is_no_object_is_none(tmp_path):
+    async with playing(tmp_path, Script(200, [b"<html>"])) as (_, path):
+        with pytest.raises(UnavailableError, match="JSON"):
+            await called(path, "get", PODS, "p", "ns")
+
+
+async def test_nobody_there_is_unavailable(tmp_path):
+    write_config(tmp_path / "config", free_port(), "token")
+    with pytest.raises(UnavailableError) as caught:
+        await called(str(tmp_path / "config"), "list_all", PODS)
+    assert "token" not in str(caught.value)
+
+
+async def test_no_configuration_is_unavailable(tmp_path):
+    with pytest.raises(UnavailableError, match="configuration"):
+        await called(str(tmp_path / "none"), "list_all", PODS)
+
+
+async def test_an_old_token_is_read_anew_once(tmp_path):
+    denied = said(401, {"reason": "Unauthorized", "message": "who?"})
+    async with playing(tmp_path, denied, said(200, {"items": []})) as (stream, path):
+        client = OfficialClient(path)
+        write_config(tmp_path / "kubeconfig", stream.port, "first-token")
+        await client._opened()
+        write_config(tmp_path / "kubeconfig", stream.port, "second-token")
+        assert (await client.list_all(PODS)).items == []
+        await client.close()
+    assert [headers["authorization"] for _, headers, _ in stream.asked] == [
+        "Bearer first-token", "Bearer second-token",
+    ]  # fmt: skip
+
+
+async def test_a_token_that_stays_refused_is_unavailable(tmp_path):
+    denied = said(401, {"reason": "Unauthorized", "message": "who?"})
+    async with playing(tmp_path, denied, denied) as (_, path):
+        with pytest.raises(UnavailableError, match=r"who\?"):
+            await called(path, "list_all", PODS)
+
+
+async def test_pages_are_put_together(tmp_path):
+    one = {"items": [{"a": 1}], "metadata": {"resourceVersion": "5", "continue": "more"}}
+    two = {"items": [{"a": 2}], "metadata": {"resourceVersion": "5"}}
+    async with playing(tmp_path, said(200, one), said(200, two)) as (stream, path):
+        found = await called(path, "list_all", PODS, "ns")
+    assert ([each["a"] for each in found.items], found.version) == ([1, 2], "5")
+    assert "continue=more" in stream.asked[1][0]
+
+
+async def test_a_delete_names_the_very_object_and_never_without_grace(tmp_path):
+    async with playing(tmp_path, said(200, {})) as (stream, path):
+        await called(path, "delete", PODS, "p", "ns", uid="u-1")
+    body = json.loads(stream.asked[0][2])
+    assert body["preconditions"] == {"uid": "u-1"}
+    assert "gracePeriodSeconds" not in body
+    with pytest.raises(ValueError, match="grace"):
+        await OfficialClient(path).delete(PODS, "p", "ns", grace=0)
+
+
+async def test_each_call_is_observed(tmp_path):
+    seen = []
+    async with playing(tmp_path, said(403, {}), said(200, {"items": []})) as (_, path):
+        client = OfficialClient(path, observe=lambda *call: seen.append(call))
+        with pytest.raises(ForbiddenError):
+            await client.create(PODS, {"x": 1}, "ns", dry_run=True)
+        await client.list_all(PODS)
+        await client.close()
+    assert [call[:3] for call in seen] == [("create", "pods", 403), ("list", "pods", 200)]
+
+
+@pytest.mark.parametrize(
+    ("status", "known"),
+    [
+        ({"authenticated": True, "audiences": ["gpulease"]}, True),
+        ({"authenticated": True, "audiences": ["other"]}, False),
+        ({"authenticated": True}, False),
+        ({"authenticated": False, "error": "expired"}, False),
+    ],
+)
+async def test_a_token_counts_only_for_its_audience(tmp_path, status, known):
+    bound = {
+        "authentication.kubernetes.io/pod-name": ["pod"],
+        "authentication.kubernetes.io/pod-uid": ["uid"],
+        "authentication.kubernetes.io/node-name": ["node"],
+    }
+    user = {"username": "system:serviceaccount:ns:gpulease-lease", "extra": bound, "groups": ["g"]}
+    async with playing(tmp_path, said(201, {"status": {**status, "user": user}})) as (_, path):
+        found = await called(path, "review", "the-token", "gpulease")
+    assert (found is not None) == known
+    if found is not None:
+        assert (found.pod, found.pod_uid, found.node) == ("pod", "uid", "node")
+        assert found.service_account == ("ns", "gpulease-lease")
