@@ -1,6 +1,6 @@
 """The description of the API, made from the very models that validate it.
 
-Owns the list of operations with their sentence; schemas come from ``bodies``.
+Owns the list of operations with their sentence; schemas come from the models of the bodies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from gpulease import __version__
 from gpulease.errors import PROBLEM_TYPE
-from gpulease.service import bodies
+from gpulease.service import agent_bodies, bodies
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,9 @@ OPERATIONS = (
     Operation("post", "policy/check", "What is wrong with a text.", bodies.PolicyBody),
     Operation("get", "policy/versions", "Versions, newest first.", query=_PAGE),
     Operation("get", "policy/versions/{version}", "One version with its text."),
+    Operation(
+        "post", "agents/batches", "What a node agent saw, for its own node.", agent_bodies.AgentPost
+    ),
     Operation("get", "health", "Whether the service works."),
     Operation("get", "events", "Websocket: snapshot, then changes.", query=("resume",)),
     Operation("get", "leases/{id}/supervisor", "Websocket of the lease's own supervisor."),

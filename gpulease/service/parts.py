@@ -16,6 +16,7 @@ from gpulease.protocol import Activity
 from gpulease.providers.base import Provider
 
 if TYPE_CHECKING:
+    from gpulease.service.agents import Agents
     from gpulease.service.events import Events
     from gpulease.service.evidence import Watch
     from gpulease.service.front import FrontDesk
@@ -48,6 +49,7 @@ class Services:
     views: Views
     history: History
     metrics: Metrics
+    agents: Agents
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""
@@ -62,7 +64,10 @@ class Services:
         devices = self.provider.problem()
         hub = self.hub.problem
         failing = bool(store or planning)
-        worried = bool(devices or hub or sight.problem or self.watch.gaps or self.loop.alerts)
+        agents = self.agents.problems()
+        worried = bool(
+            devices or hub or sight.problem or self.watch.gaps or self.loop.alerts or agents
+        )
         return {
             "status": "error" if failing else "degraded" if worried else "ok",
             "version": __version__,
@@ -75,7 +80,7 @@ class Services:
             "device_problem": devices or sight.problem,
             "gaps": sorted(set(self.watch.gaps.values())),
             "pools": sorted({each.pool for each in sight.devices}),
-            "alerts": [alert.sentence for alert in self.loop.alerts],
+            "alerts": [*(alert.sentence for alert in self.loop.alerts), *agents],
             "policy_version": self.policies.text.version,
             "policy_pinned": self.policies.pinned,
             "supervisors": sum(seen.connected for seen in sight.observed.values()),

@@ -10,7 +10,7 @@ from typing import Any
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Application, RequestHandler
 
-from gpulease.service import pages, rest_leases, rest_site, sockets
+from gpulease.service import agents, pages, rest_leases, rest_site, sockets
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.base import Answers, NotFound, PageBase
 from gpulease.service.pages import PageReader, Site
@@ -58,6 +58,7 @@ def application(
         (rf"{api}leases/{_ID}/connections", rest_leases.Connections),
         (rf"{api}leases/{_ID}/events", rest_leases.LeaseEvents),
         (rf"{api}leases/{_ID}/supervisor", sockets.SupervisorSocket),
+        (rf"{api}agents/batches", agents.AgentBatches),
         (rf"{api}classes", rest_leases.Classes),
         (rf"{api}servers", rest_leases.Servers),
         (rf"{api}me", rest_site.Me),

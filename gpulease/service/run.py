@@ -28,6 +28,7 @@ from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
+from gpulease.service.agents import Agents
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.events import Events
 from gpulease.service.evidence import Watch
@@ -178,6 +179,7 @@ class RunningService:
             views=Views(loop, provider),
             history=History(ledger, front),
             metrics=metrics,
+            agents=Agents(provider),
         )
         await ledger.load(datetime.now(UTC))
         outs = _time_outs(options.first_time_outs)

@@ -1,0 +1,175 @@
+"""Where node agents post: proved by their token, believed for their own node, taken once.
+
+Owns the check of a post, the recognition of repeats and of a clock that is off, and when each node
+was heard last.  Refuses to understand what a batch says: the provider does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.providers.base import Provider
+from gpulease.service.agent_bodies import AgentPost, Batch
+from gpulease.service.base import Answers
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a proved token is not asked about again.
+PROOF_SECONDS = 60.0
+#: An agent's clock may be off by this much (seconds) before an admin hears of it.
+SKEW_MAX = 5.0
+#: Below this (seconds) a difference of clocks is the way of the message and stays as it is.
+_SKEW_LEAST = 1.0
+#: Sequences remembered for each node: a day of batches, and some.
+_REMEMBERED = 20_000
+
+
+@dataclass
+class _Node:
+    """What was heard of one node."""
+
+    run: str = ""
+    floor: int = 0  # this sequence and all below were taken, or are too old to tell
+    above: set[int] = field(default_factory=set)
+    heard: datetime | None = None
+    skew: float = 0.0  # seconds by which the agent's clock is behind ours
+
+    def take(self, run: str, sequence: int) -> bool:
+        """Note a batch; false when it was taken before."""
+        if run != self.run:
+            self.run, self.floor, self.above = run, 0, set()
+        if sequence <= self.floor or sequence in self.above:
+            return False
+        self.above.add(sequence)
+        if len(self.above) > _REMEMBERED:
+            self.floor = sorted(self.above)[len(self.above) // 2]
+            self.above = {each for each in self.above if each > self.floor}
+        return True
+
+
+class Agents:
+    """What the service knows of the node agents.
+
+    Args:
+        provider: proves tokens and takes the batches.
+        clock: the service's own time.
+    """
+
+    def __init__(self, provider: Provider, clock: Callable[[], datetime] | None = None) -> None:
+        self._provider = provider
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self._nodes: dict[str, _Node] = {}
+        self._proofs: dict[bytes, tuple[str, datetime]] = {}
+
+    async def node_of(self, token: str) -> str:
+        """Return the node that a token is bound to.
+
+        Raises:
+            GPULeaseError: ``not_an_agent`` (403), ``cluster_unreachable`` (502).
+        """
+        now = self._clock()
+        key = hashlib.sha256(token.encode()).digest()  # the token itself is kept nowhere
+        self._proofs = {k: proof for k, proof in self._proofs.items() if proof[1] > now}
+        if key in self._proofs:
+            return self._proofs[key][0]
+        try:
+            node = await self._provider.agent_node(token) if token else None
+        except OSError as error:
+            raise GPULeaseError(
+                "cluster_unreachable",
+                "The cluster does not answer, so the agent cannot be recognised.",
+                next_step="Try again in a moment; nothing that was seen is lost meanwhile.",
+                status=502,
+            ) from error
+        if node is None:
+            raise GPULeaseError(
+                "not_an_agent",
+                "Only a node agent's own token can post here.",
+                next_step="Run the agent under its service account, with a token for the audience"
+                " gpulease that is bound to its pod.",
+                status=403,
+            )
+        self._proofs[key] = (node, now + timedelta(seconds=PROOF_SECONDS))
+        return node
+
+    def take(self, node: str, post: AgentPost) -> dict[str, Any]:
+        """Hand each new batch to the provider, with its times by our clock; return the answer."""
+        now = self._clock()
+        known = self._nodes.setdefault(node, _Node())
+        behind = (now - datetime.fromisoformat(post.sent)).total_seconds()
+        if abs(behind) > SKEW_MAX >= abs(known.skew):
+            log.warning("the clock of node %s differs from ours by %.1f s", node, behind)
+        known.skew, known.heard = behind, now
+        taken = 0
+        for batch in sorted(post.batches, key=lambda each: each.sequence):
+            if known.take(post.run, batch.sequence):
+                self._provider.agent_batch(node, _by_our_clock(batch, behind))
+                taken += 1
+        repeated = len(post.batches) - taken
+        return {"taken": taken, "repeated": repeated, "now": now.isoformat()}
+
+    def heard(self) -> Mapping[str, datetime]:
+        """Return when each node's agent posted last."""
+        return {name: node.heard for name, node in self._nodes.items() if node.heard is not None}
+
+    def problems(self) -> list[str]:
+        """Return what an admin should know of the agents, as sentences."""
+        return [
+            f"The clock of node {name} differs from the service's by {abs(node.skew):.0f} s."
+            for name, node in sorted(self._nodes.items())
+            if abs(node.skew) > SKEW_MAX
+        ]
+
+
+class AgentBatches(Answers):
+    """``agents/batches``."""
+
+    body_max = 4 * 2**20
+
+    async def post(self) -> None:
+        """Take what an agent saw; its node is the token's, never the body's.
+
+        Raises:
+            GPULeaseError: ``not_an_agent``, ``cluster_unreachable``, ``wrong_protocol`` (426) and
+                what ``parse`` refuses with.
+        """
+        scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
+        agents = self.services.agents
+        node = await agents.node_of(token.strip() if scheme.lower() == "bearer" else "")
+        post = self.parse(AgentPost)
+        if post.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+            raise GPULeaseError(
+                "wrong_protocol",
+                f"The agent speaks protocol {post.protocol}, the service {PROTOCOL_VERSION}.",
+                next_step="Run the agent's image of the service's version.",
+                numbers={"agent": post.protocol, "service": PROTOCOL_VERSION},
+                status=426,
+            )
+        self.answer(agents.take(node, post))
+
+
+def _by_our_clock(batch: Batch, behind: float) -> dict[str, Any]:
+    """Return the batch as the provider takes it, moved to our clock if the agent's is off."""
+    found: dict[str, Any] = batch.model_dump(exclude_none=False)
+    if abs(behind) < _SKEW_LEAST:
+        return found
+    shift = timedelta(seconds=behind)
+    found["at"] = _moved(found["at"], shift)
+    for second in found["seconds"]:
+        second["at"] = _moved(second["at"], shift)
+    for device in found["devices"]:
+        for incident in device["incidents"]:
+            incident["at"] = _moved(incident["at"], shift)
+            incident["until"] = incident["until"] and _moved(incident["until"], shift)
+    return found
+
+
+def _moved(at: str, shift: timedelta) -> str:
+    return (datetime.fromisoformat(at) + shift).isoformat()
