@@ -54,10 +54,14 @@ class Listing:
 
 @dataclass(frozen=True)
 class WatchEvent:
-    """One message of a watch.  ``kind``: ``ADDED | MODIFIED | DELETED | BOOKMARK``."""
+    """One message of a watch.
+
+    ``kind``: ``ADDED | MODIFIED | DELETED | BOOKMARK``, and first of all ``OPENED``, without an
+    object: the server has taken the watch.
+    """
 
     kind: str
-    object: Manifest
+    object: Manifest = field(default_factory=dict)
 
     @property
     def version(self) -> str:

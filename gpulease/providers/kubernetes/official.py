@@ -121,6 +121,7 @@ class OfficialClient:
             self._observe("watch", resource.plural, response.status, time.monotonic() - began)
             if response.status >= 400:
                 raise _error(response.status, await _text(response), response.headers)
+            yield WatchEvent("OPENED")
             async for event in _events(response):
                 yield event
         finally:

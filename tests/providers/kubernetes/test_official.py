@@ -28,9 +28,9 @@ def event(kind, name, version):
 async def watched(path):
     client = OfficialClient(path)
     try:
-        return [
-            (e.kind, e.version) async for e in client.watch(PODS, "ns", since="7", labels="a=b")
-        ]
+        events = [event async for event in client.watch(PODS, "ns", since="7", labels="a=b")]
+        assert events[0].kind == "OPENED"
+        return [(event.kind, event.version) for event in events[1:]]
     finally:
         await client.close()
 
