@@ -5,8 +5,10 @@ With GPULEASE_REQUIRE_ALL=1 such a skip fails instead, except for `gpu`, which n
 """
 
 import os
+import signal
+import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _slowness(item: pytest.Item) -> int:
     parts = item.path.parts
     return next((n for n, room in enumerate(SLOW_FIRST) if room in parts), len(SLOW_FIRST))
+
+
+@pytest.fixture(autouse=True)
+def leaves_the_process_as_found() -> Iterator[None]:
+    """Fail a test that leaves another interrupt handler or switch interval to those after it."""
+    handler, interval = signal.getsignal(signal.SIGINT), sys.getswitchinterval()
+    yield
+    left = signal.getsignal(signal.SIGINT), sys.getswitchinterval()
+    signal.signal(signal.SIGINT, handler)
+    sys.setswitchinterval(interval)
+    assert left == (handler, interval)
 
 
 @pytest.hookimpl(wrapper=True)
