@@ -173,6 +173,12 @@ def _complete(section: Reader, ask: PodAsk, max_count: int) -> None:
             "Without a resource that is counted, one request can have one device only.",
             "Name `resource`, or set the class's max_count to 1.",
         )
+    if ask.amount > 1 and max_count > 1:
+        section.wrong(
+            "amount",
+            f"{ask.amount} of a resource is a part of one card; more of it is still one card.",
+            "Set the class's max_count to 1.",
+        )
     if ask.kind is AskKind.SHARED and max_count > 1 and not ask.several_shares:
         section.wrong(
             "kind",

@@ -141,6 +141,7 @@ def test_mistakes_are_named_with_their_line(pod, part):
     [
         ("{kind: shared}", "    max_count: 2\n", "no more compute than one"),
         ("{kind: extra, extra_resources: {a.b/c: 1}}", "    max_count: 2\n", "one device only"),
+        ("{gpushare: {memory: 2GiB}}", "    max_count: 2\n", "still one card"),
         ("{}", "    fallback: [a]\n", "'a' cannot be a fallback"),
         ("{}", "    fallback: [z]\n", "'z' cannot be a fallback"),
         ("{}", "    fallback: b\n  b: {pool: p, pod: {resource: amd.com/gpu}}\n", "one layout"),
