@@ -305,12 +305,13 @@ class DeskDrained(TypedDict):
 #: then ``{"event": "lease", "lease": ...}``, ``{"event": "classes", ...}`` and
 #: ``{"event": "link", "up": bool}`` as they come.  Calls are
 #: ``{"id": n, "call": name, "args": {...}}``, answered by ``{"id": n, "ok": ...}`` or
-#: ``{"id": n, "problem": RFC 9457 object}``.  Calls: ``ask`` (AskBody -> LeaseView), ``end``
-#: (lease_id, reason), ``keep`` (lease_id), ``connection`` (lease_id, client_key -> ConnectionView),
-#: ``leases``, ``cell`` (busy: bool; no answer needed: which kernel ran a cell last).
+#: ``{"id": n, "problem": RFC 9457 object}``.  Calls: ``ask`` (AskBody -> LeaseView),
+#: ``lease`` (lease_id -> LeaseView, as the service has it), ``end`` (lease_id, reason), ``keep``
+#: (lease_id), ``connection`` (lease_id, client_key -> ConnectionView), ``leases``,
+#: ``cell`` (busy: bool; no answer needed: which kernel ran a cell last).
 #: A page's ask names no kernel: on the bus its ``kernel_id`` is the kernel that ran a cell last
 #: when the lease became active.  A ``grant`` never goes over the bus.
-BusCall = Literal["ask", "end", "keep", "connection", "leases", "cell"]
+BusCall = Literal["ask", "lease", "end", "keep", "connection", "leases", "cell"]
 
 
 class AskBody(TypedDict):

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.clock import own_times
 from gpulease.kernel.iothread import Inbox
 from gpulease.protocol import BusCall
 
@@ -124,9 +125,10 @@ class Bus:
             self._socket = connection
         self._connected.set()
         try:
-            with connection.makefile("rb") as lines:
+            with connection.makefile("r", encoding="utf-8", newline="\n") as lines:
                 for line in lines:
-                    self._received(json.loads(line))
+                    # Here, so that no sentence of the service's is shown with another clock.
+                    self._received(json.loads(own_times(line)))
         except (OSError, ValueError) as error:
             log.info("the bus of the notebook server broke off: %s", error)
         self._broken(connection)

@@ -8,9 +8,9 @@ nothing is taken away again.
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
 from typing import Any
 
+from gpulease.kernel.clock import clock
 from gpulease.kernel.relay import Message, Relay, sentence_bundle
 
 
@@ -62,7 +62,7 @@ class CellNote:
 def leaves_at(until: str, reason: str) -> str:
     """Return the sentence of a warning: when the GPU leaves, and what keeps it."""
     try:
-        at = f"at {datetime.fromisoformat(until).astimezone():%H:%M:%S}"
+        at = f"at {clock(until)}"
     except ValueError:
         at = "soon"
     if reason in ("expired", "hard_end", "window_over", "preempted", "forced"):

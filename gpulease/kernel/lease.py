@@ -21,6 +21,7 @@ from gpulease.kernel.departure import Departure
 from gpulease.kernel.desk import Push
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.iothread import Inbox, IOThread
+from gpulease.kernel.joining import Joining
 from gpulease.kernel.phase import Phase
 from gpulease.protocol import ConnectionView, EndView, LeaseView
 from gpulease.transfer.api import Endpoint, Home, KeyPair
@@ -66,6 +67,7 @@ class LeaseLink:
         self.target: attach.Reach | None = None  # set by %gpu connect
         self.attachment: attach.Attachment | None = None
         self.opening: Future[attach.Attachment] | None = None
+        self._joining = Joining(executor.fail)
         self.notes: list[str] = []
         self.note: CellNote | None = None  # under the last GPU cell; set by the session
         self._warning = ""  # what the next home cell says of a lease that will leave
@@ -192,6 +194,7 @@ class LeaseLink:
             patience=attach.REACH_SECONDS if self.target is None else attach.FILE_REACH_SECONDS,
         )
         self.opening = future
+        self._joining.begin()
         return future
 
     def obtain(self, lease: LeaseView | None) -> None:
@@ -219,9 +222,16 @@ class LeaseLink:
     def _finish(self, future: Future[attach.Attachment]) -> None:
         if self.opening is not future:
             return
-        self.opening = None
-        attachment = future.result()
         try:
+            self._join(future.result())
+        finally:
+            self.opening = None  # only now: events that come meanwhile must not open another
+        for push in self._joining.rest():
+            self._on_push(push)
+
+    def _join(self, attachment: attach.Attachment) -> None:
+        try:
+            self._joining.check()
             attach.connect_channels(attachment, self._io(), self._inbox, self._executor)
             endpoint = Endpoint(attachment.opened["wire_address"], attachment.opened["wire_key"])
             notes = self._home().connect(
@@ -248,6 +258,7 @@ class LeaseLink:
     def _on_push(self, push: Push) -> None:
         kind = push["push"]
         if self.attachment is None:
+            self._joining.take(push)
             return
         if kind == "companion_died":
             detail = push.get("detail") or "its process ended"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from gpulease.kernel.clock import clock
 from gpulease.kernel.wait import describe
 from gpulease.protocol import ConnectionView, LeaseView
 from gpulease.transfer.api import Place, VariableStatus
@@ -34,9 +35,9 @@ def lease_lines(lease: LeaseView) -> list[str]:
     if lease["utilisation"] is not None:
         facts.append(f"utilisation {lease['utilisation']:.0%} ({lease['verdict']})")
     if lease["warned_until"]:
-        facts.append(f"leaves at {_clock(lease['warned_until'])} unless it is used")
+        facts.append(f"leaves at {clock(lease['warned_until'])} unless it is used")
     elif lease["idle_end"]:
-        facts.append(f"warned at {_clock(lease['idle_end'])} if it stays unused")
+        facts.append(f"warned at {clock(lease['idle_end'])} if it stays unused")
     if lease["hard_end"]:
         facts.append(f"at most {time_left(lease['hard_end'], datetime.now(UTC))} left")
     if facts:
@@ -104,7 +105,3 @@ def _row(row: VariableStatus) -> tuple[str, str, str, str]:
     size = "" if row.size is None else size_text(row.size)
     doubt = "" if row.verified else " ?"
     return row.name, row.type_name, size, f"{_PLACES[row.place]}{doubt}"
-
-
-def _clock(at: str) -> str:
-    return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"

@@ -11,10 +11,10 @@ import html
 import time
 import uuid
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.clock import clock
 from gpulease.kernel.iothread import Inbox
 from gpulease.kernel.lease import USABLE, LeaseLink
 from gpulease.kernel.options import CellOptions
@@ -176,7 +176,7 @@ class Waiter:
         last = lease
         try:
             while True:
-                now = self._link.leases.get(lease["id"])
+                now = self._link.leases.get(lease["id"]) or self._look_up(last)
                 if now is None:
                     raise self._ended(last)
                 last = now
@@ -190,6 +190,24 @@ class Waiter:
         finally:
             if self._link.phase is Phase.WAITING:
                 self._link.phase = Phase.NONE
+
+    def _look_up(self, last: LeaseView) -> LeaseView | None:
+        """Return what became of a request that the bus names no more; None when it has ended.
+
+        A snapshot taken just before the ask may come just after its answer, so absence alone says
+        nothing.  While the service cannot be asked the request is taken to wait on.
+        """
+        link = self._link
+        if last["id"] in link.ends or link.bus is None:
+            return None
+        try:
+            found: LeaseView = link.bus.call("lease", {"lease_id": last["id"]})
+        except GPULeaseError as error:
+            if error.status == 404:
+                return None
+            found = last
+        link.on_bus({"event": "lease", "lease": found})
+        return link.leases.get(last["id"])
 
     def _not_ready(self, lease: LeaseView, bound: float) -> GPUNotReady:
         waited = f" within {bound:.0f} s" if bound else ""
@@ -223,6 +241,5 @@ def describe(lease: LeaseView) -> str:
         if expected is None:
             parts.append("When it starts is not known.")
         else:
-            at = datetime.fromisoformat(expected).astimezone()
-            parts.append(f"Expected at {at:%H:%M}.")
+            parts.append(f"Expected at {clock(expected)}.")
     return " ".join(part for part in parts if part)

@@ -151,6 +151,8 @@ class Core:
             wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}
             return await self.client.ask(cast("AskBody", wanted))
         lease_id = _lease_id(args)
+        if name == "lease":
+            return await self.client.lease(lease_id)
         if name == "keep":
             return await self.client.keep(lease_id)
         if name == "end":

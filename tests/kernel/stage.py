@@ -212,6 +212,8 @@ class Stage:
         found: Any = None
         if name == "ask":
             found = self._ask(args, self.kernels[writer])
+        elif name == "lease":
+            found = self.leases[args["lease_id"]]
         elif name == "connection":
             found = await self._connection(args)
         elif name == "end":

@@ -1,12 +1,18 @@
 """Waiting, queueing, clicking, reclaiming: a real kernel and supervisor, a staged service."""
 
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import wait_for
+from gpulease.companion.environment import ENV_COMPANION, companion_mark
+from gpulease.companion.tree import marked
+from gpulease.protocol import LeaseView
+from tests.helpers import process_is_gone, wait_for
 from tests.kernel.parts import Cell, HomeKernel, printed
 from tests.kernel.stage import LEASE, Stage, in_seconds, lease_view
 
@@ -116,6 +122,28 @@ def test_position_and_time_are_shown_as_they_change(stage: Stage, kernel: HomeKe
     )
     cell = kernel.run("%%gpu --wait 1s\n1")
     assert "Position 3. Expected at" in cell.shown()
+
+
+def test_a_snapshot_from_before_the_ask_ends_no_wait(stage: Stage, kernel: HomeKernel) -> None:
+    def late_snapshot(lease: LeaseView) -> None:
+        stage.tell({"event": "snapshot", "leases": [], "classes": []})
+        stage.grant(lease["id"])
+
+    stage.on_ask = late_snapshot
+    cell = kernel.run("%%gpu\n1")
+    assert cell.ok, cell.traceback
+    assert ("lease", {"lease_id": LEASE}) in stage.calls
+
+
+def test_a_request_that_ended_unheard_says_how(stage: Stage, kernel: HomeKernel) -> None:
+    def end_unheard(lease: LeaseView) -> None:
+        end = {"reason": "forced", "sentence": "An admin ended it.", "note": "", "at": ""}
+        ended = {**stage.leases[lease["id"]], "version": 5, "state": "ended", "end": end}
+        stage.leases[lease["id"]] = ended  # type: ignore[assignment]
+        stage.tell({"event": "snapshot", "leases": [], "classes": []})
+
+    stage.on_ask = end_unheard
+    assert kernel.run("%%gpu\n1").error.startswith("GPULeaseError: An admin ended it.")
 
 
 def test_a_denied_ask_says_why(stage: Stage, kernel: HomeKernel) -> None:
@@ -298,6 +326,63 @@ def test_a_called_off_drain_leaves_the_companion(stage: Stage, kernel: HomeKerne
     stage.hear("drained", LEASE)
     stage.order(LEASE, type="resume")
     assert kernel.run("%%gpu\nos.getpid()").result == pid
+
+
+#: A home cell that ends once this kernel's companion is open and the test has said so.
+HOLDS_ON = """
+import os, time
+link = get_ipython().run_cell_async.__self__._cells.session.link
+while link.opening is None or not link.opening.done(): time.sleep(0.01)
+print("opened", flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+"""
+
+
+def test_a_companion_that_dies_before_it_is_connected_is_replaced_at_once(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    kernel_id = next(iter(stage.kernels.values()))
+    stage.add(lease_view(LEASE, origin="magic"))
+
+    def kill() -> None:
+        mark = companion_mark(LEASE, kernel_id)
+        (pid,) = marked([mark], ENV_COMPANION)
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: process_is_gone(pid), what="the companion's end")
+        # The supervisor notices, and tells: only then does the cell end.
+        wait_for(lambda: not marked([mark], ENV_COMPANION), what="the process collected")
+        (kernel.directory / "go").touch()
+
+    stage.grant(LEASE, kernel_id=kernel_id)
+    assert kernel.run(HOLDS_ON, when=printed("opened"), do=kill).ok
+    cell = kernel.run("%%gpu\nimport os; os.getpid()")
+    if not cell.ok:  # the death was told while this cell joined it: the next one gets a new one
+        assert "died before it was connected" in cell.error
+        cell = kernel.run("%%gpu\nimport os; os.getpid()")
+    assert away(kernel, cell), cell.traceback
+
+
+def test_events_while_a_companion_is_connected_open_no_second_one(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    kernel_id = next(iter(stage.kernels.values()))
+    stop = threading.Event()
+
+    def chatter() -> None:
+        while not stop.wait(0.005):
+            if LEASE in stage.leases:
+                stage.change(LEASE, kernel_id=kernel_id)
+
+    talker = threading.Thread(target=chatter)
+    talker.start()
+    try:
+        pids = [kernel.run("%%gpu\nimport os; os.getpid()").result for _ in range(3)]
+    finally:
+        stop.set()
+        talker.join()
+    assert len(set(pids)) == 1
+    assert [name for name, _ in stage.calls].count("connection") == 1
 
 
 def test_the_bus_comes_back(stage: Stage, kernel: HomeKernel) -> None:

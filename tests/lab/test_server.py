@@ -49,6 +49,9 @@ def test_kernels_learn_and_ask_over_the_bus(tmp_path):
                 body = {"gpu_class": "small", "kernel_id": "k1", "origin": "magic"}
                 assert service.calls[-1] == ("POST", "leases", body)
 
+                service.answers["GET", f"leases/{LEASE_ID}"] = (200, lease_view(state="ended"))
+                assert (await kernel.call("lease", lease_id=LEASE_ID))["ok"]["state"] == "ended"
+
                 view = {"address": "tcp://x", "server_key": "y"}
                 service.answers["POST", f"leases/{LEASE_ID}/connections"] = (201, view)
                 found = await kernel.call("connection", lease_id=LEASE_ID, client_key="Z" * 40)
