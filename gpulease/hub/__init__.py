@@ -1,4 +1,4 @@
-"""Runs inside JupyterHub: the spawner mixin and ``setup_gpulease(c)``.
+"""Runs inside JupyterHub: the spawners and ``setup_gpulease(c)``.
 
 In ``jupyterhub_config.py``, after the site's own settings::
 
@@ -15,12 +15,24 @@ the same: ``inactive`` is small where a lease is busy.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpulease.hub.setup import setup_gpulease
 from gpulease.hub.spawner import GPULeaseSpawnerMixin, LocalGPULeaseSpawner, wrap_spawner
 
 __all__ = [
+    "GPULeaseSpawner",
     "GPULeaseSpawnerMixin",
     "LocalGPULeaseSpawner",
     "setup_gpulease",
     "wrap_spawner",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the spawner for Kubernetes when it is asked for: it needs KubeSpawner."""
+    if name == "GPULeaseSpawner":
+        from gpulease.hub.kubernetes import GPULeaseSpawner
+
+        return GPULeaseSpawner
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -48,6 +48,24 @@ def add_user_scopes(
             merge.add_items(c.JupyterHub, "load_roles", [role])
 
 
+def spawn_refused(message: str, *, reason: str, log_message: str) -> Exception:
+    """Return the error that refuses a spawn: ``message`` for the person, the rest for the log.
+
+    From 6.0 a ``SpawnException``, whose ``reason`` also labels the hub's metrics; on 5.x an
+    ``HTTPError`` with the attribute that the hub's pages and API show.
+    """
+    if hub_version() >= (6, 0):
+        from jupyterhub.spawner import SpawnException
+
+        refused: Exception = SpawnException(message, reason=reason, log_message=log_message)
+    else:
+        from tornado.web import HTTPError
+
+        refused = HTTPError(400, "%s", log_message, reason=reason)
+        refused.jupyterhub_message = message  # type: ignore[attr-defined]
+    return refused
+
+
 def _names_user(role: Any) -> bool:
     return isinstance(role, Mapping) and role.get("name") == "user"
 

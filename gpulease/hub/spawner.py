@@ -100,10 +100,23 @@ def wrap_spawner(spawner_class: Any) -> type:
         GPULeaseError: ``hub_config_invalid`` when there is no such spawner.
     """
     found = _resolve(spawner_class)
+    if any(base.__module__.startswith("kubespawner.") for base in found.__mro__):
+        return _guarded(found)
     if issubclass(found, GPULeaseSpawnerMixin):
         return found
     # `c.KubeSpawner.x = ...` still reaches it: traitlets goes by every class in the MRO.
     return type(f"GPULease{found.__name__}", (GPULeaseSpawnerMixin, found), {})
+
+
+def _guarded(found: type) -> type:
+    """Return a KubeSpawner, or a site's own kind of it, with the manifest guard."""
+    from gpulease.hub.kubernetes import GPULeaseSpawner
+
+    if issubclass(found, GPULeaseSpawner):
+        return found
+    if issubclass(GPULeaseSpawner, found):  # plain KubeSpawner
+        return GPULeaseSpawner
+    return type(f"GPULease{found.__name__}", (GPULeaseSpawner, found), {})
 
 
 def _resolve(spawner_class: Any) -> type:

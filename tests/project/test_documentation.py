@@ -194,3 +194,13 @@ def test_every_subcommand_is_documented(capsys):
     listed = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE)
     documented = re.findall(r"^## `gpulease (\w+)", page("reference/cli.md"), re.MULTILINE)
     assert set(listed) == set(documented)
+
+
+def test_every_setting_of_the_kubernetes_spawner_and_every_rule_is_documented():
+    pytest.importorskip("kubespawner")
+    from gpulease.hub import GPULeaseSpawner, guard
+
+    text = page("reference/spawner.md")
+    own = set(GPULeaseSpawner.class_own_traits(config=True))
+    assert set(rows(text, "Settings")) == own
+    assert set(rows(text, "The guard")) == set(guard.RULES)

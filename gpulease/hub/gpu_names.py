@@ -1,0 +1,151 @@
+"""By which names a GPU, or the way to one, is known on a cluster.
+
+Owns the patterns: resource names, node labels and taints, variables, annotations, schedulers,
+runtime classes, host paths.  Decides nothing about a pod: ``gpulease.hub.guard`` does.  The
+patterns are RE2 (no look-around), for the admission policies use the very same.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Final
+
+#: Domains whose every resource, label or taint concerns accelerators.
+_DOMAINS: Final = "|".join(
+    re.escape(domain)
+    for domain in (
+        "nvidia.com",
+        "amd.com",
+        "beta.amd.com",
+        "gpu.intel.com",
+        "habana.ai",
+        "huawei.com",
+        "cambricon.com",
+        "mthreads.com",
+        "metax-tech.com",
+        "iluvatar.ai",
+        "enflame.com",
+        "hygon.com",
+        "kunlunxin.com",
+        "birentech.com",
+        "nvshare.com",
+        "bitfusion.io",
+        "run.ai",
+        "4pd.io",
+        "furiosa.ai",
+        "rebellions.ai",
+        "tenstorrent.com",
+        "microsoft.com/directx",
+        # A claim in the shape of a resource: KEP-5004's implicit name of a device class.
+        "deviceclass.resource.kubernetes.io",
+    )
+)
+#: Words that mean an accelerator wherever they stand in a name: vgpu-number, gke-accelerator, ...
+_WORDS: Final = (
+    r"[a-z]*gpu[a-z]*|v?cuda|rocm|mig|[tnx]pu|dcu|mlu|gcu|neuron[a-z]*|gaudi|ascend[0-9a-z]*"
+    r"|qaic|accelerators?"
+)
+_WORD: Final = rf"(^|[^a-z])({_WORDS})([^a-z]|$)"
+
+#: The name of a resource that is a device, whoever makes it.
+RESOURCE: Final = rf"(?i)^({_DOMAINS})([./]|$)|{_WORD}"
+#: The key of a node label or taint that marks nodes with GPUs (PCI ids: NVIDIA and AMD displays).
+NODE_KEY: Final = (
+    rf"(?i)^({_DOMAINS})([./]|$)|^gpulease/|{_WORD}"
+    r"|^feature\.node\.kubernetes\.io/pci-.*(10de|1002)"
+)
+#: The value of one that does: ``pool: gpu-a100``, ``instance-type: p4d.24xlarge``.
+NODE_VALUE: Final = (
+    rf"(?i){_WORD}|nvidia|tesla|geforce|radeon|^(p[2-9]|g[3-9])[a-z]*\.[0-9a-z]+$"
+    r"|^standard_n[cdvg]|^g2-standard"
+)
+#: A variable by which a container runtime gives devices to a container that asked for none.
+VARIABLE: Final = (
+    r"^[A-Z0-9]+_VISIBLE_DEVICES$|^NVIDIA_MIG_(CONFIG|MONITOR)_DEVICES$|^NVIDIA_IMEX_CHANNELS$"
+)
+#: Variables that match but only choose among devices that a process can already see.
+CHOOSING: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
+#: Annotations and labels by which an injector, a sharing layer or a runtime gives devices.
+NOTE: Final = (
+    r"(?i)^cdi\.k8s\.io/|\.nri\.io/|^devices\.noderesource\.dev/|^io\.kubernetes\.cri-o\.devices"
+    r"|^gpu-(fraction|memory|compute|limit|request)|^runai-gpu|^run\.ai/|^hami\.io/|^4pd\.io/"
+    r"|^nvidia\.com/|^amd\.com/|^aliyun\.com/gpu|^scheduler\.framework\.gpushare|^aliyun_com_gpu"
+    r"|^volcano\.sh/(v?gpu|vnpu)|^bitfusion|^nvshare\.com/|^resource\.kubernetes\.io/admin-access$"
+)
+#: A runtime that puts devices into containers, and a scheduler that hands them out.
+RUNTIME: Final = rf"(?i)nvidia|amd|habana|ascend|{_WORD}"
+SCHEDULER: Final = r"(?i)(^|[^a-z])(kai|runai|run-ai|hami|4pd|nvshare|v?gpu|gpushare)([^a-z]|$)"
+#: A path of the node at which devices, or the lists and sockets that give them out, are found.
+HOST_PATH: Final = (
+    r"^/(dev|var|var/lib|var/lib/kubelet|run|var/run)?$"
+    r"|^/dev/(nvidia|dri|kfd|accel|davinci|hisi|habanalabs|hl[0-9]|mtgpu|dxg|neuron|tpu|cambricon"
+    r"|vfio)|^/(var/)?run/(nvidia|cdi|containerd|crio|docker)|^/etc/cdi|^/tmp/nvidia-mps"
+    r"|^/var/lib/kubelet/(device-plugins|plugins_registry|pod-resources|plugins)"
+)
+#: Where a mount in a container is itself the list of devices that the NVIDIA runtime reads.
+DEVICE_LIST: Final = r"^/(var/)?run/nvidia-container-devices(/|$)"
+
+#: Values with which such a variable gives nothing.
+VOID: Final = frozenset({"", "void", "none"})
+_OFF: Final = frozenset({"", "false", "0", "no", "none", "off", "disabled"})
+_ZERO: Final = re.compile(r"^[+-]?0*(\.0*)?([eE][+-]?\d+|[a-zA-Z]*)$")
+
+
+def is_resource(name: str) -> bool:
+    """Whether a resource of this name is a device."""
+    return re.search(RESOURCE, name) is not None
+
+
+def is_zero(quantity: object) -> bool:
+    """Whether a resource quantity asks for nothing."""
+    return _ZERO.match(str(quantity)) is not None
+
+
+def is_gpu_node(key: str, value: str = "") -> bool:
+    """Whether a node label or taint marks nodes with GPUs; ``gpu: "false"`` does not."""
+    if value.lower() in _OFF - {""}:
+        return False
+    return re.search(NODE_KEY, key) is not None or re.search(NODE_VALUE, value) is not None
+
+
+def gives_devices(variable: str, value: object) -> bool:
+    """Whether an environment variable of this value makes a runtime give devices.
+
+    ``value`` is not a string where it comes from elsewhere (a Secret, a field): nobody knows.
+    """
+    if re.search(VARIABLE, variable) is None or variable in CHOOSING:
+        return False
+    return not (isinstance(value, str) and value in VOID)
+
+
+def is_gpu_runtime(name: str) -> bool:
+    """Whether a runtime class of this name puts devices into containers."""
+    return re.search(RUNTIME, name) is not None
+
+
+def is_gpu_scheduler(name: str) -> bool:
+    """Whether a scheduler of this name hands out devices."""
+    return re.search(SCHEDULER, name) is not None
+
+
+def is_note(key: str, value: str) -> bool:
+    """Whether an annotation or label asks for devices; telling HAMi to keep away does not."""
+    if (key, value) == ("hami.io/webhook", "ignore"):
+        return False
+    return re.search(NOTE, key) is not None
+
+
+def is_host_device(path: str) -> bool:
+    """Whether a path of the node leads to devices."""
+    return re.search(HOST_PATH, _plain(path)) is not None
+
+
+def is_device_list(path: str) -> bool:
+    """Whether a mount at this path of a container is read as a list of devices."""
+    return re.search(DEVICE_LIST, _plain(path)) is not None
+
+
+def _plain(path: str) -> str:
+    """Return the path without ``//``, ``.`` and ``..``, as the kubelet would walk it."""
+    return posixpath.normpath("/" + path.lstrip("/"))

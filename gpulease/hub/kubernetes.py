@@ -1,0 +1,150 @@
+"""KubeSpawner for a hub with GPU leases: notebook servers without a GPU, at once.
+
+Owns two seams of KubeSpawner: the pod as it is about to be sent (the guard looks at it, and it gets
+the names by which the lease service knows its server), and the settings of a spawner between two
+spawns.  What a GPU looks like in a manifest is ``gpulease.hub.guard``'s.  Needs the package
+``jupyterhub-kubespawner``; ``gpulease.hub`` imports this module only where it is used.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kubespawner import KubeSpawner
+from traitlets import Enum, List, Unicode
+
+from gpulease import labels
+from gpulease.hub import compat, guard
+from gpulease.hub.guard_places import Rules
+from gpulease.hub.overrides import Settings
+from gpulease.hub.spawner import GPULeaseSpawnerMixin
+
+
+class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
+    """KubeSpawner whose servers have no GPU and can lease one.
+
+    All of KubeSpawner works as ever: profiles, named servers, a namespace for each user, internal
+    SSL, options forms, hooks.  ``c.KubeSpawner.*`` keeps its effect.
+    """
+
+    modify_pod_hook: Any  # KubeSpawner's
+
+    gpulease_guard = Enum(
+        ["refuse", "strip"],
+        default_value="refuse",
+        config=True,
+        help="""What happens to a server whose pod would have, or lead to, a GPU: ``refuse`` does
+        not start it and tells why, ``strip`` takes the GPU out and logs it.""",
+    )
+    gpulease_guard_exempt = List(
+        Enum(sorted(guard.RULES)),
+        config=True,
+        help="Rules of the guard that do not apply here, by name.",
+    )
+    gpulease_gpu_resources = List(
+        Unicode(),
+        config=True,
+        help="More names of resources that are GPUs, beside those known (`*` matches anything).",
+    )
+    gpulease_gpu_node_keys = List(
+        Unicode(),
+        config=True,
+        help="More labels and taints that mark nodes with GPUs (`*` matches anything).",
+    )
+    gpulease_instance = Unicode(
+        labels.APP,
+        config=True,
+        help="Tells the pods of this hub and service from those of another in the same cluster.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._configured: Settings | None = None
+        # The hook of this very spawn, whoever set it: the site, a group, a profile.
+        self._site_hook: Callable[[Any, Any], Any] | None = None
+
+    def clear_state(self) -> None:
+        """Begin or end a spawn with the settings as they were configured.
+
+        The hub calls it before authenticator hooks, group overrides, user options and profiles
+        change them, and after the server's end.
+        """
+        if self._configured is None:
+            self._configured = Settings(self)
+        elif changed := self._configured.restore(self):
+            self.log.debug("Undid what the last spawn changed: %s", ", ".join(changed))
+        super().clear_state()
+
+    async def load_user_options(self) -> None:
+        """Apply the profile, then put the guard after whichever hook is set now."""
+        await super().load_user_options()
+        if self.modify_pod_hook is not GPULeaseSpawner._guarded:
+            self._site_hook = self.modify_pod_hook
+            self.modify_pod_hook = GPULeaseSpawner._guarded
+        if self.enable_user_namespaces:
+            labels_wanted = self._expand_all(self.user_namespace_labels)
+            self._refuse(guard.inspect_namespace_labels(labels_wanted))
+
+    async def _guarded(self, pod: Any) -> Any:
+        """Run the site's hook, then inspect the final manifest and name the server in it.
+
+        Raises:
+            SpawnException: the pod would have a GPU (an ``HTTPError`` before JupyterHub 6).
+        """
+        if self._site_hook is not None:
+            pod = self._site_hook(self, pod)
+            if inspect.isawaitable(pod):
+                pod = await pod
+        sent = self._as_sent(pod)
+        rules = Rules(
+            resources=tuple(self.gpulease_gpu_resources),
+            node_keys=tuple(self.gpulease_gpu_node_keys),
+            exempt=frozenset(self.gpulease_guard_exempt),
+        )
+        if self.gpulease_guard == "strip":
+            clean, found = guard.strip(sent, rules)
+            for finding in found:
+                self.log.warning("Took out of the pod of %s: %s", self._log_name, finding)
+        else:
+            clean = sent
+            self._refuse(guard.inspect(sent, rules))
+        clean = guard.shield(clean)
+        if clean["spec"] != sent["spec"]:
+            pod.spec = clean["spec"]  # as plain dicts, which is what is sent in the end
+        self._name(pod, clean.get("metadata", {}))
+        return pod
+
+    def _as_sent(self, pod: Any) -> guard.Manifest:
+        """Return the pod as the API server will read it, with Kubernetes' own names."""
+        plain = self.api.api_client.sanitize_for_serialization(pod)
+        manifest: guard.Manifest = json.loads(json.dumps(plain))
+        return manifest
+
+    def _refuse(self, found: Sequence[guard.Finding]) -> None:
+        if not found:
+            return
+        for finding in found:
+            self.log.error("Refused the pod of %s: %s", self._log_name, finding)
+        raise compat.spawn_refused(
+            "Your server was not started: its settings would give it a GPU, and servers of this"
+            " hub have none. Choose another option, or tell your admin that this one asks for"
+            f" {found[0].what}. A GPU comes to the running notebook: put %%gpu at the top of a"
+            ' cell, or press "Request GPU".',
+            reason="gpu_in_server",
+            log_message="; ".join(str(finding) for finding in found),
+        )
+
+    def _name(self, pod: Any, metadata: Mapping[str, Any]) -> None:
+        """Write last by what the lease service knows whose server this is: no hook can forge it."""
+        pod.metadata.annotations = {
+            **(metadata.get("annotations") or {}),
+            labels.USER: self.user.name,
+            labels.SERVER: self.name,
+        }
+        pod.metadata.labels = {
+            **(metadata.get("labels") or {}),
+            labels.INSTANCE: labels.label_value(self.gpulease_instance),
+        }

@@ -1,0 +1,344 @@
+"""Pods as the API server reads them: a clean one, and every way a GPU comes into one."""
+
+import copy
+from typing import Any
+
+Change = dict[str, Any]
+
+
+def clean_pod() -> dict[str, Any]:
+    """A server's pod such as a site with profiles, sidecars and shared volumes makes it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "jupyter-stu",
+            "labels": {"component": "singleuser-server", "hami.io/webhook": "ignore"},
+            "annotations": {"hub.jupyter.org/username": "stu"},
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": "notebook",
+                    "image": "quay.example/notebook",
+                    "env": [
+                        {"name": "CUDA_VISIBLE_DEVICES", "value": ""},
+                        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
+                    ],
+                    "resources": {
+                        "requests": {"cpu": "100m", "memory": "1Gi"},
+                        "limits": {"memory": "2Gi", "nvidia.com/gpu": "0", "github.com/fuse": "1"},
+                    },
+                    "volumeMounts": [{"name": "home", "mountPath": "/home/stu"}],
+                    "securityContext": {"privileged": False, "runAsUser": 1000},
+                },
+                {
+                    "name": "sidecar",
+                    "image": "quay.example/sidecar",
+                    "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+                },
+            ],
+            "initContainers": [
+                {
+                    "name": "prepare",
+                    "image": "quay.example/prepare",
+                    "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}],
+                }
+            ],
+            "volumes": [
+                {"name": "home", "persistentVolumeClaim": {"claimName": "claim-stu"}},
+                {"name": "data", "hostPath": {"path": "/srv/data"}},
+            ],
+            "nodeSelector": {"hub.jupyter.org/node-purpose": "user", "gpu": "false"},
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {
+                                "matchExpressions": [
+                                    {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"},
+                                    {"key": "gpulease/pool", "operator": "DoesNotExist"},
+                                    {
+                                        "key": "topology.kubernetes.io/zone",
+                                        "operator": "In",
+                                        "values": ["a", "b"],
+                                    },
+                                ]
+                            }
+                        ]
+                    }
+                }
+            },
+            "tolerations": [
+                {
+                    "key": "hub.jupyter.org/dedicated",
+                    "operator": "Equal",
+                    "value": "user",
+                    "effect": "NoSchedule",
+                }
+            ],
+            "schedulerName": "jupyterhub-user-scheduler",
+            "runtimeClassName": "gvisor",
+            "securityContext": {"fsGroup": 100},
+        },
+    }
+
+
+def changed(change: Change) -> dict[str, Any]:
+    """A clean pod with ``change`` merged in: dicts by key, lists appended, the rest replaced."""
+    pod = clean_pod()
+    _merge(pod, copy.deepcopy(change))
+    return pod
+
+
+def _merge(target: Any, change: Change) -> None:
+    for key, value in change.items():
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            _merge(target[key], value)
+        elif isinstance(value, list) and isinstance(target.get(key), list):
+            target[key] += value
+        else:
+            target[key] = value
+
+
+def spec(**change: Any) -> Change:
+    return {"spec": change}
+
+
+def container(kind: str = "containers", **change: Any) -> Change:
+    return spec(**{kind: [{"name": "extra", "image": "quay.example/extra", **change}]})
+
+
+def resources(name: str, quantity: Any = "1", kind: str = "containers") -> Change:
+    return container(kind, resources={"limits": {name: quantity}})
+
+
+def required(*terms: list[Any]) -> Change:
+    wanted = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
+    return spec(
+        affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": wanted}}
+    )
+
+
+def preferred(*expressions: Any) -> Change:
+    wanted = [{"weight": 1, "preference": {"matchExpressions": list(expressions)}}]
+    return spec(
+        affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wanted}}
+    )
+
+
+def expression(key: str, operator: str = "Exists", *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
+
+
+def node_volume(path: str) -> Change:
+    return spec(
+        volumes=[{"name": "node", "hostPath": {"path": path}}],
+        initContainers=[
+            {"name": "extra", "volumeMounts": [{"name": "node", "mountPath": "/anywhere"}]}
+        ],
+    )
+
+
+_MOUNTED_LIST = [
+    {"name": "devices", "mountPath": "/var/run//x/../nvidia-container-devices/all"},
+]
+_GFD = "nvidia.com/gpu.product"
+
+#: (rule, a change that breaks it, the place the guard names).
+BAD: list[tuple[str, Change, str]] = [
+    # Every vendor's extended resources, by name, in every kind of container.
+    *(
+        ("device_resource", resources(name), f"spec.containers[2].resources.limits.{name}")
+        for name in (
+            "nvidia.com/gpu",
+            "nvidia.com/gpu.shared",
+            "nvidia.com/mig-1g.5gb",
+            "nvidia.com/mig-1g.10gb.me",
+            "nvidia.com/gpumem-percentage",
+            "nvidia.com/gpucores",
+            "amd.com/gpu",
+            "gpu.intel.com/i915",
+            "gpu.intel.com/xe",
+            "habana.ai/gaudi",
+            "huawei.com/Ascend910",
+            "aliyun.com/gpu-mem",
+            "nvshare.com/gpu",
+            "bitfusion.io/gpu-amount",
+            "volcano.sh/vgpu-number",
+            "koordinator.sh/gpu-core",
+            "tencent.com/vcuda-core",
+            "cambricon.com/mlu",
+            "google.com/tpu",
+            "aws.amazon.com/neuroncore",
+            "microsoft.com/directx",
+            "hygon.com/dcunum",
+            "unheard-of.example/gpu",
+            "deviceclass.resource.kubernetes.io/gpu.nvidia.com",
+        )
+    ),
+    (
+        "device_resource",
+        resources("nvidia.com/gpu", 1, "initContainers"),
+        "spec.initContainers[1].resources.limits.nvidia.com/gpu",
+    ),
+    (
+        "device_resource",
+        resources("nvidia.com/gpu", "1k", "ephemeralContainers"),
+        "spec.ephemeralContainers[0].resources.limits.nvidia.com/gpu",
+    ),
+    (
+        "device_resource",
+        container(resources={"requests": {"nvidia.com/gpu": "1"}}),
+        "spec.containers[2].resources.requests.nvidia.com/gpu",
+    ),
+    (
+        "device_resource",
+        spec(resources={"limits": {"nvidia.com/gpu": "1", "cpu": "2"}}),
+        "spec.resources.limits.nvidia.com/gpu",
+    ),
+    # Claims, and what opens others' devices.
+    ("claim", spec(resourceClaims=[{"name": "gpu"}]), "spec.resourceClaims[0]"),
+    (
+        "claim",
+        container(resources={"claims": [{"name": "gpu"}]}),
+        "spec.containers[2].resources.claims[0]",
+    ),
+    ("claim", spec(resources={"claims": [{"name": "gpu"}]}), "spec.resources.claims[0]"),
+    (
+        "admin_access",
+        {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}},
+        "metadata.labels.resource.kubernetes.io/admin-access",
+    ),
+    (
+        "admin_access",
+        spec(extension={"requests": [{"adminAccess": True}]}),
+        "spec.extension.requests[0].adminAccess",
+    ),
+    # The way to nodes with GPUs.
+    *(
+        ("node_placement", spec(nodeSelector={key: value}), f"spec.nodeSelector.{key}")
+        for key, value in (
+            (_GFD, "NVIDIA-A100-SXM4-40GB"),
+            ("nvidia.com/gpu.present", "true"),
+            ("cloud.google.com/gke-accelerator", "nvidia-l4"),
+            ("k8s.amazonaws.com/accelerator", "nvidia-tesla-t4"),
+            ("karpenter.k8s.aws/instance-gpu-count", "1"),
+            ("feature.node.kubernetes.io/pci-0302_10de.present", "true"),
+            ("kubernetes.azure.com/accelerator", "nvidia"),
+            ("node-role.kubernetes.io/gpu", ""),
+            ("gpulease/pool", "cards"),
+            ("pool", "gpu-a100"),
+            ("node.kubernetes.io/instance-type", "p4d.24xlarge"),
+            ("node.kubernetes.io/instance-type", "Standard_NC24ads_A100_v4"),
+            ("node.kubernetes.io/instance-type", "a2-highgpu-1g"),
+        )
+    ),
+    (
+        "node_placement",
+        required([expression(_GFD)]),
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+        ".nodeSelectorTerms[1].matchExpressions[0]",
+    ),
+    (
+        "node_placement",
+        required([expression("zone", "In", "a"), expression("pool", "In", "cpu", "gpu")]),
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+        ".nodeSelectorTerms[1].matchExpressions[1]",
+    ),
+    (
+        "node_placement",
+        required([expression("nvidia.com/gpu.memory", "Gt", "39000")]),
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+        ".nodeSelectorTerms[1].matchExpressions[0]",
+    ),
+    (
+        "node_placement",
+        preferred(expression("zone", "In", "a"), expression(_GFD)),
+        "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0]",
+    ),
+    ("toleration", spec(tolerations=[{"operator": "Exists"}]), "spec.tolerations[1]"),
+    (
+        "toleration",
+        spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+        "spec.tolerations[1]",
+    ),
+    (
+        "toleration",
+        spec(tolerations=[{"key": "gpulease/pool", "operator": "Exists"}]),
+        "spec.tolerations[1]",
+    ),
+    (
+        "toleration",
+        spec(tolerations=[{"key": "dedicated", "operator": "Equal", "value": "gpu"}]),
+        "spec.tolerations[1]",
+    ),
+    ("runtime_class", spec(runtimeClassName="nvidia"), "spec.runtimeClassName"),
+    ("runtime_class", spec(runtimeClassName="nvidia-cdi"), "spec.runtimeClassName"),
+    ("scheduler", spec(schedulerName="kai-scheduler"), "spec.schedulerName"),
+    ("scheduler", spec(schedulerName="hami-scheduler"), "spec.schedulerName"),
+    ("scheduler", spec(schedulerName="gpushare-schd-extender"), "spec.schedulerName"),
+    # Devices that nobody asked the API server for.
+    *(
+        (
+            "visible_devices",
+            container(env=[{"name": "A", "value": "b"}, {"name": name, **value}]),
+            "spec.containers[2].env[1]",
+        )
+        for name, value in (
+            ("NVIDIA_VISIBLE_DEVICES", {"value": "all"}),
+            ("NVIDIA_VISIBLE_DEVICES", {"value": "0"}),
+            ("NVIDIA_VISIBLE_DEVICES", {"value": "$(OTHER)"}),
+            ("NVIDIA_VISIBLE_DEVICES", {"valueFrom": {"fieldRef": {"fieldPath": "x"}}}),
+            ("AMD_VISIBLE_DEVICES", {"value": "all"}),
+            ("HABANA_VISIBLE_DEVICES", {"value": "all"}),
+            ("ASCEND_VISIBLE_DEVICES", {"value": "0-3"}),
+            ("NVIDIA_MIG_CONFIG_DEVICES", {"value": "all"}),
+            ("NVIDIA_IMEX_CHANNELS", {"value": "0"}),
+        )
+    ),
+    *(
+        ("host_device", node_volume(path), "spec.initContainers[1].volumeMounts[0]")
+        for path in (
+            "/dev/nvidia0",
+            "/dev/dri",
+            "/dev/kfd",
+            "/dev",
+            "/",
+            "/srv/../dev//dri",
+            "/var/lib/kubelet/device-plugins",
+            "/var/lib/kubelet/pod-resources/kubelet.sock",
+            "/run/containerd/containerd.sock",
+            "/var/run/cdi",
+            "/etc/cdi",
+        )
+    ),
+    (
+        "device_list",
+        container("initContainers", volumeMounts=_MOUNTED_LIST),
+        "spec.initContainers[1].volumeMounts[0]",
+    ),
+    (
+        "privileged",
+        container(securityContext={"privileged": True}),
+        "spec.containers[2].securityContext.privileged",
+    ),
+    *(
+        ("sharing_note", {"metadata": {kind: {key: value}}}, f"metadata.{kind}.{key}")
+        for kind, key, value in (
+            ("annotations", "cdi.k8s.io/gpu", "nvidia.com/gpu=0"),
+            ("annotations", "devices.nri.io/container.notebook", "- path: /dev/nvidia0"),
+            ("annotations", "io.kubernetes.cri-o.Devices", "/dev/nvidia0"),
+            ("annotations", "gpu-fraction", "0.5"),
+            ("annotations", "gpu-memory", "4096"),
+            ("annotations", "gpu-fraction-num-devices", "2"),
+            ("labels", "runai-gpu-group", "x"),
+            ("annotations", "nvidia.com/use-gputype", "A100"),
+            ("annotations", "nvidia.com/vgpu-mode", "mig"),
+            ("annotations", "hami.io/gpu-scheduler-policy", "spread"),
+            ("annotations", "ALIYUN_COM_GPU_MEM_IDX", "0"),
+            ("annotations", "scheduler.framework.gpushare.allocation", "{}"),
+            ("annotations", "bitfusion-client/filter", "x"),
+        )
+    ),
+]

@@ -1,0 +1,213 @@
+"""The manifest guard: every way a GPU comes into a server's pod, and none where there is none."""
+
+import copy
+import dataclasses
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpulease.hub import gpu_names, guard
+from tests.hub.pods import BAD, changed, clean_pod, expression, preferred, required, resources, spec
+
+
+def label(case):
+    return re.sub(r"[^-\w.\[\]/]", "", f"{case[0]}-{case[2]}")[-80:]
+
+
+@pytest.mark.parametrize(("rule", "change", "path"), BAD, ids=map(label, BAD))
+def test_each_way_is_found_with_its_place_and_words(rule, change, path):
+    found = guard.inspect(changed(change))
+    assert {finding.rule for finding in found} == {rule}
+    named = next(finding for finding in found if finding.path == path)
+    assert named.what
+    assert named.why == guard.RULES[rule][0]
+    assert named.next_step == guard.RULES[rule][1]
+
+
+@pytest.mark.parametrize(("rule", "change", "path"), BAD, ids=map(label, BAD))
+def test_an_exempt_rule_finds_nothing(rule, change, path):
+    assert guard.inspect(changed(change), guard.Rules(exempt=frozenset({rule}))) == ()
+
+
+def test_every_rule_has_a_case():
+    assert {rule for rule, _change, _path in BAD} == set(guard.RULES)
+
+
+def test_findings_are_frozen():
+    (finding,) = guard.inspect(changed(resources("nvidia.com/gpu")))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        finding.what = "nothing"
+    assert str(finding).startswith("spec.containers[2].resources.limits.nvidia.com/gpu: 1 of")
+
+
+def test_a_clean_pod_is_clean_and_stays_as_it_is():
+    pod = clean_pod()
+    assert guard.inspect(pod) == ()
+    assert guard.strip(pod) == (pod, [])
+    assert guard.shield(pod) == pod
+    assert pod == clean_pod()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        spec(nodeSelector={"nvidia.com/gpu.present": "false"}),
+        required([expression("nvidia.com/gpu.present", "NotIn", "true")]),
+        required([expression("nvidia.com/gpu.present", "In", "false")]),
+        preferred(expression("cloud.google.com/gke-accelerator", "DoesNotExist")),
+        resources("nvidia.com/gpu", 0),
+        resources("nvidia.com/gpu", "0.0"),
+        resources("rdma/hca"),
+        resources("hugepages-2Mi", "4Mi"),
+        spec(tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]),
+        spec(containers=[{"name": "x", "env": None, "resources": None, "volumeMounts": None}]),
+        {"spec": {"affinity": None, "tolerations": None, "volumes": None}},
+    ],
+)
+def test_what_asks_for_nothing_or_steers_away_is_left_alone(change):
+    pod = changed(change)
+    assert guard.inspect(pod) == ()
+    assert guard.strip(pod) == (pod, [])
+
+
+def test_a_site_names_its_own_resources_and_nodes():
+    pod = changed(resources("example.com/card"))
+    pod["spec"]["nodeSelector"]["example.com/rack"] = "7"
+    assert guard.inspect(pod) == ()
+    rules = guard.Rules(resources=("example.com/*",), node_keys=("example.com/rack",))
+    assert [f.rule for f in guard.inspect(pod, rules)] == ["device_resource", "node_placement"]
+
+
+def test_stripping_an_alternative_leaves_the_others():
+    pod = changed(required([expression("nvidia.com/gpu.present")]))
+    stripped, _found = guard.strip(pod)
+    assert stripped["spec"]["affinity"] == clean_pod()["spec"]["affinity"]
+
+
+def test_stripping_the_only_condition_leaves_no_term_that_matches_nothing():
+    pod = clean_pod()
+    pod["spec"]["affinity"] = required([expression("nvidia.com/gpu.present")])["spec"]["affinity"]
+    stripped, _found = guard.strip(pod)
+    assert "affinity" not in stripped["spec"]
+
+
+def test_a_stripped_volume_takes_its_mounts_along():
+    pod = changed(spec(volumes=[{"name": "gpu", "hostPath": {"path": "/dev/nvidia0"}}]))
+    pod["spec"]["containers"][0]["volumeMounts"].append({"name": "gpu", "mountPath": "/dev/gpu"})
+    stripped, found = guard.strip(pod)
+    assert len(found) == 2
+    assert stripped == clean_pod()
+
+
+def test_variables_become_void_rather_than_absent():
+    pod = clean_pod()
+    for kind in ("containers", "initContainers"):
+        for each in pod["spec"][kind]:
+            each["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    stripped, _found = guard.strip(pod)
+    void = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    assert [each["env"] for each in stripped["spec"]["containers"]] == [void, void]
+    assert stripped["spec"]["initContainers"][0]["env"] == void
+
+
+def test_the_shield_covers_every_container_whose_image_might_ask():
+    pod = clean_pod()
+    for kind in ("containers", "initContainers"):
+        for each in pod["spec"][kind]:
+            del each["env"]
+    pod["spec"]["containers"][0]["env"] = [{"name": "A", "value": "b"}]
+    shielded = guard.shield(pod)
+    void = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+    assert shielded["spec"]["containers"][0]["env"] == [{"name": "A", "value": "b"}, void]
+    assert shielded["spec"]["containers"][1]["env"] == [void]
+    assert shielded["spec"]["initContainers"][0]["env"] == [void]
+    assert "env" not in pod["spec"]["containers"][1]
+
+
+def test_a_namespace_open_to_admin_access_is_found():
+    (finding,) = guard.inspect_namespace_labels(
+        {"resource.kubernetes.io/admin-access": "true", "site": "own"}
+    )
+    assert finding.rule == "admin_access"
+    assert guard.inspect_namespace_labels({"resource.kubernetes.io/admin-access": "false"}) == ()
+
+
+#: Several ways at once, in any order, on a pod that may lack whole parts.
+several = st.builds(
+    lambda changes, without: _built(changes, without),
+    st.lists(st.sampled_from([change for _rule, change, _path in BAD]), max_size=6),
+    st.sets(st.sampled_from(sorted(clean_pod()["spec"]))),
+)
+
+
+def _built(changes, without):
+    from tests.hub.pods import _merge
+
+    pod = clean_pod()
+    for part in without:
+        del pod["spec"][part]
+    for change in changes:
+        _merge(pod, copy.deepcopy(change))
+    return pod
+
+
+@given(several)
+def test_strip_leaves_nothing_to_find_and_is_idempotent(pod):
+    before = copy.deepcopy(pod)
+    stripped, found = guard.strip(pod)
+    assert pod == before
+    assert guard.inspect(stripped) == ()
+    assert guard.strip(stripped) == (stripped, [])
+    assert {f.rule for f in found} == {f.rule for f in guard.inspect(pod)}
+    assert guard.inspect(guard.shield(stripped)) == ()
+
+
+@given(several)
+def test_strip_takes_nothing_else(pod):
+    """What has nothing to do with GPUs is as it was: every clean container, volume, toleration."""
+    stripped, found = guard.strip(pod)
+    touched = {finding.place[:3] for finding in found}
+    for kind in ("containers", "initContainers"):
+        for index, each in enumerate(pod["spec"].get(kind, [])):
+            if ("spec", kind, index) not in touched:
+                assert stripped["spec"][kind][index] == each
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        names = [each["name"] for each in pod["spec"].get(kind, [])]
+        assert [each["name"] for each in stripped["spec"].get(kind, [])] == names
+    for part in ("securityContext",):
+        assert stripped["spec"].get(part) == pod["spec"].get(part)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["spec", "containers", "env", "name", "resources", "limits", "volumes", "hostPath"]
+            )
+            | st.text(max_size=8),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=30,
+)
+
+
+@given(st.fixed_dictionaries({"metadata": json_values, "spec": json_values}))
+def test_a_manifest_of_any_shape_is_read_without_a_fault(pod):
+    guard.inspect(pod)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        getattr(gpu_names, name)
+        for name in ("RESOURCE", "NODE_KEY", "NODE_VALUE", "VARIABLE", "NOTE", "RUNTIME")
+    ],
+)
+def test_patterns_hold_nothing_that_re2_lacks(pattern):
+    assert not re.search(r"\(\?[=!<]|\\[1-9]", pattern)
