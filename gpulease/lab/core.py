@@ -150,17 +150,22 @@ class Core:
         if name == "ask":
             wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}
             return await self.client.ask(cast("AskBody", wanted))
-        lease_id = _lease_id(args)
+        return await self._call_about(_lease_id(args), self.client, kernel_id, name, args)
+
+    @staticmethod
+    async def _call_about(
+        lease_id: str, client: Client, kernel_id: str, name: str, args: Mapping[str, Any]
+    ) -> Any:
         if name == "lease":
-            return await self.client.lease(lease_id)
+            return await client.lease(lease_id)
         if name == "keep":
-            return await self.client.keep(lease_id)
+            return await client.keep(lease_id)
         if name == "end":
             body = {"reason": str(args.get("reason") or "")}
-            return await self.client.call("DELETE", f"leases/{lease_id}", body)
+            return await client.call("DELETE", f"leases/{lease_id}", body)
         if name == "connection":
             client_key = str(args.get("client_key") or "")
-            return await self.client.connection(lease_id, client_key, kernel_id)
+            return await client.connection(lease_id, client_key, kernel_id)
         raise GPULeaseError("malformed", f"The bus knows no call {name!r}.")
 
     def _cell(self, kernel_id: str, busy: bool) -> None:
