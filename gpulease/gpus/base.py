@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from gpulease.policy.model import EvidenceLevel
+
 
 @dataclass(frozen=True)
 class GPUInfo:
@@ -27,7 +29,10 @@ class GPUInfo:
 
 @dataclass(frozen=True)
 class Sample:
-    """Device use at one instant.  ``utilisation`` 0..1, or ``None``: a gap, with its reason."""
+    """Device use at one instant.  ``utilisation`` 0..1, or ``None``: a gap, with its reason.
+
+    ``level`` says how finely this very sample could be attributed, ``None``: as the pool declares.
+    """
 
     uuid: str
     at: datetime
@@ -35,6 +40,7 @@ class Sample:
     memory_used: int | None = None
     pids: tuple[int, ...] = ()
     gap: str = ""
+    level: EvidenceLevel | None = None
 
 
 class Probe(Protocol):

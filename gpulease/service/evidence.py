@@ -42,6 +42,8 @@ class Watch:
         self._activity: dict[str, list[ActivitySample]] = defaultdict(list)
         self._devices: dict[str, list[DeviceSample]] = defaultdict(list)
         self._ours: dict[str, list[datetime]] = defaultdict(list)
+        self._coarse: dict[str, datetime] = {}  # device -> when its use could not be told apart
+        self._proved: dict[str, datetime] = {}  # device -> when it was used, beyond doubt
         self.gaps: dict[str, str] = {}  # device -> why its last sample is missing
 
     def hear(self, lease_id: str, samples: Iterable[Activity], now: datetime | None = None) -> None:
@@ -66,7 +68,11 @@ class Watch:
         """Take one round of the devices' probe."""
         for sample in samples:
             self._devices[sample.uuid].append(DeviceSample(sample.at, sample.utilisation))
-            if sample.gap:
+            if sample.level is EvidenceLevel.CELLS:
+                self._coarse[sample.uuid] = sample.at
+            elif (sample.utilisation or 0.0) > idleness.USE:
+                self._proved[sample.uuid] = sample.at
+            if sample.gap and sample.level is not EvidenceLevel.CELLS:
                 self.gaps[sample.uuid] = sample.gap
             else:
                 self.gaps.pop(sample.uuid, None)
@@ -97,7 +103,7 @@ class Watch:
                 now,
                 time_outs=time_outs_of(policy, lease),
                 active_since=lease.active_since,
-                level=levels.get(lease.gpu_class, EvidenceLevel.PROCESS),
+                level=self._level_of(lease, levels, now),
                 simulated=any(uuid in simulated for uuid in lease.devices),
             )
         self._devices.clear()
@@ -107,6 +113,22 @@ class Watch:
         """Return the last verdict on a lease."""
         state = self._states.get(lease_id)
         return state.evidence.verdict if state else Verdict.UNKNOWN
+
+    def _level_of(
+        self, lease: Lease, levels: Mapping[str, EvidenceLevel], now: datetime
+    ) -> EvidenceLevel:
+        """Return the pool's level, or ``cells`` while the devices' use cannot be told apart.
+
+        What somebody else may have used protects nobody; what this lease used for sure does.
+        """
+
+        def lately(seen: Mapping[str, datetime]) -> bool:
+            window = timedelta(seconds=idleness.WINDOW)
+            return any(uuid in seen and now - seen[uuid] < window for uuid in lease.devices)
+
+        declared = levels.get(lease.gpu_class, EvidenceLevel.PROCESS)
+        doubtful = lately(self._coarse) and not lately(self._proved)
+        return EvidenceLevel.CELLS if doubtful else declared
 
     def _use_of(self, lease: Lease) -> list[DeviceSample]:
         """Return the devices' samples; what we moved ourselves while no code ran is no use."""

@@ -148,3 +148,40 @@ def test_a_supervisor_whose_clock_is_ahead_does_not_stay_busy() -> None:
     watch.sampled([Sample("G", START, 0.9)])
     seen = run(40, lambda _: (0.0, {}), watch=watch)
     assert seen.verdict is Verdict.IDLE
+
+
+def shares(level: EvidenceLevel, use: float, cells: int) -> Evidence:
+    """Live through a minute whose samples could be attributed at ``level`` only."""
+    watch = Watch()
+    found = watch.judge([lease()], POLICY, START)
+    for n in range(1, 61):
+        now = START + timedelta(seconds=n)
+        watch.sampled([Sample("G", now, use, level=level)])
+        life = {"at": now.isoformat(), "cells": cells, "threads": 1, "processes": 0,
+                "tasks": 0, "use": 0.9, "transfers": False}  # fmt: skip
+        watch.hear("L", [life], now)  # type: ignore[list-item]
+        found = watch.judge([lease()], POLICY, now)
+    return found["L"]
+
+
+def test_use_that_may_be_somebody_elses_protects_nobody() -> None:
+    assert shares(EvidenceLevel.PROCESS, 0.9, cells=0).verdict is Verdict.BUSY
+    assert shares(EvidenceLevel.CELLS, 0.9, cells=0).verdict is Verdict.IDLE
+    assert shares(EvidenceLevel.CELLS, 0.9, cells=0).idle_for == 60
+    assert shares(EvidenceLevel.CELLS, 0.9, cells=1).verdict is Verdict.BUSY
+    assert shares(EvidenceLevel.CELLS, 0.0, cells=1).verdict is Verdict.QUIET
+
+
+def test_use_that_was_seen_to_be_its_own_protects_beside_doubtful_seconds() -> None:
+    watch = Watch()
+    found = watch.judge([lease()], POLICY, START)
+    for n in range(1, 61):
+        now = START + timedelta(seconds=n)
+        doubt = n % 5 != 0
+        level = EvidenceLevel.CELLS if doubt else EvidenceLevel.PROCESS
+        watch.sampled([Sample("G", now, 0.5, level=level)])
+        life = {"at": now.isoformat(), "cells": 0, "threads": 1, "processes": 0,
+                "tasks": 0, "use": 0.0, "transfers": False}  # fmt: skip
+        watch.hear("L", [life], now)  # type: ignore[list-item]
+        found = watch.judge([lease()], POLICY, now)
+        assert n < 5 or found["L"].verdict is Verdict.BUSY

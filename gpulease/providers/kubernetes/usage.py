@@ -1,0 +1,277 @@
+"""From the node agents' words to samples of each lease's slots, and to slots nobody is given.
+
+Owns the joining of three tables: who holds which device (the kubelet's word), which pod used it
+(the agent's) and which lease a pod is (ours).  Pure but for what ``Usage`` remembers: no I/O, no
+clock.  Refuses to judge idleness and to speak to the cluster.
+
+Use of a device that several pods share counts for a pod only where its processes are told apart.
+Where they are not, the sample carries level ``cells``: somebody else's use protects nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpulease.gpus.base import Sample
+from gpulease.policy import idleness, quarantine
+from gpulease.policy.model import EvidenceLevel
+
+#: Seconds without a word of an agent after which its node's leases have a gap.
+SILENT = 10.0
+#: Batches that are older (seconds) tell nothing of the present: the agent was alone for a while.
+STALE = 60.0
+#: Batches kept for a reader that does not come.
+_UNREAD = 60
+
+#: A device of a claim: driver, pool and name in its ResourceSlice.
+Claimed = tuple[str, str, str]
+Batch = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LeasePod:
+    """A lease's pod as the cluster shows it, and the slots it occupies."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    slots: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Word:
+    """What one node's agent said: its newest batch, and those whose seconds are not read yet."""
+
+    heard: datetime
+    newest: Batch
+    unread: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What must not be given out, each with the sentence for an admin.
+
+    ``slots``: those whose pod runs on a failing device.  ``nodes``: where the next pod could land
+    on one, for the kubelet still offers it: nothing new may be sent there.
+    """
+
+    slots: Mapping[str, str]
+    nodes: Mapping[str, str]
+
+
+def hear(word: Word | None, batch: Batch, now: datetime) -> Word:
+    """Return the node's word with one more batch, which may be an old one sent late."""
+    if word is None:
+        return Word(now, batch, (batch,))
+    late = _instant(batch["at"]) < _instant(word.newest["at"])
+    newest = word.newest if late else batch
+    stale = now - _instant(batch["at"]) > timedelta(seconds=STALE)
+    unread = word.unread if stale else (*word.unread, batch)[-_UNREAD:]
+    return Word(now, newest, unread)
+
+
+def samples_of(
+    word: Word | None, pod: LeasePod, now: datetime, claims: Mapping[Claimed, str]
+) -> list[Sample]:
+    """Return what is known of a pod's slots since the last look.
+
+    Args:
+        word: what the agent of the pod's node said, ``None`` when nothing ever.
+        pod: the lease's pod.
+        now: the service's clock.
+        claims: the device identifiers of claimed devices, from the ResourceSlices.
+
+    Returns:
+        A sample for each slot and second; a gap for each slot where there is no word; nothing
+        while the next batch is awaited.
+    """
+    if word is None or now - word.heard > timedelta(seconds=SILENT):
+        return _gaps(pod, now, "agent_silent")
+    if word.newest["problem"] and not word.newest["devices"]:
+        return _gaps(pod, now, "no_devices")
+    found: list[Sample] = []
+    for batch in word.unread:
+        found += _of_batch(batch, pod, now, claims)
+    return found
+
+
+def faults_of(
+    words: Mapping[str, Word],
+    pods: Iterable[LeasePod],
+    now: datetime,
+    claims: Mapping[Claimed, str],
+) -> Faults:
+    """Return the slots and nodes that failing devices put out of use."""
+    slots: dict[str, str] = {}
+    nodes: dict[str, str] = {}
+    by_node: dict[str, list[LeasePod]] = {}
+    for pod in pods:
+        by_node.setdefault(pod.node, []).append(pod)
+    for node, word in words.items():
+        bad = failing(word.newest, now)
+        holders = _holders(word.newest, claims)
+        for pod in by_node.get(node, []) if bad else []:
+            mine = [_device(each) for each in holders.get((pod.namespace, pod.name), [])]
+            sick = [bad[uuid] for uuid in mine if uuid in bad]
+            slots.update(dict.fromkeys(pod.slots, sick[0]) if sick else {})
+        whole = {each for held in holders.values() for each in held if "::" not in each}
+        takeable = bad.keys() & set(_offered(word.newest)) - whole
+        if takeable:
+            nodes[node] = bad[min(takeable)]
+    return Faults(slots, nodes)
+
+
+def failing(batch: Batch, now: datetime) -> dict[str, str]:
+    """Return the devices of a node that may not be given out, each with the reason."""
+    bad: dict[str, str] = {}
+    for device in batch["devices"]:
+        found = quarantine.judge([_incident(each) for each in device["incidents"]], now)
+        if not found.healthy:
+            until = f", out of service until {found.until:%H:%M} UTC" if found.until else ""
+            bad[device["uuid"]] = f"GPU {device['uuid']}: {found.sentence}{until}."
+    for device in batch["devices"]:
+        if device["parent"] in bad:
+            bad.setdefault(device["uuid"], bad[device["parent"]])
+    return bad
+
+
+class Usage:
+    """What the node agents said, as the provider keeps it between two looks."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, Word] = {}
+
+    def hear(self, node: str, batch: Batch, now: datetime) -> None:
+        """Take one batch of a node's agent."""
+        self.words[node] = hear(self.words.get(node), batch, now)
+
+    def samples(
+        self, pods: Iterable[LeasePod], now: datetime, claims: Mapping[Claimed, str] | None = None
+    ) -> list[Sample]:
+        """Return the samples of all lease pods since the last call; call it once a second."""
+        found = [
+            sample
+            for pod in pods
+            for sample in samples_of(self.words.get(pod.node), pod, now, claims or {})
+        ]
+        self.words = {node: replace(word, unread=()) for node, word in self.words.items()}
+        return found
+
+    def faults(
+        self, pods: Iterable[LeasePod], now: datetime, claims: Mapping[Claimed, str] | None = None
+    ) -> Faults:
+        """Return what failing devices put out of use."""
+        return faults_of(self.words, pods, now, claims or {})
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """Keep what was said of these nodes only; the others have left the cluster."""
+        kept = set(nodes)
+        self.words = {node: word for node, word in self.words.items() if node in kept}
+
+
+def _of_batch(
+    batch: Batch, pod: LeasePod, now: datetime, claims: Mapping[Claimed, str]
+) -> list[Sample]:
+    if batch["holders"] is None:
+        return _gaps(pod, now, "kubelet_silent")
+    holders = _holders(batch, claims)
+    mine = holders.get((pod.namespace, pod.name), [])
+    if not mine or not pod.slots:
+        return _gaps(pod, now, "not_listed")
+    levels = {each["uuid"]: EvidenceLevel(each["level"]) for each in batch["devices"]}
+    shared = {
+        _device(held)
+        for key, others in holders.items()
+        for held in others
+        if key != (pod.namespace, pod.name)
+    }
+    # Several slots on one device (replicas) all show its use; one slot on several, the rest too.
+    slots: dict[str, list[str]] = {}
+    for index, held in enumerate(mine):
+        slots.setdefault(_device(held), []).append(pod.slots[min(index, len(pod.slots) - 1)])
+    found: list[Sample] = []
+    for second in batch["seconds"]:
+        uuid = second["device"]
+        for slot in slots.get(uuid, ()):
+            level = levels.get(uuid, EvidenceLevel.CELLS)
+            use, level = _use(second, pod.uid, level, shared=uuid in shared)
+            gap = second.get("gap") or ""
+            memory = second.get("memory")
+            at = _instant(second["at"])
+            found.append(Sample(slot, at, use, memory, gap=gap, level=level))
+    unknown = [slot for uuid, each in slots.items() if uuid not in levels for slot in each]
+    return [*found, *(Sample(slot, now, None, gap="unknown_device") for slot in unknown)]
+
+
+def _use(
+    second: Mapping[str, Any], uid: str, level: EvidenceLevel, *, shared: bool
+) -> tuple[float | None, EvidenceLevel]:
+    """Return a pod's own use in one second, and how finely it is known."""
+    use: float | None = second["use"]
+    if use is None or level is EvidenceLevel.CELLS:
+        return use, level
+    pods: Mapping[str, float] = second.get("pods") or {}
+    own = pods.get(uid, 0.0)
+    foreign = max([*(share for pod, share in pods.items() if pod != uid), _share(second, "others")])
+    unplaced = _share(second, "unplaced")
+    if not shared:
+        # The device is this pod's alone: what nobody else was seen to use is its own.
+        return (own if foreign > 0 and unplaced == 0 else use), level
+    if own > idleness.USE:
+        return own, EvidenceLevel.PROCESS
+    told_apart = level is EvidenceLevel.PROCESS and unplaced <= idleness.USE
+    if told_apart and (use <= idleness.USE or foreign > 0 or own > 0):
+        return own, EvidenceLevel.PROCESS
+    return (own, EvidenceLevel.PROCESS) if use <= idleness.USE else (use, EvidenceLevel.CELLS)
+
+
+def _holders(batch: Batch, claims: Mapping[Claimed, str]) -> dict[tuple[str, str], list[str]]:
+    """Return what each pod (namespace, name) holds, replicas with their number, in order."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in batch["holders"] or ():
+        device = each["device"]
+        if each.get("driver"):
+            device = claims.get((each["driver"], each.get("pool", ""), device), device)
+        held = found.setdefault((each["namespace"], each["pod"]), [])
+        if device not in held:
+            held.append(device)
+    return {pod: sorted(held) for pod, held in found.items()}
+
+
+def _device(held: str) -> str:
+    """Return the device of a replica: ``GPU-x::3`` is a share of ``GPU-x``."""
+    return held.partition("::")[0]
+
+
+def _offered(batch: Batch) -> list[str]:
+    """Return the devices that the kubelet gives out; a GPU with MIG devices is none itself."""
+    parents = {each["parent"] for each in batch["devices"]}
+    return [
+        each["uuid"] for each in batch["devices"] if each["offered"] and each["uuid"] not in parents
+    ]
+
+
+def _incident(found: Mapping[str, Any]) -> quarantine.Incident:
+    until = found.get("until")
+    return quarantine.Incident(
+        found["kind"],
+        _instant(found["at"]),
+        _instant(until) if until else None,
+        found.get("xid"),
+    )
+
+
+def _gaps(pod: LeasePod, now: datetime, why: str) -> list[Sample]:
+    return [Sample(slot, now, None, gap=why) for slot in pod.slots]
+
+
+def _share(second: Mapping[str, Any], key: str) -> float:
+    return float(second.get(key) or 0.0)
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)
