@@ -47,6 +47,8 @@ ENDS: Final = PREFIX + "ends"
 PRICE: Final = PREFIX + "price"
 KERNEL: Final = PREFIX + "kernel"
 SERVER_UID: Final = PREFIX + "server-uid"
+#: The place in the queue: an instant and a number.
+TICKET: Final = PREFIX + "ticket"
 #: How the student's files reach the pod: ``mount`` or ``mirror``, and why.
 FILES: Final = PREFIX + "files"
 FILES_WHY: Final = PREFIX + "files-why"

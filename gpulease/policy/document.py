@@ -35,7 +35,7 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.nodes import Finding, Reader, compose
 from gpulease.policy.pod_section import KEYS, pod_tree, read_pod
-from gpulease.policy.pods import AskKind, PodAsk, resource_of, slot_units_of
+from gpulease.policy.pods import AskKind, PodAsk, ask_for, resource_of, slot_units_of
 from gpulease.policy.units import format_duration, format_size
 
 __all__ = ["Finding", "check", "default_document", "dump", "parse"]
@@ -234,12 +234,27 @@ def default_document(
     for device in sorted(devices, key=lambda d: d.uuid):
         found.setdefault(device.pool, device)
     found = found or {"gpu": Device("", "gpu")}
+    asks = {pool: _default_ask(device) for pool, device in found.items()}
     classes = tuple(
-        GPUClass(pool, pool, device.name or pool, device.memory, time_outs=outs)
+        GPUClass(pool, pool, device.name or pool, device.memory, time_outs=outs, pod=asks[pool])
         for pool, device in found.items()
     )
-    pools = tuple(Pool(name) for name in found)
+    pools = tuple(Pool(name, _default_level(ask)) for name, ask in asks.items())
     return PolicyDocument(version, pools, classes, classes[0].name, outs)
+
+
+def _default_ask(device: Device) -> PodAsk | None:
+    """Return how a cluster is asked for such a device; its name is NODE/RESOURCE/NUMBER."""
+    if not device.node:
+        return None
+    resource = device.uuid.removeprefix(f"{device.node}/").rpartition("/")[0]
+    return ask_for(resource, device.name)
+
+
+def _default_level(ask: PodAsk | None) -> EvidenceLevel:
+    """Return the evidence that is certain: of shares and slices the driver says too little."""
+    told_apart = ask is None or ask.kind is AskKind.DEVICE_PLUGIN
+    return EvidenceLevel.PROCESS if told_apart else EvidenceLevel.CELLS
 
 
 def with_time_outs(document: PolicyDocument, **changed: float) -> PolicyDocument:

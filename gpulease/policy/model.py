@@ -133,6 +133,7 @@ class Device:
     ``occupied_by`` names the lease whose processes still live there, or ``"foreign"``.
     ``node`` names the machine: a request for several devices is granted devices of one node.
     ``leaving``: the node takes nothing new and is about to go; whoever is there is warned.
+    ``serves``: the classes of its pool that it can serve, ``None`` for all of them.
     """
 
     uuid: str
@@ -145,6 +146,7 @@ class Device:
     occupied_by: str | None = None
     node: str = ""
     leaving: bool = False
+    serves: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

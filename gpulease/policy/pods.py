@@ -143,6 +143,23 @@ def device_class_of(ask: PodAsk) -> str:
     return ask.device_class or (MIG_DEVICE_CLASS if ask.profile else DRA_DRIVER)
 
 
+def ask_for(resource: str, product: str) -> PodAsk:
+    """Return the ask of a class that is made from what a cluster shows.
+
+    Args:
+        resource: the extended resource that was found, or a driver of claims.
+        product: what feature discovery calls the model; "" where it does not run.
+    """
+    where = Where(products=(product.removesuffix("-SHARED"),) if product else ())
+    if resource == SHARED_RESOURCE or (resource == GPU_RESOURCE and product.endswith("-SHARED")):
+        own = resource if resource == SHARED_RESOURCE else ""
+        return PodAsk(AskKind.SHARED, resource=own, where=where)
+    profile = resource.removeprefix("nvidia.com/mig-")
+    if profile != resource:
+        return PodAsk(AskKind.MIG, profile=profile, where=where)
+    return PodAsk(resource="" if resource == GPU_RESOURCE else resource, where=where)
+
+
 def slot_units_of(ask: PodAsk) -> int:
     """Return how much of the resource in a node's allocatable makes one slot."""
     return ask.slot_units or ask.amount

@@ -1,0 +1,233 @@
+"""What a pod's manifest says to us: whose lease it is, what it takes, where it is.
+
+Owns the reading of pods of the cluster, ours and others'.  Pure.  Refuses to know why a pod does
+not run (``reasons``) and how one is written (``manifest``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gpulease import labels
+from gpulease.policy.model import Lease, LeaseState
+from gpulease.providers.kubernetes.client import Manifest
+from gpulease.providers.kubernetes.watch import Key, key_of
+
+#: KubeSpawner's own annotations, where a server's pod lacks ours.
+_HUB_USER, _HUB_SERVER = "hub.jupyter.org/username", "hub.jupyter.org/servername"
+_OVER = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True)
+class PodUse:
+    """What one pod takes of a node's devices.  ``lease`` is "" for pods that are not our leases'.
+
+    ``asks`` are extended resources in the API's own units, ``count`` the devices of a lease.
+    """
+
+    key: Key
+    uid: str
+    node: str
+    created: str
+    asks: Mapping[str, int] = field(default_factory=dict)
+    lease: str = ""
+    attempt: int = 0
+    count: int = 0
+    deleting: bool = False
+    over: bool = False
+
+
+def lean(manifest: Manifest) -> Manifest:
+    """Return a pod without what nobody here reads: field managers alone are half of it."""
+    meta = {k: v for k, v in manifest.get("metadata", {}).items() if k != "managedFields"}
+    return {**manifest, "metadata": meta}
+
+
+def outline(manifest: Manifest) -> Manifest | None:
+    """Return what counts of a pod that only takes devices; ``None`` when it takes none."""
+    spec = manifest.get("spec") or {}
+    if not asks_of(manifest) and not spec.get("resourceClaims"):
+        return None
+    meta = manifest["metadata"]
+    kept = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels")
+    parts = ("nodeName", "containers", "initContainers", "resourceClaims")
+    status = manifest.get("status") or {}
+    return {
+        "metadata": {k: meta[k] for k in kept if k in meta},
+        "spec": {k: spec[k] for k in parts if k in spec},
+        "status": {k: status[k] for k in ("phase", "resourceClaimStatuses") if k in status},
+    }
+
+
+def asks_of(manifest: Manifest) -> dict[str, int]:
+    """Return the extended resources that the scheduler charges a pod for.
+
+    Containers run together, and so do init containers that stay (sidecars); the others run one
+    after the other, so only the largest counts.
+    """
+    spec = manifest.get("spec") or {}
+    total: dict[str, int] = {}
+    for container in spec.get("containers") or []:
+        _add(total, _extended(container))
+    largest: dict[str, int] = {}
+    beside: dict[str, int] = {}
+    for container in spec.get("initContainers") or []:
+        asked = _extended(container)
+        if container.get("restartPolicy") == "Always":
+            _add(beside, asked)
+            asked = beside
+        else:
+            asked = {k: asked.get(k, 0) + beside.get(k, 0) for k in asked.keys() | beside.keys()}
+        for name, amount in asked.items():
+            largest[name] = max(largest.get(name, 0), amount)
+    _add(total, beside)
+    return {
+        name: max(total.get(name, 0), largest.get(name, 0))
+        for name in sorted(total.keys() | largest.keys())
+        if total.get(name, 0) or largest.get(name, 0)
+    }
+
+
+def use_of(manifest: Manifest, instance: str) -> PodUse:
+    """Return what a pod takes; it is a lease's when it carries our label and our instance."""
+    meta = manifest.get("metadata") or {}
+    ours = is_lease(manifest, instance)
+    marks = meta.get("labels") or {}
+    return PodUse(
+        key=key_of(manifest),
+        uid=str(meta.get("uid", "")),
+        node=str((manifest.get("spec") or {}).get("nodeName", "")),
+        created=str(meta.get("creationTimestamp", "")),
+        asks=asks_of(manifest),
+        lease=_lease_id(manifest) if ours else "",
+        attempt=_whole(marks.get(labels.ATTEMPT)) if ours else 0,
+        count=max(1, _whole(_notes(manifest).get(labels.COUNT))) if ours else 0,
+        deleting=bool(meta.get("deletionTimestamp")),
+        over=(manifest.get("status") or {}).get("phase") in _OVER,
+    )
+
+
+def is_lease(manifest: Manifest, instance: str) -> bool:
+    """Whether this is a lease pod of this installation."""
+    marks = (manifest.get("metadata") or {}).get("labels") or {}
+    return (
+        bool(marks.get(labels.LEASE))
+        and marks.get(labels.COMPONENT) == labels.LEASE_COMPONENT
+        and marks.get(labels.INSTANCE) == labels.label_value(instance)
+    )
+
+
+def server_of(manifest: Manifest, instance: str) -> tuple[str, str] | None:
+    """Return user and server name of a notebook server's pod, ``None`` for any other pod."""
+    marks = (manifest.get("metadata") or {}).get("labels") or {}
+    if marks.get(labels.INSTANCE, labels.label_value(instance)) != labels.label_value(instance):
+        return None
+    if labels.LEASE in marks:
+        return None
+    notes = _notes(manifest)
+    user = notes.get(labels.USER) or notes.get(_HUB_USER)
+    if not user:
+        return None
+    return str(user), str(notes.get(labels.SERVER, notes.get(_HUB_SERVER, "")))
+
+
+def runs(manifest: Manifest) -> bool:
+    """Whether a pod lives: it is neither over nor being deleted."""
+    deleting = (manifest.get("metadata") or {}).get("deletionTimestamp")
+    return not deleting and (manifest.get("status") or {}).get("phase") not in _OVER
+
+
+def record_of(manifest: Manifest) -> Lease | None:
+    """Return the lease that a lease pod describes, for a store that does not know it.
+
+    ``None`` where the pod does not say enough.  Times that it does not say are those of the pod.
+    """
+    notes, marks = _notes(manifest), manifest["metadata"].get("labels") or {}
+    user, gpu_class = notes.get(labels.USER), notes.get(labels.GPU_CLASS)
+    created = _instant(notes.get(labels.CREATED)) or _instant(
+        manifest["metadata"].get("creationTimestamp")
+    )
+    if not user or not gpu_class or created is None:
+        return None
+    granted = _instant(notes.get(labels.GRANTED)) or created
+    return Lease(
+        id=_lease_id(manifest),
+        user=str(user),
+        server=str(notes.get(labels.SERVER, "")),
+        gpu_class=str(gpu_class),
+        count=max(1, _whole(notes.get(labels.COUNT))),
+        ticket=_ticket(notes.get(labels.TICKET)) or (created, 0),
+        created=created,
+        state=LeaseState.ACTIVE,
+        state_since=granted,
+        reason="connected",
+        kernel_id=notes.get(labels.KERNEL) or None,
+        project=str(notes.get(labels.PROJECT, "")),
+        attempt=_whole(marks.get(labels.ATTEMPT)),
+        devices=tuple(each for each in str(notes.get(labels.SLOTS, "")).split(",") if each),
+        active_since=granted,
+        hard_end=_instant(notes.get(labels.ENDS)),
+    )
+
+
+def _lease_id(manifest: Manifest) -> str:
+    """Return the exact identifier; the label holds a form of it that may differ."""
+    marks = manifest["metadata"].get("labels") or {}
+    return str(_notes(manifest).get(labels.LEASE) or marks.get(labels.LEASE, ""))
+
+
+def _ticket(text: Any) -> tuple[datetime, int] | None:
+    since, _, number = str(text or "").partition("#")
+    at = _instant(since)
+    return (at, _whole(number)) if at is not None else None
+
+
+def _notes(manifest: Manifest) -> Mapping[str, Any]:
+    return (manifest.get("metadata") or {}).get("annotations") or {}
+
+
+def _extended(container: Mapping[str, Any]) -> dict[str, int]:
+    given = container.get("resources") or {}
+    # A limit of an extended resource is its request, too, and one without the other is refused.
+    asked = {**(given.get("limits") or {}), **(given.get("requests") or {})}
+    return {name: amount_of(value) for name, value in asked.items() if "/" in name}
+
+
+def amount_of(value: Any) -> int:
+    """Return a whole quantity as the API writes it: ``8``, ``"8"``, ``"1k"``; 0 for nonsense."""
+    text = str(value).strip()
+    scales = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "m": 1e-3}
+    for suffix in ("Ki", "Mi", "Gi", "k", "M", "G", "m"):
+        if text.endswith(suffix):
+            text, scale = text[: -len(suffix)], scales[suffix]
+            break
+    else:
+        scale = 1
+    try:
+        return math.ceil(float(text) * scale)
+    except ValueError:
+        return 0
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _whole(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return 0
+
+
+def _instant(value: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

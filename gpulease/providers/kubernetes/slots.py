@@ -1,0 +1,307 @@
+"""Capacity as slots: one device for each unit of a resource that a node has.
+
+Owns which slots there are, which pool each belongs to and which classes it can serve, and which
+slots the pods that are there take.  Kubernetes decides where a pod lands; a slot's number only
+makes the units of one node countable.  Pure.  Refuses to know claims of DRA (``slices``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpulease import labels
+from gpulease.policy.model import Device, GPUClass
+from gpulease.policy.pods import AskKind, PodAsk, resource_of, slot_units_of
+from gpulease.providers.kubernetes.asks import ask_of
+from gpulease.providers.kubernetes.asks_nodes import MEMORY, PRODUCT, bears, fits
+from gpulease.providers.kubernetes.client import Manifest
+from gpulease.providers.kubernetes.pods import PodUse, amount_of
+
+FOREIGN = "foreign"
+#: Resources that are GPUs whatever the policy says; shown even when no class asks for them yet.
+_GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/gpu|gpu\.intel\.com/(i915|xe)")
+#: Taints that say how the node is, which is read from its conditions.
+_STATE_TAINTS = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/unschedulable",
+    }
+)
+#: Taints by which autoscalers and clouds announce that a node is about to go.
+_LEAVING_TAINTS = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "cloud.google.com/impending-node-termination",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/rebalance-recommendation",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "node.kubernetes.io/out-of-service",
+    }
+)
+
+#: No node has more slots than this; a higher number is nonsense.
+_MOST = 4096
+
+#: A lease and its attempt: what a pod is for.
+Attempt = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The slots of one resource on one node.
+
+    ``total`` are there, ``ready`` of them work, as far as the kubelet says; ``units`` of the
+    resource make one slot.
+    """
+
+    node: str
+    resource: str
+    total: int
+    ready: int
+    units: int
+    pool: str
+    serves: tuple[str, ...] | None
+    name: str = ""
+    memory: int = 0
+    lost: bool = False
+    leaving: bool = False
+
+    def slot(self, number: int) -> str:
+        """Return the identifier of a slot."""
+        return f"{self.node}/{self.resource}/{number}"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Every slot as a device, and the slots of each of our pods that is bound."""
+
+    devices: tuple[Device, ...] = ()
+    held: Mapping[Attempt, tuple[str, ...]] = field(default_factory=dict)
+
+
+def shelves(
+    nodes: Iterable[Manifest], classes: Sequence[GPUClass], instance: str
+) -> tuple[Shelf, ...]:
+    """Return what the nodes offer, by node and resource.
+
+    A node that belongs to another installation offers nothing.  A resource of a node belongs to
+    the pool of the first class, in the policy's order, that its node fits.
+    """
+    own = labels.label_value(instance)
+    asked = {resource_of(ask_of(each)) for each in classes}
+    found = (
+        _shelf(node, resource, classes)
+        for node in sorted(nodes, key=lambda each: str(each["metadata"]["name"]))
+        if _labels(node).get(labels.INSTANCE, own) == own
+        for resource in sorted((node.get("status") or {}).get("capacity") or {})
+        if resource in asked or _GPU.fullmatch(resource)
+    )
+    return tuple(shelf for shelf in found if shelf.total)
+
+
+def place(
+    all_shelves: Sequence[Shelf],
+    uses: Iterable[PodUse],
+    granted: Mapping[Attempt, tuple[str, ...]],
+) -> Placement:
+    """Return every slot with what occupies it, and where our pods are.
+
+    Args:
+        uses: every pod that takes devices.
+        granted: the slots that each held attempt was granted or was found on before; a pod that
+            landed on their node keeps them.
+    """
+    by_node: dict[str, list[PodUse]] = {}
+    bound: set[Attempt] = set()
+    for use in sorted(uses, key=lambda each: (each.created, each.uid)):
+        if use.node:
+            by_node.setdefault(use.node, []).append(use)
+            if use.lease:
+                bound.add((use.lease, use.attempt))
+    waiting = {
+        slot: lease_id
+        for (lease_id, attempt), slots in sorted(granted.items())
+        if (lease_id, attempt) not in bound
+        for slot in slots
+    }
+    devices: list[Device] = []
+    held: dict[Attempt, tuple[str, ...]] = {}
+    for shelf in all_shelves:
+        there = _Filling(shelf, granted, waiting)
+        there.fill(by_node.get(shelf.node, []))
+        devices += there.devices()
+        held.update(there.held)
+    return Placement(tuple(devices), held)
+
+
+class _Filling:
+    """One shelf while its slots are given to the pods that are there."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        granted: Mapping[Attempt, tuple[str, ...]],
+        waiting: Mapping[str, str],
+    ) -> None:
+        self._shelf = shelf
+        self._granted = granted
+        self._waiting = waiting
+        self._names = [shelf.slot(number) for number in range(shelf.total)]
+        self._taken: dict[str, str] = {}
+        self._broken: set[str] = set()
+        self.held: dict[Attempt, tuple[str, ...]] = {}
+
+    def fill(self, uses: Sequence[PodUse]) -> None:
+        resource = self._shelf.resource
+        ours = [use for use in uses if use.lease and resource in use.asks]
+        others = [use for use in uses if not use.lease and resource in use.asks and not use.over]
+        elsewhere = [use for use in ours if not self._keep(use)]
+        for use in elsewhere:
+            self._settle(use)
+        units = sum(use.asks[resource] for use in others)
+        for name in self._loose()[: math.ceil(units / self._shelf.units)]:
+            self._taken[name] = FOREIGN
+        broken = max(0, self._shelf.total - self._shelf.ready)
+        self._broken = set(self._loose()[:broken])
+
+    def devices(self) -> list[Device]:
+        shelf = self._shelf
+        return [
+            Device(
+                uuid=name,
+                pool=shelf.pool,
+                name=shelf.name,
+                memory=shelf.memory,
+                healthy=name not in self._broken,
+                lost=shelf.lost,
+                occupied_by=self._taken.get(name) or self._waiting.get(name),
+                node=shelf.node,
+                leaving=shelf.leaving,
+                serves=shelf.serves,
+            )
+            for name in self._names
+        ]
+
+    def _keep(self, use: PodUse) -> bool:
+        """Leave a pod on the slots that it was granted, when it landed on their node."""
+        wanted = self._granted.get((use.lease, use.attempt), ())
+        if len(wanted) != use.count or not all(self._is_free(name) for name in wanted):
+            return False
+        self._take(use, wanted)
+        return True
+
+    def _is_free(self, name: str) -> bool:
+        shelf, _, number = name.rpartition("/")
+        if shelf != f"{self._shelf.node}/{self._shelf.resource}" or not number.isdecimal():
+            return False
+        # Capacity may shrink under a pod that runs there: its slot stays while it does.
+        while len(self._names) <= int(number) < _MOST:
+            self._names.append(self._shelf.slot(len(self._names)))
+        return name not in self._taken
+
+    def _settle(self, use: PodUse) -> None:
+        """Give a pod that landed elsewhere than was thought slots that nobody waits for."""
+        free = [name for name in self._names if name not in self._taken]
+        free.sort(key=lambda name: name in self._waiting)
+        while len(free) < use.count:
+            self._names.append(self._shelf.slot(len(self._names)))
+            free.append(self._names[-1])
+        self._take(use, tuple(sorted(free[: use.count], key=self._names.index)))
+
+    def _take(self, use: PodUse, names: tuple[str, ...]) -> None:
+        self._taken.update(dict.fromkeys(names, use.lease))
+        self.held[use.lease, use.attempt] = names
+
+    def _loose(self) -> list[str]:
+        """Return the slots that no pod of ours takes, the last first, granted ones at the end."""
+        loose = [name for name in reversed(self._names) if name not in self._taken]
+        return sorted(loose, key=lambda name: name in self._waiting)
+
+
+def lost(node: Manifest) -> bool:
+    """Whether nobody knows how a node is: its kubelet is not ready or does not answer."""
+    conditions = (node.get("status") or {}).get("conditions") or []
+    ready = next((each.get("status") for each in conditions if each.get("type") == "Ready"), None)
+    return ready != "True"
+
+
+def leaving(node: Manifest) -> bool:
+    """Whether a node takes nothing new and is about to go: cordoned, or announced by a taint."""
+    spec = node.get("spec") or {}
+    announced = any(taint.get("key") in _LEAVING_TAINTS for taint in spec.get("taints") or [])
+    deleting = bool((node.get("metadata") or {}).get("deletionTimestamp"))
+    return bool(spec.get("unschedulable")) or announced or deleting
+
+
+def product_of(node: Manifest) -> tuple[str, int]:
+    """Return model and memory (bytes) of a node's GPUs by feature discovery, "" and 0 without."""
+    marks = _labels(node)
+    return str(marks.get(PRODUCT, "")), amount_of(marks.get(MEMORY, 0)) * 2**20
+
+
+def serving(
+    node: Manifest, classes: Sequence[GPUClass], resource: str
+) -> tuple[str, tuple[str, ...] | None, PodAsk | None]:
+    """Return the pool of a node's resource, the classes that it serves, and the first one's ask.
+
+    Without any class that fits, the pool is named after the model, and serves nobody.
+    """
+    marks = _labels(node)
+    asking = [each for each in classes if resource_of(ask_of(each)) == resource]
+    fitting = [
+        each
+        for each in asking
+        if ask_of(each).kind is not AskKind.DRA and fits(ask_of(each), marks)
+    ]
+    if not fitting:
+        return pool_name(product_of(node)[0] or resource), None, None
+    pool = fitting[0].pool
+    taints = taints_of(node)
+    serves = tuple(
+        each.name for each in fitting if each.pool == pool and bears(ask_of(each), taints)
+    )
+    return pool, serves, ask_of(fitting[0])
+
+
+def taints_of(node: Manifest) -> list[Mapping[str, str]]:
+    """Return a node's taints but those that say how it is: these are read from it directly."""
+    return [
+        taint
+        for taint in (node.get("spec") or {}).get("taints") or []
+        if taint.get("key") not in _STATE_TAINTS | _LEAVING_TAINTS
+    ]
+
+
+def pool_name(model: str) -> str:
+    """Return the name of the pool of a model that the policy does not know."""
+    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-") or "gpu"
+
+
+def _shelf(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> Shelf:
+    status = node.get("status") or {}
+    pool, serves, ask = serving(node, classes, resource)
+    units = max(1, slot_units_of(ask)) if ask else 1
+    name, memory = product_of(node)
+    return Shelf(
+        node=str(node["metadata"]["name"]),
+        resource=resource,
+        total=amount_of((status.get("capacity") or {}).get(resource, 0)) // units,
+        ready=amount_of((status.get("allocatable") or {}).get(resource, 0)) // units,
+        units=units,
+        pool=pool,
+        serves=serves,
+        name=name,
+        memory=memory,
+        lost=lost(node),
+        leaving=leaving(node),
+    )
+
+
+def _labels(node: Manifest) -> Mapping[str, str]:
+    return (node.get("metadata") or {}).get("labels") or {}

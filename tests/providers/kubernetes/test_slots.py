@@ -1,0 +1,209 @@
+"""What nodes offer and what their pods take, as slots."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpulease import labels
+from gpulease.policy.model import GPUClass
+from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where
+from gpulease.providers.kubernetes.pods import use_of
+from gpulease.providers.kubernetes.slots import place, shelves
+from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
+
+GPU = "nvidia.com/gpu"
+CARD = GPUClass("card", "cards")
+
+
+def shown(nodes, pods=(), granted=None, classes=(CARD,)):
+    uses = [use_of(each, INSTANCE) for each in pods]
+    return place(shelves(nodes, classes, INSTANCE), uses, granted or {})
+
+
+def occupied(placement):
+    return {d.uuid.removeprefix("n"): d.occupied_by for d in placement.devices if d.occupied_by}
+
+
+def slot(number, where="n1"):
+    return f"{where}/{GPU}/{number}"
+
+
+def test_each_unit_of_each_node_is_a_device():
+    placed = shown([node("n2", 1), node("n1", 2)])
+    assert [d.uuid for d in placed.devices] == [slot(0), slot(1), slot(0, "n2")]
+    assert {d.node for d in placed.devices} == {"n1", "n2"}
+    assert {d.pool for d in placed.devices} == {"cards"}
+    assert all(d.healthy and not d.lost and d.occupied_by is None for d in placed.devices)
+    assert all(d.serves == ("card",) for d in placed.devices)
+
+
+def test_what_others_hold_is_foreign_and_leaves_granted_slots_alone():
+    granted = {("l1", 1): (slot(3),)}
+    placed = shown([node(gpus=4)], [pod("other", node="n1", gpus=2)], granted)
+    found = {d.uuid: d.occupied_by for d in placed.devices}
+    assert found == {slot(0): None, slot(1): "foreign", slot(2): "foreign", slot(3): "l1"}
+
+
+def test_others_may_take_even_what_was_granted():
+    granted = {("l1", 1): (slot(1),)}
+    placed = shown([node(gpus=2)], [pod("other", node="n1", gpus=2)], granted)
+    assert [d.occupied_by for d in placed.devices] == ["foreign", "foreign"]
+
+
+def test_pods_that_are_over_or_nowhere_take_nothing_of_a_node():
+    pods = [pod("done", node="n1", phase="Succeeded"), pod("waits")]
+    assert occupied(shown([node()], pods)) == {}
+
+
+def test_our_own_pod_holds_its_slot_until_the_object_is_gone():
+    over = lease_pod("l1", node="n1", phase="Failed")
+    placed = shown([node(gpus=1)], [over], {("l1", 1): (slot(0),)})
+    assert placed.devices[0].occupied_by == "l1"
+
+
+def test_a_pod_that_landed_where_it_was_granted_keeps_its_slots():
+    granted = {("l1", 1): (slot(2), slot(3))}
+    placed = shown([node(gpus=4)], [lease_pod("l1", node="n1", count=2)], granted)
+    assert placed.held == {("l1", 1): (slot(2), slot(3))}
+
+
+def test_a_pod_that_landed_elsewhere_takes_slots_there_that_nobody_waits_for():
+    granted = {("l1", 1): (slot(0),), ("l2", 1): (slot(0, "n2"),)}
+    placed = shown([node("n1", 1), node("n2", 2)], [lease_pod("l1", node="n2")], granted)
+    assert placed.held == {("l1", 1): (slot(1, "n2"),)}
+    found = {d.uuid: d.occupied_by for d in placed.devices}
+    assert found == {slot(0): None, slot(0, "n2"): "l2", slot(1, "n2"): "l1"}
+
+
+def test_a_pod_takes_the_slot_of_one_that_still_waits_when_there_is_no_other():
+    granted = {("l1", 1): (slot(0),), ("l2", 1): (slot(0, "n2"),)}
+    placed = shown([node("n1", 1), node("n2", 1)], [lease_pod("l1", node="n2")], granted)
+    assert placed.held == {("l1", 1): (slot(0, "n2"),)}
+
+
+def test_two_attempts_of_one_lease_are_two_pods():
+    pods = [lease_pod("l1", attempt=1, node="n1"), lease_pod("l1", attempt=2, node="n1")]
+    placed = shown([node(gpus=2)], pods, {("l1", 2): (slot(0),)})
+    assert placed.held == {("l1", 1): (slot(1),), ("l1", 2): (slot(0),)}
+
+
+def test_a_device_that_the_kubelet_withdrew_is_not_one_that_is_held():
+    placed = shown([node(gpus=3, ready=2)], [lease_pod("l1", node="n1")], {("l1", 1): (slot(2),)})
+    assert [(d.healthy, d.occupied_by) for d in placed.devices] == [
+        (True, None), (False, None), (True, "l1"),
+    ]  # fmt: skip
+
+
+def test_a_plugin_that_is_away_frees_nothing_and_ends_nothing():
+    placed = shown([node(gpus=0)], [lease_pod("l1", node="n1")], {("l1", 1): (slot(0),)})
+    assert placed.devices == ()
+    placed = shown([node(gpus=1, ready=0)], [lease_pod("l1", node="n1")], {("l1", 1): (slot(0),)})
+    assert [(d.healthy, d.occupied_by) for d in placed.devices] == [(True, "l1")]
+
+
+def test_a_slot_stays_while_its_pod_runs_although_capacity_shrank():
+    placed = shown([node(gpus=1)], [lease_pod("l1", node="n1")], {("l1", 1): (slot(3),)})
+    assert placed.held == {("l1", 1): (slot(3),)}
+    assert placed.devices[3].occupied_by == "l1"
+
+
+def test_nodes_that_are_away_cordoned_or_announced():
+    placed = shown(
+        [
+            node("n1", 1, state="Unknown"),
+            node("n2", 1, cordoned=True),
+            node(
+                "n3", 1, taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
+            ),
+            node("n4", 1, state="False"),
+        ]
+    )
+    assert [(d.lost, d.leaving) for d in placed.devices] == [
+        (True, False), (False, True), (False, True), (True, False),
+    ]  # fmt: skip
+
+
+def test_a_taint_that_a_class_does_not_bear_keeps_its_leases_out():
+    bears = GPUClass("bears", "cards", pod=PodAsk(tolerations=(Toleration("team", "a"),)))
+    taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
+    placed = shown([node(gpus=1, taints=[taint])], classes=(CARD, bears))
+    assert placed.devices[0].serves == ("bears",)
+
+
+def test_each_node_belongs_to_the_pool_of_the_first_class_that_fits_it():
+    big = GPUClass("big", "large", pod=PodAsk(where=Where(products=("NVIDIA A100",))))
+    small = GPUClass("small", "small")
+    marks = {"nvidia.com/gpu.product": "NVIDIA-A100", "nvidia.com/gpu.memory": "81920"}
+    placed = shown([node("n1", 1, marks=marks), node("n2", 1)], classes=(big, small))
+    assert [(d.pool, d.serves) for d in placed.devices] == [
+        ("large", ("big",)), ("small", ("small",)),
+    ]  # fmt: skip
+    assert placed.devices[0].memory == 80 * 2**30
+    assert placed.devices[0].name == "NVIDIA-A100"
+
+
+def test_two_classes_of_one_pool_may_want_different_nodes():
+    any_card = GPUClass("any", "cards")
+    a100 = GPUClass("a100", "cards", pod=PodAsk(where=Where(products=("NVIDIA A100",))))
+    marks = {"nvidia.com/gpu.product": "NVIDIA-A100"}
+    placed = shown([node("n1", 1, marks=marks), node("n2", 1)], classes=(any_card, a100))
+    assert [d.serves for d in placed.devices] == [("any", "a100"), ("any",)]
+
+
+def test_resources_that_no_class_asks_for_are_shown_under_their_model():
+    marks = {"nvidia.com/gpu.product": "Tesla-T4"}
+    placed = shown([node("n1", 1, marks=marks), node("n2", 1)], classes=())
+    assert [(d.pool, d.serves) for d in placed.devices] == [
+        ("tesla-t4", None),
+        ("nvidia-com-gpu", None),
+    ]
+
+
+def test_several_units_may_make_one_slot():
+    half = GPUClass(
+        "half", "halves",
+        pod=PodAsk(AskKind.EXTRA, resource=GPU, slot_units=5),
+    )  # fmt: skip
+    placed = shown([node(gpus=10)], [pod("other", node="n1", gpus=1)], classes=(half,))
+    assert [d.occupied_by for d in placed.devices] == [None, "foreign"]
+
+
+def test_a_node_of_another_installation_offers_nothing():
+    mine = node("n1", 1, marks={labels.INSTANCE: INSTANCE})
+    theirs = node("n2", 1, marks={labels.INSTANCE: "hub-b"})
+    assert [d.node for d in shown([mine, theirs]).devices] == ["n1"]
+
+
+def test_a_lease_pod_of_another_installation_is_foreign():
+    placed = shown([node(gpus=1)], [lease_pod("l1", instance="hub-b", node="n1")])
+    assert placed.devices[0].occupied_by == "foreign"
+
+
+crowds = st.lists(
+    st.tuples(st.sampled_from(["n1", "n2", ""]), st.integers(1, 3), st.booleans()), max_size=8
+)
+
+
+@given(crowds, st.permutations(range(8)), st.integers(0, 4), st.integers(1, 6))
+def test_no_slot_is_ever_held_twice_and_order_does_not_matter(crowd, order, ready, gpus):
+    pods = [
+        lease_pod(f"l{i}", node=where, count=count)
+        if ours
+        else pod(f"o{i}", node=where, gpus=count)
+        for i, (where, count, ours) in enumerate(crowd)
+    ]
+    granted = {
+        (f"l{i}", 1): tuple(slot(k, "n1" if i % 2 else "n2") for k in range(count))
+        for i, (_, count, ours) in enumerate(crowd)
+        if ours
+    }
+    nodes = [node("n1", gpus, ready=min(ready, gpus)), node("n2", gpus)]
+    placed = shown(nodes, pods, granted)
+    taken = [name for names in placed.held.values() for name in names]
+    assert len(taken) == len(set(taken))
+    bound = {(f"l{i}", 1): count for i, (where, count, ours) in enumerate(crowd) if ours and where}
+    assert {key: len(names) for key, names in placed.held.items()} == bound
+    occupants = {d.uuid: d.occupied_by for d in placed.devices}
+    assert all(occupants[name] == key[0] for key, names in placed.held.items() for name in names)
+    shuffled = [pods[i] for i in order if i < len(pods)]
+    assert shown(list(reversed(nodes)), shuffled, granted) == placed
+    assert shown(nodes, pods, {**granted, **placed.held}).held == placed.held, "it stays so"
