@@ -18,7 +18,8 @@ from gpulease.protocol import ENV_LEASE, GrantView, SupervisorMessage
 from gpulease.providers.base import LinkState, SupervisorReport
 from gpulease.providers.local import LocalProvider, processes
 from tests.contract.provider import ProviderContract, World, active, ended, lease_on
-from tests.gpus.driver import Card, Driver
+from tests.gpus.conftest import driver  # noqa: F401 - a fixture: the NVML stand-in
+from tests.gpus.stand_in import Driver
 from tests.helpers import process_is_gone, wait_for_async
 
 
@@ -234,9 +235,10 @@ async def test_a_grant_is_for_leases_that_hold_devices_only(world: LocalWorld) -
 
 async def test_real_devices_are_granted_by_uuid_and_free_when_nvml_lists_nothing(
     plain: LocalWorld,
+    driver: Driver,  # noqa: F811
 ) -> None:
-    one, two = Card("GPU-1"), Card("GPU-2", compute=(4242,))
-    plain.probe = NVMLProbe(Driver(one, two).load)
+    driver.set(gpu1__processes="4242:100")
+    plain.probe = NVMLProbe()
     await plain.open()
     first, second = await plain.provider.devices()
     assert (first.occupied_by, second.occupied_by) == (None, "foreign")
@@ -245,25 +247,26 @@ async def test_real_devices_are_granted_by_uuid_and_free_when_nvml_lists_nothing
     await plain.provider.start(lease)
     found = plain.provider.grant(lease)
     assert found is not None
-    assert (found["visible_devices"], found["simulated"]) == ("GPU-1", False)
-    one.compute = (4243,)
+    assert (found["visible_devices"], found["simulated"]) == (first.uuid, False)
+    driver.set(gpu0__processes="4243:100")
     await plain.provider.sample()
     await plain.provider.stop(ended(lease))
     assert await observed(plain, lease) is None
     assert (await plain.provider.devices())[0].occupied_by == "foreign"
-    one.compute = ()
+    driver.set(gpu0__processes=None)
     await plain.provider.sample()
     assert (await plain.provider.devices())[0].occupied_by is None
 
 
-async def test_a_lost_device_is_neither_free_nor_used(plain: LocalWorld) -> None:
-    card = Card("GPU-1")
-    plain.probe = NVMLProbe(Driver(card).load)
+async def test_a_lost_device_is_neither_free_nor_used(
+    plain: LocalWorld,
+    driver: Driver,  # noqa: F811
+) -> None:
+    plain.probe = NVMLProbe()
     await plain.open()
-    card.errors["*"] = Driver.NVML_ERROR_GPU_IS_LOST
+    driver.fail("*", 15, card=0)  # NVML_ERROR_GPU_IS_LOST
     await plain.provider.sample()
-    (device,) = await plain.provider.devices()
-    assert device.lost
+    assert [device.lost for device in await plain.provider.devices()] == [True, False]
 
 
 async def test_activity_is_the_use_of_a_simulated_device(world: LocalWorld) -> None:
