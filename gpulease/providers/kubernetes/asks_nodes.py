@@ -80,6 +80,11 @@ def fits(ask: PodAsk, node_labels: Mapping[str, str], instance: str = "") -> boo
     if any(node_labels.get(key) != value for key, value in ask.node_selector):
         return False
     terms = both(node_terms(ask), instance_terms(instance)) if instance else node_terms(ask)
+    return any_holds(terms, node_labels)
+
+
+def any_holds(terms: Terms, node_labels: Mapping[str, str]) -> bool:
+    """Whether one of the alternatives holds for a node with these labels."""
     return any(all(_holds(each, node_labels) for each in term) for term in terms)
 
 

@@ -1,0 +1,146 @@
+"""The companion's container: what it runs as, with which environment and how much of what.
+
+Owns what is copied from the server's container and what never is: no token of the server, nothing
+of the hub, no privilege.  Refuses to know GPUs, volumes and the rest of the pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from gpulease import protocol
+from gpulease.policy.model import Lease
+from gpulease.policy.pods import AskKind, PodAsk
+
+#: Where the projected token lies in the pod.
+TOKEN_DIRECTORY: Final = "/var/run/secrets/gpulease"  # noqa: S105 - a path
+TOKEN_FILE: Final = f"{TOKEN_DIRECTORY}/token"
+COMMAND: Final = ("python", "-m", "gpulease.companion", "--pod")
+
+#: Variables of the server that mean the server, the hub, its devices or its image, not the
+#: student's work; and those that may hold a credential.
+_OF_THE_SERVER: Final = re.compile(
+    r"(JUPYTERHUB|JPY|JUPYTER|GPULEASE|NVIDIA|CUDA|HIP|ROCR|NB|CONFIGPROXY|MEM|CPU)_.*"
+    r"|.*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY).*"
+    r"|HOME|HOSTNAME|PATH|PWD|PYTHONHOME|LD_.*"
+)
+_POD_SECURITY: Final = (
+    "runAsUser",
+    "runAsGroup",
+    "runAsNonRoot",
+    "fsGroup",
+    "supplementalGroups",
+    "supplementalGroupsPolicy",
+    "seLinuxOptions",
+    "seccompProfile",
+)
+_CONTAINER_SECURITY: Final = (
+    "runAsUser",
+    "runAsGroup",
+    "runAsNonRoot",
+    "seLinuxOptions",
+    "seccompProfile",
+    "readOnlyRootFilesystem",
+)
+_SECCOMP: Final = {"type": "RuntimeDefault"}
+
+
+def pod_security(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pod's security context: the server's ids, so that files keep their owner.
+
+    ``OnRootMismatch``: the home is not walked through at each start.
+    """
+    own = server["spec"].get("securityContext") or {}
+    kept = {key: own[key] for key in _POD_SECURITY if own.get(key) is not None}
+    if "fsGroup" in kept:
+        kept["fsGroupChangePolicy"] = "OnRootMismatch"
+    return {"seccompProfile": dict(_SECCOMP)} | kept
+
+
+def container_security(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the container's security context: the server's ids without any privilege."""
+    own = container.get("securityContext") or {}
+    kept = {key: own[key] for key in _CONTAINER_SECURITY if own.get(key) is not None}
+    return kept | {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def computed(container: Mapping[str, Any], ask: PodAsk) -> dict[str, dict[str, str]]:
+    """Return CPU, memory and ephemeral storage: the class's where it says, else the server's."""
+    own = container.get("resources") or {}
+    return {
+        "requests": dict(ask.requests) or _plain(own.get("requests")),
+        "limits": dict(ask.limits) or _plain(own.get("limits")),
+    }
+
+
+def _plain(quantities: Mapping[str, Any] | None) -> dict[str, str]:
+    wanted = ("cpu", "memory", "ephemeral-storage")
+    return {key: str(value) for key, value in (quantities or {}).items() if key in wanted}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the companion learns from its environment beside the lease's own names.
+
+    ``grace`` and ``drain_max`` in seconds, ``mirror_limit`` in bytes; ``mirror`` is the directory
+    that stands for the home, "" where that is mounted.
+    """
+
+    service_url: str
+    ports: str
+    hard_end: datetime
+    grace: int
+    drain_max: float
+    home: str
+    mirror: str
+    mirror_limit: int
+    park: str
+
+
+def environment(
+    lease: Lease, container: Mapping[str, Any], ask: PodAsk, told: Told, extra: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the container's environment: the student's plain variables, then gpulease's own."""
+    values = _followed(container) | dict(extra)
+    values |= {
+        "HOME": told.home,
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        protocol.ENV_LEASE: lease.id,
+        protocol.ENV_ATTEMPT: str(lease.attempt),
+        protocol.ENV_USER: lease.user,
+        protocol.ENV_SERVER: lease.server,
+        protocol.ENV_SERVICE_URL: told.service_url,
+        protocol.ENV_TOKEN_FILE: TOKEN_FILE,
+        protocol.ENV_PORTS: told.ports,
+        protocol.ENV_HARD_END: told.hard_end.isoformat(),
+        protocol.ENV_GRACE: str(told.grace),
+        protocol.ENV_DRAIN_MAX: f"{told.drain_max:g}",
+        protocol.ENV_MIRROR: told.mirror,
+        protocol.ENV_MIRROR_LIMIT: str(told.mirror_limit),
+        protocol.ENV_PARK: told.park,
+    }
+    if ask.kind is AskKind.DRA:
+        # A claim's devices come by CDI; an image that says "all" must not get the others, too.
+        values["NVIDIA_VISIBLE_DEVICES"] = "void"
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    return [
+        {"name": protocol.ENV_POD_IP, "valueFrom": address},
+        *({"name": name, "value": value} for name, value in values.items()),
+    ]
+
+
+def _followed(container: Mapping[str, Any]) -> dict[str, str]:
+    """Return the server's plain variables; what comes from a Secret or names one stays there."""
+    return {
+        each["name"]: str(each.get("value") or "")
+        for each in container.get("env") or ()
+        if "valueFrom" not in each and not _OF_THE_SERVER.fullmatch(each["name"].upper())
+    }

@@ -1,0 +1,208 @@
+"""How a student's files reach a lease pod: mounted as in the server, or mirrored.
+
+Owns the decision for each volume of the server's pod, before the lease pod exists, with a sentence
+that an admin reads.  What two nodes may hold is mounted; what one node holds (ReadWriteOnce) only
+where the lease can run on that very node; else the home is mirrored, and other writable data stays
+away.  Secrets, host paths and the like never travel.  Pure: claims and volumes come in as the API
+server shows them.  Refuses to know how a mirror works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from gpulease.providers.kubernetes.asks_nodes import any_holds
+
+MOUNT: Final = "mount"
+MIRROR: Final = "mirror"
+Way = Literal["mount", "mirror"]
+
+#: Inline volumes that several nodes may hold at once.
+_SHARED_INLINE: Final = ("nfs", "cephfs", "glusterfs")
+_MOUNT_KEYS: Final = ("name", "mountPath", "subPath")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node by its name and labels."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Files:
+    """What the lease pod mounts and how the home reaches it.
+
+    ``node`` is the one node on which the pod can hold a ReadWriteOnce volume, "" for any.
+    ``code`` is the reason in one word, ``why`` in a sentence for the admin; ``left_out`` are
+    mounts of the server that the pod lacks, each with why.
+    """
+
+    way: Way
+    code: str
+    why: str
+    volumes: tuple[dict[str, Any], ...] = ()
+    mounts: tuple[dict[str, Any], ...] = ()
+    node: str = ""
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything the decision is made from.
+
+    Attributes:
+        claims: the namespace's PersistentVolumeClaims by name.
+        volumes: PersistentVolumes by name, as far as they may be read.
+        server: the node the server runs on, ``None`` while unknown.
+        candidates: the nodes that can serve the lease now, the granted one among them.
+        home: the path of the student's home in the server.
+        mirror_because: why the home must be mirrored whatever the claim says ("" if it need not),
+            as after a volume that would not attach.
+    """
+
+    claims: Mapping[str, Mapping[str, Any]]
+    volumes: Mapping[str, Mapping[str, Any]]
+    server: Place | None
+    candidates: Sequence[Place]
+    home: str
+    mirror_because: str = ""
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    mount: bool
+    code: str
+    why: str
+    read_only: bool = False
+    pinned: bool = False
+
+
+def decide(pod: Mapping[str, Any], container: Mapping[str, Any], seen: Situation) -> Files:
+    """Return what of the server's volumes the lease pod mounts.
+
+    Args:
+        pod: the server's pod as the API server gives it.
+        container: the notebook container in it.
+        seen: claims, volumes and nodes.
+    """
+    sources = {each["name"]: each for each in pod["spec"].get("volumes") or ()}
+    mounts = list(container.get("volumeMounts") or ())
+    home = _home_mount(mounts, seen.home)
+    if home is None:
+        way: Way = MIRROR
+        verdict = _Verdict(False, "no_home_volume", "The server's home is on no volume.")
+    else:
+        verdict = _judge(sources.get(home["name"], {}), home, seen)
+        if verdict.mount and seen.mirror_because:
+            verdict = _Verdict(False, "mirror_forced", seen.mirror_because)
+        way = MOUNT if verdict.mount else MIRROR
+    # Data beside the home never ties a lease to one node: only the home is worth that.
+    kept = [(home, verdict)] if home is not None and verdict.mount else []
+    left_out = []
+    for mount in (each for each in mounts if each is not home):
+        beside = _judge_beside(sources.get(mount["name"], {}), mount, seen)
+        if beside is None:
+            continue
+        if beside.mount and (verdict.pinned or not beside.pinned):
+            kept.append((mount, beside))
+        else:
+            left_out.append((str(mount["mountPath"]), beside.why))
+    names = dict.fromkeys(mount["name"] for mount, _ in kept)
+    return Files(
+        way=way,
+        code=verdict.code,
+        why=verdict.why,
+        volumes=tuple(dict(sources[name]) for name in names),
+        mounts=tuple(_mounted(mount, each) for mount, each in kept),
+        node=seen.server.name if seen.server and any(v.pinned for _, v in kept) else "",
+        left_out=tuple(left_out),
+    )
+
+
+def _home_mount(mounts: Sequence[Mapping[str, Any]], home: str) -> Mapping[str, Any] | None:
+    """Return the mount that the home lies on: the deepest one at or above it."""
+    above = [each for each in mounts if _contains(each["mountPath"], home)]
+    return max(above, key=lambda each: len(each["mountPath"].rstrip("/")), default=None)
+
+
+def _contains(parent: str, path: str) -> bool:
+    return (path.rstrip("/") + "/").startswith(parent.rstrip("/") + "/")
+
+
+def _judge(source: Mapping[str, Any], mount: Mapping[str, Any], seen: Situation) -> _Verdict:
+    if mount.get("subPathExpr"):
+        return _Verdict(False, "sub_path", "Its sub-path is made from the server's environment.")
+    if any(kind in source for kind in _SHARED_INLINE):
+        return _Verdict(True, "shared", "A network file system, open to every node.")
+    if "persistentVolumeClaim" not in source:
+        kind = next((key for key in source if key != "name"), "nothing")
+        return _Verdict(False, "no_claim", f"It is a volume of kind {kind}, not a claim.")
+    reference = source["persistentVolumeClaim"]
+    name = reference["claimName"]
+    claim = seen.claims.get(name)
+    if claim is None or not claim.get("spec", {}).get("volumeName"):
+        return _Verdict(False, "claim_unbound", f"Claim {name} is not known, or not bound yet.")
+    verdict = _by_access(name, claim, seen)
+    read_only = verdict.read_only or bool(reference.get("readOnly"))
+    return _Verdict(verdict.mount, verdict.code, verdict.why, read_only, verdict.pinned)
+
+
+def _by_access(name: str, claim: Mapping[str, Any], seen: Situation) -> _Verdict:
+    volume = seen.volumes.get(claim["spec"]["volumeName"])
+    status_modes = (claim.get("status") or {}).get("accessModes")
+    modes = set(status_modes or claim["spec"].get("accessModes") or ())
+    reach = [place for place in seen.candidates if _reaches(volume, place)]
+    if modes & {"ReadWriteMany", "ReadOnlyMany"} and not reach:
+        why = f"The volume of claim {name} cannot be reached from any node that can serve this."
+        return _Verdict(False, "out_of_reach", why)
+    if "ReadWriteMany" in modes:
+        return _Verdict(True, "many", f"Claim {name} may be mounted on many nodes.")
+    if "ReadWriteOnce" in modes:
+        return _once(name, reach, seen)
+    if "ReadOnlyMany" in modes:
+        return _Verdict(True, "read_only", f"Claim {name} may be read on many nodes.", True)
+    return _Verdict(False, "one_pod", f"Claim {name} may be mounted by a single pod only.")
+
+
+def _once(name: str, reach: Sequence[Place], seen: Situation) -> _Verdict:
+    if seen.server is not None and any(place.name == seen.server.name for place in reach):
+        why = f"Claim {name} is for one node, and the server's node {seen.server.name} can serve."
+        return _Verdict(True, "same_node", why, pinned=True)
+    where = f"node {seen.server.name}" if seen.server else "its node"
+    why = f"Claim {name} is for one node and held by the server on {where}, which cannot serve."
+    return _Verdict(False, "other_node", why)
+
+
+def _reaches(volume: Mapping[str, Any] | None, place: Place) -> bool:
+    """Whether the volume can be used on this node at all (a zone, a machine's own disk)."""
+    if volume is None:
+        return True  # not readable to us: the scheduler knows
+    required = (volume["spec"].get("nodeAffinity") or {}).get("required")
+    if not required:
+        return True
+    fields = {**place.labels, "metadata.name": place.name}
+    terms = [
+        [*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ())]
+        for term in required.get("nodeSelectorTerms") or ()
+    ]
+    return any_holds([term for term in terms if term], fields)
+
+
+def _judge_beside(
+    source: Mapping[str, Any], mount: Mapping[str, Any], seen: Situation
+) -> _Verdict | None:
+    """Judge a mount beside the home; ``None`` for what never travels and nobody misses."""
+    if "persistentVolumeClaim" not in source and not any(k in source for k in _SHARED_INLINE):
+        return None
+    return _judge(source, mount, seen)
+
+
+def _mounted(mount: Mapping[str, Any], verdict: _Verdict) -> dict[str, Any]:
+    kept = {key: mount[key] for key in _MOUNT_KEYS if mount.get(key)}
+    if mount.get("readOnly") or verdict.read_only:
+        kept["readOnly"] = True
+    return kept
