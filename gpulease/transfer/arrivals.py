@@ -15,7 +15,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 
 from .api import Note
-from .conflicts import Custody
+from .custody import Custody
 from .groups import names_of
 from .kept import kept_notes
 from .ledger import Absent
@@ -77,21 +77,21 @@ class Arrivals:
     def accept(self, arrival: Arrival) -> tuple[tuple[str, ...], bool]:
         """Commit, then tell the companion; return names and whether it was taken."""
         custody = self._custody
-        before = set(custody.conflicts)
+        before = set(custody.conflicts.open)
         olds = self._held_now(arrival)
         try:
             outcome = self._side.receive(
                 arrival.incoming,
                 may_bind=custody.may_bind,
                 may_remove=custody.may_bind,
-                before_commit=custody.find_conflicts,
+                before_commit=custody.conflicts.find,
             )
             custody.committed(arrival.incoming, outcome)
         finally:
             arrival.done.set()
-        self._notes += custody.notes_for(set(custody.conflicts) - before)
+        self._notes += custody.conflict_notes(set(custody.conflicts.open) - before)
         if outcome.ok:
-            for name in set(custody.conflicts) & olds.keys():
+            for name in set(custody.conflicts.open) & olds.keys():
                 del olds[name]
             self._notes += kept_notes(olds, self._side.ns)
         self.acknowledge(arrival.number, outcome, arrival.generation)

@@ -14,7 +14,7 @@ from gpulease.errors import GPULeaseError
 from .api import DrainReport, Note, Place, SwitchReport, VariableStatus
 from .arrivals import Arrivals
 from .bringing import Bringing
-from .conflicts import Custody
+from .custody import Custody
 from .line import Line
 from .side import Side
 from .writebehind import WriteBehind
@@ -53,6 +53,9 @@ class Asking:
         blockers = tuple(
             VariableStatus(n, a.type_name, Place.GPU, a.size, a.sure, a.blocker)
             for n, a in sorted(waiting.items())
+        ) + tuple(
+            VariableStatus(n, "", Place.CONFLICTED, None, True, conflict.note(n).sentence)
+            for n, conflict in sorted(self._custody.conflicts.open.items())
         )
         return DrainReport(done and not blockers, blockers, tuple(notes()))
 
@@ -71,7 +74,7 @@ class Asking:
 
     def resolve(self, name: str, keep: str) -> None:
         """End a conflict; raises ``no_conflict``, ``bad_choice`` or why the value cannot come."""
-        others = self._custody.resolve(name, keep)
+        others = self._custody.conflicts.resolve(name, keep)
         if keep == "home" and self._line.connected:
             self._line.ask("drop", {"names": others})
         if keep == "gpu":

@@ -66,7 +66,7 @@ class AwaySide:
         self._verified = -1
         self._wire: Wire | None = None
         self._worker = threading.Thread(target=self._work, name="gpulease-transfer", daemon=True)
-        self._threads = UserThreads()
+        self._threads = UserThreads(namespace)
         self._handlers: dict[str, Callable[[Message], None]] = {}
 
     # ---- called by the companion kernel

@@ -13,7 +13,7 @@ from gpulease.errors import GPULeaseError
 from .analysis import Use
 from .api import Progress
 from .arrivals import Arrival, Arrivals
-from .conflicts import Custody
+from .custody import Custody
 from .groups import name_root
 from .line import Line
 from .message import Message
@@ -111,7 +111,7 @@ class Bringing:
         """Bring these names; with ``strict`` raises why one cannot come."""
         if strict:
             for name in names:
-                self._custody.check_name(name, "at home")
+                self._custody.check_name(name)
         body = {"names": list(names), "strict": strict}
         for _ in range(_TRIES):
             arrival = Arrival.of(self._line.ask("fetch", body, progress=progress))

@@ -18,7 +18,7 @@ import sys
 import types
 import uuid
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,12 +117,21 @@ def merge(groups: Iterable[Group]) -> Group:
 
 
 class Walk:
-    """One pass over values of one side; ``groups`` afterwards partitions everything reached."""
+    """One pass over values of one side; ``groups`` afterwards partitions everything reached.
+
+    ``values`` gives names their values; the namespace ``ns`` unless another is given.
+    """
 
     def __init__(
-        self, ns: dict[str, Any], registry: Registry, book: UnitBook, check: Check | None = None
+        self,
+        ns: dict[str, Any],
+        registry: Registry,
+        book: UnitBook,
+        check: Check | None = None,
+        values: Mapping[str, Any] | None = None,
     ) -> None:
         self._ns = ns
+        self._values = ns if values is None else values
         self._registry = registry
         self._book = book
         self._check = check or (lambda: None)
@@ -144,8 +153,8 @@ class Walk:
     def run(self, names: Iterable[str], oids: Iterable[str] = ()) -> list[Group]:
         """Walk from these names and units (live ones); return the groups, sorted by roots."""
         for name in names:
-            if name in self._ns:
-                self._queue.append((name_root(name), [self._ns[name]]))
+            if name in self._values:
+                self._queue.append((name_root(name), [self._values[name]]))
         for oid in oids:
             unit = self._registry.get(oid)
             if unit is not None:

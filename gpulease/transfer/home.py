@@ -30,12 +30,14 @@ from .api import (
 from .arrivals import Arrivals
 from .asking import Asking
 from .bringing import Bringing
-from .conflicts import Custody
+from .custody import Custody
 from .doubt import doubtful
 from .frames import without_frames
 from .ledger import Absent
 from .line import Line
+from .meanwhile import Meanwhile
 from .message import Message, Pending
+from .sayings import status_rows
 from .sending import Sending
 from .side import Hidden, Side
 from .threads import UserThreads
@@ -59,7 +61,8 @@ class HomeSide:
     ) -> None:
         self.settings = settings or TransferSettings()
         self.side = Side("h", namespace, hidden, self.settings)
-        self.custody = Custody(self.side)
+        self._threads = UserThreads(namespace)
+        self.custody = Custody(self.side, Meanwhile(self._threads, namespace))
         self.side.on_remove = self.custody.put_aside
         self.owner = Place.HOME
         self.line = Line(self.settings.memory_margin, available)
@@ -72,7 +75,6 @@ class HomeSide:
         self._use: Use | None = None
         self._cell = 0
         self._behind: WriteBehind | None = None
-        self._threads = UserThreads()
 
     # ---- connection
 
@@ -134,7 +136,7 @@ class HomeSide:
         started = time.monotonic()
         self.rest()
         use = cell_use(source)
-        self.custody.check(use, "beside the GPU")
+        self.custody.check(use)
         sending = self._sending
         wanted = sending.wanted(use)
         report = SwitchReport()
@@ -147,7 +149,7 @@ class HomeSide:
                 raise
             report = replace(report, notes=(*report.notes, *self._thread_notes()))
         self.owner = Place.GPU
-        self.custody.handed_over()
+        self.custody.handed_over(use)
         self._dirty = False
         self._use = use
         return report
@@ -159,13 +161,15 @@ class HomeSide:
         self._cell = execution_count
         use = self._use or Use(unbounded=True)
         self.arrivals.note(self._thread_notes())
+        self.custody.conflicts.cell_ended()
         message, late = self._collect_small(use)
         moved: tuple[str, ...] = ()
         size = 0
+        if message is not None:
+            moved, size = self._bringing.take(message)
+        self.arrivals.note(self.custody.settle_conflicts())
         if message is None:
             self.custody.doubt(doubtful(self.side, use))
-        else:
-            moved, size = self._bringing.take(message)
         self._wake(late)
         self._use = None  # until here a death loses what the cell changed
         notes = self.arrivals.take_notes()
@@ -195,8 +199,8 @@ class HomeSide:
         started = time.monotonic()
         self.commit_pending()
         self.side.supersede()
-        if self.custody.lost or self.custody.conflicts:
-            self.custody.check(cell_use(source), "at home")
+        if self.custody.lost or self.custody.conflicts.open:
+            self.custody.check(cell_use(source))
         remote = self.side.ledger.remote
         if not self.connected or (self.owner is Place.HOME and not remote):
             return SwitchReport(notes=self.arrivals.take_notes())
@@ -253,7 +257,7 @@ class HomeSide:
 
     def status(self) -> Sequence[VariableStatus]:
         """Return every user variable and where it lives."""
-        return self.custody.status(unverified=self.owner is Place.GPU)
+        return status_rows(self.custody, unverified=self.owner is Place.GPU)
 
     def explain(self, name: str) -> Note | None:
         """Say why ``name`` is absent, or None when gpulease knows nothing of it."""

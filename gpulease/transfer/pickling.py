@@ -18,7 +18,7 @@ import pickle
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -287,8 +287,12 @@ class Packer:
         *,
         pins: dict[str, Any] | None = None,
         check: Check | None = None,
+        values: Mapping[str, Any] | None = None,
     ) -> Packed:
-        """Return the group packed; raises RefusedError with what cannot move, in words."""
+        """Return the group packed; raises RefusedError with what cannot move, in words.
+
+        ``values`` gives names their values; the namespace unless another is given.
+        """
         started = time.perf_counter()
         # Before the pickle: to ask an object for its dictionary may make one, and that is pickled.
         seen = trace(group)
@@ -300,7 +304,7 @@ class Packer:
             raise RefusedError("a dictionary that functions have as their globals")
         everything = {oid: units[oid] for oid in group.oids if oid in units} | pinned
         payload = {
-            "names": {name: self._ns[name] for name in group.names},
+            "names": {name: (values or self._ns)[name] for name in group.names},
             "units": {
                 oid: self._book.content(obj, used_globals.get(oid))
                 for oid, obj in everything.items()

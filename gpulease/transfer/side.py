@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from .variables import user_names
 
 _BUILTINS = frozenset(dir(builtins))
 
+BeforeCommit = Callable[[Staging, Incoming], set[int]]
 Hidden = Collection[str] | Callable[[], Collection[str]]
 
 
@@ -38,6 +39,7 @@ class Survey:
     groups: list[Group]
     units: dict[str, Any]
     used_globals: dict[str, set[str]]
+    values: Mapping[str, Any]
     by_root: dict[str, Group] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,21 +77,26 @@ class Side:
         walk = Walk(self.ns, self.registry, self.book, check)
         chosen = self.names() if names is None else [n for n in names if n in self.ns]
         groups = walk.run(chosen, self._units_with(chosen))
-        return Survey(groups, walk.units, walk.used_globals)
+        return Survey(groups, walk.units, walk.used_globals, self.ns)
 
     def _units_with(self, names: Iterable[str]) -> set[str]:
         """Return units agreed on together with names, though nothing here may lead to them."""
         bases = [b for n in names if (b := self.ledger.base.get(name_root(n))) is not None]
         return {root[2:] for base in bases for root in base.roots if root.startswith("u:")}
 
-    def survey_roots(self, names: Iterable[str], oids: Iterable[str]) -> Survey:
-        """Walk from these names and units."""
-        walk = Walk(self.ns, self.registry, self.book)
-        return Survey(walk.run(names, oids), walk.units, walk.used_globals)
+    def survey_roots(
+        self, names: Iterable[str], oids: Iterable[str], values: Mapping[str, Any] | None = None
+    ) -> Survey:
+        """Walk from these names and units; ``values`` may hold names that were taken away."""
+        held = self.ns if values is None else values
+        walk = Walk(self.ns, self.registry, self.book, values=held)
+        return Survey(walk.run(names, oids), walk.units, walk.used_globals, held)
 
     def pack(self, group: Group, survey: Survey, check: Check | None = None) -> Packed:
         """Pack a group and remember what it cost; raises RefusedError."""
-        packed = self.packer.pack(group, survey.units, survey.used_globals, check=check)
+        packed = self.packer.pack(
+            group, survey.units, survey.used_globals, check=check, values=survey.values
+        )
         for root in group.roots:
             self.ledger.costs[root] = (packed.seconds, packed.nbytes)
         return packed
@@ -193,11 +200,12 @@ class Side:
         *,
         may_bind: Callable[[str], bool] = lambda _name: True,
         may_remove: Callable[[str], bool] = lambda _name: True,
-        before_commit: Callable[[Staging], set[int]] = lambda _staging: set(),
+        before_commit: BeforeCommit = lambda _staging, _incoming: set(),
     ) -> Outcome:
         """Load everything, then commit it as a whole; nothing is changed unless ``ok``.
 
-        ``before_commit`` returns indices of groups to leave out (conflicts).
+        ``before_commit`` returns indices of staged groups to leave out (conflicts); it may take
+        names out of what is declared absent.
         """
         kept = [
             index
@@ -217,7 +225,7 @@ class Side:
         kept: list[int],
         may_bind: Callable[[str], bool],
         may_remove: Callable[[str], bool],
-        before_commit: Callable[[Staging], set[int]],
+        before_commit: BeforeCommit,
     ) -> Outcome:
         deferred = tuple(i for i in range(len(incoming.groups)) if i not in set(kept))
         staging.load()
@@ -228,7 +236,7 @@ class Side:
             return Outcome(False, reasons, deferred, tuple(sorted(lacks)))
         bound: set[str] = set()
         with undisturbed():
-            skipped = {kept[i] for i in before_commit(staging)}
+            skipped = {kept[i] for i in before_commit(staging, incoming)}
             for index in skipped:
                 staging.loaded.pop(kept.index(index), None)
             missing = reasons | dict.fromkeys(deferred, "")

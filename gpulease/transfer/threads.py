@@ -1,12 +1,16 @@
 """Which threads of this process may be the user's.
 
-Owns the guess: every Python thread that was not there at the start and is not known to belong to
-the kernel, to a library's housekeeping or to gpulease.
+Owns the guess: every Python thread that runs the notebook's code, or was not there at the start
+and is not known to belong to the kernel, to a library's housekeeping or to gpulease.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
+import types
+from collections.abc import Iterator
+from typing import Any
 
 _KNOWN = ("gpulease", "IPython", "Heartbeat", "IOPub", "Control", "subshell-", "asyncio_", "pydevd",
           "zmq", "ThreadPoolExecutor", "QueueFeederThread", "ExecutorManagerThread")  # fmt: skip
@@ -21,22 +25,47 @@ _KNOWN_PACKAGES = frozenset(
 
 
 class UserThreads:
-    """Remembers the threads that were there at the start."""
+    """Remembers the threads that were there at the start; ``ns`` is the notebook's namespace."""
 
-    def __init__(self) -> None:
+    def __init__(self, ns: dict[str, Any] | None = None) -> None:
+        self._ns = ns
         self._known = {id(thread) for thread in threading.enumerate()}
         self._keep = threading.enumerate()
 
     def alive(self) -> list[str]:
         """Return the names of threads that may run the user's code."""
+        return [thread.name for thread in self.running()]
+
+    def running(self) -> list[threading.Thread]:
+        """Return the threads that may run the user's code."""
+        stacks = sys._current_frames()  # noqa: SLF001 - documented, for this very use
         return [
-            thread.name
+            thread
             for thread in threading.enumerate()
-            if id(thread) not in self._known
+            if self._may_be_new(thread) or self._in_notebook(thread, stacks)
+        ]
+
+    def _may_be_new(self, thread: threading.Thread) -> bool:
+        return (
+            id(thread) not in self._known
             and not thread.name.startswith(_KNOWN)
             and type(thread).__name__ not in _KNOWN_TYPES
             and not _KNOWN_PACKAGES.intersection(_packages(thread))
-        ]
+        )
+
+    def _in_notebook(self, thread: threading.Thread, stacks: dict[int, types.FrameType]) -> bool:
+        """A pool's worker is the pool's, but not while it runs a function of the notebook."""
+        mine = thread is threading.main_thread() or thread.name.startswith("gpulease")
+        return not mine and any(
+            frame.f_globals is self._ns for frame in stack_of(stacks.get(thread.ident or 0))
+        )
+
+
+def stack_of(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """Yield a frame and those that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _packages(thread: threading.Thread) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Widgets of GPU cells: alive in the notebook, their callbacks beside the GPU."""
 
+from pathlib import Path
 from typing import Any
 
 from tests.helpers import wait_for
@@ -75,6 +76,48 @@ def test_a_click_waits_for_a_running_gpu_cell(home: HomeKernel) -> None:
     )
     assert cell.result == "0"
     wait_for(lambda: home.run("%%gpu\nlen(clicks)").result == "1", what="the click after it")
+
+
+def test_a_click_at_home_waits_for_what_a_gpu_cell_changes(home: HomeKernel) -> None:
+    made = home.run(
+        "import ipywidgets\nlog = []\n"
+        "def noted(button): log.append('click')\n"
+        "here = ipywidgets.Button(description='here'); here.on_click(noted)\nhere"
+    )
+    comm_id = opened(made.messages, "ButtonModel")
+    data = {"method": "custom", "content": {"event": "click"}}
+    cell = home.run(
+        "%%gpu\nlog.append('gpu')\nprint('busy', flush=True)\nimport time; time.sleep(0.5)\n"
+        "log.append(len(log))",
+        when=printed("busy"),
+        do=lambda: send(home, "comm_msg", comm_id=comm_id, data=data),
+    )
+    assert cell.ok, cell.traceback
+    assert "resolve" not in cell.shown(), "the click waited: nothing is in conflict"
+    wait_for(lambda: home.run("log").result == "['gpu', 1, 'click']", what="the click after it")
+    assert home.run("%%gpu\nlog").result == "['gpu', 1, 'click']"
+
+
+def test_a_thread_at_home_and_a_gpu_cell_conflict(home: HomeKernel, tmp_path: Path) -> None:
+    go, gone = tmp_path / "go", tmp_path / "gone"
+    until = "while not os.path.exists({!r}): time.sleep(0.01)"
+    home.run(
+        "import os, threading, time\nshared = [1]\n"
+        f"def write():\n    {until.format(str(go))}\n    shared.append('thread')\n"
+        f"    open({str(gone)!r}, 'w').close()\n"
+        "writer = threading.Thread(target=write); writer.start()"
+    )
+    cell = home.run(
+        "%%gpu\nimport os, time\ntotal = shared[0]\nprint('busy', flush=True)\n"
+        + until.format(str(gone)),
+        when=printed("busy"),
+        do=go.touch,
+    )
+    assert "shared was changed at home while a GPU cell used" in cell.shown(), cell.shown()
+    assert "resolve shared home" in home.run("shared").error
+    assert home.run("%gpu resolve shared home").ok
+    assert home.run("writer.join()\nshared").result == "[1, 'thread']"
+    assert home.run("%%gpu\nshared").result == "[1, 'thread']"
 
 
 def test_a_front_end_finds_the_widgets_of_both_sides(home: HomeKernel) -> None:

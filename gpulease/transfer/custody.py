@@ -1,0 +1,207 @@
+"""Values that are not simply here or there: put aside, in doubt, lost, in conflict, parked.
+
+Owns what home keeps back so that nothing old is read in place of something new.  It moves nothing;
+``conflicts`` finds what both sides used, ``sayings`` has the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+
+from .analysis import Use
+from .api import Note
+from .conflicts import Conflicts
+from .groups import name_root
+from .ledger import Absent
+from .meanwhile import Meanwhile
+from .sayings import Lost, away_note
+from .shipment import Incoming, Outcome
+from .side import Side
+from .variables import is_user_name
+
+
+class Custody:
+    """Home's keeper of values that are not in the namespace."""
+
+    def __init__(self, side: Side, meanwhile: Meanwhile) -> None:
+        self.side = side
+        self.aside: dict[str, Any] = {}
+        self.doubtful: set[str] = set()
+        self.lost: dict[str, Lost] = {}
+        self.conflicts = Conflicts(side, meanwhile, self.aside, self.doubtful)
+        self._epochs: dict[int, set[str]] = {}
+        self._bound_at_switch: dict[str, int] = {}
+
+    # ---- removal and return
+
+    def put_aside(self, name: str, value: Any) -> None:
+        """Keep the older value of a name that is removed, for a recovery."""
+        self.aside[name] = value
+
+    def handed_over(self, use: Use) -> None:
+        """The companion owns the namespace now: bindings here are what they are until it ends."""
+        self.conflicts.cell_begins(use)
+        self._bound_at_switch = {name: id(value) for name, value in list(self.side.ns.items())}
+
+    def taken_back(self) -> None:
+        """Home owns the namespace: whatever is bound here from now on is home's."""
+        self._bound_at_switch = {}
+
+    def may_bind(self, name: str) -> bool:
+        """A name bound at home since the switch is home's: what arrives for it is not bound."""
+        if name in self.conflicts.open:
+            return False
+        if name not in self.side.ns or name_root(name) in self.side.ledger.base:
+            return True
+        return self._bound_at_switch.get(name) == id(self.side.ns[name])
+
+    def rebound(self) -> None:
+        """Home code ran; names it bound anew are neither lost nor in conflict any more."""
+        self.conflicts.stir()
+        for name in [n for n in (*self.conflicts.open, *self.lost) if n in self.side.ns]:
+            self.conflicts.open.pop(name, None)
+            self.lost.pop(name, None)
+        for name in [n for n in self.aside if n in self.side.ns]:
+            del self.aside[name]
+
+    def doubt(self, names: Iterable[str]) -> None:
+        """Take names away that a GPU cell may have changed, until that is known."""
+        side = self.side
+        for name in names:
+            if name in side.ns:
+                value = side.ns.pop(name)
+                self.aside[name] = value
+                self.doubtful.add(name)
+                side.ledger.remote[name] = Absent(type(value).__name__, sure=False)
+
+    def committed(self, incoming: Incoming, outcome: Outcome) -> None:
+        """After a commit: give back what proved unchanged, forget what is replaced."""
+        if not outcome.ok:
+            return
+        side = self.side
+        for name in incoming.same:
+            if name in self.doubtful and name in self.aside:
+                side.ns[name] = self.aside.pop(name)
+                side.ledger.remote.pop(name, None)
+        self.doubtful.difference_update(incoming.same)
+        arrived = {r[2:] for g in incoming.groups for r in g.roots if r.startswith("n:")}
+        for name in (*arrived, *incoming.deleted):
+            self.doubtful.discard(name)
+            if name in side.ns or name in incoming.deleted:
+                self.aside.pop(name, None)
+                self.lost.pop(name, None)
+        self.doubtful.difference_update(incoming.absent)
+        self._remember_epochs(incoming, arrived)
+
+    def _remember_epochs(self, incoming: Incoming, arrived: set[str]) -> None:
+        """Names one cell changed belong together until all of them are home."""
+        for name, absent in incoming.absent.items():
+            if absent.cell is not None:
+                self._epochs.setdefault(absent.cell, set()).update({name} | arrived)
+        waiting = self.side.ledger.remote
+        self._epochs = {c: names for c, names in self._epochs.items() if names & waiting.keys()}
+
+    # ---- conflicts
+
+    def settle_conflicts(self) -> list[Note]:
+        """A GPU cell's changes are known: find what it only read; return what to say."""
+        before = set(self.conflicts.open)
+        self.conflicts.cell_settled()
+        return self.conflict_notes(set(self.conflicts.open) - before)
+
+    def conflict_notes(self, names: Iterable[str]) -> list[Note]:
+        """Return what to say under the cell where these came into conflict."""
+        return [self.conflicts.open[name].note(name) for name in sorted(names)]
+
+    # ---- loss
+
+    def companion_died(self, running: Use | None, cell: str) -> list[Note]:
+        """Mark as lost what was newer away; return what to say."""
+        side = self.side
+        died: dict[str, Lost] = {}
+        for name, absent in side.ledger.remote.items():
+            made = str(absent.cell) if absent.cell is not None else cell
+            died[name] = Lost(made)
+        for number, names in self._epochs.items():
+            for name in names - died.keys():
+                if name in side.ns:
+                    died[name] = Lost(str(number), partial=True)
+        for name in running.changes if running is not None else ():
+            if is_user_name(name) and name not in died:
+                died[name] = Lost(cell)
+        for name in died:
+            if name in side.ns:
+                self.aside[name] = side.ns.pop(name)
+        self.lost.update(died)
+        ended = self._clear()
+        return [n for name in sorted(died) if (n := self.explain(name)) is not None] + ended
+
+    def companion_left(self) -> list[Note]:
+        """The companion ended in good order: what is still newer there was parked."""
+        for name, absent in self.side.ledger.remote.items():
+            self.lost[name] = Lost(str(absent.cell or "?"), parked=True)
+        left = sorted(self.side.ledger.remote)
+        ended = self._clear()
+        return [n for name in left if (n := self.explain(name)) is not None] + ended
+
+    def _clear(self) -> list[Note]:
+        self.side.ledger.remote.clear()
+        self.doubtful.clear()
+        self._epochs.clear()
+        return self.conflicts.companion_gone()
+
+    def unparked(self, absent: dict[str, Absent]) -> list[Note]:
+        """A new companion has read what was parked: those names are away again."""
+        for name, what in absent.items():
+            if name in self.lost and name not in self.side.ns:
+                self.side.ledger.remote[name] = replace(what, blocker="")
+                del self.lost[name]
+        return []
+
+    def recover(self, names: Sequence[str]) -> None:
+        """Accept older values: they are home's again."""
+        for name in names:
+            if name not in self.lost:
+                raise GPULeaseError("not_lost", f"{name} is not lost.")
+            if name not in self.aside:
+                raise GPULeaseError(
+                    "nothing_older",
+                    f"There is no older value of {name} at home.",
+                    next_step=f"Run the cell [{self.lost[name].cell}] again.",
+                )
+        for name in names:
+            self.side.ns[name] = self.aside.pop(name)
+            del self.lost[name]
+
+    # ---- saying so
+
+    def check(self, use: Use) -> None:
+        """Raise for a name the cell reads first that is lost or in conflict."""
+        for name in sorted(use.strict):
+            self.check_name(name)
+
+    def check_name(self, name: str) -> None:
+        """Raise when ``name`` is lost or in conflict and not bound anew."""
+        if name in self.side.ns:
+            return
+        if name in self.lost or name in self.conflicts.open:
+            note = self.explain(name)
+            assert note is not None
+            raise GPULeaseError(note.reason, note.sentence)
+
+    def explain(self, name: str) -> Note | None:
+        """Say why ``name`` is not here, or None."""
+        side = self.side
+        if name in side.ns:
+            return None
+        if name in self.conflicts.open:
+            return self.conflicts.open[name].note(name)
+        lost = self.lost.get(name)
+        if lost is not None:
+            return lost.note(name, older=name in self.aside)
+        absent = side.ledger.remote.get(name)
+        return away_note(name, absent) if absent is not None else None

@@ -1,0 +1,165 @@
+"""Threads of home that ran while a GPU cell did, and what they may have read.
+
+Owns the evidence: a thread whose processor time did not move did nothing.  What one may have read
+is what its code names and what it was given; into objects of libraries nobody looks.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import sys
+import threading
+import time
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+from .analysis import code_use
+from .groups import ATOMIC
+from .threads import UserThreads, stack_of
+from .units import is_unit
+
+#: Of a thread that was given more objects than these, everything is thought to be read.
+_LIMIT = 200_000
+#: A clock that steps in longer strides proves nothing about a short piece of work (nanoseconds).
+_STRIDE = 1_000_000
+_OWN = frozenset(vars(threading.Thread())) - {"_target", "_args", "_kwargs"}
+_CONTAINERS = (list, tuple, set, frozenset, dict)
+
+
+@dataclass
+class Reader:
+    """A thread that ran: global ``names`` its code reads, ``objects`` it reaches, by id."""
+
+    thread: str
+    names: set[str] = field(default_factory=set)
+    objects: dict[int, Any] = field(default_factory=dict)
+    unbounded: bool = False
+
+    def take(self, other: Reader) -> None:
+        """Add what ``other`` reads."""
+        self.names |= other.names
+        self.objects |= other.objects
+        self.unbounded |= other.unbounded
+
+
+class Meanwhile:
+    """What ran between ``begin`` and ``end``; the main thread's, which waits in between."""
+
+    def __init__(self, threads: UserThreads, ns: dict[str, Any]) -> None:
+        self._threads = threads
+        self._ns = ns
+        self._before: list[tuple[threading.Thread, int | None, Reader]] = []
+
+    def begin(self) -> None:
+        """Remember who is there."""
+        self._before = [
+            (thread, spent(thread), self._reader(thread)) for thread in self._threads.running()
+        ]
+
+    def end(self) -> list[Reader]:
+        """Return the threads that ran since ``begin``."""
+        found = []
+        for thread, before, reader in self._before:
+            if before is not None and before == spent(thread):
+                continue
+            if thread.is_alive():
+                reader.take(self._reader(thread))  # it may run other code by now
+            found.append(reader)
+        known = {id(thread) for thread, _, _ in self._before}
+        new = [thread for thread in self._threads.running() if id(thread) not in known]
+        self._before = []
+        return found + [self._reader(thread) for thread in new]
+
+    def _reader(self, thread: threading.Thread) -> Reader:
+        reader = Reader(thread.name)
+        values: list[Any] = [type(thread)]
+        values += [value for name, value in list(vars(thread).items()) if name not in _OWN]
+        for frame in stack_of(sys._current_frames().get(thread.ident or 0)):  # noqa: SLF001
+            if frame.f_globals is self._ns:
+                use = code_use(frame.f_code)
+                reader.names |= use.reads
+                reader.unbounded |= use.unbounded
+                values += _locals_of(frame)
+        self._follow(reader, values)
+        return reader
+
+    def _follow(self, reader: Reader, values: list[Any]) -> None:
+        while values:
+            value = values.pop()
+            if type(value) in ATOMIC or id(value) in reader.objects:
+                continue
+            if len(reader.objects) >= _LIMIT:
+                reader.unbounded = True
+                return
+            reader.objects[id(value)] = value
+            values += self._inside(reader, value)
+
+    def _inside(self, reader: Reader, value: Any) -> list[Any]:  # noqa: PLR0911 - one a kind
+        if isinstance(value, types.FunctionType):
+            if value.__globals__ is self._ns:
+                use = code_use(value.__code__)
+                reader.names |= use.reads
+                reader.unbounded |= use.unbounded
+            return [*(value.__closure__ or ()), *(value.__defaults__ or ())]
+        if isinstance(value, types.CellType):
+            return _contents(value)
+        if isinstance(value, types.MethodType):
+            return [value.__func__, value.__self__]
+        if isinstance(value, functools.partial):
+            return [value.func, value.args, value.keywords]
+        if isinstance(value, type):
+            return list(vars(value).values()) if is_unit(value) else []
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.ndarray):
+            return [value.base] if value.base is not None else []
+        if isinstance(value, _CONTAINERS) or is_unit(type(value)):
+            return gc.get_referents(value)  # runs nothing of the value's own
+        return []
+
+
+def _contents(cell: types.CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []
+
+
+def _locals_of(frame: types.FrameType) -> list[Any]:
+    """Return a running function's variables, and keep none of them alive."""
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return []  # a cell or a class body: its variables are names
+    space = frame.f_locals
+    values = list(space.values())
+    if type(space) is dict:  # a copy that the frame would keep until it ends
+        space.clear()
+    return values
+
+
+def spent(thread: threading.Thread) -> int | None:
+    """Return the processor time of a thread in nanoseconds; None when that cannot be known."""
+    return _clock(thread.native_id) if thread.native_id is not None and _fine() else None
+
+
+def _clock(native_id: int) -> int | None:
+    # The kernel's number of a thread's clock; unlike pthread_getcpuclockid it is safe to ask for
+    # a thread that has ended.
+    try:
+        return time.clock_gettime_ns((~native_id << 3) | 6)
+    except OSError:
+        return None
+
+
+@functools.cache
+def _fine() -> bool:
+    """Say whether threads' clocks tell a short piece of work from none."""
+    mine = threading.get_native_id()
+    first = _clock(mine)
+    until = time.perf_counter_ns() + _STRIDE
+    while time.perf_counter_ns() < until:
+        second = _clock(mine)
+        if first is not None and second is not None and 0 < second - first < _STRIDE:
+            return True
+    return False

@@ -1,0 +1,87 @@
+"""The words for values that are not here, and the rows of ``%gpu``.
+
+Owns sentences only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .api import Note, Place, VariableStatus
+from .groups import name_root
+from .ledger import Absent
+
+if TYPE_CHECKING:
+    from .custody import Custody
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A name whose newest value died with the companion; ``cell`` made it."""
+
+    cell: str
+    parked: bool = False
+    partial: bool = False
+
+    def note(self, name: str, *, older: bool) -> Note:
+        """Say so; ``older``: home has a value from before."""
+        return Note("parked" if self.parked else "lost", self._sentence(name, older), (name,))
+
+    def _sentence(self, name: str, older: bool) -> str:
+        if self.parked:
+            return (
+                f"{name} was made beside the GPU by cell [{self.cell}] and is parked; "
+                "the next GPU cell's companion has it."
+            )
+        way_out = f" %gpu recover {name} accepts the value from before." if older else ""
+        if self.partial:
+            return (
+                f"{name} came home from cell [{self.cell}], but other values of that cell were "
+                f"lost with the companion.{way_out}"
+            )
+        return (
+            f"The value that cell [{self.cell}] gave {name} was lost with the companion.{way_out}"
+        )
+
+
+def away_note(name: str, absent: Absent) -> Note:
+    """Say that a name's newest value is beside the GPU."""
+    size = f", {absent.size:,} bytes" if absent.size else ""
+    if absent.blocker:
+        sentence = f"{name} is beside the GPU and cannot come home: it holds {absent.blocker}."
+    else:
+        sentence = (
+            f"{name} ({absent.type_name}{size}) is beside the GPU and not yet home. "
+            f"Run %gpu fetch {name}, then this cell again."
+        )
+    return Note("away", sentence, (name,))
+
+
+def status_rows(custody: Custody, *, unverified: bool) -> list[VariableStatus]:
+    """Return a row for every name, sorted."""
+    side = custody.side
+    rows: dict[str, VariableStatus] = {}
+    for name in side.names():
+        root = name_root(name)
+        both = root in side.ledger.base
+        cost = side.ledger.costs.get(root)
+        rows[name] = VariableStatus(
+            name,
+            type(side.ns[name]).__name__,
+            Place.BOTH if both else Place.HOME,
+            cost[1] if cost else None,
+            both and not unverified,
+            side.ledger.blocked.get(name, ""),
+        )
+    for name, absent in side.ledger.remote.items():
+        rows[name] = VariableStatus(
+            name, absent.type_name, Place.GPU, absent.size, absent.sure, absent.blocker
+        )
+    for name, lost in custody.lost.items():
+        if name not in side.ns:
+            place = Place.PARKED if lost.parked else Place.LOST
+            rows[name] = VariableStatus(name, "", place, None, True)
+    for name in custody.conflicts.open:
+        rows[name] = VariableStatus(name, "", Place.CONFLICTED, None, True)
+    return [rows[name] for name in sorted(rows)]
