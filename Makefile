@@ -8,11 +8,14 @@ JOBS ?= $(shell nproc)
 # What a new environment depends on: a change of these installs again, nothing else does.
 PINS := pyproject.toml constraints.txt tools/set_up.py
 
+# What meets the hub, with a whole round over HTTP.
+HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/end_to_end/test_check.py
+
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system demo test check bench docs clean
+.PHONY: help setup setup-system demo test test-hub55 check bench docs clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.ready-%: $(PINS)
 	@$(or $(PYTHON),python3) tools/set_up.py $*
@@ -28,6 +31,10 @@ demo: $(VENV)/.ready-demo ## start a JupyterHub with gpulease here and print its
 test: $(VENV)/.ready-test ## run the whole suite (ARGS="-k name" for a part)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
+test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest JupyterHub and KubeSpawner that fit
+	@$(or $(PYTHON),python3) tools/set_up_hub55.py
+	@.venv-hub55/bin/python -m pytest -n $(JOBS) --dist loadscope $(HUB55) $(ARGS)
+
 check: $(VENV)/.ready-check ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -42,4 +49,4 @@ docs: $(VENV)/.ready-docs ## build the documentation into site/
 	@echo "site/index.html"
 
 clean: ## remove what these targets made here
-	rm -rf $(VENV) site .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-hub55 site .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

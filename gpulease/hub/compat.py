@@ -51,8 +51,9 @@ def add_user_scopes(
 def spawn_refused(message: str, *, reason: str, log_message: str) -> Exception:
     """Return the error that refuses a spawn: ``message`` for the person, the rest for the log.
 
-    From 6.0 a ``SpawnException``, whose ``reason`` also labels the hub's metrics; on 5.x an
-    ``HTTPError`` with the attribute that the hub's pages and API show.
+    From 6.0 a ``SpawnException``, whose ``reason`` also labels the hub's metrics.  On 5.x an
+    ``HTTPError``, whose ``log_message`` the hub's API shows to the person: what is for the log
+    alone must have been logged by then.
     """
     if hub_version() >= (6, 0):
         from jupyterhub.spawner import SpawnException
@@ -61,8 +62,8 @@ def spawn_refused(message: str, *, reason: str, log_message: str) -> Exception:
     else:
         from tornado.web import HTTPError
 
-        refused = HTTPError(400, "%s", log_message, reason=reason)
-        refused.jupyterhub_message = message  # type: ignore[attr-defined]
+        refused = HTTPError(400, "%s", message, reason=reason)
+        refused.jupyterhub_message = message  # type: ignore[attr-defined]  # the hub's pages
     return refused
 
 

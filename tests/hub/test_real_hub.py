@@ -10,13 +10,14 @@ import aiohttp
 import pytest
 
 from gpulease.demo.browse import Browser
+from gpulease.errors import GPULeaseError
 from tests.helpers import free_port, wait_for
 
 SERVICE_TOKEN = "service-token-for-this-test-only"
 
 CONFIG = """
 import sys
-from gpulease.hub import setup_gpulease
+from gpulease.hub import compat, setup_gpulease
 
 c = get_config()
 c.JupyterHub.bind_url = "http://127.0.0.1:{public}/"
@@ -33,6 +34,17 @@ c.ConfigurableHTTPProxy.command = [sys.executable, "-m", "gpulease.demo.proxy"]
 c.SimpleLocalProcessSpawner.home_dir_template = "{directory}/homes/{{username}}"
 c.Spawner.cmd = [sys.executable, "{server}"]
 c.Spawner.environment = {{"SITE": "own", "PYTHONHASHSEED": "7"}}
+
+
+def refuse(spawner):
+    if spawner.user.name == "wants-gpu":
+        raise compat.spawn_refused(
+            "Your server was not started: 100% told so.",
+            reason="gpu_in_server",
+            log_message="what the admin reads: 100%",
+        )
+
+c.Spawner.pre_spawn_hook = refuse
 
 # What a site may have of its own.
 c.JupyterHub.template_paths = ["{directory}/site"]
@@ -185,3 +197,21 @@ def test_the_home_page_shows_the_sites_own_page_and_the_card(hub):
     assert "My Server" in page
     assert '<iframe src="/services/gpulease/card"' in page
     assert 'href="/services/gpulease/"' in page
+
+
+def test_a_refused_spawn_tells_its_reason(hub):
+    """The words reach the person on each version of the hub; the finding stays in the log."""
+    url, directory = hub
+
+    async def spawn():
+        async with Browser(url) as browser:
+            await browser.log_in("wants-gpu", "secret")
+            with pytest.raises(GPULeaseError) as refused:
+                await browser.spawn()
+            return refused.value
+
+    refused = asyncio.run(spawn())
+    assert refused.status == 400
+    assert "Your server was not started: 100% told so." in refused.sentence
+    assert "what the admin reads" not in refused.sentence
+    assert "Traceback" not in (directory / "hub.log").read_text()

@@ -56,6 +56,18 @@ def test_the_pins_are_versions_only():
     assert not re.search(r"https?:|@|file:|--|\\\n", text)
 
 
+def test_the_oldest_hub_is_the_oldest_that_the_ranges_allow():
+    """The environment of `make test-hub55` differs in just these, and each is a range's begin."""
+    lines = (ROOT / "constraints-hub55.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {Requirement(line).name: line for line in lines if not line.startswith("#")}
+    assert set(pinned) == {"jupyterhub", "jupyterhub-kubespawner"}
+    for requirement in requirements():
+        if requirement.name in pinned:
+            (exact,) = Requirement(pinned[requirement.name]).specifier
+            (begin,) = [each for each in requirement.specifier if each.operator == ">="]
+            assert exact.version in {begin.version, f"{begin.version}.0"}
+
+
 def test_an_old_python_is_told_which_one_is_needed(set_up, monkeypatch):
     monkeypatch.setattr(set_up.sys, "version_info", (3, 10, 0, "final", 0))
     assert "needs Python 3.11 or newer" in set_up.unsuitable()
@@ -95,7 +107,7 @@ def test_make_lists_its_targets():
     listed = subprocess.run(
         ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    for target in ("setup", "setup-system", "demo", "test", "check", "bench", "docs"):
+    for target in ("setup", "setup-system", "demo", "test", "test-hub55", "check", "bench", "docs"):
         assert re.search(rf"^make {target}\s+\S", listed, re.MULTILINE), target
 
 
