@@ -64,13 +64,19 @@ def _write(shipment: Shipment, target: Path) -> None:
         group["required"] = False
     head = json.dumps({"header": header, "sizes": [len(blob) for blob in blobs]}).encode()
     partial = target.with_name(target.name + ".part")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(len(head).to_bytes(8, "little"))
-        file.write(head)
-        for blob in blobs:
-            file.write(blob)
-    partial.rename(target)
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(len(head).to_bytes(8, "little"))
+            file.write(head)
+            for blob in blobs:
+                file.write(blob)
+        partial.rename(target)
+    except OSError:
+        # A half file would keep the disk full, and an older one is not what was to be parked.
+        partial.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+        raise
 
 
 def _too_big(size: int, left: int) -> str:

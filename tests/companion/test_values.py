@@ -115,6 +115,54 @@ def test_a_server_killed_with_kill_9_still_gets_its_values_parked(tmp_path):
     asyncio.run(test())
 
 
+def test_a_value_that_cannot_be_parked_in_time_does_not_hold_up_the_end(tmp_path):
+    async def test():
+        async with leased(park_dir=str(tmp_path / "park")) as (service, lease, home):
+            opened = (await home.open("k1"))["ok"]
+            with closing(Cells(opened["connection"])) as cells:
+                await cells.ready()
+                await cells.run(
+                    "import time\n"
+                    "class Slow:\n"
+                    "    def __reduce__(self):\n"
+                    "        time.sleep(600)\n"
+                    "x = Slow()"
+                )
+            lease.process.stdin.close()
+            begun = time.monotonic()
+            assert await lease.ended(60) == 0
+            assert time.monotonic() - begun < 30  # ten, and what a busy machine adds
+            assert process_is_gone(opened["pid"])
+            await wait_for_async(lambda: service.of_type("bye"))
+            assert service.of_type("bye")[0]["parked"] == 0
+
+    asyncio.run(test())
+
+
+def test_a_disk_that_is_full_leaves_no_half_of_a_parked_file(tmp_path):
+    async def test():
+        park = tmp_path / "park"
+        async with leased(park_dir=str(park)) as (service, lease, home):
+            opened = (await home.open("k1"))["ok"]
+            with closing(Cells(opened["connection"])) as cells:
+                await cells.ready()
+                # A file that cannot grow is what a full disk is to the one who writes.
+                await cells.run(
+                    "import resource\n"
+                    "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+                    "x = bytes(range(256)) * 4096"
+                )
+            lease.tell({"type": "end", "reason": "parent_gone", "park": True})
+            assert await lease.ended() == 0
+            await wait_for_async(lambda: service.of_type("bye"))
+            bye = service.of_type("bye")[0]
+            assert bye["parked"] == 0
+            assert "too large" in bye["blockers"][0]["sentence"]
+            assert [each for each in park.rglob("*") if each.is_file()] == []
+
+    asyncio.run(test())
+
+
 def test_a_drain_under_pressure_parks_what_home_does_not_take(tmp_path):
     async def test():
         async with leased(park_dir=str(tmp_path / "park")) as (service, _lease, home):

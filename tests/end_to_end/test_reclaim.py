@@ -16,10 +16,11 @@ IDLE, QUIET = 4.0, 8.0
 
 THREAD = """%%gpu
 import threading
-stop = threading.Event()
+go, stop = threading.Event(), threading.Event()
+go.set()
 def work():
     while not stop.is_set():
-        {what}
+        sum(range(10000)) if go.is_set() else stop.wait(1)
 threading.Thread(target=work, daemon=True).start()
 result = 'thread started'
 """
@@ -37,10 +38,10 @@ def seen(student: Person) -> list[str]:
     return [state for _, state in student.watch.history]
 
 
-def test_a_computing_thread_left_by_a_cell_keeps_the_lease(hasty: RunningDemo):
+def test_a_thread_left_by_a_cell_keeps_the_lease_while_it_computes_and_not_while_it_sleeps(hasty: RunningDemo):
     async def test():
         async with at_work(hasty, "student") as student:
-            await student.run(THREAD.format(what="sum(range(10000))"))
+            await student.run(THREAD)
             await student.watch.wait_for("active", seconds=LONG)
             enough = time.monotonic() + 3 * IDLE + 12  # the peak counts for 10 s
             await wait_for_async(
@@ -51,14 +52,7 @@ def test_a_computing_thread_left_by_a_cell_keeps_the_lease(hasty: RunningDemo):
             assert "warned" not in seen(student)
             assert student.watch.lease["verdict"] == "busy"
             assert student.watch.lease["utilisation"] > 0.1
-
-    asyncio.run(test())
-
-
-def test_a_sleeping_thread_does_not(hasty: RunningDemo):
-    async def test():
-        async with at_work(hasty, "student") as student:
-            await student.run(THREAD.format(what="stop.wait(1)"))
+            await student.run("%%gpu\ngo.clear()")
             await student.watch.wait_for("warned", seconds=LONG)
 
     asyncio.run(test())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -71,27 +71,81 @@ def run(seconds: int, second: Second, policy: Any = POLICY, watch: Watch | None 
     return found["L"]
 
 
-def test_a_computing_thread_left_by_a_finished_cell_keeps_the_lease() -> None:
-    seen = run(90, lambda _: (0.9, {"threads": 1}))
+def keeps_what_a_thread_computes(watch: Watch) -> None:
+    """A computing thread left by a finished cell keeps the lease."""
+    seen = run(90, lambda _: (0.9, {"threads": 1}), watch=watch)
     assert (seen.verdict, seen.idle_for) == (Verdict.BUSY, 0)
 
 
-def test_the_same_thread_sleeping_does_not() -> None:
-    seen = run(90, lambda _: (0.0, {"threads": 1}))
+def counts_from_when_the_thread_slept(watch: Watch) -> None:
+    """The same thread sleeping does not: idleness counts from the end of its work."""
+    seen = run(140, lambda n: (0.9 if n <= 60 else 0.0, {"threads": 1}), watch=watch)
     assert seen.verdict is Verdict.IDLE
-    assert seen.idle_for > 60
+    assert 60 < seen.idle_for < 80
 
 
-def test_a_running_cell_that_sleeps_is_quiet() -> None:
-    seen = run(90, lambda _: (0.0, {"cells": 1}))
+def takes_a_sleeping_cell_for_quiet(watch: Watch) -> None:
+    """A running cell that sleeps uses nothing, and no idle time counts."""
+    seen = run(90, lambda _: (0.0, {"cells": 1}), watch=watch)
     assert (seen.verdict, seen.idle_for) == (Verdict.QUIET, 0)
     assert seen.quiet_for > 60
 
 
-def test_write_behind_with_no_cell_does_not_postpone_reclaim() -> None:
-    seen = run(90, lambda _: (0.5, {"transfers": True}))
+def counts_no_write_behind(watch: Watch) -> None:
+    """Bytes on their way home after the work, with no cell, do not postpone reclaim."""
+
+    def second(n: int) -> tuple[float, dict[str, Any]]:
+        return (0.9, {"threads": 1}) if n <= 60 else (0.5, {"transfers": True})
+
+    seen = run(140, second, watch=watch)
     assert seen.verdict is Verdict.IDLE
-    assert seen.idle_for > 60
+    assert 60 < seen.idle_for < 80
+
+
+def holds_everything_in_a_gap(watch: Watch) -> None:
+    """Without data a lease is neither idle nor quiet."""
+    seen = run(300, lambda _: (None, {}), watch=watch)
+    assert (seen.verdict, seen.idle_for, seen.quiet_for) == (Verdict.UNKNOWN, 0, 0)
+
+
+PROMISES = (
+    keeps_what_a_thread_computes,
+    counts_from_when_the_thread_slept,
+    takes_a_sleeping_cell_for_quiet,
+    counts_no_write_behind,
+    holds_everything_in_a_gap,
+)
+
+
+class ACellRuns(Watch):
+    """A probe that knows nothing but whether a cell runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cells = False
+
+    def hear(self, lease_id: str, samples: Iterable[Any], now: datetime | None = None) -> None:
+        said = list(samples)
+        self._cells = any(sample["cells"] for sample in said)
+        blind = {"threads": 0, "processes": 0, "use": 0.0, "transfers": False}
+        super().hear(lease_id, [{**sample, **blind} for sample in said], now)
+
+    def sampled(self, samples: Sequence[Sample]) -> None:
+        use = 0.9 if self._cells else 0.0
+        super().sampled([Sample(sample.uuid, sample.at, use) for sample in samples])
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+def test_what_counts_as_use(promise: Callable[[Watch], None]) -> None:
+    promise(Watch())
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+def test_no_promise_is_kept_by_a_probe_that_sees_cells_only(
+    promise: Callable[[Watch], None],
+) -> None:
+    with pytest.raises(AssertionError):
+        promise(ACellRuns())
 
 
 def test_our_own_transfers_beside_a_sleeping_thread_are_no_use() -> None:
@@ -102,11 +156,6 @@ def test_our_own_transfers_beside_a_sleeping_thread_are_no_use() -> None:
 def test_a_thread_that_computes_while_we_transfer_is_in_use() -> None:
     seen = run(90, lambda _: (0.5, {"transfers": True, "threads": 1, "use": 0.6}))
     assert seen.verdict is Verdict.BUSY
-
-
-def test_gaps_of_the_probe_hold_everything() -> None:
-    seen = run(300, lambda _: (None, {}))
-    assert (seen.verdict, seen.idle_for, seen.quiet_for) == (Verdict.UNKNOWN, 0, 0)
 
 
 def test_a_silent_supervisor_holds_everything() -> None:
