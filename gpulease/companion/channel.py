@@ -112,7 +112,8 @@ class ServiceChannel:
         try:
             await self._on_message(message)
         except Exception:
-            # One message that cannot be followed must not cost the lease its channel.
+            # A border: what one message asked for failed and is logged.  The channel is the only
+            # way in which the lease can still be told to drain and to end, so it stays.
             log.exception("a message of the lease service could not be followed")
 
     def _flush(self) -> None:

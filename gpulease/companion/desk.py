@@ -115,7 +115,7 @@ class Desk:
             answer = {"id": number, "ok": await self._handler(message["call"], args, kernel)}
         except GPULeaseError as error:
             answer = {"id": number, "problem": error.to_problem()}
-        except Exception:
+        except Exception:  # a border: home gets an answer, the log the failure, never a hang
             reference = secrets.token_hex(4)
             log.exception("a desk call failed, reference %s", reference)
             answer = {"id": number, "problem": _internal(reference).to_problem()}

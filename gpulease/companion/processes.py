@@ -40,6 +40,7 @@ class CompanionProcess:
         self.executable = executable
         self.hash_seed = hash_seed
         self.python = ""
+        self._started_with: tuple[Mapping[str, str], Path] = ({}, Path())
 
     @classmethod
     async def start(
@@ -65,7 +66,9 @@ class CompanionProcess:
         finally:
             theirs.close()
         link = await Link.over(mine)
-        return cls(process, link, executable, environ.get("PYTHONHASHSEED", ""))
+        made = cls(process, link, executable, environ.get("PYTHONHASHSEED", ""))
+        made._started_with = (environ, directory)
+        return made
 
     def fits(self, executable: str, hash_seed: str) -> bool:
         """Tell whether this process can become the companion of such a home kernel."""
@@ -93,16 +96,46 @@ class CompanionProcess:
         if said is not None and said["type"] == wanted:
             return said
         if said is None and wanted == "prepared":
-            raise GPULeaseError(
-                "gpulease_missing",
-                f"gpulease cannot be imported by {self.executable}.",
-                next_step="Install gpulease in this environment.",
-                status=409,
-            )
+            raise await _why_not(self.executable, *self._started_with)
         detail = said.get("detail", "") if said else "its process ended"
         raise GPULeaseError(
             "companion_failed", f"The companion could not start: {detail}.", status=500
         )
+
+
+async def _why_not(executable: str, environ: Mapping[str, str], directory: Path) -> GPULeaseError:
+    """Find out why a process ended before it was prepared: its import is tried once more."""
+    trial = await asyncio.create_subprocess_exec(
+        *(executable, "-P", "-c", f"import {_MODULE}"),
+        env=dict(environ),
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            _, said = await trial.communicate()
+    except TimeoutError:
+        trial.kill()
+        await trial.wait()
+        said = b"the import did not end"
+    lines = said.decode(errors="replace").strip().splitlines()
+    cause = lines[-1].strip() if lines else "its process ended"
+    if "No module named 'gpulease" in cause:
+        return GPULeaseError(
+            "gpulease_missing",
+            f"gpulease is not installed for {executable}.",
+            next_step="Install gpulease in this environment.",
+            status=409,
+        )
+    return GPULeaseError(
+        "companion_failed",
+        f"The companion cannot start with {executable}: {cause[:300]}.",
+        next_step="Repair this environment: `python -m gpulease.companion.kernel --help` there "
+        "shows the whole error.",
+        status=500,
+    )
 
 
 def same_interpreter(one: str, other: str) -> bool:

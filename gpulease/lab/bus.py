@@ -115,7 +115,7 @@ class Bus:
             answer = {"id": number, "ok": found}
         except GPULeaseError as error:
             answer = {"id": number, "problem": error.to_problem()}
-        except Exception:
+        except Exception:  # a border: the kernel gets an answer, the log the failure, never a hang
             reference = secrets.token_hex(4)
             log.exception("a call on the bus failed, reference %s", reference)
             problem = GPULeaseError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-LEASE_SCHEMA_ID = "https://schema.gpulease.org/lab/lease/v1"
+LEASE_SCHEMA_ID = "urn:gpulease:lab:lease:v1"
 
 LEASE_SCHEMA: dict[str, Any] = {
     "$id": LEASE_SCHEMA_ID,

@@ -21,6 +21,8 @@ log = logging.getLogger("gpulease.lab")
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
 _PING_SECONDS = 20.0
+#: What an event of a shape that nobody expects leads to.
+_NOT_AN_EVENT = (ValueError, KeyError, TypeError, AttributeError)
 
 
 class Upstream:
@@ -54,8 +56,9 @@ class Upstream:
         while not self._closed:
             try:
                 await self._connect()
-                pause, refused = _FIRST_PAUSE, 0
-                await self._read()
+                refused = 0
+                if await self._read():
+                    pause = _FIRST_PAUSE
             except HTTPClientError as error:
                 # A token from before the installation is refused for ever; say so once.
                 if refused != error.code:
@@ -94,25 +97,23 @@ class Upstream:
         self._connection = await websocket_connect(request, ping_interval=_PING_SECONDS)
         self._on_link(True)
 
-    async def _read(self) -> None:
+    async def _read(self) -> bool:
+        """Take events until the channel breaks; tell whether at least one could be taken."""
         connection = self._connection
         assert connection is not None
+        taken = False
         try:
             while (raw := await connection.read_message()) is not None:
-                self._take(json.loads(raw))
-        except ValueError:
-            log.warning("the lease service sent something that is not JSON")
+                self._on_event(json.loads(raw))
+                taken = True
+        except _NOT_AN_EVENT:
+            # What this server knows may be wrong from here on: a new channel brings everything.
+            log.exception("an event of the lease service could not be taken; connecting anew")
             connection.close()
         finally:
             self._connection = None
             self._on_link(False)
-
-    def _take(self, message: dict[str, Any]) -> None:
-        try:
-            self._on_event(message)
-        except Exception:
-            # One event that cannot be taken must not cost the server its channel.
-            log.exception("an event of the lease service could not be taken")
+        return taken
 
 
 def _heed(sent: asyncio.Future[None]) -> None:

@@ -5,6 +5,7 @@ Owns who may read which part of the store's history.  Refuses to change anything
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -12,6 +13,7 @@ from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.auth import Asker
 from gpulease.service.front import FrontDesk
 from gpulease.service.ledger import Ledger
+from gpulease.service.minutes import share
 
 _LIVE = tuple(state for state in LeaseState if state is not LeaseState.ENDED)
 
@@ -37,6 +39,14 @@ class History:
             offset=offset,
             limit=limit,
         )
+
+    async def busy_shares(self, leases: Sequence[Lease]) -> dict[str, float | None]:
+        """Return the busy share, 0 to 1, of those leases that are not in memory any more."""
+        old = [lease.id for lease in leases if lease.id not in self._ledger.leases]
+        if not old:
+            return {}
+        found = await self._ledger.call(self._ledger.store.busy_seconds, old)
+        return {lease_id: share(*found.get(lease_id, (0.0, 0.0))) for lease_id in old}
 
     async def one(self, asker: Asker, lease_id: str) -> Lease:
         """Return one lease, however old.

@@ -18,6 +18,11 @@ _MINUTE = timedelta(minutes=1)
 _ENOUGH = 10.0
 
 
+def share(busy: float, seconds: float) -> float | None:
+    """Return the busy share of so many watched seconds; ``None`` when they are too few."""
+    return busy / seconds if seconds >= _ENOUGH else None
+
+
 class Minutes:
     """Adds up the time between rounds."""
 
@@ -33,8 +38,7 @@ class Minutes:
 
     def busy_share(self, lease_id: str) -> float | None:
         """Return the share of its time that a lease was busy; ``None`` when it is too short."""
-        busy, seconds = self._sums.get(lease_id, (0.0, 0.0))
-        return busy / seconds if seconds >= _ENOUGH else None
+        return share(*self._sums.get(lease_id, (0.0, 0.0)))
 
     def forget(self, kept: Container[str]) -> None:
         """Drop the sums of leases that are remembered no more."""

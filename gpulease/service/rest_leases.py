@@ -37,7 +37,8 @@ class Leases(BaseHandler):
         found, total = await self.services.history.page(
             self.asker, state=state, mine=mine, offset=offset, limit=limit
         )
-        items = self.services.views.leases(found, self.services.loop.snapshot())
+        busy = await self.services.history.busy_shares(found)
+        items = self.services.views.leases(found, self.services.loop.snapshot(), busy)
         self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
 
     async def post(self) -> None:
@@ -59,7 +60,9 @@ class OneLease(BaseHandler):
     async def get(self, lease_id: str) -> None:
         """Answer one lease."""
         lease = await self.services.history.one(self.asker, lease_id)
-        self.answer(self.services.views.lease(lease))
+        busy = await self.services.history.busy_shares([lease])
+        (view,) = self.services.views.leases([lease], self.services.loop.snapshot(), busy)
+        self.answer(view)
 
     async def delete(self, lease_id: str) -> None:
         """Return, withdraw or end it; a repeat changes nothing."""

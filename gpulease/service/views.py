@@ -7,7 +7,7 @@ Owns the putting together of a ``LeaseView`` from the record, the snapshot and t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from gpulease.errors import GPULeaseError
@@ -34,10 +34,22 @@ class Views:
         """Return one lease as everybody sees it; never with its grant."""
         return self.leases([lease], self._loop.snapshot())[0]
 
-    def leases(self, leases: Sequence[Lease], snapshot: Snapshot) -> list[LeaseView]:
-        """Return several leases as everybody sees them."""
+    def leases(
+        self,
+        leases: Sequence[Lease],
+        snapshot: Snapshot,
+        busy: Mapping[str, float | None] | None = None,
+    ) -> list[LeaseView]:
+        """Return several leases as everybody sees them.
+
+        ``busy``: the busy share, 0 to 1, of leases that are not in memory any more.
+        """
         found = forecast.forecasts(snapshot)
-        return [self._view(lease, snapshot, found.get(lease.id)) for lease in leases]
+        views = [self._view(lease, snapshot, found.get(lease.id)) for lease in leases]
+        for view in views:
+            if busy and view["id"] in busy:
+                view["busy_share"] = _stepped(busy[view["id"]])
+        return views
 
     def _view(self, lease: Lease, snapshot: Snapshot, ahead: forecast.Forecast | None) -> LeaseView:
         outs = lifecycle.time_outs_of(snapshot.policy, lease)

@@ -52,6 +52,28 @@ def test_how_many_is_asked_where_a_class_gives_more_than_one(stage: Stage, page:
     assert stage.called("POST", "leases")[0]["count"] == 3
 
 
+def test_the_card_asks_how_many_too(stage: Stage, page: Any) -> None:
+    stage.classes = [gpu_class(name="a", max_count=4), gpu_class(name="b", max_count=1)]
+    page.goto(f"{stage.url}card")
+    page.wait_for_selector("#ask-count")
+    page.fill("#ask-count", "5")
+    page.click("text=Request GPU")
+    assert stage.called("POST", "leases") == []  # the browser says that 4 is the most
+    page.fill("#ask-count", "2")
+    page.select_option("#card-class", "b")
+    page.wait_for_selector("#ask-count", state="detached")
+    page.select_option("#card-class", "a")
+    assert page.input_value("#ask-count") == "2"
+    page.click("text=Request GPU")
+    page.wait_for_selector('#card [data-state="queued"]')
+    assert stage.called("POST", "leases")[0] == {
+        "origin": "page",
+        "gpu_class": "a",
+        "count": 2,
+        "server": "",
+    }
+
+
 def test_what_cannot_leave_is_named_and_the_busy_share_shown(stage: Stage, page: Any) -> None:
     found: Any = [
         {"name": f"v{n}", "reason": "not_home", "sentence": f"why {n}", "size": None}

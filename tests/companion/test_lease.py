@@ -75,6 +75,23 @@ def test_an_environment_without_gpulease_is_told_to_install_it(tmp_path):
     asyncio.run(test())
 
 
+def test_a_broken_environment_is_named_with_its_cause(tmp_path):
+    async def test():
+        broken = tmp_path / "broken"
+        (broken / "ipykernel").mkdir(parents=True)
+        (broken / "ipykernel/__init__.py").write_text("raise ImportError('libfoo.so.3: missing')")
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={broken} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        async with leased() as (_, _lease, home):
+            problem = (await home.open("k1", executable=str(python)))["problem"]
+            assert problem["reason"] == "companion_failed"
+            assert "libfoo.so.3: missing" in problem["title"]
+            assert "Install gpulease" not in problem["next_step"]
+
+    asyncio.run(test())
+
+
 def test_a_dead_companion_is_told_and_the_next_open_is_fresh():
     async def test():
         async with leased() as (_, _lease, home):

@@ -38,7 +38,9 @@ def seen(student: Person) -> list[str]:
     return [state for _, state in student.watch.history]
 
 
-def test_a_thread_left_by_a_cell_keeps_the_lease_while_it_computes_and_not_while_it_sleeps(hasty: RunningDemo):
+def test_a_thread_left_by_a_cell_keeps_the_lease_while_it_computes_and_not_while_it_sleeps(
+    hasty: RunningDemo,
+):
     async def test():
         async with at_work(hasty, "student") as student:
             await student.run(THREAD)

@@ -19,6 +19,7 @@ from typing import Any
 import tornado.web
 import tornado.websocket
 
+from gpulease.errors import GPULeaseError
 from gpulease.protocol import LeaseView
 from tests.helpers import wait_for, wait_for_async
 
@@ -212,6 +213,17 @@ class Stage:
         found: Any = None
         if name == "ask":
             found = self._ask(args, self.kernels[writer])
+        elif name == "keep":
+            lease = self.leases[args["lease_id"]]
+            sentence = "You kept the GPU until 12:34:56 UTC."
+            changed = {"state": "active", "warned_until": None, "reason": "kept"}
+            found = {**lease, "version": lease["version"] + 1, "sentence": sentence, **changed}
+            if not lease["keep"]["allowed"]:
+                refusal = GPULeaseError("keep_used_up", "Keep was used as often as allowed.")
+                self._write(writer, {"id": message["id"], "problem": refusal.to_problem()})
+                return
+            self.leases[lease["id"]] = found
+            self._write(writer, {"event": "lease", "lease": found})
         elif name == "lease":
             found = self.leases[args["lease_id"]]
         elif name == "connection":

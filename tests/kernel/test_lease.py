@@ -11,6 +11,7 @@ import pytest
 
 from gpulease.companion.environment import ENV_COMPANION, companion_mark
 from gpulease.companion.tree import marked
+from gpulease.kernel.clock import own_times
 from gpulease.protocol import LeaseView
 from tests.helpers import process_is_gone, wait_for
 from tests.kernel.parts import Cell, HomeKernel, printed
@@ -410,6 +411,31 @@ def test_status_keep_and_return(stage: Stage, kernel: HomeKernel) -> None:
     assert ("end", {"lease_id": LEASE, "reason": "returned"}) in stage.calls
     assert kernel.run("answer").result == "42"
     assert "No GPU lease" in kernel.run("%gpu").text()
+
+
+def test_keep_takes_the_warning_away_and_says_until_when(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    assert "no GPU lease" in kernel.run("%gpu keep").error
+    kernel.run("%%gpu\nx = 1")
+    gpu_cell = kernel.last_id
+    stage.order(LEASE, type="warn", until=in_seconds(60), reason="idle")
+    kernel.late("The GPU leaves at", gpu_cell)
+    stage.change(LEASE, state="warned", warned_until=in_seconds(60))
+    kept = kernel.run("%gpu keep")
+    assert ("keep", {"lease_id": LEASE}) in stage.calls
+    until = own_times("12:34:56 UTC")
+    assert kept.text().strip() == f"Kept. You kept the GPU until {until}."
+    taken = [m for m in kernel.others if m["msg_type"] == "update_display_data"]
+    assert [m["content"]["data"]["text/plain"] for m in taken] == [""], "the note under the cell"
+    assert kernel.run("x").kinds() == ["execute_result"], "no warning is told any more"
+
+
+def test_a_refused_keep_says_why(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    kernel.run("%%gpu\n1")
+    stage.change(LEASE, keep={"allowed": False, "left": 0, "seconds": 600.0, "reason": "used up"})
+    refused = kernel.run("%gpu keep")
+    assert refused.error.startswith("GPULeaseError: Keep was used as often as allowed.")
 
 
 def test_two_kernels_of_a_server_share_the_lease(

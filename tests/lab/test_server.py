@@ -105,6 +105,24 @@ def test_a_lost_service_is_told_and_reports_are_made_again(tmp_path):
     asyncio.run(test())
 
 
+def test_an_event_that_cannot_be_taken_brings_everything_anew(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            kernel = await Kernel.connect(notebook.bus_path(), "k1")
+            try:
+                await kernel.event("link", lambda e: e["up"])
+                service.leases = [lease_view(state="queued")]
+                service.publish({"type": "lease", "id": 2})
+                found = await kernel.event("snapshot", lambda e: e["leases"])
+                assert found["leases"][0]["state"] == "queued"
+                service.publish({"type": "lease", "id": 3, "lease": lease_view(state="starting")})
+                assert (await kernel.event("lease"))["lease"]["state"] == "starting"
+            finally:
+                await kernel.close()
+
+    asyncio.run(test())
+
+
 def test_a_granted_lease_gets_a_supervisor_and_an_ended_one_loses_everything(tmp_path):
     async def test():
         async with server(tmp_path) as (service, _notebook):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.store import EvidenceMinute
 from tests.service.kit import Site
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 async def end_some(site: Site, user: str, count: int) -> list[str]:
@@ -54,9 +58,14 @@ async def test_leases_of_an_earlier_service_are_shown(hub, run) -> None:
     async with run() as site:
         (lease_id,) = await end_some(site, "stu", 1)
     async with run() as site:
-        site.service.services.ledger.leases.pop(lease_id, None)
-        shown = await site.client(hub.page_token("stu")).lease(lease_id)
-        assert shown["state"] == "ended"
+        ledger = site.service.services.ledger
+        ledger.leases.pop(lease_id, None)
+        minute = EvidenceMinute(lease_id, START, busy=30.0, idle=90.0)
+        await ledger.call(ledger.store.record_evidence, [], [minute])
+        client = site.client(hub.page_token("stu"))
+        shown = await client.lease(lease_id)
+        assert (shown["state"], shown["busy_share"]) == ("ended", 0.25)
+        assert [each["busy_share"] for each in await client.leases(state="ended")] == [0.25]
         with pytest.raises(GPULeaseError):
             await site.client(hub.page_token("eve")).lease(lease_id)
 

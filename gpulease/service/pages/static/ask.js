@@ -42,7 +42,7 @@ function serverChoice(holder, chosen) {
 }
 
 /** How many, where a class gives one request more than one. */
-function countChoice(item, chosen) {
+export function countChoice(item, chosen) {
   const most = item?.max_count ?? 1;
   if (most < 2) return null;
   return h(

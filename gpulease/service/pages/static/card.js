@@ -1,6 +1,6 @@
 // The card on the hub's home page: the compact student page.
 import { h, onAction, update } from "./dom.js";
-import { askWords, defaultClass, freeWords } from "./ask.js";
+import { askWords, countChoice, defaultClass, freeWords } from "./ask.js";
 import { Holder, drawer } from "./holder.js";
 import { leaseBody, stateBadge, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
@@ -9,6 +9,7 @@ import { bytes, serverName } from "./words.js";
 const live = new Live();
 const holder = new Holder(live);
 let chosen = null;
+let count = null;
 const $ = (id) => document.getElementById(id);
 
 function leaseLine(lease, now) {
@@ -48,6 +49,7 @@ function offer() {
     "div",
     { class: "gl-offer", "data-key": "offer" },
     classPicker(picked) ?? oneClass(item),
+    several ? null : countChoice(item, count),
     several
       ? h("a", { class: "btn btn-primary", href: "./", target: "_top", "data-key": "choose" }, "Request GPU: choose a server")
       : h("button", { class: "btn btn-primary", type: "button", "data-action": "ask", "data-key": "ask", disabled: holder.busy }, askWords(holder)),
@@ -64,16 +66,25 @@ function draw() {
   $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
 }
 
-holder.addEventListener("change", drawer(draw));
+// Never at once: a field that an update removes says "change" in the middle of that update.
+const redraw = drawer(draw);
+holder.addEventListener("change", redraw);
 showLink(live);
 everySecond(() => tick(live.now()));
 holder.lookUpServers();
 $("card").addEventListener("change", (event) => {
   if (event.target.id === "card-class") chosen = event.target.value;
-  draw();
+  if (event.target.name === "count" && event.target.validity.valid) count = event.target.valueAsNumber;
+  redraw();
 });
+function ask() {
+  const field = $("ask-count");
+  if (field && !field.reportValidity()) return;
+  holder.ask(chosen ?? defaultClass(live.classes), holder.freeServers()[0]?.name ?? "", field?.valueAsNumber ?? 1);
+}
+
 onAction(document.body, (action, target) => {
-  if (action === "ask") holder.ask(chosen ?? defaultClass(live.classes), holder.freeServers()[0]?.name ?? "");
+  if (action === "ask") ask();
   else holder.act(action, target.dataset.id);
 });
 
