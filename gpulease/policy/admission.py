@@ -6,19 +6,34 @@ work-conserving: a request under its limits that fits what is free and not held 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpulease.policy import capacity, queue
-from gpulease.policy.model import Action, Device, End, EndReason, Lease, Snapshot, Start, Wait
+from gpulease.policy import capacity, fitting, queue
+from gpulease.policy.model import (
+    Action,
+    Device,
+    End,
+    EndReason,
+    GPUClass,
+    Lease,
+    Snapshot,
+    Start,
+    Wait,
+)
 
 
 @dataclass(frozen=True)
 class Unmet:
-    """A request that nothing but capacity keeps waiting, and how many devices it lacks."""
+    """A request that nothing but capacity keeps waiting.
+
+    ``missing`` is how many devices it lacks on each node that could serve it at all: what is free
+    or comes free there by itself is counted.
+    """
 
     request: Lease
     pool: str
-    missing: int
+    missing: Mapping[str, int]
 
 
 @dataclass
@@ -51,29 +66,47 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
             _wait(outcome, request, why)
             continue
         pool_free = free.get(gpu_class.pool, [])
-        chosen = _choose(request, pool_free, held)
+        suiting = fitting.suiting(gpu_class, pool_free)
+        chosen = _choose(request, suiting, held)
         if len(chosen) == request.count:
             uuids = tuple(device.uuid for device in chosen)
             outcome.actions.append(Start(request.id, "starting", uuids))
             free[gpu_class.pool] = [d for d in pool_free if d not in chosen]
             limits.grant(request)
             continue
+        soon = fitting.suiting(gpu_class, coming.get(gpu_class.pool, []))
+        lines = [*_line(request, suiting, held), *_line(request, soon, held)]
+        hoped = fitting.together(lines, request.count)
         if capacity.gathers(request, snapshot):
-            held.update({device.uuid: request.id for device in chosen})
-        soon = coming.get(gpu_class.pool, [])
-        awaited = _choose(request, soon, held)[: request.count - len(chosen)]
-        coming[gpu_class.pool] = [d for d in soon if d not in awaited]
-        missing = request.count - len(chosen) - len(awaited)
+            held.update({d.uuid: request.id for d in hoped if d in suiting})
+        coming[gpu_class.pool] = [d for d in coming.get(gpu_class.pool, []) if d not in hoped]
+        missing = _missing(snapshot, gpu_class, request, lines)
         outcome.unmet.append(Unmet(request, gpu_class.pool, missing))
-        _wait(outcome, request, _lacking(snapshot, gpu_class.pool, pool_free, request))
+        _wait(outcome, request, _lacking(snapshot, gpu_class, suiting, request))
     return outcome
 
 
-def _choose(request: Lease, free: list[Device], held: dict[str, str]) -> list[Device]:
-    """Pick the request's devices: what is held for it first, then by identifier."""
+def _choose(request: Lease, free: list[Device], held: Mapping[str, str]) -> list[Device]:
+    """Pick the request's devices, of one node: what is held for it first, then by identifier."""
+    mine = [uuid for uuid, holder in held.items() if holder == request.id]
+    return fitting.together(_line(request, free, held), request.count, mine)
+
+
+def _line(request: Lease, free: list[Device], held: Mapping[str, str]) -> list[Device]:
+    """Return what the request may take, what is held for it first."""
     mine = [d for d in free if held.get(d.uuid) == request.id]
-    open_to_all = [d for d in free if d.uuid not in held]
-    return [*mine, *open_to_all][: request.count]
+    return [*mine, *(d for d in free if d.uuid not in held)]
+
+
+def _missing(
+    snapshot: Snapshot, gpu_class: GPUClass, request: Lease, lines: list[Device]
+) -> dict[str, int]:
+    there = fitting.by_node(lines)
+    good = fitting.suiting(gpu_class, capacity.in_service(snapshot, gpu_class.pool))
+    return {
+        node: max(0, request.count - len(there.get(node, ())))
+        for node in sorted(fitting.room(good, request.count))
+    }
 
 
 def _wait(outcome: Admission, request: Lease, reason: str) -> None:
@@ -81,10 +114,8 @@ def _wait(outcome: Admission, request: Lease, reason: str) -> None:
         outcome.actions.append(Wait(request.id, reason))
 
 
-def _lacking(snapshot: Snapshot, pool: str, free: list[Device], request: Lease) -> str:
-    if len(free) >= request.count:
+def _lacking(snapshot: Snapshot, gpu_class: GPUClass, free: list[Device], request: Lease) -> str:
+    if fitting.room(free, request.count):
         return "held"
-    total = sum(device.pool == pool for device in snapshot.devices)
-    if total - capacity.quarantined(snapshot, pool) < request.count:
-        return "quarantined"
-    return "no_capacity"
+    good = fitting.suiting(gpu_class, capacity.in_service(snapshot, gpu_class.pool))
+    return "no_capacity" if fitting.room(good, request.count) else "quarantined"

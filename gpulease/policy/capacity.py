@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import log2
 
+from gpulease.policy.fitting import suits, together
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
 from gpulease.policy.queue import holding, pool_of
 
@@ -23,12 +24,17 @@ def usable(device: Device) -> bool:
     return device.healthy and not device.lost
 
 
+def grantable(device: Device) -> bool:
+    """Whether the device may be given to somebody once it is free."""
+    return usable(device) and not device.leaving
+
+
 def free_devices(snapshot: Snapshot) -> dict[str, list[Device]]:
-    """Return each pool's grantable devices by identifier: usable, unoccupied, in no lease."""
+    """Return each pool's devices that may be given now: grantable, unoccupied, in no lease."""
     taken = {uuid for lease in holding(snapshot) for uuid in lease.devices}
     free: dict[str, list[Device]] = {}
     for device in sorted(snapshot.devices, key=lambda d: d.uuid):
-        if usable(device) and device.occupied_by is None and device.uuid not in taken:
+        if grantable(device) and device.occupied_by is None and device.uuid not in taken:
             free.setdefault(device.pool, []).append(device)
     return free
 
@@ -43,17 +49,18 @@ def coming_devices(snapshot: Snapshot, ending: frozenset[str]) -> dict[str, list
     for device in sorted(snapshot.devices, key=lambda d: d.uuid):
         holder = held_by.get(device.uuid)
         releasing = holder in ending if holder else device.occupied_by not in (None, "foreign")
-        if usable(device) and releasing:
+        if grantable(device) and releasing:
             coming.setdefault(device.pool, []).append(device)
     return coming
 
 
-def quarantined(snapshot: Snapshot, pool: str) -> int:
-    """Count the pool's devices that nobody can be given until somebody looks at them."""
-    return sum(
-        device.pool == pool and (not usable(device) or device.occupied_by == "foreign")
+def in_service(snapshot: Snapshot, pool: str) -> list[Device]:
+    """Return the pool's devices that may be given to somebody, now or when they come free."""
+    return [
+        device
         for device in snapshot.devices
-    )
+        if device.pool == pool and grantable(device) and device.occupied_by != "foreign"
+    ]
 
 
 def holds(
@@ -70,22 +77,22 @@ def holds(
         admissible: the requests that only capacity keeps waiting, in queue order.
         ending: the leases that end in this same plan.
     """
-    free = {pool: [d.uuid for d in each] for pool, each in free_devices(snapshot).items()}
-    coming = {
-        pool: [d.uuid for d in each] for pool, each in coming_devices(snapshot, ending).items()
-    }
+    free = free_devices(snapshot)
+    coming = coming_devices(snapshot, ending)
     claims, reclaimed = _nominated(snapshot)
     held: dict[str, str] = {}
     for pool in sorted({pool_of(snapshot, request) for request in admissible}):
         line = [request for request in admissible if pool_of(snapshot, request) == pool]
-        soonest = [*free.get(pool, []), *coming.get(pool, [])]
-        loose = [uuid for uuid in coming.get(pool, []) if uuid not in reclaimed]
-        _claim_rest(line, claims, len(set(free.get(pool, [])) - reclaimed), len(loose))
-        kept = [uuid for uuid in soonest if uuid in reclaimed or uuid in loose]
+        now, soon = free.get(pool, []), coming.get(pool, [])
+        open_now = sum(device.uuid not in reclaimed for device in now)
+        loose = {device.uuid for device in soon if device.uuid not in reclaimed}
+        _claim_rest(line, claims, open_now, len(loose))
+        kept = [d for d in [*now, *soon] if d.uuid in reclaimed or d.uuid in loose]
         for request in line:
             count = min(request.count, claims.get(request.id, 0))
-            held.update(dict.fromkeys(kept[:count], request.id))
-            kept = kept[count:]
+            mine = together([d for d in kept if suits(request.gpu_class, d)], count)
+            held.update((device.uuid, request.id) for device in mine)
+            kept = [device for device in kept if device not in mine]
     return held
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpulease.policy.capacity import usable
-from gpulease.policy.lifecycle import START_FAILURES, time_outs_of
+from gpulease.policy.lifecycle import NOBODYS_FAULT, STAGES, START_FAILURES, time_outs_of
 from gpulease.policy.model import (
     Action,
     Activate,
@@ -18,6 +18,7 @@ from gpulease.policy.model import (
     Lease,
     LeaseState,
     Observed,
+    Progress,
     Requeue,
     Snapshot,
 )
@@ -27,6 +28,8 @@ MAX_FAILURES = 3
 #: First back-off (seconds) after a failed start; doubles each time up to ``MAX_BACK_OFF``.
 BACK_OFF = 5.0
 MAX_BACK_OFF = 60.0
+#: Seconds that loading an image may take; every other stage of a start has ``start_max``.
+PULL_MAX = 1800.0
 
 
 def observed_of(snapshot: Snapshot, lease: Lease) -> Observed | None:
@@ -73,27 +76,37 @@ def _check_start(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Act
     if seen is not None and (seen.failed or seen.gone):
         known = seen.failed in START_FAILURES
         return _failed_start(snapshot, lease, seen.failed if known else "supervisor_failed")
-    if not _devices_usable(snapshot, lease):
-        return _failed_start(snapshot, lease, "device_unhealthy")
+    broken = _broken(snapshot, lease)
+    if broken:
+        return _failed_start(snapshot, lease, broken)
     if seen is not None and seen.connected:
         return Activate(lease.id, "connected")
-    since = lease.state_since or lease.created
-    bound = time_outs_of(snapshot.policy, lease).start_max
+    stage = seen.stage if seen is not None and seen.stage in STAGES else lease.reason
+    if stage != lease.reason:
+        return Progress(lease.id, stage)
+    since = lease.stage_since or lease.state_since or lease.created
+    bound = PULL_MAX if stage == "pulling" else time_outs_of(snapshot.policy, lease).start_max
     if (snapshot.now - since).total_seconds() >= bound:
         return _failed_start(snapshot, lease, "start_timeout")
     return None
 
 
-def _devices_usable(snapshot: Snapshot, lease: Lease) -> bool:
+def _broken(snapshot: Snapshot, lease: Lease) -> str:
+    """Return why a start cannot go on with its devices, else ``""``."""
     if not snapshot.capacity_known:
-        return True
-    good = {device.uuid for device in snapshot.devices if usable(device)}
-    return all(uuid in good for uuid in lease.devices)
+        return ""
+    known = {device.uuid: device for device in snapshot.devices}
+    mine = [known.get(uuid) for uuid in lease.devices]
+    if any(device is not None and device.node and device.lost for device in mine):
+        return "node_lost"
+    if all(device is not None and usable(device) for device in mine):
+        return ""
+    return "device_unhealthy"
 
 
 def _failed_start(snapshot: Snapshot, lease: Lease, reason: str) -> Action:
     # Losing a race for a device, or the device itself, is not the request's own failure.
-    own = reason not in ("capacity_taken", "device_unhealthy")
+    own = reason not in NOBODYS_FAULT
     failures = lease.failures + own
     if failures >= MAX_FAILURES:
         return End(lease.id, reason, EndReason.FAILED)

@@ -23,7 +23,9 @@ HOLDING = frozenset(
     {LeaseState.STARTING, LeaseState.ACTIVE, LeaseState.WARNED, LeaseState.DRAINING}
 )
 #: Warned for one of these, the holder cannot keep the lease.
-NOT_KEEPABLE = frozenset({EndReason.PREEMPTED, EndReason.WINDOW_OVER, EndReason.EXPIRED})
+NOT_KEEPABLE = frozenset(
+    {EndReason.PREEMPTED, EndReason.WINDOW_OVER, EndReason.EXPIRED, EndReason.FORCED}
+)
 
 
 @dataclass(frozen=True)
@@ -51,16 +53,39 @@ WAIT_REASONS = frozenset(
         "backing_off",
     }
 )
-START_FAILURES = frozenset(
-    {"supervisor_failed", "start_timeout", "image_error", "capacity_taken", "device_unhealthy"}
+#: What a start does meanwhile.
+STAGES = frozenset({"starting", "scheduling", "pulling", "starting_container", "connecting"})
+#: Starts that failed by no fault of the request: they are tried again as often as it takes.
+NOBODYS_FAULT = frozenset(
+    {"capacity_taken", "device_unhealthy", "node_lost", "evicted", "quota", "server_pod_missing"}
+)
+START_FAILURES = NOBODYS_FAULT | frozenset(
+    {
+        "supervisor_failed",
+        "start_timeout",
+        "image_error",
+        "unschedulable",
+        "admission_refused",
+        "attach_volume",
+        "deadline",
+    }
 )
 IDLE_REASONS = frozenset({"idle", "quiet", "busy_max", "no_data", "unclaimed"})
 DEVICE_REASONS = frozenset({"device_unhealthy", "device_lost"})
-OTHER_LEAVING = frozenset({"hard_end", "preempted", "window_over"})
+OTHER_LEAVING = frozenset({"hard_end", "preempted", "window_over", "node_leaving"})
 PERSON_LEAVING = frozenset({"returned", "forced"})
 LEAVING = IDLE_REASONS | DEVICE_REASONS | OTHER_LEAVING | PERSON_LEAVING
 BACK = frozenset(
-    {"used", "nobody_waits", "kept", "no_data", "policy_changed", "asked_again", "undrainable"}
+    {
+        "used",
+        "nobody_waits",
+        "kept",
+        "no_data",
+        "policy_changed",
+        "asked_again",
+        "undrainable",
+        "node_back",
+    }
 )
 END_REASONS = frozenset(reason.value for reason in EndReason)
 
@@ -68,7 +93,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_Q, _Q, WAIT_REASONS),
     Transition(_Q, _S, frozenset({"starting"})),
     Transition(_Q, _E, END_REASONS),
-    Transition(_S, _S, frozenset({"starting", "connecting"})),
+    Transition(_S, _S, STAGES),
     Transition(_S, _Q, START_FAILURES),
     Transition(_S, _A, frozenset({"connected"})),
     Transition(_S, _D, LEAVING),
@@ -93,6 +118,7 @@ _SOURCES: dict[type[model.Action], LeaseState] = {
     model.Start: _Q,
     model.Wait: _Q,
     model.Activate: _S,
+    model.Progress: _S,
     model.Requeue: _S,
     model.Warn: _A,
 }
@@ -124,11 +150,6 @@ def apply(lease: Lease, action: model.Action, now: datetime, time_outs: TimeOuts
     if source is not None and lease.state is not source:
         raise _not_possible(lease, f"changed by {type(action).__name__.lower()}")
     return _applied(action, lease, now, time_outs)
-
-
-def progress(lease: Lease, reason: str, now: datetime) -> Lease:
-    """Record a step of starting (``starting``, ``connecting``); the lease stays ``starting``."""
-    return _move(lease, LeaseState.STARTING, reason, now)
 
 
 def claim(lease: Lease, now: datetime) -> Lease:
@@ -286,15 +307,38 @@ def _applied(action: model.Action, _lease: Lease, _now: datetime, _time_outs: Ti
 def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
     started = _move(lease, LeaseState.STARTING, "starting", now)
     return replace(
-        started, devices=action.devices, attempt=lease.attempt + 1, not_before=None, state_since=now
+        started,
+        devices=action.devices,
+        attempt=lease.attempt + 1,
+        not_before=None,
+        state_since=now,
+        stage_since=now,
     )
 
 
 @_applied.register
-def _activate(_: model.Activate, lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
+def _activate(action: model.Activate, lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
     length = min(time_outs.hard_length, lease.wanted or time_outs.hard_length)
     active = _move(lease, LeaseState.ACTIVE, "connected", now)
-    return replace(active, active_since=now, failures=0, hard_end=now + timedelta(seconds=length))
+    return replace(
+        active,
+        active_since=now,
+        failures=0,
+        hard_end=now + timedelta(seconds=length),
+        devices=action.devices or lease.devices,
+    )
+
+
+@_applied.register
+def _progress(action: model.Progress, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    moved = _move(lease, LeaseState.STARTING, action.reason, now)
+    return replace(moved, devices=action.devices or lease.devices, stage_since=now)
+
+
+@_applied.register
+def _bind(action: model.Bind, lease: Lease, _now: datetime, _: TimeOuts) -> Lease:
+    _require(lease, HOLDING, "bound")
+    return replace(lease, devices=action.devices, version=lease.version + 1)
 
 
 @_applied.register

@@ -187,6 +187,7 @@ class Lease:
     reason: str = ""
     attempt: int = 0
     failures: int = 0  # starts that failed; capacity taken by others is not one
+    stage_since: datetime | None = None  # since when a start is in its present stage
     not_before: datetime | None = None
     devices: tuple[str, ...] = ()
     active_since: datetime | None = None
@@ -239,6 +240,7 @@ class Observed:
     has been sent.  ``devices`` are those that it really runs on, where the provider learns them
     only after the start; ``()`` while they are the granted ones.  ``stage`` is the reason code of
     what a start does now, and ``detail`` a sentence of the provider's about it, for admins.
+    ``record`` is the lease as what runs describes itself, for a store that does not know it.
     """
 
     lease_id: str
@@ -251,11 +253,16 @@ class Observed:
     devices: tuple[str, ...] = ()
     stage: str = ""
     detail: str = ""
+    record: Lease | None = None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything one plan is made from."""
+    """Everything one plan is made from.
+
+    ``thefts``: when others took, in each pool, a device that had been granted; forgotten once a
+    start in that pool succeeds.
+    """
 
     now: datetime
     policy: PolicyDocument
@@ -265,6 +272,7 @@ class Snapshot:
     observed: Mapping[str, Observed]
     capacity_known: bool = True
     typical_length: float | None = None  # median seconds a lease lasted lately; None is unknown
+    thefts: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
     # Reservations, gangs and projects' use get their fields here.
 
 
@@ -285,7 +293,26 @@ class Start(Action):
 
 @dataclass(frozen=True)
 class Activate(Action):
-    """The supervisor is there: the lease counts from now on."""
+    """The supervisor is there: the lease counts from now on.
+
+    ``devices``: those that it really runs on, ``()`` for the granted ones.
+    """
+
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress(Action):
+    """A start reached another stage, which is the reason; ``devices`` as in ``Activate``."""
+
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bind(Action):
+    """Record the devices of a lease: where it really runs, or what is left for one that waits."""
+
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

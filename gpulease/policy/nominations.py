@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from gpulease.policy import queue
 from gpulease.policy.admission import Unmet
+from gpulease.policy.fitting import node_of, suits
 from gpulease.policy.health import observed_of
 from gpulease.policy.idle_case import idle_case
 from gpulease.policy.lifecycle import time_outs_of
@@ -56,6 +57,8 @@ class _Supply:
         self._snapshot = snapshot
         self._waiting = {x.id for x in snapshot.leases if x.state is LeaseState.QUEUED}
         self._missing: dict[str, int] = {}
+        self._near: dict[str, str | None] = {}
+        self._devices = {device.uuid: device for device in snapshot.devices}
         leases = [x for x in queue.holding(snapshot) if queue.pool_of(snapshot, x) == pool]
         self._leaving = sorted((x for x in leases if self._leaves(x)), key=self._leaves_first)
         idle = [x for x in leases if x.state is LeaseState.ACTIVE and why_idle(snapshot, x, True)]
@@ -64,9 +67,9 @@ class _Supply:
     def take_own(self, want: Unmet) -> None:
         """Give a request what already leaves in its name."""
         request = want.request.id
-        self._missing[request] = want.missing
+        self._settle(want)
         for lease in self._leaving:
-            if lease.nominated_for == request:
+            if lease.nominated_for == request and self._helps(lease, want):
                 self._take(lease, request, request)
         self._leaving = [x for x in self._leaving if x.id not in self.taken_for]
 
@@ -77,18 +80,55 @@ class _Supply:
         the two requests only swapped, and both claims stand.
         """
         request = want.request.id
-        while self._leaving and self._missing[request] > 0:
-            lease = self._leaving.pop(0)
-            name = lease.nominated_for if lease.nominated_for in self._waiting else None
-            self._take(lease, request, name or request)
+        for lease in [x for x in self._leaving if self._helps(x, want)]:
+            if self._missing[request] > 0:
+                self._leaving.remove(lease)
+                name = lease.nominated_for if lease.nominated_for in self._waiting else None
+                self._take(lease, request, name or request)
 
     def take_idle(self, want: Unmet) -> None:
         """Ask idle leases to leave for a request, if there are enough of them."""
         request = want.request.id
-        if sum(len(lease.devices) for lease in self._idle) < self._missing[request]:
+        helping = [x for x in self._idle if self._helps(x, want)]
+        if sum(len(lease.devices) for lease in helping) < self._missing[request]:
             return
-        while self._idle and self._missing[request] > 0:
-            self._take(self._idle.pop(0), request, request)
+        for lease in helping:
+            if self._missing[request] > 0:
+                self._idle.remove(lease)
+                self._take(lease, request, request)
+
+    def _settle(self, want: Unmet) -> None:
+        """Choose the node on which a request for several devices gathers them.
+
+        Where it gathers already, then where enough of them leave or are idle, then where the
+        fewest are missing.  One device may come from anywhere.
+        """
+        request = want.request
+        if request.count == 1 or not want.missing:
+            self._near[request.id] = None
+            self._missing[request.id] = min(want.missing.values(), default=0)
+            return
+
+        def rank(node: str) -> tuple[int, bool, int, str]:
+            there = [x for x in [*self._leaving, *self._idle] if self._node(x) == node]
+            own = sum(len(x.devices) for x in there if x.nominated_for == request.id)
+            short = sum(len(x.devices) for x in there) < want.missing[node]
+            return -own, short, want.missing[node], node
+
+        near = min(want.missing, key=rank)
+        self._near[request.id], self._missing[request.id] = near, want.missing[near]
+
+    def _helps(self, lease: Lease, want: Unmet) -> bool:
+        """Whether a request could use what a lease gives up."""
+        near = self._near[want.request.id]
+        devices = [self._devices[uuid] for uuid in lease.devices if uuid in self._devices]
+        return all(
+            suits(want.request.gpu_class, device) and near in (None, device.node)
+            for device in devices
+        )
+
+    def _node(self, lease: Lease) -> str | None:
+        return node_of(lease, self._devices)
 
     def _take(self, lease: Lease, request: str, name: str) -> None:
         if self._missing[request] > 0:

@@ -9,13 +9,19 @@ lease gets at most one action a plan.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from gpulease.policy import admission, health, queue, reclaim
+from gpulease.policy.binding import bindings
 from gpulease.policy.model import (
     Action,
+    Activate,
     Alert,
+    Bind,
     End,
+    Lease,
     LeaseState,
+    Progress,
     Snapshot,
     Verdict,
 )
@@ -27,6 +33,10 @@ TOGETHER = 2.0
 FAULT_SHARE = 0.2
 #: ... where at least this many do; a class of three may well stop at one word.
 FAULT_COUNT = 5
+#: From so many devices taken by others on, a pool's capacity is not ours to rely on ...
+THEFTS = 2
+#: ... for so many seconds after the last one: nothing is reclaimed that others would take again.
+THEFT_HOLD = 900.0
 
 
 def plan(snapshot: Snapshot) -> list[Action]:
@@ -37,8 +47,9 @@ def plan(snapshot: Snapshot) -> list[Action]:
     """
     actions: list[Action] = []
     settled: set[str] = set()
+    right = bindings(snapshot)
     for lease in queue.holding(snapshot):
-        action = health.check(snapshot, lease)
+        action = _bound(lease, health.check(snapshot, lease), right)
         if action is not None:
             actions.append(action)
             settled.add(lease.id)
@@ -49,13 +60,38 @@ def plan(snapshot: Snapshot) -> list[Action]:
     actions += granted.actions
     alerts = _alerts(snapshot)
     reclaims = snapshot.capacity_known and not any(a.reason == "mass_idle" for a in alerts)
+    robbed = robbed_pools(snapshot)
     rest = _without(snapshot, settled)
-    taken_for = nominations(rest, granted.unmet, reclaims=reclaims)
+    wanted = [unmet for unmet in granted.unmet if unmet.pool not in robbed]
+    taken_for = nominations(rest, wanted, reclaims=reclaims)
     for lease in queue.holding(rest):
-        action = reclaim.decide(rest, lease, taken_for, reclaims=reclaims)
+        theirs = reclaims and queue.pool_of(rest, lease) not in robbed
+        action = reclaim.decide(rest, lease, taken_for, reclaims=theirs)
         if action is not None:
             actions.append(action)
     return [*actions, *alerts]
+
+
+def _bound(lease: Lease, action: Action | None, right: dict[str, tuple[str, ...]]) -> Action | None:
+    """Return the lease's step with its devices put right; one that ends it needs no devices."""
+    devices = right.get(lease.id)
+    if devices is None:
+        return action
+    if action is None:
+        return Bind(lease.id, lease.reason, devices)
+    if isinstance(action, Activate | Progress) and devices:
+        return replace(action, devices=devices)
+    return action
+
+
+def robbed_pools(snapshot: Snapshot) -> frozenset[str]:
+    """Return the pools where others keep taking what was granted."""
+    hold = timedelta(seconds=THEFT_HOLD)
+    return frozenset(
+        pool
+        for pool, times in snapshot.thefts.items()
+        if len(times) >= THEFTS and snapshot.now - max(times) < hold
+    )
 
 
 def _without(snapshot: Snapshot, settled: set[str]) -> Snapshot:
@@ -64,7 +100,20 @@ def _without(snapshot: Snapshot, settled: set[str]) -> Snapshot:
 
 def _alerts(snapshot: Snapshot) -> list[Alert]:
     mass = mass_idle(snapshot)
-    return [*([mass] if mass else []), *_silent(snapshot)]
+    return [*([mass] if mass else []), *_robbed(snapshot), *_silent(snapshot)]
+
+
+def _robbed(snapshot: Snapshot) -> list[Alert]:
+    return [
+        Alert(
+            "",
+            "foreign_capacity",
+            f"Others took GPUs of pool {pool} that had been granted: nothing is reclaimed there. "
+            "Taint its nodes for gpulease alone, or take others' GPU pods away.",
+            {"times": len(snapshot.thefts[pool])},
+        )
+        for pool in sorted(robbed_pools(snapshot))
+    ]
 
 
 def mass_idle(snapshot: Snapshot) -> Alert | None:

@@ -49,11 +49,49 @@ WAITING: Final[Words] = {
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
     "device_unhealthy": ("The GPU reported a fault.", "Another one is looked for."),
+    "node_lost": ("The machine with the GPU does not answer.", "Another one is looked for."),
+    "evicted": (
+        "The cluster took the GPU's machine away from this start.",
+        "Another one is looked for.",
+    ),
+    "quota": (
+        "The cluster's quota for GPUs is used up.",
+        "It is tried again when something ends; an admin can raise the quota.",
+    ),
+    "server_pod_missing": (
+        "Your notebook server is not to be found in the cluster.",
+        "It is tried again in a moment; restart your server if it stays so.",
+    ),
+    "unschedulable": (
+        "No machine of the cluster fits this GPU class at present.",
+        "It is tried again in a moment; try {failures} of {max_failures} failed.",
+    ),
+    "admission_refused": (
+        "A rule of the cluster refuses this start.",
+        "It is tried again in a moment; an admin sees which rule.",
+    ),
+    "attach_volume": (
+        "Your files could not be attached beside the GPU.",
+        "It is tried again with a copy of your working directory.",
+    ),
+    "deadline": (
+        "The start used up the time that the cluster grants.",
+        "It is tried again in a moment; try {failures} of {max_failures} failed.",
+    ),
 }
 
 #: What a starting lease does.
 STARTING: Final[Words] = {
     "starting": ("A GPU is yours; the process beside it is starting.", "It takes a few seconds."),
+    "scheduling": ("A place beside a GPU is being found.", "It takes a moment."),
+    "pulling": (
+        "The environment is being loaded onto the GPU's machine.",
+        "The first time this takes minutes; none of it is charged.",
+    ),
+    "starting_container": (
+        "The environment is there; the process beside the GPU is starting.",
+        "It takes a few seconds.",
+    ),
     "connecting": ("The process beside the GPU is up and connects.", "It is ready in a moment."),
 }
 
@@ -69,6 +107,10 @@ ACTIVE: Final[Words] = {
     ),
     "policy_changed": ("The time-outs were changed; the GPU stays yours.", "Run GPU cells."),
     "asked_again": ("You asked again in time; the GPU stays yours.", "Run GPU cells as you like."),
+    "node_back": (
+        "The GPU's machine stays after all; the GPU stays yours.",
+        "Run GPU cells as you like.",
+    ),
     "undrainable": (
         "The GPU was idle, but some variables cannot be brought home.",
         "Delete or move them (%gpu shows which); next time they are parked or lost.",
@@ -106,6 +148,10 @@ LEAVING: Final[Words] = {
         "A running cell is interrupted; your variables come home.",
     ),
     "window_over": ("The reserved time is over.", "Your variables come home."),
+    "node_leaving": (
+        "The GPU's machine is being taken out of service.",
+        "Your variables come home; the next GPU cell asks for another one by itself.",
+    ),
     "returned": ("You gave the GPU back.", "Your variables come home."),
     "forced": ("An admin ended this lease.", "Your variables come home."),
     "device_unhealthy": ("The GPU reported a fault.", "Your variables come home if they can."),
@@ -148,6 +194,14 @@ ALERTS: Final[Words] = {
         "Look at the GPU probe; reclaim goes on by itself later.",
     ),
     "no_data": ("No evidence of use has come for a lease.", "Look at its companion and the probe."),
+    "foreign_capacity": (
+        "Others take GPUs that had been granted: nothing is reclaimed in that pool for now.",
+        "Taint the pool's nodes for gpulease alone.",
+    ),
+    "adopted": (
+        "A lease runs that the database does not know; it ends after an hour.",
+        "Look whether the database was restored from a backup.",
+    ),
 }
 
 #: Refusals, by the code that a problem carries.  The sentence itself is written where it is raised

@@ -38,8 +38,10 @@ def decide(
     """Return the next step of one lease that holds devices, or ``None``."""
     nominee = taken_for.get(lease.id)
     if lease.state is LeaseState.ACTIVE:
-        return _expiring(snapshot, lease, nominee) or (
-            _warnwhy_idle(snapshot, lease, nominee) if reclaims else None
+        return (
+            _expiring(snapshot, lease, nominee)
+            or _node_leaving(snapshot, lease, nominee)
+            or (_warnwhy_idle(snapshot, lease, nominee) if reclaims else None)
         )
     if lease.state is LeaseState.WARNED:
         action = _warned(snapshot, lease, nominee, reclaims=reclaims)
@@ -69,6 +71,19 @@ def _expiring(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action |
     return Warn(lease.id, "hard_end", until, EndReason.EXPIRED, nominee)
 
 
+def _node_leaving(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
+    """Warn at once when the lease's node is about to go, however busy the lease is."""
+    if not _leaves_with_node(snapshot, lease):
+        return None
+    until = snapshot.now + timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
+    return Warn(lease.id, "node_leaving", until, EndReason.FORCED, nominee)
+
+
+def _leaves_with_node(snapshot: Snapshot, lease: Lease) -> bool:
+    leaving = {device.uuid for device in snapshot.devices if device.leaving}
+    return snapshot.capacity_known and not leaving.isdisjoint(lease.devices)
+
+
 def _warnwhy_idle(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
     reason = why_idle(snapshot, lease, nominee is not None)
     if not reason:
@@ -82,7 +97,10 @@ def _warned(
 ) -> Action | None:
     wanted = lease.end_reason_wanted or EndReason.IDLE
     reason = lease.reason
-    if wanted is EndReason.IDLE:
+    if reason == "node_leaving" and snapshot.capacity_known:
+        if not _leaves_with_node(snapshot, lease):
+            return Clear(lease.id, "node_back")
+    elif wanted is EndReason.IDLE:
         reason = why_idle(snapshot, lease, nominee is not None)
         if not reason and _short_gap(snapshot, lease):
             return None

@@ -17,6 +17,7 @@ _TIMES = frozenset(
         "created",
         "state_since",
         "not_before",
+        "stage_since",
         "active_since",
         "idle_from",
         "claimed",

@@ -9,12 +9,14 @@ from gpulease.policy import lifecycle
 from gpulease.policy.model import (
     Activate,
     Alert,
+    Bind,
     Clear,
     Drain,
     End,
     EndReason,
     LeaseState,
     Nominate,
+    Progress,
     Requeue,
     Resume,
     Start,
@@ -42,13 +44,15 @@ ACTIONS = {
     "end": End("r1", "done", EndReason.IDLE),
     "wait": Wait("r1", "no_capacity"),
     "nominate": Nominate("r1", "idle", "r2"),
+    "progress": Progress("r1", "pulling"),
+    "bind": Bind("r1", "", ("GPU-9",)),
 }
 POSSIBLE = {
     LeaseState.QUEUED: {"start", "end", "wait"},
-    LeaseState.STARTING: {"activate", "requeue", "drain", "end"},
-    LeaseState.ACTIVE: {"warn", "drain", "end"},
-    LeaseState.WARNED: {"clear", "resume", "drain", "end", "nominate"},
-    LeaseState.DRAINING: {"clear", "resume", "drain", "end", "nominate"},
+    LeaseState.STARTING: {"activate", "requeue", "drain", "end", "progress", "bind"},
+    LeaseState.ACTIVE: {"warn", "drain", "end", "bind"},
+    LeaseState.WARNED: {"clear", "resume", "drain", "end", "nominate", "bind"},
+    LeaseState.DRAINING: {"clear", "resume", "drain", "end", "nominate", "bind"},
     LeaseState.ENDED: set(),
 }
 
@@ -92,8 +96,9 @@ def test_an_alert_changes_no_lease():
 def test_start_and_activate():
     started = lifecycle.apply(request(1, not_before=at(-1)), ACTIONS["start"], NOW, OUTS)
     assert (started.attempt, started.devices, started.not_before) == (1, ("GPU-0",), None)
-    connecting = lifecycle.progress(started, "connecting", at(1))
+    connecting = lifecycle.apply(started, Progress("r1", "connecting", ("GPU-3",)), at(1), OUTS)
     assert (connecting.reason, connecting.state_since) == ("connecting", NOW)
+    assert (connecting.stage_since, connecting.devices) == (at(1), ("GPU-3",))
     ready = lifecycle.apply(connecting, ACTIONS["activate"], at(2), OUTS)
     assert ready.active_since == at(2)
     assert ready.hard_end == at(2 + OUTS.hard_length)

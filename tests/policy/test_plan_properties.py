@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.policy import capacity, queue
+from gpulease.policy import capacity, fitting, queue
 from gpulease.policy.lifecycle import HOLDING, apply
 from gpulease.policy.model import Alert, Drain, Lease, LeaseState, Start, Warn
 from gpulease.policy.planner import plan
@@ -39,14 +39,23 @@ flags = {
     "healthy": st.sampled_from([True, True, True, False]),
     "lost": st.sampled_from([False, False, False, True]),
     "occupied_by": st.sampled_from([None, None, None, "foreign", "ended"]),
+    "leaving": st.sampled_from([False, False, False, True]),
+    "serves": st.sampled_from([None, None, None, ("t4",), ("slice",)]),
 }
+#: One machine, or several of one, two or three devices.
+layouts = st.sampled_from([0, 0, 1, 2, 3])
 
 
 @st.composite
 def worlds(draw):
+    apart = draw(layouts)
     devices = [
-        replace(device, **{name: draw(choice) for name, choice in flags.items()})
-        for device in cards(draw(st.integers(0, 6)))
+        replace(
+            device,
+            node=f"n{number // apart}" if apart else "",
+            **{name: draw(choice) for name, choice in flags.items()},
+        )
+        for number, device in enumerate(cards(draw(st.integers(0, 6))))
     ]
     free = [d.uuid for d in draw(st.permutations(devices))]
     leases: list[Lease] = []
@@ -70,6 +79,7 @@ def worlds(draw):
             "connected": draw(st.booleans()),
             "drained": draw(st.sampled_from(["", "", "done", "blocked"])),
             "gone": draw(st.sampled_from([False, False, False, True])),
+            "stage": draw(st.sampled_from(["", "", "scheduling", "pulling"])),
         }
         observed.append(seen(lease, **words))
     return snapshot(leases, tuple(devices), evidence, observed, policy=POLICY)
@@ -113,6 +123,12 @@ def test_only_free_devices_are_granted_and_each_once(view):
     assert set(granted) <= free
     held = [u for x in after(view).leases if x.state in HOLDING for u in x.devices]
     assert len(held) == len(set(held))
+    known = {d.uuid: d for d in view.devices}
+    for action in plan(view):
+        if isinstance(action, Start):
+            given = [known[uuid] for uuid in action.devices]
+            assert len({d.node for d in given}) == 1, "the devices of a lease are of one node"
+            assert all(fitting.suits("t4", d) and not d.leaving for d in given)
 
 
 @settings(max_examples=300, deadline=None)
@@ -130,10 +146,11 @@ def test_work_conserving(view):
     admissible = [r for r in queued if queue.kept_waiting(r, view.now, limits) is None]
     if any(capacity.gathers(r, view) for r in admissible):
         return
-    free = {d.uuid for d in capacity.free_devices(view).get("cards", [])}
-    free -= {uuid for x in started for uuid in x.devices}
+    taken = {uuid for x in started for uuid in x.devices}
+    free = [d for d in capacity.free_devices(view).get("cards", []) if d.uuid not in taken]
     for lease in admissible:
-        assert len(free) < lease.count
+        suiting = [d for d in free if fitting.suits(lease.gpu_class, d)]
+        assert not fitting.room(suiting, lease.count)
 
 
 @settings(max_examples=300, deadline=None)
@@ -151,7 +168,7 @@ def test_reclaim_for_somebody_names_a_waiting_request_and_takes_no_more_than_it_
     done = after(view)
     queued = {x.id: x for x in done.leases if x.state is LeaseState.QUEUED}
     for action in plan(view):
-        by_itself = action.reason.startswith("device")
+        by_itself = action.reason.startswith(("device", "node"))
         if isinstance(action, Warn | Drain) and action.nominated_for and not by_itself:
             assert action.nominated_for in queued
     for wanted in queued.values():

@@ -1,0 +1,62 @@
+"""Which devices can serve a request together.
+
+Owns two rules: a device serves the classes that it can serve, and the devices of one request stand
+in one node.  Refuses to know what is free and for whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpulease.policy.model import Device, GPUClass, Lease
+
+
+def suits(gpu_class: str, device: Device) -> bool:
+    """Whether a device can serve a class of its pool."""
+    return device.serves is None or gpu_class in device.serves
+
+
+def suiting(gpu_class: GPUClass, devices: Iterable[Device]) -> list[Device]:
+    """Return those of a pool's devices that can serve a class."""
+    return [device for device in devices if suits(gpu_class.name, device)]
+
+
+def by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
+    """Return the devices of each node, in the given order."""
+    found: dict[str, list[Device]] = {}
+    for device in devices:
+        found.setdefault(device.node, []).append(device)
+    return found
+
+
+def together(devices: Sequence[Device], count: int, preferred: Iterable[str] = ()) -> list[Device]:
+    """Return up to ``count`` devices of one node, as many as can be had.
+
+    Of the nodes that have enough, the one with most of the ``preferred`` devices is taken, then
+    the one where the fewest stay behind, so that whole nodes stay for those who want several.
+
+    Args:
+        devices: in the order in which they are taken within a node.
+        preferred: identifiers.
+    """
+    wanted = set(preferred)
+
+    def rank(node: str) -> tuple[int, int, int, str]:
+        there = nodes[node]
+        liked = sum(device.uuid in wanted for device in there)
+        return -min(count, len(there)), -min(count, liked), len(there), node
+
+    nodes = by_node(devices)
+    best = min(nodes, key=rank, default=None)
+    return nodes[best][:count] if best is not None else []
+
+
+def room(devices: Iterable[Device], count: int) -> frozenset[str]:
+    """Return the nodes that have so many of these devices at all."""
+    return frozenset(node for node, there in by_node(devices).items() if len(there) >= count)
+
+
+def node_of(lease: Lease, devices: Mapping[str, Device]) -> str | None:
+    """Return the node that all devices of a lease stand in, ``None`` when it is not one."""
+    nodes = {devices[uuid].node for uuid in lease.devices if uuid in devices}
+    return nodes.pop() if len(nodes) == 1 else None
