@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpulease.policy.capacity import usable
-from gpulease.policy.lifecycle import NOBODYS_FAULT, STAGES, START_FAILURES, time_outs_of
+from gpulease.policy.lifecycle import OTHERS_FAILURES, STAGES, START_FAILURES, time_outs_of
 from gpulease.policy.model import (
     Action,
     Activate,
@@ -28,6 +28,9 @@ MAX_FAILURES = 3
 #: First back-off (seconds) after a failed start; doubles each time up to ``MAX_BACK_OFF``.
 BACK_OFF = 5.0
 MAX_BACK_OFF = 60.0
+#: Wait (seconds) after a start that failed by others' doing, where the first back-off is not right:
+#: a quota is freed by people, a home that would not attach is mirrored at once.
+OTHERS_BACK_OFF = {"quota_exceeded": 30.0, "volume_failed": 1.0}
 #: Seconds that loading an image may take; every other stage of a start has ``start_max``.
 PULL_MAX = 1800.0
 
@@ -106,9 +109,10 @@ def _broken(snapshot: Snapshot, lease: Lease) -> str:
 
 def _failed_start(snapshot: Snapshot, lease: Lease, reason: str) -> Action:
     # Losing a race for a device, or the device itself, is not the request's own failure.
-    own = reason not in NOBODYS_FAULT
+    own = reason not in OTHERS_FAILURES
     failures = lease.failures + own
     if failures >= MAX_FAILURES:
         return End(lease.id, reason, EndReason.FAILED)
     delay = min(MAX_BACK_OFF, BACK_OFF * 2 ** max(0, failures - 1))
+    delay = OTHERS_BACK_OFF.get(reason, delay)
     return Requeue(lease.id, reason, snapshot.now + timedelta(seconds=delay), own)

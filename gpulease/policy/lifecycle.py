@@ -53,23 +53,36 @@ WAIT_REASONS = frozenset(
         "backing_off",
     }
 )
-#: What a start does meanwhile.
-STAGES = frozenset({"starting", "scheduling", "pulling", "starting_container", "connecting"})
-#: Starts that failed by no fault of the request: they are tried again as often as it takes.
-NOBODYS_FAULT = frozenset(
-    {"capacity_taken", "device_unhealthy", "node_lost", "evicted", "quota", "server_pod_missing"}
-)
-START_FAILURES = NOBODYS_FAULT | frozenset(
+#: What a start does at present, in the order in which it happens.
+STAGES = ("starting", "scheduling", "pulling", "starting_container", "connecting")
+#: Starts that failed by what was asked for: after a few in a row the request ends.
+OWN_FAILURES = frozenset(
     {
         "supervisor_failed",
         "start_timeout",
         "image_error",
+        "no_gpulease",
+        "container_error",
+        "out_of_memory",
         "unschedulable",
         "admission_refused",
-        "attach_volume",
-        "deadline",
+        "claim_failed",
     }
 )
+#: Starts that failed by what others do or have: tried again until they work.
+OTHERS_FAILURES = frozenset(
+    {
+        "capacity_taken",
+        "device_unhealthy",
+        "quota_exceeded",
+        "evicted",
+        "node_lost",
+        "volume_failed",
+        "cluster_unreachable",
+        "server_pod_missing",
+    }
+)
+START_FAILURES = OWN_FAILURES | OTHERS_FAILURES
 IDLE_REASONS = frozenset({"idle", "quiet", "busy_max", "no_data", "unclaimed"})
 DEVICE_REASONS = frozenset({"device_unhealthy", "device_lost"})
 OTHER_LEAVING = frozenset({"hard_end", "preempted", "window_over", "node_leaving"})
@@ -93,7 +106,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_Q, _Q, WAIT_REASONS),
     Transition(_Q, _S, frozenset({"starting"})),
     Transition(_Q, _E, END_REASONS),
-    Transition(_S, _S, STAGES),
+    Transition(_S, _S, frozenset(STAGES)),
     Transition(_S, _Q, START_FAILURES),
     Transition(_S, _A, frozenset({"connected"})),
     Transition(_S, _D, LEAVING),

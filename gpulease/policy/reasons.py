@@ -48,35 +48,54 @@ WAITING: Final[Words] = {
         "The environment beside the GPU could not be loaded.",
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
-    "device_unhealthy": ("The GPU reported a fault.", "Another one is looked for."),
-    "node_lost": ("The machine with the GPU does not answer.", "Another one is looked for."),
+    "no_gpulease": (
+        "The environment beside the GPU lacks gpulease.",
+        "An admin has to install it there; try {failures} of {max_failures} failed.",
+    ),
+    "container_error": (
+        "The cluster could not start the process beside the GPU.",
+        "It is tried again in a moment; try {failures} of {max_failures} failed.",
+    ),
+    "out_of_memory": (
+        "The process beside the GPU needed more memory than it may have.",
+        "It is tried again in a moment; try {failures} of {max_failures} failed.",
+    ),
+    "unschedulable": (
+        "No machine of the cluster takes this GPU class at present.",
+        "An admin has to look at the class; try {failures} of {max_failures} failed.",
+    ),
+    "admission_refused": (
+        "A rule of the cluster refused the process beside the GPU.",
+        "An admin has to look at it; try {failures} of {max_failures} failed.",
+    ),
+    "claim_failed": (
+        "The GPU was assigned but could not be prepared.",
+        "It is tried again in a moment; try {failures} of {max_failures} failed.",
+    ),
+    "quota_exceeded": (
+        "The quota that the cluster sets here is used up.",
+        "It starts by itself when somebody ends a lease; your place in the queue stays.",
+    ),
     "evicted": (
-        "The cluster took the GPU's machine away from this start.",
-        "Another one is looked for.",
+        "The cluster took the machine back before the GPU was ready.",
+        "Another one is looked for; your place in the queue stays.",
     ),
-    "quota": (
-        "The cluster's quota for GPUs is used up.",
-        "It is tried again when something ends; an admin can raise the quota.",
+    "node_lost": (
+        "The machine with the GPU stopped answering.",
+        "Another one is looked for; your place in the queue stays.",
     ),
+    "volume_failed": (
+        "Your home could not be mounted beside the GPU.",
+        "It is tried again with a copy of your working directory instead.",
+    ),
+    "cluster_unreachable": (
+        "The cluster does not answer.",
+        "It is tried again in a moment; your place in the queue stays.",
+    ),
+    "device_unhealthy": ("The GPU reported a fault.", "Another one is looked for."),
     "server_pod_missing": (
         "Your notebook server is not to be found in the cluster.",
         "It is tried again in a moment; restart your server if it stays so.",
-    ),
-    "unschedulable": (
-        "No machine of the cluster fits this GPU class at present.",
-        "It is tried again in a moment; try {failures} of {max_failures} failed.",
-    ),
-    "admission_refused": (
-        "A rule of the cluster refuses this start.",
-        "It is tried again in a moment; an admin sees which rule.",
-    ),
-    "attach_volume": (
-        "Your files could not be attached beside the GPU.",
-        "It is tried again with a copy of your working directory.",
-    ),
-    "deadline": (
-        "The start used up the time that the cluster grants.",
-        "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
 }
 

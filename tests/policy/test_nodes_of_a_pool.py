@@ -238,7 +238,7 @@ def test_a_long_pull_is_no_time_out_and_every_other_stage_has_its_own():
     )
 
 
-@pytest.mark.parametrize("reason", sorted(lifecycle.NOBODYS_FAULT))
+@pytest.mark.parametrize("reason", sorted(lifecycle.OTHERS_FAILURES))
 def test_a_start_that_failed_by_nobodys_fault_is_tried_for_ever(reason):
     lease = starting(0, "n0/0", failures=2)
     view = snapshot([lease], nodes(1), observed=[seen(lease, connected=False, failed=reason)])
