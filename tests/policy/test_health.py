@@ -39,6 +39,8 @@ def test_an_older_attempts_supervisor_does_not_count():
         ({"failed": "image_error"}, "image_error", True),
         ({"failed": "No module named gpulease"}, "supervisor_failed", True),
         ({"failed": "capacity_taken"}, "capacity_taken", False),
+        ({"failed": "evicted"}, "evicted", False),
+        ({"failed": "no_gpulease"}, "no_gpulease", True),
         ({"gone": True}, "supervisor_failed", True),
     ],
 )
@@ -52,6 +54,13 @@ def test_a_start_has_a_bound():
     assert plan(snapshot([starting(0, state_since=at(1 - OUTS.start_max))])) == []
     late = starting(0, state_since=at(-OUTS.start_max))
     assert plan(snapshot([late])) == [Requeue("r0", "start_timeout", at(BACK_OFF))]
+
+
+@pytest.mark.parametrize(("reason", "seconds"), [("quota_exceeded", 30), ("volume_failed", 1)])
+def test_what_others_must_end_is_waited_for_as_long_as_that_takes(reason, seconds):
+    lease = starting(0)
+    view = snapshot([lease], observed=[seen(lease, connected=False, failed=reason)])
+    assert plan(view) == [Requeue("r0", reason, at(seconds), False)]
 
 
 def test_back_off_doubles_and_ends():
