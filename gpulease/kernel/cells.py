@@ -62,12 +62,13 @@ class GPUCells:
             with session.link.noticing_the_dead():
                 self._run_attached(source, silent=silent)
         finally:
+            session.alone = False
             session.leave()
 
     def _run_attached(self, source: str, *, silent: bool) -> None:
         session = self._session
         count = self._count()
-        progress = Progress(session.shell)
+        progress = Progress(session.shell, lambda: session.alone)
         session.link.cell = f"In [{count}]"
         values, program = session.results.for_away(source)
         if program:
@@ -81,6 +82,7 @@ class GPUCells:
                 del session.shell.user_ns[CARRIER]
         if program:
             self._run_silently(f"{program}\ndel {CARRIER}")
+        session.alone = False  # from here on the cell's own output counts
         session.sources.remember(source, count, session.link.attachment)
         cells = session.sources.untold(session.link.attachment)
         try:
@@ -100,6 +102,7 @@ class GPUCells:
         debugger = getattr(self._session.kernel, "debugger", None)
         if getattr(debugger, "is_started", False) and not self._debugger_told:
             self._debugger_told = True
+            self._session.alone = False
             say(self._session.shell, "Lab's debugger does not reach GPU cells; %debug does.")
 
     def _run_silently(self, code: str) -> None:

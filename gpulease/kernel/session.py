@@ -46,6 +46,7 @@ class Session:
         self.shell = shell
         self.kernel = shell.kernel
         self.sticky = False
+        self.alone = False  # the running cell is a GPU cell that has shown nothing but progress
         self.inbox = Inbox(self._wake)
         self._io: IOThread | None = None
         self._home: Home | None = None
@@ -66,7 +67,9 @@ class Session:
         self.link.detached = self._detached
         self.link.departure.leaving = self.results.resolve_all
         self.link.in_cell = lambda: self._depth > 0
-        self.waiter = Waiter(shell, self.inbox, self.link, lambda: self.default_class)
+        self.waiter = Waiter(
+            shell, self.inbox, self.link, lambda: self.default_class, lambda: self.alone
+        )
         self.sources = Sources(shell)
         self.gate = Gate(self)
         self._widgets: Any = None
@@ -142,6 +145,7 @@ class Session:
 
     def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:  # noqa: ARG002
         """Run a cell away (``wrap.Cells``)."""
+        self.alone = not way.first and self._depth == 0
         for line in way.first:
             self.gate.line_magic(line)
         if not way.body.strip() or _only_comments(way.body):
@@ -154,6 +158,7 @@ class Session:
             self.run_here(way.body)
             return
         if way.installs:
+            self.alone = False
             self.waiter.ensure(options)
             self.gate.install(way.installs)
         if way.about_error:
@@ -287,6 +292,7 @@ class Session:
     def say_notes(self) -> None:
         """Show what happened to the lease since it was last told."""
         notes, self.link.notes = self.link.notes, []
+        self.alone = self.alone and not notes
         for note in notes:
             say(self.shell, note)
 

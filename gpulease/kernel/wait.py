@@ -30,10 +30,14 @@ class GPUNotReady(GPULeaseError):  # noqa: N818 - the name that people read
 
 
 class Progress:
-    """One display under the cell, updated in place."""
+    """One display under the cell, updated in place.
 
-    def __init__(self, shell: Any) -> None:
+    ``alone``: tells whether the cell shows nothing else so far.
+    """
+
+    def __init__(self, shell: Any, alone: Callable[[], bool] = lambda: False) -> None:
         self._shell = shell
+        self._alone = alone
         self.display_id = f"gpulease-{uuid.uuid4().hex}"
         self._shown = ""
         self.used = False
@@ -53,8 +57,11 @@ class Progress:
             self.used = True
 
     def clear(self) -> None:
-        """Leave nothing of it in the notebook."""
-        if self.used:
+        """Leave nothing of it in the notebook: no text, and no empty line where it can be."""
+        if self.used and self._alone():
+            self._shell.display_pub.clear_output()
+            self._shown, self.used = "", False
+        elif self.used:
             self.show("")
 
 
@@ -67,8 +74,10 @@ class Waiter:
         inbox: Inbox,
         link: LeaseLink,
         default_class: Callable[[], str | None],
+        alone: Callable[[], bool] = lambda: False,
     ) -> None:
         self._shell = shell
+        self._alone = alone
         self._inbox = inbox
         self._link = link
         self._default_class = default_class
@@ -87,7 +96,7 @@ class Waiter:
             return
         if link.phase is Phase.DRAINING:
             link.departure.now()  # at the border of this cell, so that the old lease can leave
-        progress = self.status = Progress(self._shell)
+        progress = self.status = Progress(self._shell, self._alone)
         try:
             if link.target is not None:
                 progress.show("Starting the companion ...")

@@ -15,7 +15,7 @@ from gpulease.policy import reasons
 from gpulease.policy.health import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, PolicyDocument
-from gpulease.policy.units import format_duration
+from gpulease.policy.units import say_duration
 
 _WORDS: Mapping[LeaseState, reasons.Words] = {
     LeaseState.QUEUED: reasons.WAITING,
@@ -79,11 +79,11 @@ def _numbers(lease: Lease, policy: PolicyDocument) -> dict[str, Any]:
     idle = min(outs.idle, outs.idle_under_pressure) if nominated else outs.idle
     return {
         "lease": lease.id,
-        "idle": format_duration(idle),
-        "quiet": format_duration(outs.quiet),
-        "busy_max": format_duration(outs.busy_max),
-        "claim": format_duration(outs.claim),
-        "start_max": format_duration(outs.start_max),
+        "idle": say_duration(idle),
+        "quiet": say_duration(outs.quiet),
+        "busy_max": say_duration(outs.busy_max),
+        "claim": say_duration(outs.claim),
+        "start_max": say_duration(outs.start_max),
         "user_limit": policy.leases_per_user,
         "server_limit": policy.leases_per_server,
         "failures": lease.failures,

@@ -44,6 +44,13 @@ def format_duration(seconds: float) -> str:
     return "".join(parts)
 
 
+def say_duration(seconds: float) -> str:
+    """Return a duration as a sentence says it: ``45 s``, ``5 min``, ``1 h 30 min``."""
+    words = {"h": "h", "m": "min", "s": "s"}
+    parts = _DURATION.findall(format_duration(seconds))
+    return " ".join(f"{number} {words[unit]}" for number, unit in parts)
+
+
 def parse_size(text: str | float) -> int:
     """Return bytes; a bare number is bytes already."""
     if isinstance(text, bool):

@@ -64,10 +64,26 @@ def test_a_gpu_cell_asks_waits_shows_progress_and_runs(stage: Stage, kernel: Hom
     }
     assert len(ids) == 1, "progress is one display"
     assert cell.shown().splitlines()[0] == "Asking for a GPU ..."
-    displays = [m for m in cell.messages if m["msg_type"].endswith("display_data")]
-    assert displays[-1]["content"]["data"]["text/plain"] == "", "and is cleared"
+    assert cell.kinds()[-2:] == ["clear_output", "execute_result"], "and leaves not even a line"
     assert kernel.run("%%gpu\n1").kinds() == ["execute_result"]
     assert asks(stage) == 1
+
+
+def test_progress_beside_other_output_takes_only_itself_away(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    cell = kernel.run("print('mine')\nwith gpu():\n    x = 1\nprint('too')")
+    assert cell.ok, cell.traceback
+    assert "clear_output" not in cell.kinds()
+    assert cell.text() == "mine\ntoo\n"
+    displays = [m for m in cell.messages if m["msg_type"].endswith("display_data")]
+    assert displays[-1]["content"]["data"]["text/plain"] == ""
+
+
+def test_a_wait_that_fails_leaves_no_queue_text(stage: Stage, kernel: HomeKernel) -> None:
+    cell = kernel.run("%%gpu --no-wait\n1")
+    assert cell.kinds()[-2:] == ["clear_output", "error"]
 
 
 def test_the_wait_is_bounded_and_the_ask_stays(stage: Stage, kernel: HomeKernel) -> None:

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.policy.units import format_duration, format_size, parse_duration, parse_size
+from gpulease.policy.units import (
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+    say_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,3 +54,12 @@ def test_durations_come_back(seconds):
 @given(st.integers(0, 2**50))
 def test_sizes_come_back(size):
     assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (0.5, "0.5 s"), (45, "45 s"), (60, "1 min"), (900, "15 min"), (5400, "1 h 30 min"),
+     (28800, "8 h"), (3661, "1 h 1 min 1 s")],
+)  # fmt: skip
+def test_durations_in_sentences(seconds, said):
+    assert say_duration(seconds) == said
