@@ -99,7 +99,7 @@ def test_the_queue_is_explained_with_place_and_time():
 
 def test_a_warning_says_why_and_until_when():
     assert "not been used for 5 min" in explain(warned(1), POLICY).sentence
-    assert "not been used for 2m" in explain(warned(1, nominated_for="r2"), POLICY).sentence
+    assert "not been used for 2 min" in explain(warned(1, nominated_for="r2"), POLICY).sentence
     assert "14:00:30" in explain(warned(1), POLICY).sentence
 
 
