@@ -202,10 +202,10 @@ class Blocker(TypedDict):
 
 
 #: Supervisor channel.  From the supervisor: hello, activity, drained, admitted, bye.
-#: From the service: admit, revoke, warn, clear, drain, resume, end.
+#: From the service: lease, admit, revoke, warn, clear, drain, resume, end.
 SupervisorMessageType = Literal[
     "hello", "activity", "drained", "admitted", "bye",
-    "admit", "revoke", "warn", "clear", "drain", "resume", "end",
+    "lease", "admit", "revoke", "warn", "clear", "drain", "resume", "end",
 ]  # fmt: skip
 
 
@@ -216,6 +216,8 @@ class SupervisorMessage(TypedDict, total=False):
     * ``activity``: samples (list of Activity)
     * ``drained``: result (``done`` | ``blocked`` | ``parked``), blockers, parked, reason
     * ``bye``: reason (``parent_gone``, ``ended``, ``failed``), detail, blockers, parked
+    * ``lease``: hard_end ("" while it has none): the first word of each connection, and after each
+      change; nothing else moves the end that the supervisor keeps when the service is silent
     * ``admit``, ``revoke``: client_key (Z85), kernel_id
     * ``admitted``: client_key; the answer to ``admit``
     * ``warn``: until, reason, sentence;  ``clear``: the warning is over
@@ -242,6 +244,7 @@ class SupervisorMessage(TypedDict, total=False):
     client_key: str
     kernel_id: str
     until: str
+    hard_end: str
     park: bool
     interrupt_grace: float
 

@@ -33,7 +33,7 @@ class ServiceChannel:
 
     Args:
         url: websocket address.
-        token: sent as ``Authorization: Bearer``, nowhere else.
+        token: asked for each connection; sent as ``Authorization: Bearer``, nowhere else.
         hello: first message of each connection.
         on_message: called with each message of the service, one after the other.
     """
@@ -41,7 +41,7 @@ class ServiceChannel:
     def __init__(
         self,
         url: str,
-        token: str,
+        token: Callable[[], str],
         hello: Callable[[], SupervisorMessage],
         on_message: Callable[[SupervisorMessage], Awaitable[None]],
     ) -> None:
@@ -85,7 +85,7 @@ class ServiceChannel:
     async def _connect(self) -> None:
         request = HTTPRequest(
             self._url,
-            headers={"Authorization": f"Bearer {self._token}"},
+            headers={"Authorization": f"Bearer {self._token()}"},
             connect_timeout=10,
             request_timeout=20,
         )

@@ -25,7 +25,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--ip", default="127.0.0.1", help="address of this machine to listen on")
     parser.add_argument("--park-dir", default="", help="where values may be parked at the end")
-    parser.set_defaults(run=_run, standby=False)
+    parser.set_defaults(run=_run, standby=False, pod=False)
 
 
 def _run(arguments: argparse.Namespace) -> int:

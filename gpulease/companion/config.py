@@ -1,13 +1,14 @@
 """What a supervisor is told about its lease.
 
-Owns the shape of the one JSON line on stdin and its checks.  The token stays in this object:
-never in a command line, the environment or a log.
+Owns the settings, the shape of the one JSON line on stdin, and its checks.  The token stays in this
+object or in its file: never in a command line, the environment or a log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gpulease.companion.environment import is_lease_id
@@ -33,6 +34,12 @@ class SupervisorConfig:
         drain_max: seconds a drain may take.
         hard_end: ISO time at which the lease ends even when the service is silent; "" unknown.
         ip: address of this machine to bind to.
+        ports: lowest and highest port to listen on; None lets the system choose.
+        token_file: where the credential is read anew for each connection, in place of ``token``.
+        grace: seconds from SIGTERM to SIGKILL, used to drain; 0 ends at once.
+        mirror: directory that takes the place of a home that is not mounted; "" where it is.
+        mirror_limit: bytes that a mirror may hold.
+        in_container: the machine is the lease's own: its environment, paths and devices count.
     """
 
     lease_id: str
@@ -48,6 +55,12 @@ class SupervisorConfig:
     drain_max: float = 60.0
     hard_end: str = ""
     ip: str = "127.0.0.1"
+    ports: tuple[int, int] | None = None
+    token_file: str = ""
+    grace: float = 0.0
+    mirror: str = ""
+    mirror_limit: int = 2 * 2**30
+    in_container: bool = False
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> SupervisorConfig:
@@ -67,6 +80,14 @@ class SupervisorConfig:
         if not is_lease_id(str(found.get("lease_id", ""))):
             raise GPULeaseError("malformed", "The supervisor was not told a valid lease id.")
         return cls(**{name: found[name] for name in wanted if name in found})
+
+    def credential(self) -> str:
+        """Return what proves this supervisor to the service now.
+
+        Raises:
+            OSError: the file cannot be read at present.
+        """
+        return Path(self.token_file).read_text().strip() if self.token_file else self.token
 
     @property
     def parking(self) -> Parking:

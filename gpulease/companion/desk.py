@@ -17,6 +17,7 @@ import zmq
 import zmq.asyncio
 from zmq.auth.asyncio import AsyncioAuthenticator
 
+from gpulease.companion.ports import bad_address
 from gpulease.errors import GPULeaseError
 
 log = logging.getLogger("gpulease.companion")
@@ -32,9 +33,13 @@ class Desk:
     Args:
         ip: address of this machine to bind to.
         handler: answers calls; a ``GPULeaseError`` goes back as a problem.
+        port: 0 lets the system choose.
+
+    Raises:
+        GPULeaseError: ``bad_address`` when ``ip`` cannot be bound to.
     """
 
-    def __init__(self, ip: str, handler: Handler) -> None:
+    def __init__(self, ip: str, handler: Handler, port: int = 0) -> None:
         self._handler = handler
         self._context = zmq.asyncio.Context()
         self._admitted: dict[str, str] = {}
@@ -51,9 +56,18 @@ class Desk:
         self._socket.curve_publickey = public
         self._socket.curve_server = True
         self._socket.zap_domain = _DOMAIN.encode()
-        port = self._socket.bind_to_random_port(f"tcp://{ip}")
-        self.address = f"tcp://{ip}:{port}"
+        self.address = self._bind(ip, port)
         self._reader = asyncio.ensure_future(self._serve())
+
+    def _bind(self, ip: str, port: int) -> str:
+        try:
+            self._socket.bind(f"tcp://{ip}:{port or '*'}")
+        except zmq.ZMQError as error:
+            self._socket.close()
+            self._authenticator.stop()
+            self._context.term()
+            raise bad_address(ip, error.strerror) from None
+        return self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002
         """Answer the authenticator: is this client key admitted?"""

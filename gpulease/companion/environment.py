@@ -38,6 +38,13 @@ _PREFIXES = ("LC_", "CONDA_", "XDG_", "OMP_", "MKL_", "OPENBLAS_", "NCCL_", "PYT
 #: Never taken over from anybody, however it was allowed: devices belong to the lease, and
 #: credentials to the process that was given them.
 _DEVICES = frozenset(("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"))
+#: What home says of its own machine: in a container of the lease's own it would be wrong.
+_HOMES_OWN = frozenset((
+    "HOME", "TMPDIR", "TEMP", "TMP", "PWD", "HOSTNAME", "PATH", "PYTHONPATH", "PYTHONHOME",
+    "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_PATH", "JUPYTER_RUNTIME_DIR",
+    "XDG_RUNTIME_DIR", "IPYTHONDIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy",
+    "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
+))  # fmt: skip
 _SECRET = re.compile(
     r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY|^JUPYTERHUB_|^JPY_|^GPULEASE_"
 )
@@ -63,9 +70,21 @@ def allowed_environment(source: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def marked_environment(source: Mapping[str, str], mark: str) -> dict[str, str]:
-    """Return the allow-listed environment with the lease's mark first, padded for rewriting."""
-    return {ENV_LEASE: mark.ljust(MARK_ROOM, " "), **allowed_environment(source)}
+def marked_environment(
+    source: Mapping[str, str], mark: str, *, in_container: bool = False
+) -> dict[str, str]:
+    """Return the allowed environment with the lease's mark first, padded for rewriting."""
+    allowed = container_environment(source) if in_container else allowed_environment(source)
+    return {ENV_LEASE: mark.ljust(MARK_ROOM, " "), **allowed}
+
+
+def container_environment(source: Mapping[str, str]) -> dict[str, str]:
+    """Return what the processes of a lease may have of its own container's environment.
+
+    There everything but credentials counts: the image, the device plugin and the container runtime
+    say in it which devices there are and how they are shared.
+    """
+    return {name: value for name, value in source.items() if not _SECRET.search(name.upper())}
 
 
 def companion_mark(lease_mark: str, kernel_id: str) -> str:
@@ -78,15 +97,25 @@ def companion_mark(lease_mark: str, kernel_id: str) -> str:
 
 
 def companion_environment(
-    base: Mapping[str, str], home: Mapping[str, str], mark: str, kernel_id: str, devices: str | None
+    base: Mapping[str, str],
+    home: Mapping[str, str],
+    mark: str,
+    kernel_id: str,
+    devices: str | None,
+    *,
+    in_container: bool = False,
 ) -> dict[str, str]:
     """Return the environment of one companion.
 
-    ``home`` was allow-listed by the home kernel and is checked again here.  ``devices`` is what
-    the lease grants (empty: none); None leaves what this machine shows to everybody.
+    ``home`` was allow-listed by the home kernel and is checked again here; in a container of the
+    lease's own it adds only what the container does not say.  ``devices`` is what the lease grants
+    (empty: none); None leaves what this machine shows to everybody.
     """
-    result = allowed_environment(base)
-    result.update({name: value for name, value in home.items() if not forbidden(name)})
+    result = container_environment(base) if in_container else allowed_environment(base)
+    known = {*result, *_HOMES_OWN} if in_container else set()
+    result.update(
+        {name: value for name, value in home.items() if not forbidden(name) and name not in known}
+    )
     result[ENV_LEASE] = mark
     result[ENV_COMPANION] = companion_mark(mark, kernel_id)
     result.pop(ENV_BUS, None)

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
@@ -185,7 +186,7 @@ class Companion:
         take_mark(order["environ"][ENV_LEASE])  # first: it needs the environment of the start
         os.environ.clear()
         os.environ.update(order["environ"])
-        sys.path[:] = order["path"]
+        sys.path[:] = _path(order["path"], merge=order["merge_path"])
         moved = _change_directory(order["cwd"])
         self._app = _application(order["connection_file"])
         watch = CellWatch(self._link)
@@ -194,7 +195,7 @@ class Companion:
         self._app.kernel.shell.push({"gpu": gpu}, interactive=False)
         self._app.kernel.shell.ask_exit = _stay
         self._away = watch.away = _away_side(self._app.kernel.shell)
-        endpoint = self._away.start(order["wire_key"], host=order["ip"])
+        endpoint = self._away.start(order["wire_key"], host=order["ip"], port=order["wire_port"])
         return {
             "type": "ready",
             "ports": {
@@ -285,6 +286,14 @@ def _application(connection_file: str) -> Any:
 def _stay() -> None:
     """Stand in for what ``quit()`` asks: the companion belongs to the lease, not to a cell."""
     print("quit() ends nothing beside the GPU; %gpu return gives the GPU back.")  # noqa: T201
+
+
+def _path(homes: list[str], *, merge: bool) -> list[str]:
+    """Return where modules are looked for: as at home; in another image, also as here."""
+    if not merge:
+        return homes
+    found = [entry for entry in homes if not entry or Path(entry).exists()]
+    return found + [entry for entry in sys.path if entry not in found]
 
 
 def _change_directory(cwd: str) -> bool:

@@ -29,7 +29,8 @@ from gpulease.companion.environment import (
 )
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
 from gpulease.companion.parking import Parking
-from gpulease.companion.processes import CompanionProcess, start_manager
+from gpulease.companion.ports import Ports
+from gpulease.companion.processes import PORTS_OF_A_KERNEL, CompanionProcess, start_manager
 from gpulease.protocol import DeskOpen, DeskOpened
 
 log = logging.getLogger("gpulease.companion")
@@ -56,6 +57,7 @@ class Companion:
         self.manager = manager
         self.ready = ready
         self.closing = False
+        self.ports: list[int] = []
         self.watched = Watched(bound.process.pid, frozenset(ready["infrastructure"]))
         self.gone = asyncio.Event()
         self._parked: asyncio.Future[dict[str, Any]] | None = None
@@ -101,11 +103,22 @@ class Companions:
         mark: the lease's mark, or that of a supervisor started ahead.
         died: told of a companion that ended by itself.
         ip: address of this machine that kernels and wires bind to.
+        in_container: the machine is the lease's own.
     """
 
-    def __init__(self, directory: Path, mark: str, died: Died, *, ip: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        mark: str,
+        died: Died,
+        *,
+        ip: str = "127.0.0.1",
+        in_container: bool = False,
+    ) -> None:
         self._directory = directory
         self._ip = ip
+        self._in_container = in_container
+        self._ports = Ports()
         self._mark = mark
         self._devices: str | None = None
         self._parking = Parking()
@@ -118,16 +131,16 @@ class Companions:
 
     async def prepare(self) -> None:
         """Start one process ahead: ipykernel imported, no device, no user code."""
-        environ = marked_environment(os.environ, self._mark)
+        environ = marked_environment(os.environ, self._mark, in_container=self._in_container)
         self._prepared = await CompanionProcess.start(sys.executable, environ, self._directory)
 
-    def bind(self, config: SupervisorConfig) -> None:
+    def bind(self, config: SupervisorConfig, ports: Ports) -> None:
         """Learn what the lease is; the process started ahead takes its mark when it is used.
 
-        With a hub, home kernels live on this machine and bring their own interpreter; without one
-        they may live anywhere, and a path of theirs says nothing here.
+        With a hub, home kernels live on this machine or in a pod of the same image, and bring their
+        own interpreter; without one they may live anywhere, and a path of theirs says nothing here.
         """
-        self._ip, self._mark = config.ip, config.lease_id
+        self._ip, self._mark, self._ports = config.ip, config.lease_id, ports
         self._devices, self._parking = config.devices, config.parking
         self._homes_interpreter = bool(config.service_url)
         removed = self._parking.sweep()
@@ -232,13 +245,15 @@ class Companions:
     async def _start(self, args: DeskOpen) -> Companion:
         kernel_id = args["kernel_id"]
         environ = companion_environment(
-            os.environ, args["environ"], self._mark, kernel_id, self._devices
-        )
+            os.environ, args["environ"], self._mark, kernel_id, self._devices,
+            in_container=self._in_container,
+        )  # fmt: skip
         if args["hash_seed"]:
             environ["PYTHONHASHSEED"] = args["hash_seed"]
         else:
             environ.pop("PYTHONHASHSEED", None)
         bound = await self._process(args, environ)
+        ports: list[int] = []
         try:
             check_python(home=args["python"], away=await bound.prepared())
             order = {
@@ -248,14 +263,18 @@ class Companions:
                 "environ": environ,
                 "wire_key": args["wire_key"],
                 "packages": list(args["packages"]),
+                "merge_path": self._in_container,
             }
-            manager, ready = await start_manager(bound, order, self._directory, self._ip)
+            ports = self._ports.take(PORTS_OF_A_KERNEL, self._ip)
+            manager, ready = await start_manager(bound, order, self._directory, self._ip, ports)
         except BaseException:
+            self._ports.give_back(ports)
             tree.signal_all([bound.process.pid], signal.SIGKILL)
             bound.link.close()
             bound.process.wait()
             raise
         companion = Companion(kernel_id, bound, manager, ready, args)
+        companion.ports = ports
         self._running[kernel_id] = companion
         self._keep(companion.listen())
         self._keep(self._watch(companion))
@@ -263,8 +282,10 @@ class Companions:
 
     async def _process(self, args: DeskOpen, environ: Mapping[str, str]) -> CompanionProcess:
         executable = sys.executable
-        if self._homes_interpreter:
-            executable = args.get("executable") or executable
+        wanted = args.get("executable") if self._homes_interpreter else ""
+        # A pod may run another image, where this interpreter is the only one that is known.
+        if wanted and (not self._in_container or os.access(wanted, os.X_OK)):
+            executable = wanted
         prepared = self._prepared
         if prepared is not None and prepared.fits(executable, args["hash_seed"]):
             self._prepared = None
@@ -312,6 +333,7 @@ class Companions:
 
     async def _clean_up(self, companion: Companion) -> None:
         companion.bound.link.close()
+        self._ports.give_back(companion.ports)
         await companion.manager.cleanup_resources()
 
     def _keep(self, work: Awaitable[None]) -> None:

@@ -11,10 +11,11 @@ import os
 import secrets
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jupyter_client import localinterfaces
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
@@ -26,6 +27,8 @@ from gpulease.errors import GPULeaseError
 START_SECONDS = 60.0
 
 
+#: Five Jupyter channels and the transfer's wire.
+PORTS_OF_A_KERNEL = 6
 _MODULE = "gpulease.companion.kernel"
 
 
@@ -176,9 +179,18 @@ class _Specs(KernelSpecManager):
 
 
 async def start_manager(
-    bound: CompanionProcess, order: Mapping[str, Any], directory: Path, ip: str
+    bound: CompanionProcess,
+    order: Mapping[str, Any],
+    directory: Path,
+    ip: str,
+    ports: Sequence[int],
 ) -> tuple[AsyncKernelManager, dict[str, Any]]:
-    """Return a manager of ``bound``, its channels encrypted, and what the kernel said."""
+    """Return a manager of ``bound``, its channels encrypted, and what the kernel said.
+
+    ``ports``: ``PORTS_OF_A_KERNEL`` of them; 0 lets the system choose.
+    """
+    *channels, wire_port = ports
+    _is_ours(ip)
     specs = _Specs()
     manager = AsyncKernelManager(
         kernel_name="gpulease-companion",
@@ -188,11 +200,22 @@ async def start_manager(
         transport_encryption="required",
         cache_ports=False,
     )
+    for name, port in zip(("shell", "iopub", "stdin", "control", "hb"), channels, strict=True):
+        setattr(manager, f"{name}_port", port)
     provisioner = CompanionProvisioner(
         kernel_id=order["kernel_id"], kernel_spec=manager.kernel_spec, parent=manager
     )
     provisioner.bound = bound
-    provisioner.order = {**order, "ip": ip}
+    provisioner.order = {**order, "ip": ip, "wire_port": wire_port}
     manager.provisioner = provisioner
     await manager.start_kernel(env={})
     return manager, provisioner.ready
+
+
+def _is_ours(ip: str) -> None:
+    """Let jupyter_client know an address of this machine that it may not find by itself.
+
+    It looks with tools that an image need not have; the desk is bound to ``ip``, which proves it.
+    """
+    if not localinterfaces.is_local_ip(ip):
+        localinterfaces.LOCAL_IPS.append(ip)

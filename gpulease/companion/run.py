@@ -1,8 +1,9 @@
 """The supervisor's process: from its command line to its exit status.
 
-Three ways to start: by a notebook server, which writes one JSON line to stdin (at once, or later
-when the supervisor is started ahead); and by hand or from a home kernel with a connection file,
-without a hub.  Owns the process's own matters: marks, parent, stdin, private directory.
+Four ways to start: by a notebook server, which writes one JSON line to stdin (at once, or later
+when the supervisor is started ahead); by hand or from a home kernel with a connection file, without
+a hub; and as the process of a lease pod.  Owns the process's own matters: marks, parent, stdin,
+private directory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpulease.companion import tree
+from gpulease.companion import pod, tree
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.environment import take_mark
 from gpulease.companion.kernels import Companions
@@ -57,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="started ahead by a notebook server, which says on stdin for whom",
     )
     parser.add_argument("--park-dir", default="", help="no hub: where values may be parked")
+    parser.add_argument(
+        "--pod", action="store_true", help="the process of a lease pod; its manifest says the rest"
+    )
 
 
 def run(arguments: argparse.Namespace, *, watch_parent: bool = True) -> int:
@@ -64,6 +68,8 @@ def run(arguments: argparse.Namespace, *, watch_parent: bool = True) -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="gpulease.companion %(levelname)s %(message)s"
     )
+    if arguments.pod:
+        return _run_pod()
     parent = os.getppid() if watch_parent else None
     os.umask(0o077)
     directory = private_directory()
@@ -76,6 +82,49 @@ def run(arguments: argparse.Namespace, *, watch_parent: bool = True) -> int:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def _run_pod() -> int:
+    """Run a lease pod's process; its status and its last line say how it ended."""
+    pod.leave_early()
+    os.umask(0o077)
+    directory: Path | None = None
+    try:
+        config = pod.settings(os.environ)
+        directory = pod.directory()
+        reason = asyncio.run(_serve_pod(config, directory))
+    except GPULeaseError as error:
+        pod.last_words(f"{error.reason}: {error.sentence} {error.next_step}".rstrip())
+        return pod.STATUS.get(error.reason, 1)
+    except Exception as error:
+        log.exception("the lease's supervisor failed")
+        pod.last_words(f"failed: {type(error).__name__}")
+        return 1
+    finally:
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+    pod.last_words(f"ended: {reason}")
+    return 0
+
+
+async def _serve_pod(config: SupervisorConfig, directory: Path) -> str:
+    tree.become_subreaper()
+    holder: list[Supervisor] = []
+    companions = _companions(directory, config.lease_id, holder, in_container=True)
+    await companions.prepare()
+    holder.append(Supervisor(config, companions, {config.lease_id}))
+    return await holder[0].run()
+
+
+def _companions(
+    directory: Path, mark: str, holder: list[Supervisor], *, in_container: bool = False
+) -> Companions:
+    """Return the companions of the supervisor that ``holder`` will hold."""
+
+    async def died(kernel_id: str, detail: str) -> None:
+        await holder[0].companion_died(kernel_id, detail)
+
+    return Companions(directory, mark, died, in_container=in_container)
+
+
 async def _run(arguments: argparse.Namespace, parent: int | None, directory: Path) -> int:
     tree.become_subreaper()
     first_mark = os.environ.get(ENV_LEASE, "").strip()
@@ -83,11 +132,7 @@ async def _run(arguments: argparse.Namespace, parent: int | None, directory: Pat
         first_mark = f"starting-{secrets.token_hex(8)}"
         take_mark(first_mark)
     holder: list[Supervisor] = []
-
-    async def died(kernel_id: str, detail: str) -> None:
-        await holder[0].companion_died(kernel_id, detail)
-
-    companions = Companions(directory, first_mark, died, ip=arguments.ip)
+    companions = _companions(directory, first_mark, holder)
     await companions.prepare()
     gone = asyncio.Event()
     if parent is not None:
@@ -102,7 +147,6 @@ async def _run(arguments: argparse.Namespace, parent: int | None, directory: Pat
             return 0
     else:
         config = standalone_config(arguments.ip, arguments.park_dir)
-    companions.bind(config)
     take_mark(config.lease_id)
     supervisor = Supervisor(config, companions, {first_mark, config.lease_id})
     holder.append(supervisor)

@@ -14,16 +14,20 @@ import signal
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 from gpulease.companion import tree
 from gpulease.companion.activity import ActivitySampler, Batches
+from gpulease.companion.alone import next_step
 from gpulease.companion.channel import ServiceChannel
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.desk import Desk
 from gpulease.companion.drain import Drain, Parked, park_all, seconds_until
 from gpulease.companion.kernels import Companions
+from gpulease.companion.pod import END_SECONDS
+from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import PROTOCOL_VERSION, DeskOpen, SupervisorMessage
 
@@ -34,8 +38,6 @@ SAMPLE_SECONDS = 1.0
 BATCH_SECONDS = 5.0
 #: What a lease whose server is gone may take to park.
 PARENT_GONE_SECONDS = 10.0
-#: How long after the granted end a lease waits for a service that is silent.
-_SILENT_SECONDS = 30.0
 #: How long a cell that was interrupted may run on, where the service does not say.
 INTERRUPT_GRACE = 10.0
 #: What parking the values of a cell that does not end may take of the drain's time.
@@ -60,11 +62,16 @@ class Supervisor:
         self._drain: Drain | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ending: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
-        self.desk = Desk(config.ip, self._call)
+        self._leaving = False
+        self._drained: SupervisorMessage | None = None  # what leaving by itself came to
+        self._warned = False  # by this lease itself, as the service is silent
+        self._ports = Ports(config.ports)
+        self.desk = Desk(config.ip, self._call, self._ports.take(1, config.ip)[0])
+        companions.bind(config, self._ports)
         self._channel: ServiceChannel | None = None
         if config.channel_url:
             self._channel = ServiceChannel(
-                config.channel_url, config.token, self._hello, self.on_message
+                config.channel_url, config.credential, self._hello, self.on_message
             )
         self._sampler = ActivitySampler(companions.infrastructure)
         self._batches = Batches(BATCH_SECONDS)
@@ -73,7 +80,7 @@ class Supervisor:
         """Serve until the end; return its reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self.end, "stopped")
+            loop.add_signal_handler(number, self.stop)
         if self._channel is not None:
             self.spawn(self._channel.run())
         self.spawn(self._watch())
@@ -85,6 +92,13 @@ class Supervisor:
         """Begin the end; the first reason counts."""
         if not self._ending.done():
             self._ending.set_result((reason, park))
+
+    def stop(self) -> None:
+        """This machine wants the lease gone (SIGTERM): within the grace, everything goes home."""
+        if self.config.grace > END_SECONDS:
+            self.spawn(self._leave("stopped", self.config.grace - END_SECONDS, firmly=True))
+        else:
+            self.end("stopped")
 
     def parent_gone(self) -> None:
         """The notebook server or home kernel that started this lease is gone."""
@@ -111,7 +125,9 @@ class Supervisor:
     async def on_message(self, message: SupervisorMessage) -> None:
         """Do what the lease service says."""
         kind = str(message["type"])
-        if kind == "admit":
+        if kind == "lease":
+            await self._end_is(message.get("hard_end", ""))
+        elif kind == "admit":
             self.desk.admit(message["client_key"], message.get("kernel_id", ""))
             self._tell(SupervisorMessage(type="admitted", client_key=message["client_key"]))
         elif kind == "revoke":
@@ -180,17 +196,54 @@ class Supervisor:
         seconds = seconds_until(message.get("until", ""), self.config.drain_max)
         kernels = [companion.kernel_id for companion in self._companions.running]
         drain = Drain(kernels, seconds, message.get("park", False), self._companions.park)
+        await self._start_drain(drain, message)
+        self.spawn(self._finish_drain(drain))
+
+    async def _start_drain(self, drain: Drain, message: SupervisorMessage) -> None:
         self._drain = drain
         await self.desk.push("drain", _members(message))
         # Values come home between cells, so a cell that runs must end first.
         self._companions.interrupt_cells()
-        self.spawn(self._finish_drain(drain))
         self.spawn(self._insist(drain, message.get("interrupt_grace", INTERRUPT_GRACE)))
 
     async def _finish_drain(self, drain: Drain) -> None:
         result = await drain.run()
         if drain is self._drain:  # neither called off nor begun anew meanwhile
             self._tell(result)
+
+    async def _leave(self, reason: str, seconds: float, *, firmly: bool) -> None:
+        """Bring everything home and end, without the service.
+
+        ``firmly``: whatever the service says meanwhile.
+        """
+        if self._leaving:
+            return
+        self._leaving = True
+        log.info("the lease leaves by itself: %s", reason)
+        until = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+        message = SupervisorMessage(
+            type="drain", until=until, reason=reason, park=True,
+            interrupt_grace=min(INTERRUPT_GRACE, seconds / 4),
+        )  # fmt: skip
+        kernels = [companion.kernel_id for companion in self._companions.running]
+        drain = Drain(kernels, seconds, park=True, parker=self._companions.park)
+        await self._start_drain(drain, message)
+        result = await drain.run()
+        self._leaving = False
+        if firmly or drain is self._drain:
+            self._drained = result
+            self.end(reason)
+
+    async def _end_is(self, hard_end: str) -> None:
+        """The service says when the lease ends; one that was leaving by itself may stay."""
+        later = self._hard_end and hard_end > self._hard_end
+        self._hard_end = hard_end
+        if self._warned:
+            self._warned = False
+            await self.desk.push("clear", {})
+        if later and self._leaving and not self._ending.done():
+            self._drain = None
+            await self.desk.push("resume", {})
 
     async def _insist(self, drain: Drain, grace: float) -> None:
         """End the companions whose cell goes on ``grace`` seconds after its interrupt.
@@ -220,7 +273,7 @@ class Supervisor:
             except (OSError, ValueError):
                 # No sample is no data, which is not idleness; the next second tries again.
                 log.exception("a sample could not be taken")
-            self._look_at_the_clock()
+            await self._look_at_the_clock()
 
     def _look(self) -> None:
         tree.reap_strangers(spare_children=self._companions.children())
@@ -229,12 +282,15 @@ class Supervisor:
         if batch:
             self._tell(SupervisorMessage(type="activity", samples=batch))
 
-    def _look_at_the_clock(self) -> None:
-        if not self._hard_end or (self._channel and self._channel.connected.is_set()):
-            return
-        late = -seconds_until(self._hard_end, 0.0)
-        if late > self.config.drain_max + _SILENT_SECONDS:
-            self.end("expired", park=True)
+    async def _look_at_the_clock(self) -> None:
+        silent = self._channel is None or not self._channel.connected.is_set()
+        step = next_step(self._hard_end, datetime.now(UTC), silent=silent, warned=self._warned)
+        if step in ("warn", "clear"):
+            self._warned = step == "warn"
+            until = {"until": self._hard_end, "reason": "hard_end"}
+            await self.desk.push(step, until if self._warned else {})
+        elif step == "leave" and not self._leaving:
+            self.spawn(self._leave("expired", self.config.drain_max, firmly=False))
 
     async def _shut_down(self, reason: str, park: bool) -> None:
         if park:
@@ -259,10 +315,13 @@ class Supervisor:
     def _say_bye(self, reason: str, detail: str, parked: Parked | None) -> None:
         if self._channel is None:
             return
-        said = reason if reason == "parent_gone" else "ended"
+        said = reason if reason in ("parent_gone", "expired", "stopped") else "ended"
         bye = SupervisorMessage(type="bye", reason=said, detail=detail)
         if parked is not None:
             bye["parked"], bye["blockers"] = parked.number, parked.lost
+        elif self._drained is not None:
+            bye["parked"] = self._drained.get("parked", 0)
+            bye["blockers"] = self._drained.get("blockers", [])
         self._channel.close(bye)
 
     def _hello(self) -> SupervisorMessage:

@@ -10,7 +10,7 @@ from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import SupervisorMessage
 from gpulease.providers.base import Provider
-from gpulease.service.links import Links
+from gpulease.service.links import Links, lease_word
 
 _OVER = frozenset({LeaseState.QUEUED, LeaseState.ENDED})
 
@@ -24,6 +24,8 @@ async def perform(before: Lease | None, after: Lease, provider: Provider, links:
     elif after.state in _OVER and before.state in HOLDING:
         await provider.stop(before if after.state is LeaseState.QUEUED else after)
     else:
+        if before.hard_end != after.hard_end:
+            links.send(after.id, lease_word(after))
         message = _told(before, after, links)
         if message is not None:
             links.send(after.id, message)

@@ -83,6 +83,7 @@ class Links:
                 line.drained, line.blockers = known.drained, known.blockers
                 line.parked = known.parked
         self._lines[lease.id] = line
+        wire.tell(lease_word(lease))
         message = self.standing(lease)
         if message is not None:
             wire.tell(message)
@@ -206,6 +207,11 @@ class Links:
         for line in self._lines.values():
             if line.wire is not None:
                 line.wire.hang_up()
+
+
+def lease_word(lease: Lease) -> SupervisorMessage:
+    """Return what a supervisor keeps for the time when the service is silent."""
+    return {"type": "lease", "hard_end": lease.hard_end.isoformat() if lease.hard_end else ""}
 
 
 def _note(line: _Line, message: SupervisorMessage) -> None:

@@ -153,8 +153,8 @@ class Home(Protocol):
 class Away(Protocol):
     """The companion's half; it runs its own thread and never blocks the companion's main thread."""
 
-    def start(self, client_key: str, *, host: str) -> Endpoint:
-        """Called once, before the companion's kernel says it is ready."""
+    def start(self, client_key: str, *, host: str, port: int) -> Endpoint:
+        """Called once, before the companion's kernel says it is ready; port 0: any."""
 
     def cell_started(self, source: str) -> None:
         """Called on the main thread before each user cell or callback: background passes abort."""

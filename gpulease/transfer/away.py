@@ -71,10 +71,10 @@ class AwaySide:
 
     # ---- called by the companion kernel
 
-    def start(self, client_key: str, *, host: str = "127.0.0.1") -> Endpoint:
-        """Listen for the home kernel that proves ``client_key``."""
+    def start(self, client_key: str, *, host: str = "127.0.0.1", port: int = 0) -> Endpoint:
+        """Listen for the home kernel that proves ``client_key``; port 0 lets the system choose."""
         self._wire = Wire(self._enqueue)
-        endpoint = self._wire.listen(client_key, host)
+        endpoint = self._wire.listen(client_key, host, port)
         self._worker.start()
         return endpoint
 

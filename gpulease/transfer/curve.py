@@ -30,9 +30,9 @@ def client(
 
 
 def server(
-    context: zmq.Context[zmq.Socket[bytes]], host: str
+    context: zmq.Context[zmq.Socket[bytes]], host: str, port: int = 0
 ) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes], Endpoint]:
-    """Return the server's socket on a free port, its authenticator's socket, and where it is."""
+    """Return the server's socket, its authenticator's socket, and where it is; port 0: any."""
     zap = context.socket(zmq.REP)
     zap.linger = 0
     zap.bind("inproc://zeromq.zap.01")
@@ -44,8 +44,9 @@ def server(
     socket.curve_secretkey = secret
     socket.curve_publickey = public
     socket.zap_domain = b"gpulease"
-    port = socket.bind_to_random_port(f"tcp://{host}")
-    return socket, zap, Endpoint(f"tcp://{host}:{port}", public.decode())
+    socket.bind(f"tcp://{host}:{port or '*'}")
+    address = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    return socket, zap, Endpoint(address, public.decode())
 
 
 def _prepare(socket: zmq.Socket[bytes]) -> None:

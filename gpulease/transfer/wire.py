@@ -66,11 +66,11 @@ class Wire:
         self._socket, self._monitor = curve.client(self._context, endpoint, keys)
         self._thread.start()
 
-    def listen(self, client_key: str, host: str) -> Endpoint:
-        """Listen as the server, for the one client that proves ``client_key``."""
+    def listen(self, client_key: str, host: str, port: int = 0) -> Endpoint:
+        """Listen as the server, for the one client that proves ``client_key``; port 0: any."""
         self._server = True
         self._client_key = client_key.encode()
-        self._socket, self._zap, endpoint = curve.server(self._context, host)
+        self._socket, self._zap, endpoint = curve.server(self._context, host, port)
         self._thread.start()
         return endpoint
 

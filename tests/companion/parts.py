@@ -42,7 +42,8 @@ class _Channel(WebSocketHandler):
         self.service = service
 
     def prepare(self) -> None:
-        if self.service.refuse or self.request.headers.get("Authorization") != f"Bearer {TOKEN}":
+        wanted = f"Bearer {self.service.token}"
+        if self.service.refuse or self.request.headers.get("Authorization") != wanted:
             self.set_status(403)
             self.finish()
 
@@ -101,6 +102,7 @@ class LeaseService:
 
     def __init__(self) -> None:
         self.refuse = False
+        self.token = TOKEN
         self.channels: list[_Channel] = []
         self.heard: list[dict[str, Any]] = []
         self.readers: list[_Events] = []
