@@ -112,7 +112,8 @@ class LeaseView(TypedDict):
     server: str  # "" is the default server
     kernel_id: str | None  # the kernel that asked, None for a page
     origin: str  # page | magic | lab | cli
-    gpu_class: str
+    gpu_class: str  # what serves it
+    asked_class: NotRequired[str]  # what was asked for, where a fall-back of it serves; else ""
     count: int
     simulated: bool
     state: LeaseStateName

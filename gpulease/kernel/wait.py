@@ -139,7 +139,8 @@ class Waiter:
         attachment = self._link.attachment
         assert attachment is not None
         held = attachment.view["gpu_class"]
-        if options.gpu_class is not None and self._link.bus and options.gpu_class != held:
+        asked = attachment.view.get("asked_class") or held
+        if self._link.bus and options.gpu_class not in (None, held, asked):
             raise GPULeaseError(
                 "other_class",
                 f"This server holds {held}, and the cell asks for {options.gpu_class}.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpulease.policy import capacity, fitting, queue
+from gpulease.policy import capacity, fitting, queue, substitution
 from gpulease.policy.model import (
     Action,
     Device,
@@ -83,7 +83,32 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
         missing = _missing(snapshot, gpu_class, request, lines)
         outcome.unmet.append(Unmet(request, gpu_class.pool, missing))
         _wait(outcome, request, _lacking(snapshot, gpu_class, suiting, request))
+    _substitute(snapshot, outcome, free, held, limits)
     return outcome
+
+
+def _substitute(
+    snapshot: Snapshot,
+    outcome: Admission,
+    free: dict[str, list[Device]],
+    held: Mapping[str, str],
+    limits: queue.Limits,
+) -> None:
+    """Serve by a fall-back who lacks a device that does not come free by itself."""
+    for want in list(outcome.unmet):
+        request = want.request
+        if min(want.missing.values(), default=1) == 0 or limits.exceeded(request):
+            continue
+        found = substitution.substitute(snapshot.policy, request, free, held)
+        if found is None:
+            continue
+        other, chosen = found
+        free[other.pool] = [d for d in free[other.pool] if d not in chosen]
+        limits.grant(request)
+        outcome.unmet.remove(want)
+        outcome.actions = [each for each in outcome.actions if each.lease_id != request.id]
+        uuids = tuple(device.uuid for device in chosen)
+        outcome.actions.append(Start(request.id, "starting", uuids, other.name))
 
 
 def _choose(request: Lease, free: list[Device], held: Mapping[str, str]) -> list[Device]:

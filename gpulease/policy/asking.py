@@ -65,15 +65,19 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
     )
     standing = [lease for lease in mine if lease.state is not LeaseState.DRAINING]
     for lease in standing:
-        if lease.gpu_class == gpu_class.name and lease.count >= ask.count:
+        if _serves(lease, gpu_class, ask):
             return Answer(lease)
     if len(standing) >= snapshot.policy.leases_per_server:
         raise _other_lease(standing[0], gpu_class)
     for lease in mine:
-        fits = lease.gpu_class == gpu_class.name and lease.count >= ask.count
-        if fits and _can_be_called_back(lease, snapshot):
+        if _serves(lease, gpu_class, ask) and _can_be_called_back(lease, snapshot):
             return Answer(lifecycle.asked_again(lease, snapshot.now), changed=True)
     return Answer(_new(ask, gpu_class, snapshot, lease_id, ticket), new=True)
+
+
+def _serves(lease: Lease, gpu_class: GPUClass, ask: Ask) -> bool:
+    """Whether a lease is what is asked for, be it by a fall-back of it."""
+    return gpu_class.name in (lease.gpu_class, lease.asked_class) and lease.count >= ask.count
 
 
 def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
@@ -92,7 +96,9 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
         )
     if not 1 <= ask.count <= gpu_class.max_count:
         raise _bad_count(ask.count, gpu_class, gpu_class.max_count, "a request may have")
-    there = sum(d.pool == gpu_class.pool for d in snapshot.devices)
+    others = [queue.class_of(policy, name) for name in gpu_class.fallback]
+    pools = [gpu_class.pool, *(other.pool for other in others if other is not None)]
+    there = max(sum(d.pool == pool for d in snapshot.devices) for pool in pools)
     if snapshot.capacity_known and there < ask.count:
         raise _bad_count(ask.count, gpu_class, there, "there are")
     if ask.wanted is not None and ask.wanted <= 0:

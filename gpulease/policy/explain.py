@@ -57,6 +57,8 @@ def explain(
     elif lease.state is LeaseState.DRAINING:
         sentence = f"{sentence} It is being given back, until {_clock(lease.drain_until)} at most."
         numbers["drain_until"] = _iso(lease.drain_until)
+    elif lease.asked_class and lease.state is not LeaseState.ENDED:
+        sentence = f"{sentence} {lease.asked_class} was full: {lease.gpu_class} serves you."
     sentence = f"{sentence} {_left_behind(lease)}".strip()
     if lease.end_note:
         sentence = f"{sentence} The admin wrote: {lease.end_note}"

@@ -319,8 +319,11 @@ def _applied(action: model.Action, _lease: Lease, _now: datetime, _time_outs: Ti
 @_applied.register
 def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
     started = _move(lease, LeaseState.STARTING, "starting", now)
+    instead = action.gpu_class not in ("", lease.gpu_class)
     return replace(
         started,
+        gpu_class=action.gpu_class or lease.gpu_class,
+        asked_class=lease.gpu_class if instead else "",
         devices=action.devices,
         attempt=lease.attempt + 1,
         not_before=None,
@@ -359,6 +362,8 @@ def _requeue(action: model.Requeue, lease: Lease, now: datetime, _: TimeOuts) ->
     queued = _move(lease, LeaseState.QUEUED, action.reason, now)
     return replace(
         queued,
+        gpu_class=lease.asked_class or lease.gpu_class,
+        asked_class="",
         devices=(),
         not_before=action.not_before,
         failures=lease.failures + (1 if action.failure else 0),

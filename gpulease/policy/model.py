@@ -172,12 +172,13 @@ class Lease:
     id: str
     user: str
     server: str
-    gpu_class: str
+    gpu_class: str  # what serves it, or would
     count: int
     ticket: tuple[datetime, int]
     created: datetime
     state: LeaseState = LeaseState.QUEUED
     state_since: datetime | None = None
+    asked_class: str = ""  # what was asked for, where a fallback of it serves
     kernel_id: str | None = None
     origin: str = "magic"
     groups: tuple[str, ...] = ()
@@ -286,9 +287,10 @@ class Action:
 
 @dataclass(frozen=True)
 class Start(Action):
-    """Grant these devices and start the lease."""
+    """Grant these devices and start the lease, as ``gpu_class`` where that is a fallback."""
 
     devices: tuple[str, ...]
+    gpu_class: str = ""
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ class Views:
             "kernel_id": lease.kernel_id,
             "origin": lease.origin,
             "gpu_class": lease.gpu_class,
+            "asked_class": lease.asked_class,
             "count": lease.count,
             "simulated": _simulated(lease, snapshot, devices),
             "state": lease.state.value,

@@ -1,0 +1,42 @@
+"""Serves a request by another class when its own is full.
+
+Owns the order of fall-backs: those of the class the request asks for, one after the other, and no
+further.  Whoever asks for that class itself comes first, and nobody is asked to leave for a
+fall-back.  Refuses to know why the request waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpulease.policy import fitting, queue
+from gpulease.policy.model import Device, GPUClass, Lease, PolicyDocument
+
+
+def alternatives(policy: PolicyDocument, request: Lease) -> list[GPUClass]:
+    """Return the classes that may serve a request instead of its own, in order."""
+    own = queue.class_of(policy, request.gpu_class)
+    found = [queue.class_of(policy, name) for name in own.fallback] if own else []
+    return [each for each in found if each is not None and each.max_count >= request.count]
+
+
+def substitute(
+    policy: PolicyDocument,
+    request: Lease,
+    free: Mapping[str, Sequence[Device]],
+    held: Mapping[str, str],
+) -> tuple[GPUClass, list[Device]] | None:
+    """Return the first fall-back with room, and the devices, ``None`` when there is none.
+
+    Args:
+        policy: the classes on offer.
+        request: one that its own class cannot serve now.
+        free: what is left of each pool once everybody was served who asked for it.
+        held: devices that are kept for somebody.
+    """
+    for other in alternatives(policy, request):
+        open_to_all = [d for d in free.get(other.pool, ()) if d.uuid not in held]
+        chosen = fitting.together(fitting.suiting(other, open_to_all), request.count)
+        if len(chosen) == request.count:
+            return other, chosen
+    return None
