@@ -44,6 +44,8 @@ def observed_of(snapshot: Snapshot, lease: Lease) -> Observed | None:
 def check(snapshot: Snapshot, lease: Lease) -> Action | None:
     """Return what the lease's own state of health asks for, or ``None``."""
     seen = observed_of(snapshot, lease)
+    if seen is not None and seen.parentless:
+        return End(lease.id, "server_gone", EndReason.SERVER_GONE)
     if lease.state is LeaseState.STARTING:
         return _check_start(snapshot, lease, seen)
     if seen is not None and seen.gone:

@@ -242,6 +242,7 @@ class Observed:
     only after the start; ``()`` while they are the granted ones.  ``stage`` is the reason code of
     what a start does now, and ``detail`` a sentence of the provider's about it, for admins.
     ``record`` is the lease as what runs describes itself, for a store that does not know it.
+    ``parentless``: the notebook server is gone for good, there is nobody to drain to.
     """
 
     lease_id: str
@@ -255,6 +256,7 @@ class Observed:
     stage: str = ""
     detail: str = ""
     record: Lease | None = None
+    parentless: bool = False
 
 
 @dataclass(frozen=True)

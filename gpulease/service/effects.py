@@ -21,6 +21,8 @@ async def perform(before: Lease | None, after: Lease, provider: Provider, links:
         return
     if after.state is LeaseState.STARTING and after.attempt != before.attempt:
         await provider.start(after)
+    elif after.state in HOLDING and after.devices != before.devices:
+        await provider.start(after)  # where it really runs is in the record now
     elif after.state in _OVER and before.state in HOLDING:
         await provider.stop(before if after.state is LeaseState.QUEUED else after)
     else:

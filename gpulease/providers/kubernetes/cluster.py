@@ -1,0 +1,235 @@
+"""What is known of the cluster: live copies of pods, nodes, slices, claims and events.
+
+Owns which collections are watched, what of each is kept, and whether they can be trusted at
+present.  Refuses to decide and to change anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from gpulease.providers.kubernetes import pods
+from gpulease.providers.kubernetes.client import (
+    EVENTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Client,
+    Manifest,
+)
+from gpulease.providers.kubernetes.watch import Key, Watched, key_of
+
+log = logging.getLogger(__name__)
+
+#: Seconds after which a start that still waits for its first look says so.
+_SAY_AFTER = 10.0
+#: Prefix of the names of lease pods: events about others are not kept.
+_OURS = "gpulease-"
+
+
+class Cluster:
+    """Live copies of what a lease provider needs.
+
+    Args:
+        client: reaches the API server.
+        instance: which installation this is.
+        namespaces: patterns (``fnmatch``) of the namespaces in which servers run.
+        changed: called after each change of a lease's pod, a server's pod or a node.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        instance: str,
+        namespaces: Sequence[str],
+        changed: Callable[[Manifest | None, Manifest | None], None] = lambda *_: None,
+    ) -> None:
+        self.instance = instance
+        self.version = 0
+        self._namespaces = tuple(namespaces)
+        self._changed = changed
+        plain = [each for each in self._namespaces if not set(each) & set("*?[")]
+        #: One namespace is watched alone; several, or patterns, need the whole cluster's events.
+        where = plain[0] if len(self._namespaces) == len(plain) == 1 else ""
+        self._pods = Watched(client, PODS, keep=self._kept_pod, changed=self._pod_changed)
+        self._nodes = Watched(client, NODES, keep=_kept_node, changed=self._node_changed)
+        self._slices = Watched(client, RESOURCE_SLICES, changed=self._bump, optional=True)
+        self._claims = Watched(client, RESOURCE_CLAIMS, changed=self._bump, optional=True)
+        self._events = Watched(
+            client, EVENTS, where, fields="involvedObject.kind=Pod", keep=self._kept_event
+        )
+        self._uids: dict[str, Key] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """Begin to watch; returns when pods and nodes were listed, however long that takes."""
+        everything = (self._pods, self._nodes, self._slices, self._claims, self._events)
+        for watched in everything:
+            task = asyncio.create_task(watched.run(), name=f"watch {watched.resource.plural}")
+            task.add_done_callback(_ended)
+            self._tasks.append(task)
+        needed = asyncio.gather(self._pods.synced(), self._nodes.synced())
+        while True:
+            done, _ = await asyncio.wait({needed}, timeout=_SAY_AFTER)
+            if done:
+                return
+            log.warning("the cluster is not known yet: %s", self.problem() or "listing")
+
+    async def close(self) -> None:
+        """Stop watching."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    def problem(self, *, claims: bool = False) -> str:
+        """Return why the copies cannot be trusted at present, "" when they can.
+
+        Args:
+            claims: whether devices of resource claims matter, too.
+        """
+        needed = [self._pods, self._nodes, *([self._slices, self._claims] if claims else [])]
+        stopped = [task.get_name() for task in self._tasks if task.done()]
+        return "; ".join([*(f"{each} ended" for each in stopped), *_problems(needed)])
+
+    def worry(self) -> str:
+        """Return what is missing that only makes reasons poorer, "" when nothing is."""
+        return "; ".join(_problems([self._events]))
+
+    @property
+    def nodes(self) -> Iterable[Manifest]:
+        """Every node."""
+        return self._nodes.objects.values()
+
+    @property
+    def slices(self) -> Iterable[Manifest]:
+        """Every ResourceSlice."""
+        return self._slices.objects.values()
+
+    @property
+    def claims(self) -> Iterable[Manifest]:
+        """Every ResourceClaim."""
+        return self._claims.objects.values()
+
+    def uses(self) -> list[pods.PodUse]:
+        """Return what each pod takes that takes devices."""
+        return [
+            use
+            for manifest in self._pods.objects.values()
+            if (use := pods.use_of(manifest, self.instance)).asks or use.lease or _claims(manifest)
+        ]
+
+    def lease_pods(self) -> list[Manifest]:
+        """Return the pods of this installation's leases."""
+        return [
+            manifest
+            for manifest in self._pods.objects.values()
+            if pods.is_lease(manifest, self.instance)
+        ]
+
+    def pod(self, key: Key) -> Manifest | None:
+        """Return a pod by namespace and name."""
+        return self._pods.objects.get(key)
+
+    def has_pod(self, uid: str) -> bool:
+        """Whether this very pod is there."""
+        return uid in self._uids
+
+    def server_pod(self, user: str, server: str) -> Manifest | None:
+        """Return the newest living pod of a notebook server, in the servers' namespaces only."""
+        found = [
+            manifest
+            for key, manifest in self._pods.objects.items()
+            if self._is_servers(key[0])
+            and pods.server_of(manifest, self.instance) == (user, server)
+            and pods.runs(manifest)
+        ]
+        return max(found, key=lambda each: str(each["metadata"]["creationTimestamp"]), default=None)
+
+    def node(self, name: str) -> Manifest | None:
+        """Return a node by its name."""
+        return self._nodes.objects.get(("", name))
+
+    def events_of(self, pod: Manifest) -> list[Manifest]:
+        """Return the events about this very pod."""
+        uid = pod["metadata"].get("uid")
+        return [
+            event
+            for event in self._events.objects.values()
+            if (event.get("involvedObject") or {}).get("uid") == uid
+        ]
+
+    def _is_servers(self, namespace: str) -> bool:
+        return any(fnmatchcase(namespace, pattern) for pattern in self._namespaces)
+
+    def _kept_pod(self, manifest: Manifest) -> Manifest | None:
+        if self._is_servers(key_of(manifest)[0]) or pods.is_lease(manifest, self.instance):
+            return pods.lean(manifest)
+        return pods.outline(manifest)
+
+    def _kept_event(self, event: Manifest) -> Manifest | None:
+        about = event.get("involvedObject") or {}
+        return event if str(about.get("name", "")).startswith(_OURS) else None
+
+    def _pod_changed(self, before: Manifest | None, after: Manifest | None) -> None:
+        self.version += 1
+        if before is not None:
+            self._uids.pop(str(before["metadata"].get("uid")), None)
+        if after is not None:
+            self._uids[str(after["metadata"].get("uid"))] = key_of(after)
+        shown = after if after is not None else before
+        if shown is not None and (
+            pods.is_lease(shown, self.instance) or self._is_servers(key_of(shown)[0])
+        ):
+            self._changed(before, after)
+
+    def _node_changed(self, before: Manifest | None, after: Manifest | None) -> None:
+        if _heartbeat_only(before, after):
+            return
+        self.version += 1
+        self._changed(None, None)
+
+    def _bump(self, *_: Manifest | None) -> None:
+        self.version += 1
+
+
+def _problems(watched: Iterable[Watched]) -> list[str]:
+    return [each.problem for each in watched if each.problem]
+
+
+def _claims(manifest: Manifest) -> bool:
+    return bool((manifest.get("spec") or {}).get("resourceClaims"))
+
+
+def _kept_node(manifest: Manifest) -> Manifest:
+    """Return a node without the long lists that nobody here reads."""
+    status = manifest.get("status") or {}
+    kept = {k: status[k] for k in ("capacity", "allocatable", "conditions") if k in status}
+    return {**pods.lean(manifest), "status": kept}
+
+
+def _heartbeat_only(before: Manifest | None, after: Manifest | None) -> bool:
+    """Whether only the times of a node's conditions changed: they do every few seconds."""
+    return before is not None and after is not None and _essence(before) == _essence(after)
+
+
+def _essence(node: Manifest) -> tuple[object, ...]:
+    status, meta = node.get("status") or {}, node["metadata"]
+    conditions = [(each.get("type"), each.get("status")) for each in status.get("conditions") or []]
+    return (
+        meta.get("labels"),
+        meta.get("deletionTimestamp"),
+        node.get("spec"),
+        status.get("capacity"),
+        status.get("allocatable"),
+        conditions,
+    )
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        log.error("task %s ended", task.get_name(), exc_info=task.exception())

@@ -1,0 +1,366 @@
+"""Leases as pods: the Provider port over a Kubernetes cluster.
+
+Owns which attempt of which lease should have a pod, what is shown of each, and whose token proves
+what.  Kubernetes is the authority on capacity and place: what is granted is a hint until the pod
+is bound.  Free is what no pod object holds.  Refuses to decide: the planner does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.gpus.base import GPUInfo, Sample
+from gpulease.policy.model import Device, GPUClass, Lease, LeaseState, Observed
+from gpulease.policy.pods import AskKind
+from gpulease.protocol import Activity, GrantView
+from gpulease.providers.base import SupervisorLink, SupervisorReport
+from gpulease.providers.kubernetes import pods
+from gpulease.providers.kubernetes.asks import ask_of
+from gpulease.providers.kubernetes.capacity import Capacity
+from gpulease.providers.kubernetes.client import (
+    Client,
+    ClientError,
+    Manifest,
+)
+from gpulease.providers.kubernetes.cluster import Cluster
+from gpulease.providers.kubernetes.limiter import Limiter
+from gpulease.providers.kubernetes.manifest import PodSettings
+from gpulease.providers.kubernetes.reasons import Bounds, Reading, read_pod
+from gpulease.providers.kubernetes.slots import Attempt
+from gpulease.providers.kubernetes.starts import Start, Starts
+from gpulease.providers.kubernetes.tokens import Tokens
+from gpulease.providers.kubernetes.usage import Usage
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a site says of its cluster.
+
+    Attributes:
+        pod: of all lease pods.
+        namespaces: patterns of the namespaces in which notebook servers run.
+        bind_timeout: seconds a pod may wait for its place.
+        attach_timeout: seconds a volume may take to attach.
+        rate: pods created a second.
+        agents: namespace and service account of the node agents.
+    """
+
+    pod: PodSettings
+    namespaces: tuple[str, ...]
+    bind_timeout: float = 10.0
+    attach_timeout: float = 20.0
+    rate: float = 10.0
+    agents: tuple[str, str] = ("gpulease", "gpulease-agent")
+
+
+@dataclass
+class _Held:
+    """What the provider knows of one lease's present attempt."""
+
+    start: Start
+    seen: bool = False  # its pod was there
+    stopping: bool = False
+
+    @property
+    def lease(self) -> Lease:
+        return self.start.lease
+
+
+class KubernetesProvider:
+    """Runs each lease in a pod beside the pod of its notebook server.
+
+    Args:
+        client: reaches the API server; closed with the provider.
+        link: the supervisor channels.
+        settings: what the site says.
+        classes: returns the classes on offer; none while the policy is not read yet.
+        wake: called when something changed that a plan reads.
+        clock: the time, UTC.
+    """
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        client: Client,
+        link: SupervisorLink,
+        settings: Settings,
+        *,
+        classes: Callable[[], Sequence[GPUClass]],
+        wake: Callable[[], None] = lambda: None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        instance = settings.pod.instance
+        self._client = client
+        self._link = link
+        self._settings = settings
+        self._classes = classes
+        self._wake = wake
+        self._clock = clock
+        self._cluster = Cluster(client, instance, settings.namespaces, self._changed)
+        self._starts = Starts(
+            client,
+            self._cluster,
+            Limiter(settings.rate),
+            classes=lambda: {each.name: each for each in classes()},
+            settings=settings.pod,
+            wake=wake,
+        )
+        self._tokens = Tokens(client, self._cluster, settings.pod.service_account, settings.agents)
+        self._usage = Usage()
+        self._capacity = Capacity(self._cluster, self._usage)
+        self._held: dict[str, _Held] = {}
+
+    async def open(self) -> None:
+        """Watch the cluster; returns when nodes and pods are known, however long that takes."""
+        await self._cluster.open()
+
+    async def close(self) -> None:
+        """Let the cluster go; leases are left running."""
+        await self._starts.close([held.start for held in self._held.values()])
+        await self._cluster.close()
+        await self._client.close()
+
+    def problem(self) -> str:
+        """Say what is missing: a right, the API server, GPUs."""
+        claims = any(ask_of(each).kind is AskKind.DRA for each in self._classes())
+        found = [self._cluster.problem(claims=claims), self._cluster.worry()]
+        if not any(found) and not self._capacity.devices:
+            found.append("no node of the cluster offers a GPU")
+        return "; ".join(each for each in found if each)
+
+    async def devices(self) -> Sequence[Device]:
+        """Return every slot with what occupies it.
+
+        Raises:
+            UnavailableError: pods or nodes are not known at present.
+        """
+        classes = self._classes()
+        return self._capacity.look(classes, self._granted(), self._clock())
+
+    async def start(self, lease: Lease) -> None:
+        """Make the pod of this attempt be there, if it is not and the lease has not begun yet."""
+        held = self._held.get(lease.id)
+        if held is None or held.lease.attempt != lease.attempt:
+            held = _Held(Start(lease))
+            self._held[lease.id] = held
+            pod = self._pods().get(lease.id, {}).get(lease.attempt)
+            if pod is not None:
+                held.seen, held.start.created = True, True
+            elif lease.state is LeaseState.STARTING:
+                self._starts.begin(held.start)
+            else:
+                held.seen = True  # it ran before this service did, and is gone
+        held.start.lease = lease
+
+    async def stop(self, lease: Lease) -> None:
+        """Delete the lease's pods, with time to end; what was not created yet never will be."""
+        held = self._held.get(lease.id)
+        if held is None:
+            held = self._held[lease.id] = _Held(Start(lease), seen=True)
+        if not held.stopping:
+            held.stopping = held.start.unwanted = True
+            self._link.send(lease.id, {"type": "end", "reason": lease.end_reason or lease.reason})
+        self._note_volume(held)
+        for pod in self._pods().get(lease.id, {}).values():
+            self._delete(pod)
+        self._forget(lease.id)
+
+    async def observe(self) -> Sequence[Observed]:
+        """Show every lease that is held or has a pod, known or not."""
+        shown = []
+        found = self._pods()
+        for lease_id in sorted(self._held.keys() | found.keys()):
+            there = found.get(lease_id, {})
+            held = self._held.get(lease_id)
+            if held is None:
+                shown.append(self._unknown(lease_id, there))
+                continue
+            for attempt, pod in there.items():
+                if attempt < held.lease.attempt:
+                    self._delete(pod)  # of an attempt that was given up
+            if not self._forget(lease_id):
+                shown.append(self._look(held, there))
+        return shown
+
+    async def proves(self, lease: Lease, token: str) -> bool:
+        """Ask the API server whose token it is, and compare with the pod of this very attempt.
+
+        Raises:
+            GPULeaseError: ``cannot_prove`` (503) while it does not answer.
+        """
+        try:
+            return await self._tokens.proves(lease, token)
+        except ClientError as error:
+            raise GPULeaseError(
+                "cannot_prove",
+                "The cluster does not say at present whose token this is.",
+                next_step="Try again in a moment.",
+                status=503,
+            ) from error
+
+    def grant(self, lease: Lease) -> GrantView | None:  # noqa: ARG002
+        """Grant nothing: the service itself starts the pod."""
+        return None
+
+    def report(self, report: SupervisorReport) -> None:
+        """Take no report: servers start no supervisor here."""
+
+    def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
+        """Take no use from a companion: the node agents tell it."""
+
+    async def agent_node(self, token: str) -> str | None:
+        """Return the node that an agent's token is bound to, by itself or by its pod.
+
+        Raises:
+            UnavailableError: the API server does not answer.
+        """
+        return await self._tokens.node_of(token)
+
+    def agent_batch(self, node: str, batch: Mapping[str, Any]) -> None:
+        """Take what a node's agent saw."""
+        self._usage.hear(node, batch, self._clock())
+        self._usage.forget(str(each["metadata"]["name"]) for each in self._cluster.nodes)
+
+    async def inventory(self) -> Sequence[GPUInfo]:
+        """Return every slot as a device."""
+        return [
+            GPUInfo(device.uuid, number, device.name, device.memory, simulated=False)
+            for number, device in enumerate(self._capacity.devices)
+        ]
+
+    async def sample(self) -> Sequence[Sample]:
+        """Return what the agents saw of each lease's slots since the last call."""
+        return self._usage.samples(
+            self._capacity.lease_pods(), self._clock(), self._capacity.claimed()
+        )
+
+    # --- looking
+
+    def _look(self, held: _Held, there: Mapping[int, Manifest]) -> Observed:
+        lease = held.lease
+        link = self._link.state(lease.id)
+        if link is not None and link.attempt != lease.attempt:
+            link = None
+        pod = there.get(lease.attempt)
+        connected = link is not None and link.connected
+        held.seen = held.seen or pod is not None
+        over = pod is not None and pods.use_of(pod, self._cluster.instance).over
+        reading = self._read_start(held, pod) if not connected or over else Reading()
+        failed = reading.failed
+        if not failed and link is not None and link.bye and not connected:
+            failed = link.bye
+        return Observed(
+            lease.id,
+            lease.attempt,
+            connected=connected and not over,
+            failed=failed,
+            gone=over or (held.seen and pod is None),
+            drained=link.drained if link else "",
+            in_use=link.in_use if link else False,
+            devices=self._capacity.held.get((lease.id, lease.attempt), ()),
+            stage=reading.stage,
+            detail=reading.detail,
+            parentless=self._parentless(held, pod),
+        )
+
+    def _unknown(self, lease_id: str, there: Mapping[int, Manifest]) -> Observed:
+        """Show a lease that nobody told of, with what its newest pod says of itself."""
+        attempt = max(there)
+        pod = there[attempt]
+        use = pods.use_of(pod, self._cluster.instance)
+        link = self._link.state(lease_id)
+        ours = link is not None and link.attempt == attempt
+        living = not use.over and not use.deleting
+        return Observed(
+            lease_id,
+            attempt,
+            connected=bool(ours and link and link.connected),
+            gone=use.over,
+            devices=self._capacity.held.get((lease_id, attempt), ()),
+            record=pods.record_of(pod) if living else None,
+        )
+
+    def _read_start(self, held: _Held, pod: Manifest | None) -> Reading:
+        start = held.start
+        if start.failed:
+            return Reading(failed=start.failed, detail=start.detail)
+        if pod is None:
+            return Reading("starting", detail=start.detail)
+        outs = next((c.time_outs for c in self._classes() if c.name == held.lease.gpu_class), None)
+        bounds = Bounds(
+            bind=self._settings.bind_timeout,
+            attach=self._settings.attach_timeout,
+            start=outs.start_max if outs is not None else Bounds.start,
+        )
+        return read_pod(pod, self._cluster.events_of(pod), now=self._clock(), bounds=bounds)
+
+    def _parentless(self, held: _Held, pod: Manifest | None) -> bool:
+        """Whether the pod of the notebook server is gone: the lease has nobody to drain to."""
+        if pod is not None:
+            owners = pod["metadata"].get("ownerReferences") or []
+            held.start.owner = next((str(o["uid"]) for o in owners), held.start.owner)
+        owner = held.start.owner
+        return bool(owner) and held.seen and not self._cluster.has_pod(owner)
+
+    def _pods(self) -> dict[str, dict[int, Manifest]]:
+        """Return each lease's pods by attempt."""
+        found: dict[str, dict[int, Manifest]] = {}
+        for pod in self._cluster.lease_pods():
+            use = pods.use_of(pod, self._cluster.instance)
+            found.setdefault(use.lease, {})[use.attempt] = pod
+        return found
+
+    def _granted(self) -> dict[Attempt, tuple[str, ...]]:
+        return {
+            (lease_id, held.lease.attempt): held.lease.devices
+            for lease_id, held in self._held.items()
+        }
+
+    # --- changing
+
+    def _delete(self, pod: Manifest) -> None:
+        if not pod["metadata"].get("deletionTimestamp"):
+            self._starts.delete(pod)
+
+    def _forget(self, lease_id: str) -> bool:
+        """Drop a stopped lease once nothing of it is left; say whether it was dropped."""
+        held = self._held.get(lease_id)
+        if held is None or not held.stopping or lease_id in self._pods():
+            return False
+        task = held.start.task
+        if task is not None and not task.done():
+            return False  # its create may be under way
+        del self._held[lease_id]
+        return True
+
+    def _note_volume(self, held: _Held) -> None:
+        """Mirror a user's home from now on when its volume would not attach."""
+        pod = self._cluster.pod(held.start.key)
+        if pod is None or held.lease.user in self._starts.mirrored:
+            return
+        reading = self._read_start(held, pod)
+        if reading.failed == "volume_failed":
+            self._starts.mirrored[held.lease.user] = reading.detail
+            log.warning(
+                "the home of %s is mirrored from now on: %s",
+                held.lease.user,
+                reading.detail,
+                extra={"lease": held.lease.id, "reason": "volume_failed"},
+            )
+
+    def _changed(self, before: Manifest | None, after: Manifest | None) -> None:
+        shown = after if after is not None else before
+        if shown is not None:
+            use = pods.use_of(shown, self._cluster.instance)
+            held = self._held.get(use.lease)
+            if held is not None and held.lease.attempt == use.attempt:
+                held.seen = True
+        self._wake()

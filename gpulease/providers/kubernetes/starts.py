@@ -1,0 +1,275 @@
+"""Creates and deletes lease pods, in the background, no faster than the limiter allows.
+
+Owns one attempt's way from a stored intent to a pod: the server's pod is found, the way of the
+files decided, the manifest made, the pod created.  A refusal is kept as the reason of a failed
+start; a server that does not answer is asked again.  Refuses to decide whether a pod should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gpulease import labels
+from gpulease.errors import GPULeaseError
+from gpulease.policy.model import GPUClass, Lease
+from gpulease.policy.pods import AskKind
+from gpulease.providers.kubernetes.asks import ask_of
+from gpulease.providers.kubernetes.asks_claims import claim_template
+from gpulease.providers.kubernetes.asks_nodes import bears, fits
+from gpulease.providers.kubernetes.client import (
+    CLAIM_TEMPLATES,
+    CLAIMS,
+    PODS,
+    VOLUMES,
+    Client,
+    ClientError,
+    ConflictError,
+    ForbiddenError,
+    Manifest,
+    NotFoundError,
+    Resource,
+    UnavailableError,
+)
+from gpulease.providers.kubernetes.cluster import Cluster
+from gpulease.providers.kubernetes.limiter import Limiter
+from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, notebook_container
+from gpulease.providers.kubernetes.reasons import read_refusal
+from gpulease.providers.kubernetes.slots import lost, taints_of
+from gpulease.providers.kubernetes.volumes import MIRROR, Files, Place, Situation, decide
+from gpulease.providers.kubernetes.watch import Key, key_of
+
+log = logging.getLogger(__name__)
+
+#: Seconds that an ended lease's processes have to end; what was to be brought home is home.
+END_GRACE = 15
+#: First and longest wait (seconds) between two tries while the API server does not answer.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
+#: Calls that may be under way at once.
+_AT_ONCE = 16
+
+
+@dataclass
+class Start:
+    """One attempt on its way to a pod."""
+
+    lease: Lease
+    failed: str = ""
+    detail: str = ""
+    owner: str = ""  # UID of the server's pod
+    key: Key = ("", "")  # of the pod
+    created: bool = False
+    unwanted: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+class Starts:
+    """Makes pods come and go.
+
+    Args:
+        classes: returns the classes on offer, by name.
+        settings: what the site says of all lease pods.
+        wake: called when a start failed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        limiter: Limiter,
+        *,
+        classes: Callable[[], Mapping[str, GPUClass]],
+        settings: PodSettings,
+        wake: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._limiter = limiter
+        self._classes = classes
+        self._settings = settings
+        self._wake = wake
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._deleting: dict[str, asyncio.Task[None]] = {}
+        #: Users whose home would not attach, and why: theirs are mirrored from then on.
+        self.mirrored: dict[str, str] = {}
+
+    def begin(self, start: Start) -> None:
+        """Begin to create an attempt's pod."""
+        start.task = asyncio.create_task(self._run(start), name=f"start {start.lease.id}")
+
+    def delete(self, pod: Manifest, grace: int | None = END_GRACE) -> None:
+        """Begin to delete this very pod; a second call meanwhile does nothing."""
+        uid = str(pod["metadata"]["uid"])
+        if uid not in self._deleting:
+            task = asyncio.create_task(self._delete(pod, grace), name=f"delete {uid}")
+            self._deleting[uid] = task
+            task.add_done_callback(lambda _: self._deleting.pop(uid, None))
+
+    async def close(self, starts: list[Start]) -> None:
+        """Let go: what was not created yet is created by the next service."""
+        tasks = [start.task for start in starts if start.task] + list(self._deleting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, start: Start) -> None:
+        try:
+            await self._until_answered(start)
+        except GPULeaseError as error:
+            self._fail(start, error.reason, error.sentence)
+        except ClientError as error:
+            found = read_refusal(error.status, error.reason, error.message)
+            self._fail(start, found.failed, found.detail)
+        except Exception as error:
+            log.exception("a pod could not be made", extra={"lease": start.lease.id})
+            self._fail(start, "supervisor_failed", type(error).__name__)
+        pod = self._cluster.pod(start.key)
+        if start.unwanted and pod is not None:
+            self.delete(pod)
+
+    async def _until_answered(self, start: Start) -> None:
+        wait = _FIRST_WAIT
+        while not start.unwanted:
+            try:
+                async with self._slots:
+                    await self._create(start)
+            except UnavailableError as error:
+                log.warning("a pod waits for the API server: %s", error.message)
+                start.detail = error.message
+                await asyncio.sleep(max(wait, error.retry_after))
+                wait = min(_LONGEST_WAIT, wait * 2)
+            else:
+                return
+
+    async def _create(self, start: Start) -> None:
+        lease = start.lease
+        server = self._cluster.server_pod(lease.user, lease.server)
+        if server is None:
+            self._fail(start, "server_pod_missing", f"no pod of server {lease.user}/{lease.server}")
+            return
+        gpu_class = self._classes().get(lease.gpu_class)
+        if gpu_class is None:
+            self._fail(start, "unschedulable", f"class {lease.gpu_class} is not on offer any more")
+            return
+        start.owner = str(server["metadata"]["uid"])
+        files = await self._files(lease, gpu_class, server)
+        body = lease_pod(lease, gpu_class, server, files, self._settings, now=datetime.now(UTC))
+        namespace, start.key = key_of(server)[0], key_of(body)
+        if ask_of(gpu_class).kind is AskKind.DRA:
+            await self._template(gpu_class, lease.count, namespace)
+        await self._limiter.wait()
+        if start.unwanted:
+            return
+        try:
+            await self._client.create(PODS, body, namespace)
+        except ConflictError:
+            await self._known(body)
+        start.created, start.detail = True, ""
+        log.info("lease pod created, files: %s (%s)", files.way, files.code,
+                 extra={"lease": lease.id, "attempt": lease.attempt})  # fmt: skip
+
+    async def _known(self, body: Manifest) -> None:
+        """Take a pod that is there already for ours, if it is: a create whose answer was lost."""
+        there = await self._client.get(PODS, body["metadata"]["name"], key_of(body)[0])
+        marks, own = there["metadata"].get("labels") or {}, body["metadata"]["labels"]
+        names = (labels.LEASE, labels.ATTEMPT, labels.INSTANCE)
+        if any(marks.get(name) != own[name] for name in names):
+            raise GPULeaseError(
+                "admission_refused", f"Another pod has the name {body['metadata']['name']}."
+            )
+
+    async def _template(self, gpu_class: GPUClass, count: int, namespace: str) -> None:
+        body = claim_template(
+            gpu_class.name,
+            ask_of(gpu_class),
+            count,
+            namespace=namespace,
+            instance=self._settings.instance,
+        )
+        try:
+            await self._client.create(CLAIM_TEMPLATES, body, namespace)
+        except ConflictError:
+            return  # its name is made from what it says: it is the same one
+
+    async def _files(self, lease: Lease, gpu_class: GPUClass, server: Manifest) -> Files:
+        namespace = key_of(server)[0]
+        names = {
+            source["persistentVolumeClaim"]["claimName"]
+            for source in server["spec"].get("volumes") or []
+            if "persistentVolumeClaim" in source
+        }
+        claims = {
+            name: claim
+            for name in sorted(names)
+            if (claim := await self._read(CLAIMS, name, namespace)) is not None
+        }
+        bound = {str(claim["spec"].get("volumeName") or "") for claim in claims.values()} - {""}
+        volumes = {
+            name: volume
+            for name in sorted(bound)
+            if (volume := await self._read(VOLUMES, name)) is not None
+        }
+        seen = Situation(
+            claims=claims,
+            volumes=volumes,
+            server=self._place(str(server["spec"].get("nodeName", ""))),
+            candidates=self._candidates(gpu_class),
+            home=self._settings.home,
+            mirror_because=self.mirrored.get(lease.user, ""),
+        )
+        files = decide(server, notebook_container(server), seen)
+        if files.way == MIRROR:
+            log.info("the home is mirrored: %s", files.why, extra={"lease": lease.id})
+        return files
+
+    async def _read(self, resource: Resource, name: str, namespace: str = "") -> Manifest | None:
+        try:
+            return await self._client.get(resource, name, namespace)
+        except NotFoundError:
+            return None
+        except ForbiddenError as error:
+            log.info("%s %s may not be read: %s", resource.plural, name, error.message)
+            return None
+
+    def _place(self, name: str) -> Place | None:
+        node = self._cluster.node(name)
+        return Place(name, _labels(node)) if node is not None else None
+
+    def _candidates(self, gpu_class: GPUClass) -> list[Place]:
+        ask = ask_of(gpu_class)
+        return [
+            Place(str(node["metadata"]["name"]), _labels(node))
+            for node in self._cluster.nodes
+            if not lost(node)
+            and fits(ask, _labels(node), self._settings.instance)
+            and bears(ask, taints_of(node))
+        ]
+
+    async def _delete(self, pod: Manifest, grace: int | None) -> None:
+        namespace, name = key_of(pod)
+        try:
+            await self._client.delete(
+                PODS, name, namespace, uid=str(pod["metadata"]["uid"]), grace=grace
+            )
+        except (NotFoundError, ConflictError):
+            return  # it is gone, and at most another pod has its name
+        except ClientError as error:
+            # Whoever wants it gone asks again at the next look.
+            log.warning("pod %s could not be deleted: %s", name, error.message)
+
+    def _fail(self, start: Start, reason: str, detail: str) -> None:
+        start.failed, start.detail = reason, detail
+        log.warning(
+            "the pod was not created: %s",
+            detail,
+            extra={"lease": start.lease.id, "reason": reason, "attempt": start.lease.attempt},
+        )
+        self._wake()
+
+
+def _labels(node: Manifest) -> dict[str, Any]:
+    return dict((node.get("metadata") or {}).get("labels") or {})

@@ -1,0 +1,70 @@
+"""Whose projected token it is: a lease's pod, a node's agent, or nobody's.
+
+Owns the comparison of what the API server says of a token with the pods that are there.  A token
+proves one very pod, by its UID, and so one attempt of one lease.  Refuses to keep tokens.
+"""
+
+from __future__ import annotations
+
+from gpulease.policy.model import Lease
+from gpulease.providers.kubernetes import pods
+from gpulease.providers.kubernetes.client import (
+    PODS,
+    Client,
+    Manifest,
+    NotFoundError,
+    TokenIdentity,
+)
+from gpulease.providers.kubernetes.cluster import Cluster
+from gpulease.providers.kubernetes.manifest import AUDIENCE
+
+
+class Tokens:
+    """Asks the API server; every method raises ``ClientError`` while it does not answer.
+
+    Args:
+        account: name of the service account of lease pods, in whichever namespace.
+        agents: namespace and service account of the node agents.
+    """
+
+    def __init__(
+        self, client: Client, cluster: Cluster, account: str, agents: tuple[str, str]
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._account = account
+        self._agents = agents
+
+    async def proves(self, lease: Lease, token: str) -> bool:
+        """Tell whether a token is that of the pod of this very attempt."""
+        who = await self._client.review(token, AUDIENCE)
+        if who is None or not who.pod_uid or who.service_account[1] != self._account:
+            return False
+        pod = await self._pod(who)
+        if pod is None:
+            return False
+        if not pods.is_lease(pod, self._cluster.instance):
+            return False
+        use = pods.use_of(pod, self._cluster.instance)
+        return (use.lease, use.attempt) == (lease.id, lease.attempt)
+
+    async def node_of(self, token: str) -> str | None:
+        """Return the node that an agent's token is bound to, by itself or by its pod."""
+        who = await self._client.review(token, AUDIENCE)
+        if who is None or who.service_account != self._agents:
+            return None
+        if who.node:
+            return who.node
+        pod = await self._pod(who)
+        return str(pod["spec"].get("nodeName", "")) or None if pod is not None else None
+
+    async def _pod(self, who: TokenIdentity) -> Manifest | None:
+        """Return the very pod of a token; our copy may not show a new one yet."""
+        key = (who.service_account[0], who.pod)
+        pod = self._cluster.pod(key)
+        if pod is None or pod["metadata"].get("uid") != who.pod_uid:
+            try:
+                pod = await self._client.get(PODS, who.pod, key[0])
+            except NotFoundError:
+                return None
+        return pod if pod["metadata"].get("uid") == who.pod_uid else None
