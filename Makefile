@@ -12,7 +12,7 @@ PINS := pyproject.toml constraints.txt tools/set_up.py
 HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/end_to_end/test_check.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system demo test test-hub55 check bench docs clean
+.PHONY: help setup setup-system setup-cluster demo test test-hub55 test-cluster check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ setup: $(VENV)/.ready-check ## make the environment .venv with everything for wo
 setup-system: ## as root on Debian: install Chromium and PostgreSQL for the tests that need them
 	@tools/setup-system
 
+setup-cluster: $(VENV)/.ready-test ## as root on Debian with Go: what test-cluster needs (10 to 30 minutes once)
+	@tools/setup-cluster
+	@$(BIN)/python -m tests.cluster build
+
 demo: $(VENV)/.ready-demo ## start a JupyterHub with gpulease here and print its address (Ctrl-C ends it)
 	@$(BIN)/gpulease demo $(ARGS)
 
@@ -34,6 +38,9 @@ test: $(VENV)/.ready-test ## run the whole suite (ARGS="-k name" for a part)
 test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest JupyterHub and KubeSpawner that fit
 	@$(or $(PYTHON),python3) tools/set_up_hub55.py
 	@.venv-hub55/bin/python -m pytest -n $(JOBS) --dist loadscope $(HUB55) $(ARGS)
+
+test-cluster: $(VENV)/.ready-test ## run the tests that need Kubernetes, on a cluster of their own
+	@GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} $(BIN)/python -m pytest -m cluster $(ARGS)
 
 check: $(VENV)/.ready-check ## format, lint, types, layers
 	$(BIN)/ruff format --check .

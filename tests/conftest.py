@@ -1,6 +1,7 @@
 """The suite's own rules: what is skipped for want of a program is named, counted and may fail.
 
-Markers `browser`, `postgresql` and `gpu` (pyproject.toml) skip a test whose program is missing.
+Markers `browser`, `postgresql` and `gpu` (pyproject.toml) skip a test whose program is missing;
+`cluster` one that `make test-cluster` runs in a session of its own.
 With GPULEASE_REQUIRE_ALL=1 such a skip fails instead, except for `gpu`, which nobody can install.
 """
 
@@ -14,9 +15,14 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.fixtures import VARIABLE as GPULEASE_CLUSTER
+from tests.cluster.fixtures import cluster, namespace, why_no_cluster
 from tests.helpers import chromium_path, postgresql_bin
 
 INSTALLABLE = {"browser": "Chromium", "postgresql": "PostgreSQL"}
+if os.environ.get(GPULEASE_CLUSTER):
+    INSTALLABLE["cluster"] = "a test cluster"
+__all__ = ["cluster", "namespace"]  # fixtures for every room
 REQUIRE_ALL = os.environ.get("GPULEASE_REQUIRE_ALL") == "1"
 
 # The rooms whose modules take longest go to the workers first, so that none is left alone with one.
@@ -32,6 +38,8 @@ def missing_programs() -> dict[str, str]:
         missing["postgresql"] = "PostgreSQL is not installed"
     if not Path("/dev/nvidiactl").exists():
         missing["gpu"] = "no NVIDIA driver on this machine"
+    if no_cluster := why_no_cluster():
+        missing["cluster"] = no_cluster
     return missing
 
 
@@ -84,4 +92,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     for marker, number in sorted(counted.items()):
         terminalreporter.write_line(f"{number} tests skipped for want of {INSTALLABLE[marker]}")
-    terminalreporter.write_line("`make setup-system` (root, Debian) installs what they need")
+    terminalreporter.write_line(
+        "`make setup-system` (root, Debian) installs what they need; `make setup-cluster`"
+        " what a cluster needs"
+    )

@@ -1,0 +1,118 @@
+"""`python -m tests.cluster up|down|status|build|run`: a cluster for development."""
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tests.cluster import build, namespaces
+from tests.cluster.cluster import Cluster
+from tests.cluster.kwok import add_nodes
+from tests.cluster.layout import Layout
+from tests.cluster.machine import why_not
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True)
+    actions.add_parser("build", help="build the cluster's programs into the cache")
+    up = actions.add_parser("up", help="start a cluster in DIR")
+    up.add_argument("directory", type=Path)
+    up.add_argument("--service-image", action="store_true", help="load the service's image too")
+    down = actions.add_parser("down", help="end it and remove DIR")
+    down.add_argument("directory", type=Path)
+    status = actions.add_parser("status", help="say what runs")
+    status.add_argument("directory", type=Path)
+    load = actions.add_parser("load", help="make the images from this checkout and import them")
+    load.add_argument("directory", type=Path)
+    load.add_argument("--service-image", action="store_true", help="the service's image too")
+    load.add_argument("--tag", default="1", help="import them under another tag")
+    kwok = actions.add_parser("kwok", help="add nodes that kwok plays, with 8 GPUs each")
+    kwok.add_argument("directory", type=Path)
+    kwok.add_argument("nodes", type=int)
+    restart = actions.add_parser("restart", help="end the cluster in DIR and start a new one there")
+    restart.add_argument("directory", type=Path)
+    restart.add_argument(
+        "--service-image", action="store_true", help="load the service's image too"
+    )
+    inside = actions.add_parser("run", help="run a command inside the cluster's network")
+    inside.add_argument("directory", type=Path)
+    inside.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    problem = why_not()
+    if problem:
+        print(f"no cluster can run here: {problem}", file=sys.stderr)
+        return 1
+    return ACTIONS[arguments.action](arguments)
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    try:
+        print(build.build())
+    except build.BuildFailedError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    build.build()
+    cluster = Cluster.up(arguments.directory, attached=False, with_service=arguments.service_image)
+    print(f"KUBECONFIG={cluster.layout.kubeconfig}")
+    print(f"network namespace {cluster.layout.network_namespace}")
+    return 0
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    namespaces.remove(Layout.load(arguments.directory))
+    shutil.rmtree(arguments.directory)
+    return 0
+
+
+def _restart(arguments: argparse.Namespace) -> int:
+    _down(arguments)
+    return _up(arguments)
+
+
+def _load(arguments: argparse.Namespace) -> int:
+    cluster = Cluster.at(arguments.directory)
+    cluster.load_images(with_service=arguments.service_image, tag=arguments.tag)
+    return 0
+
+
+def _kwok(arguments: argparse.Namespace) -> int:
+    cluster = Cluster.at(arguments.directory)
+    cluster.enter()
+    add_nodes(cluster, arguments.nodes)
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    cluster = Cluster.at(arguments.directory)
+    for name in cluster.processes.names():
+        print(f"{name:26} {cluster.processes.pid(name)}")
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    cluster = Cluster.at(arguments.directory)
+    cluster.enter()
+    os.environ["GPULEASE_CLUSTER"] = str(cluster.layout.directory)
+    os.environ["KUBECONFIG"] = str(cluster.layout.kubeconfig)
+    os.execvp(arguments.command[0], arguments.command)
+
+
+ACTIONS = {
+    "build": _build,
+    "up": _up,
+    "down": _down,
+    "restart": _restart,
+    "status": _status,
+    "load": _load,
+    "kwok": _kwok,
+    "run": _run,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

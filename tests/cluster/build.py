@@ -1,0 +1,153 @@
+"""Builds Kubernetes' and kwok's programs from pinned Go modules into a cache outside the clone.
+
+The cache's key is the hash of both modules' go.mod and go.sum.  A program appears there under its
+own name only when it is whole, so a build that was interrupted goes on where it stopped (Go's own
+build cache keeps what was compiled).
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.machine import go_program
+
+MODULES = Path(__file__).parent / "go"
+KUBERNETES_VERSION = "v1.34.4"
+_STAMP = "-X k8s.io/component-base/version."
+_VERSION_FLAGS = (
+    f"-s -w {_STAMP}gitVersion={KUBERNETES_VERSION} {_STAMP}gitMajor=1 {_STAMP}gitMinor=34"
+)
+LIMIT_SECONDS = 45 * 60
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program to build: its module's folder, its package and the linker's flags."""
+
+    module: str
+    package: str
+    flags: str = "-s -w"
+
+    @property
+    def name(self) -> str:
+        return self.package.rsplit("/", 1)[1]
+
+
+PROGRAMS = (
+    *(
+        Program("kubernetes", f"k8s.io/kubernetes/cmd/{name}", _VERSION_FLAGS)
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+    ),
+    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+)
+
+
+#: What kwok does to nodes and pods stands in files of its module.
+_STAGES = (
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+)
+
+
+class BuildFailedError(Exception):
+    """A program could not be built; the text holds the compiler's last words."""
+
+
+def cache_directory() -> Path:
+    """Return where everything that outlives a clone is kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "gpulease" / "cluster"
+
+
+def programs_directory() -> Path:
+    """Return the directory of these modules' programs, whether or not they are built."""
+    digest = hashlib.sha256(KUBERNETES_VERSION.encode())
+    for path in sorted(MODULES.glob("*/go.*")):
+        digest.update(path.read_bytes())
+    return cache_directory() / digest.hexdigest()[:16] / "bin"
+
+
+def missing_programs() -> list[Program]:
+    """Return the programs that are not built yet."""
+    directory = programs_directory()
+    return [program for program in PROGRAMS if not (directory / program.name).exists()]
+
+
+def build(limit_seconds: float = LIMIT_SECONDS) -> Path:
+    """Build what is missing and return the programs' directory.
+
+    Raises BuildFailedError when the compiler fails, Go is missing or the time is up.
+    """
+    directory = programs_directory()
+    missing = missing_programs()
+    if not missing:
+        return directory
+    go = go_program()
+    if go is None:
+        raise BuildFailedError("Go is not installed; the cluster's programs are built with it")
+    directory.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + limit_seconds
+    for number, program in enumerate(missing, 1):
+        _say(f"[cluster build {number}/{len(missing)}] {program.name} ...")
+        started = time.monotonic()
+        _build_one(go, program, directory, deadline)
+        _say(
+            f"[cluster build {number}/{len(missing)}] {program.name}: "
+            f"{time.monotonic() - started:.0f} s"
+        )
+    return directory
+
+
+def _build_one(go: str, program: Program, directory: Path, deadline: float) -> None:
+    unfinished = directory / f".{program.name}.{os.getpid()}"
+    command = [go, "build", "-trimpath", "-ldflags", program.flags, "-o", str(unfinished)]
+    environment = os.environ | {
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+    try:
+        done = subprocess.run(
+            [*command, program.package],
+            cwd=MODULES / program.module,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=max(1.0, deadline - time.monotonic()),
+            check=False,
+        )
+        if done.returncode:
+            raise BuildFailedError(f"{program.name} did not build:\n{done.stdout[-4000:]}")
+        if program.name == "kwok":
+            _write_stages(go, directory, environment)
+        unfinished.replace(directory / program.name)
+    except subprocess.TimeoutExpired:
+        raise BuildFailedError(
+            f"{program.name} was not built in time; run it again, it goes on where it stopped"
+        ) from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_stages(go: str, directory: Path, environment: dict[str, str]) -> None:
+    command = [go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"]
+    found = subprocess.run(
+        command, cwd=MODULES / "kwok", env=environment, capture_output=True, text=True, check=True
+    )
+    stages = Path(found.stdout.strip()) / "kustomize" / "stage"
+    texts = [(stages / name).read_text(encoding="utf-8") for name in _STAGES]
+    (directory / "kwok.yaml").write_text("\n---\n".join(texts), encoding="utf-8")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

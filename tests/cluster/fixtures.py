@@ -1,0 +1,71 @@
+"""The fixtures that give tests a cluster; the whole suite's conftest.py takes them in.
+
+GPULEASE_CLUSTER says which: `own` for one that lives as long as the test session, or the directory
+of one that `python -m tests.cluster up` started.  Without it the tests are skipped.
+"""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.machine import why_not
+
+if TYPE_CHECKING:
+    from tests.cluster.cluster import Cluster
+
+VARIABLE = "GPULEASE_CLUSTER"
+
+
+def why_no_cluster() -> str:
+    """Return why tests with a cluster cannot run in this session, or an empty string."""
+    if not os.environ.get(VARIABLE):
+        return "`make test-cluster` runs it"
+    reason = why_not()
+    if reason:
+        return reason
+    from tests.cluster.build import missing_programs
+
+    missing = ", ".join(each.name for each in missing_programs())
+    return f"not built: {missing} (make setup-cluster)" if missing else ""
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
+    """A running cluster; from here on this process is inside its network."""
+    from tests.cluster.cluster import Cluster
+
+    named = os.environ[VARIABLE]
+    if named != "own":
+        running = Cluster.at(Path(named))
+        running.enter()
+        yield running
+        return
+    directory = Path(tempfile.mkdtemp(prefix="gplk-"))
+    started = Cluster.up(directory)
+    started.enter()
+    try:
+        yield started
+    finally:
+        started.stop()
+        if request.session.testsfailed:
+            print(f"\nthe cluster's logs: {started.layout.logs}")
+        else:
+            shutil.rmtree(directory)
+
+
+@pytest.fixture
+def namespace(cluster: "Cluster") -> Iterator[str]:
+    """A new namespace with its default service account; it goes with all that is in it."""
+    from tests.cluster.pods import delete_namespace, new_namespace
+
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    new_namespace(cluster.api, name)
+    yield name
+    cluster.wait_for_api()
+    delete_namespace(cluster.api, name)

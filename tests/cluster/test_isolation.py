@@ -1,0 +1,75 @@
+"""Two clusters on one machine do not meet, and one whose owner is killed leaves nothing."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster import namespaces
+from tests.cluster.cluster import Cluster
+from tests.cluster.layout import Layout
+from tests.cluster.processes import REPOSITORY
+from tests.helpers import process_is_gone, wait_for
+
+pytestmark = pytest.mark.cluster
+
+OWNER = """
+import sys
+from pathlib import Path
+from tests.cluster.cluster import Cluster
+started = Cluster.up(Path(sys.argv[1]))
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="gplk-"))
+    yield made
+    if (made / "cluster.json").exists():
+        namespaces.remove(Layout.load(made))
+    shutil.rmtree(made)
+
+
+def test_second_cluster_meets_nobody_and_leaves_nothing_when_killed(
+    cluster: Cluster, directory: Path
+) -> None:
+    command = [sys.executable, "-c", OWNER, str(directory)]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        try:
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == "up\n"
+            second = Cluster.at(directory)
+            assert second.layout.number != cluster.layout.number
+            assert second.layout.network_namespace != cluster.layout.network_namespace
+            holder = namespaces.holder_of(second.layout)
+            assert holder is not None
+            inside = [holder, *(p.pid for p in psutil.Process(holder).children(recursive=True))]
+            inside += [
+                pid for name in second.processes.names() if (pid := second.processes.pid(name))
+            ]
+        finally:
+            owner.send_signal(signal.SIGKILL)
+    wait_for(lambda: all(map(process_is_gone, inside)), 60, "every process of it gone")
+    assert cluster.api.items("/api/v1/nodes")  # the first one never noticed
+
+    namespaces.remove(second.layout)
+    assert not Path(f"/run/netns/{second.layout.network_namespace}").exists()
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/{second.layout.control_group}"))
+    assert str(directory) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
+
+
+def test_record_says_who_holds_a_number(cluster: Cluster) -> None:
+    record = json.loads(cluster.layout.record.read_text(encoding="utf-8"))
+    assert record["directory"] == str(cluster.layout.directory)
+    assert not process_is_gone(record["holder"])
