@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gpulease import __version__
 from gpulease.companion import cli as companion
 from gpulease.errors import GPULeaseError
+from gpulease.gpus.agent import arguments as agent
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _EXTRA_OF = {
     "aiohttp": "demo",
     "configurable_http_proxy": "demo",
+    "grpc": "agent",
     "jupyterhub": "demo",
     "jupyter_server": "lab",
     "pydantic": "service",
@@ -73,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     commands.add_parser("service", help="run the lease service", add_help=False)
     companion.add_parser(commands)
+    _add_agent(commands)
     _add_policy(commands)
     _add_db(commands)
     _add_admin(commands)
@@ -103,6 +106,23 @@ def _demo(arguments: argparse.Namespace) -> int:
     from gpulease.demo import command
 
     return command.run(arguments)
+
+
+def _add_agent(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "agent",
+        help="watch the GPUs of a Kubernetes node and tell the lease service",
+        description="Runs on each GPU node. Reads every GPU once a second and posts what it saw in"
+        " batches. Waits for a driver, a kubelet or a service that is away, and says so.",
+    )
+    agent.add_arguments(parser)
+    parser.set_defaults(run=_agent)
+
+
+def _agent(arguments: argparse.Namespace) -> int:
+    from gpulease.gpus.agent.command import run
+
+    return run(arguments)
 
 
 def _add_policy(commands: Commands) -> None:

@@ -38,6 +38,11 @@ class Library:
         #: Grows with each initialisation: handles of an earlier one are worth nothing.
         self.generation = 0
 
+    @property
+    def present(self) -> Any | None:
+        """The module if it is initialised now; nothing is tried."""
+        return self._nvml
+
     def ready(self) -> Any | None:
         """Return the initialised module, or ``None`` with ``problem`` saying why."""
         if self._nvml is not None:

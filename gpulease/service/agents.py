@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.model import PolicyDocument
+from gpulease.policy.pods import resource_of
 from gpulease.protocol import PROTOCOL_VERSION
 from gpulease.providers.base import Provider
 from gpulease.service.agent_bodies import AgentPost, Batch
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 PROOF_SECONDS = 60.0
 #: An agent's clock may be off by this much (seconds) before an admin hears of it.
 SKEW_MAX = 5.0
+#: Seconds after which the silence of a GPU node's agent is told to an admin.
+SILENT_MAX = 60.0
 #: Below this (seconds) a difference of clocks is the way of the message and stays as it is.
 _SKEW_LEAST = 1.0
 #: Sequences remembered for each node: a day of batches, and some.
@@ -66,6 +70,7 @@ class Agents:
         self._provider = provider
         self._clock = clock or (lambda: datetime.now(UTC))
         self._nodes: dict[str, _Node] = {}
+        self._expected: dict[str, datetime] = {}  # GPU nodes, and since when they are known
         self._proofs: dict[bytes, tuple[str, datetime]] = {}
 
     async def node_of(self, token: str) -> str:
@@ -119,9 +124,22 @@ class Agents:
         """Return when each node's agent posted last."""
         return {name: node.heard for name, node in self._nodes.items() if node.heard is not None}
 
-    def problems(self) -> list[str]:
-        """Return what an admin should know of the agents, as sentences."""
-        return [
+    def problems(self, nodes: Collection[str] = ()) -> list[str]:
+        """Return what an admin should know of the agents, as sentences.
+
+        Args:
+            nodes: the nodes that have GPUs: an agent belongs on each.
+        """
+        now = self._clock()
+        self._expected = {name: self._expected.get(name, now) for name in nodes}
+        silent = timedelta(seconds=SILENT_MAX)
+        found = []
+        for name, since in sorted(self._expected.items()):
+            heard = self._nodes[name].heard if name in self._nodes else None
+            if now - (heard or since) > silent:
+                ago = f"for {(now - heard).total_seconds():.0f} s" if heard else "at all"
+                found.append(f"The agent on GPU node {name} has not been heard {ago}.")
+        return found + [
             f"The clock of node {name} differs from the service's by {abs(node.skew):.0f} s."
             for name, node in sorted(self._nodes.items())
             if abs(node.skew) > SKEW_MAX
@@ -152,7 +170,25 @@ class AgentBatches(Answers):
                 numbers={"agent": post.protocol, "service": PROTOCOL_VERSION},
                 status=426,
             )
-        self.answer(agents.take(node, post))
+        resources = resources_of(self.services.policies.current)
+        self.answer({**agents.take(node, post), "resources": resources})
+
+
+def resources_of(policy: PolicyDocument) -> dict[str, dict[str, str]]:
+    """Return the pool and class of each resource, for the agents' metrics.
+
+    A resource that several pools or classes ask for has no name of its own: "".
+    """
+    found: dict[str, dict[str, str]] = {}
+    for each in policy.classes:
+        if each.pod is None or not resource_of(each.pod):
+            continue
+        mine = {"pool": each.pool, "gpu_class": each.name}
+        known = found.setdefault(resource_of(each.pod), mine)
+        found[resource_of(each.pod)] = {
+            key: name if known[key] == name else "" for key, name in mine.items()
+        }
+    return found
 
 
 def _by_our_clock(batch: Batch, behind: float) -> dict[str, Any]:

@@ -64,7 +64,8 @@ class Services:
         devices = self.provider.problem()
         hub = self.hub.problem
         failing = bool(store or planning)
-        agents = self.agents.problems()
+        nodes = {each.node for each in sight.devices if each.node}
+        agents = self.agents.problems(nodes)
         worried = bool(
             devices or hub or sight.problem or self.watch.gaps or self.loop.alerts or agents
         )

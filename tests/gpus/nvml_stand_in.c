@@ -4,6 +4,7 @@
  * Keys of GPU 0 begin with "0.", those of its second MIG device with "0.mig1.":
  *   devices=N                     how many GPUs
  *   error.FUNCTION=CODE           every call of FUNCTION fails; "error.*" all; "0.error..." on one device
+ *   hang.FUNCTION=1               every call of FUNCTION comes back when the key is taken away
  *   0.uuid  0.name  0.memory_total  0.memory_used (bytes)  0.major  0.minor  0.power (milliwatts)
  *   0.ecc=0|1  0.ecc_double=N  0.remapped=C:U:PENDING:FAILED
  *   0.rate=PERCENT                utilisation of the last period
@@ -86,6 +87,7 @@ static const char *prefix(const device_t *device, char *into) {
 static int failure(const device_t *device, const char *function) {
   char found[32], where[32];
   if (!initialised && strcmp(function, "nvmlInit")) return UNINITIALIZED;
+  while (value(found, sizeof found, "hang.%s", function)) usleep(10000);
   if (value(found, sizeof found, "error.%s", function) || value(found, sizeof found, "error.*")) return atoi(found);
   if (!device) return SUCCESS;
   prefix(device, where);
@@ -171,6 +173,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t **device) {
 
 static int words(device_t *device, const char *function, const char *key, char *into, unsigned room) {
   char where[32];
+  if (!device) return INVALID;
   CHECK(device, function);
   return value(into, room, "%s%s", prefix(device, where), key) ? SUCCESS : NOT_SUPPORTED;
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpulease.cli import main as command_line
+from gpulease.gpus.agent.metrics import Metrics as AgentMetrics
 from gpulease.kernel.magics import COMMANDS
 from gpulease.kernel.options import USAGE
 from gpulease.kernel.route import BOTH_MAGICS
@@ -77,8 +78,9 @@ def test_the_example_of_the_policy_is_valid():
 def test_every_metric_is_documented_and_no_other():
     exported = {
         line.split()[2]
-        for line in Metrics().text().decode().splitlines()
-        if line.startswith("# TYPE") and not line.split()[2].endswith("_created")
+        for metrics in (Metrics(), AgentMetrics("node"))
+        for line in metrics.text().decode().splitlines()
+        if line.startswith("# TYPE gpulease_") and not line.split()[2].endswith("_created")
     }
     documented = set(
         re.findall(r"^\| `(gpulease_\w+)`", page("reference/metrics.md"), re.MULTILINE)
@@ -167,6 +169,7 @@ def test_the_magics_of_both_sides_are_documented():
     [
         (["demo"], "demo"),
         (["companion"], "companion"),
+        (["agent"], "agent"),
         (["policy", "check"], "policy check FILE"),
         (["db", "upgrade"], "db upgrade --database URL"),
         (["admin", "list"], "admin"),
@@ -184,7 +187,7 @@ def test_every_option_of_the_command_line_is_documented(words, section, capsys):
     else:
         described = text[1].split("\n## ")[0]
     assert {option for option in found if option not in described} == set()
-    if section in ("demo", "companion"):
+    if section in ("demo", "companion", "agent"):
         assert set(re.findall(r"^\| `(--[a-z-]+)", described, re.MULTILINE)) == found
 
 

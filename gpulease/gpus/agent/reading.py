@@ -48,6 +48,7 @@ class Seen:
     info: GPUInfo
     handle: Any
     parent: str = ""  # the GPU of a MIG device
+    instance: int = 0  # a MIG device's GPU instance
     divided: bool = False  # a GPU in MIG mode: its devices are read instead of it
     level: EvidenceLevel = EvidenceLevel.PROCESS
     meter: Meter | None = None
@@ -124,7 +125,7 @@ class Reader:
                 if reason_of(nvml, error) not in NOTHING_NEW | UNABLE | {"invalid_argument"}:
                     log.warning("a MIG device cannot be read: %s", reason_of(nvml, error))
                 continue
-            seen = self._put(Seen(info, handle, parent=card.info.uuid))
+            seen = self._put(Seen(info, handle, parent=card.info.uuid, instance=instance))
             if seen.meter is None and Meter.possible(nvml, card.handle):
                 seen.meter = Meter(nvml)
             if seen.meter is not None:

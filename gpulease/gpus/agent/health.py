@@ -1,0 +1,184 @@
+"""How healthy each GPU is: the driver's events, and the counters that it keeps.
+
+Owns which events are asked for and what each reading means as a kind of incident.  Refuses to say
+what follows from an incident.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from queue import SimpleQueue
+from typing import Any, Final
+
+from gpulease.gpus import driver
+from gpulease.gpus.agent.incidents import Incidents
+from gpulease.gpus.agent.reading import Reading, Seen
+from gpulease.gpus.driver import Library, reason_of
+
+log = logging.getLogger(__name__)
+
+_XID: Final = 0x8
+#: NVML's event type -> kind of incident.
+EVENTS: Final[Mapping[int, str]] = {
+    0x2: "double_bit_ecc",
+    _XID: "xid",
+    0x800: "retirement_failure",
+    0x2000: "fatal_poison",
+    0x4000: "gpu_unavailable",
+    0x8000: "recovery_action",
+}
+#: A gap of these names is a fault for as long as it stands.
+_GAPS: Final = {
+    "gpu_is_lost": "gpu_lost",
+    "gpu_not_found": "gpu_lost",
+    "reset_required": "reset_required",
+}
+_WAIT_MILLISECONDS = 2000
+_AGAIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What the driver called out.  ``device`` is "" when it is none that is known: then all."""
+
+    device: str
+    kind: str
+    at: datetime
+    xid: int | None = None
+
+
+class Listener(threading.Thread):
+    """Waits for the driver's events in a thread of its own, for the call blocks.
+
+    Args:
+        library: the driver library; others initialise it.
+    """
+
+    def __init__(self, library: Library) -> None:
+        super().__init__(name="gpu-events", daemon=True)
+        self._library = library
+        self._ended = threading.Event()
+        self.events: SimpleQueue[Event] = SimpleQueue()
+        #: Set while the driver's events are listened to.
+        self.listening = threading.Event()
+
+    def run(self) -> None:
+        """Listen until ``end``, again after the driver was away."""
+        while not self._ended.is_set():
+            nvml, generation = self._library.present, self._library.generation
+            if nvml is not None:
+                try:
+                    self._listen(nvml, generation)
+                except nvml.NVMLError as error:
+                    log.info("no events of the GPUs: %s", reason_of(nvml, error))
+            self._ended.wait(_AGAIN_SECONDS)
+
+    def end(self) -> None:
+        """Stop listening; returns at once."""
+        self._ended.set()
+
+    def _listen(self, nvml: Any, generation: int) -> None:
+        events = nvml.nvmlEventSetCreate()
+        try:
+            uuids = self._register(nvml, events)
+            self.listening.set()
+            while not self._ended.is_set() and generation == self._library.generation:
+                try:
+                    found = nvml.nvmlEventSetWait_v2(events, _WAIT_MILLISECONDS)
+                except nvml.NVMLError as error:
+                    if reason_of(nvml, error) != "timeout":
+                        raise
+                    continue
+                self._heard(nvml, found, uuids)
+        finally:
+            self.listening.clear()
+            nvml.nvmlEventSetFree(events)
+
+    def _register(self, nvml: Any, events: Any) -> set[str]:
+        uuids = set()
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                wanted = nvml.nvmlDeviceGetSupportedEventTypes(handle) & sum(EVENTS)
+                nvml.nvmlDeviceRegisterEvents(handle, wanted, events)
+                uuids.add(driver.text_of(nvml.nvmlDeviceGetUUID(handle)))
+            except nvml.NVMLError as error:
+                log.info("GPU %d gives no events: %s", index, reason_of(nvml, error))
+        return uuids
+
+    def _heard(self, nvml: Any, found: Any, known: set[str]) -> None:
+        try:
+            uuid = driver.text_of(nvml.nvmlDeviceGetUUID(found.device))
+        except nvml.NVMLError:  # a device that is gone cannot say who it was
+            uuid = ""
+        kind = EVENTS.get(int(found.eventType))
+        if kind is not None:
+            xid = int(found.eventData) if kind == "xid" else None
+            device = uuid if uuid in known else ""
+            self.events.put(Event(device, kind, datetime.now(UTC), xid))
+
+
+@dataclass
+class Health:
+    """Turns events, gaps and counters into incidents.
+
+    Args:
+        incidents: where they are noted.
+    """
+
+    incidents: Incidents
+    _double_bits: dict[str, int] = field(default_factory=dict)
+
+    def heard(self, event: Event, seen: Mapping[str, Seen]) -> bool:
+        """Note an event; return whether it speaks against a device."""
+        cards = [each.info.uuid for each in seen.values() if not each.parent]
+        for uuid in [event.device] if event.device else cards:
+            self.incidents.happened(uuid, event.kind, event.at, event.xid)
+        log.warning("%s: %s %s", event.device or "all GPUs", event.kind, event.xid or "")
+        return self.incidents.changed
+
+    def saw(self, reading: Reading) -> bool:
+        """Note what one second says; return whether a fault began or ended with it."""
+        if reading.gap and reading.gap not in _GAPS:
+            return False  # nothing is known of the device: what stood stands
+        changes = [
+            self.incidents.lasts(
+                reading.uuid, kind, reading.at, present=_GAPS.get(reading.gap) == kind
+            )
+            for kind in sorted(set(_GAPS.values()))
+        ]
+        return any(changes)
+
+    def check(self, nvml: Any, seen: Mapping[str, Seen], now: datetime) -> None:
+        """Read the counters of each GPU; called every few seconds."""
+        for each in seen.values():
+            if not each.parent:
+                self._check_rows(nvml, each, now)
+                self._check_memory(nvml, each, now)
+
+    def _check_rows(self, nvml: Any, seen: Seen, now: datetime) -> None:
+        try:
+            _, _, _, failed = nvml.nvmlDeviceGetRemappedRows(seen.handle)
+        except nvml.NVMLError:  # before Ampere, or divided: no word is no fault
+            return
+        self.incidents.lasts(seen.info.uuid, "remap_failure", now, present=bool(failed))
+
+    def _check_memory(self, nvml: Any, seen: Seen, now: datetime) -> None:
+        try:
+            count = int(
+                nvml.nvmlDeviceGetTotalEccErrors(
+                    seen.handle,
+                    nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                    nvml.NVML_VOLATILE_ECC,
+                )
+            )
+        except nvml.NVMLError:
+            return
+        # What was there before the agent came was somebody's to look at then.
+        if count > self._double_bits.setdefault(seen.info.uuid, count):
+            self.incidents.happened(seen.info.uuid, "double_bit_ecc", now)
+        self._double_bits[seen.info.uuid] = count

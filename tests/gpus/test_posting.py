@@ -1,0 +1,277 @@
+"""Batches reach the service over TLS with the token of the moment; what it has not waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+
+from gpulease.errors import GPULeaseError
+from gpulease.gpus.agent import posting
+from gpulease.gpus.agent.ledger import Ledger
+from gpulease.gpus.agent.posting import Poster, Target, checked
+from tests.gpus.test_ledger import batch
+from tests.helpers import wait_for_async
+
+
+@dataclass
+class Service:
+    """What stands in for the lease service: it notes what comes and answers as a test wants."""
+
+    url: str = ""
+    posts: list[dict[str, Any]] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)  # of the next posts; then 200
+    refuse: int = 0  # the sequence that is never taken
+    answer: str = '{"taken": 1, "resources": {"r": {"pool": "p", "gpu_class": "c"}}}'
+
+    @property
+    def sequences(self) -> list[list[int]]:
+        return [[each["sequence"] for each in post["batches"]] for post in self.posts]
+
+
+class Batches(RequestHandler):
+    def initialize(self, service: Service) -> None:
+        self.service = service
+
+    def post(self) -> None:
+        found = json.loads(self.request.body)
+        self.service.tokens.append(self.request.headers["Authorization"])
+        code = self.service.codes.pop(0) if self.service.codes else 200
+        if self.service.refuse in [each["sequence"] for each in found["batches"]]:
+            code = 422
+        if code == 200:
+            self.service.posts.append(found)
+            self.finish(self.service.answer)
+        else:
+            self.set_status(code)
+            self.finish(json.dumps({"detail": "as the test wants"}))
+
+
+@asynccontextmanager
+async def serving(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Service]:
+    service = Service()
+    app = Application(
+        [("/hub/api/agents/batches", Batches, {"service": service})], log_function=lambda _: None
+    )
+    server = HTTPServer(app, ssl_options=tls)
+    sockets = bind_sockets(port, "127.0.0.1")
+    server.add_sockets(sockets)
+    scheme = "https" if tls else "http"
+    service.url = f"{scheme}://localhost:{sockets[0].getsockname()[1]}/hub/"
+    try:
+        yield service
+    finally:
+        server.stop()
+        await server.close_all_connections()
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    found = tmp_path / "token"
+    found.write_text("first\n")
+    return found
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    found = Ledger(None)
+    yield found
+    found.close()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posting, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(posting, "_LONGEST_PAUSE", 0.05)
+
+
+@asynccontextmanager
+async def running(poster: Poster) -> AsyncIterator[None]:
+    task = asyncio.create_task(poster.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def emptied(ledger: Ledger) -> None:
+    await wait_for_async(lambda: ledger.waiting().batches == 0, 30, "everything taken")
+
+
+async def test_what_waits_is_posted_and_gone_and_the_token_is_read_anew(
+    ledger: Ledger, token: Path
+) -> None:
+    async with serving() as service:
+        poster = Poster(Target(service.url, token), ledger)
+        async with running(poster):
+            ledger.add(batch())
+            poster.wake()
+            await emptied(ledger)
+            token.write_text("second")  # noqa: ASYNC240 - a line in a test's own directory
+            ledger.add(batch())
+            poster.wake()
+            await emptied(ledger)
+    assert service.tokens == ["Bearer first", "Bearer second"]
+    assert service.sequences == [[1], [2]]
+    assert {post["run"] for post in service.posts} == {ledger.run}
+    assert poster.problem == ""
+    assert poster.resources == {"r": {"pool": "p", "gpu_class": "c"}}
+
+
+async def test_a_service_that_is_away_loses_nothing_and_hears_the_newest_first(
+    ledger: Ledger, token: Path
+) -> None:
+    async with serving() as service:
+        url = service.url
+    outcomes: list[str] = []
+    poster = Poster(Target(url, token), ledger, outcomes.append)
+    for _ in range(130):
+        ledger.add(batch())
+    async with running(poster):
+        await wait_for_async(lambda: outcomes.count("failed") >= 3, 30, "failures")
+        assert poster.problem
+        assert ledger.waiting().batches == 130
+        async with serving(int(url.split(":")[2].split("/")[0])) as service:
+            await emptied(ledger)
+    assert [len(each) for each in service.sequences] == [60, 60, 10]
+    assert service.sequences[0] == [*range(1, 60), 130]
+    assert sorted(n for each in service.sequences for n in each) == list(range(1, 131))
+
+
+@pytest.mark.parametrize("code", [500, 502, 503, 403, 401, 429, 426, 302, 404])
+async def test_an_answer_that_may_change_is_waited_for(
+    ledger: Ledger, token: Path, code: int
+) -> None:
+    async with serving() as service:
+        service.codes = [code, code]
+        poster = Poster(Target(service.url, token), ledger)
+        ledger.add(batch())
+        assert await poster.post(ledger.next(1, 1)) == "failed"
+        assert poster.problem == f"{code}: as the test wants"
+        async with running(poster):
+            await emptied(ledger)
+    assert service.sequences == [[1]]
+
+
+@pytest.mark.parametrize("code", [400, 413, 415, 422])
+async def test_the_one_batch_that_will_never_do_is_dropped_and_the_others_are_taken(
+    ledger: Ledger, token: Path, code: int
+) -> None:
+    async with serving() as service:
+        service.refuse = 3
+        poster = Poster(Target(service.url, token), ledger)
+        for _ in range(5):
+            ledger.add(batch())
+        async with running(poster):
+            await emptied(ledger)
+    assert sorted(n for each in service.sequences for n in each) == [1, 2, 4, 5]
+    assert ledger.dropped == 1
+
+
+@pytest.mark.parametrize("answer", ["no JSON", "[]", '{"resources": 7}', "{}"])
+async def test_a_strange_answer_is_still_an_answer(
+    ledger: Ledger, token: Path, answer: str
+) -> None:
+    async with serving() as service:
+        service.answer = answer
+        poster = Poster(Target(service.url, token), ledger)
+        ledger.add(batch())
+        assert await poster.post(ledger.next(1, 1)) == "taken"
+
+
+async def test_a_token_that_is_missing_is_waited_for_and_said(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    async with serving() as service:
+        missing = tmp_path / "nowhere"
+        poster = Poster(Target(service.url, missing), ledger)
+        ledger.add(batch())
+        assert await poster.post(ledger.next(1, 1)) == "failed"
+        assert str(missing) in poster.problem
+        assert "projected token" in poster.problem
+        missing.write_text("here")
+        assert await poster.post(ledger.next(1, 1)) == "taken"
+
+
+def certificate(path: Path, name: str = "localhost") -> tuple[Path, ssl.SSLContext]:
+    """Make a certificate that signed itself; return its file and a server's context."""
+    path.mkdir(exist_ok=True)
+    made, key = path / "ca.pem", path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    words += [
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        f"/CN={name}",
+        "-keyout",
+        str(key),
+        "-out",
+        str(made),
+    ]
+    subprocess.run(
+        [*words, "-addext", f"subjectAltName=DNS:{name}"], check=True, capture_output=True
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made, key)
+    return made, context
+
+
+async def test_the_service_is_checked_and_a_renewed_certificate_is_read(
+    ledger: Ledger, token: Path, tmp_path: Path
+) -> None:
+    ca_file, context = certificate(tmp_path / "right")
+    other, _ = certificate(tmp_path / "other")
+    ledger.add(batch())
+    waiting = ledger.next(1, 1)
+    async with serving(tls=context) as service:
+        trusted = tmp_path / "trusted.pem"
+        trusted.write_bytes(other.read_bytes())
+        poster = Poster(Target(service.url, token, trusted), ledger)
+        assert await poster.post(waiting) == "failed"
+        assert "certificate" in poster.problem.lower()
+        assert service.tokens == [], "a token is for the service alone"
+        trusted.write_bytes(ca_file.read_bytes())
+        import os
+
+        os.utime(trusted, (1, 1))
+        assert await poster.post(waiting) == "taken"
+        trusted.write_text("no certificate")
+        assert await poster.post(waiting) == "failed"
+        assert "--ca-file" in poster.problem
+
+
+@pytest.mark.parametrize(
+    ("url", "plain", "right"),
+    [
+        ("https://service/hub/", False, True),
+        ("http://service/hub/", True, True),
+        ("http://service/hub/", False, False),
+        ("service:8080", True, False),
+        ("https://", True, False),
+        ("ftp://service/", True, False),
+    ],
+)
+def test_a_token_is_sent_to_an_address_with_tls_only(url: str, plain: bool, right: bool) -> None:
+    target = Target(url, Path("token"))
+    if right:
+        assert checked(target, plain=plain) is target
+    else:
+        with pytest.raises(GPULeaseError) as refused:
+            checked(target, plain=plain)
+        assert refused.value.next_step
