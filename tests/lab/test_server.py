@@ -8,6 +8,7 @@ import stat
 
 from tornado.websocket import websocket_connect
 
+from gpulease.companion.parking import Parking
 from gpulease.companion.tree import lease_processes, process_table
 from tests.companion.parts import LEASE_ID, TOKEN, Cells, Home, closing, proc_file
 from tests.helpers import process_is_gone, wait_for_async
@@ -227,6 +228,49 @@ def test_a_restarted_kernel_loses_its_companion_and_the_lease_stays(tmp_path):
                 assert (await home.call("ping"))["ok"]
             finally:
                 home.close()
+
+    asyncio.run(test())
+
+
+def test_a_restarted_kernel_finds_nothing_parked_and_another_still_does(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            kernel = await notebook.json("/api/kernels", "POST", {"name": "python3"})
+            park = tmp_path / "park"
+            granted = lease_view(state="starting", grant={"park_dir": str(park)})
+            service.publish({"type": "lease", "id": 2, "lease": granted})
+            await service.hello()
+            parking = Parking(str(park), "stu", "")
+            for kernel_id in (kernel["id"], "another"):
+                parking.prepare(kernel_id)
+                parking.file(kernel_id).write_bytes(b"parked")
+            await notebook.fetch(f"/api/kernels/{kernel['id']}/restart", "POST", {})
+            await wait_for_async(lambda: not parking.file(kernel["id"]).exists(), 30, "the drop")
+            assert parking.file("another").exists()
+
+    asyncio.run(test())
+
+
+def test_an_abandoned_tab_is_no_activity(tmp_path):
+    """What a page asks by itself must not keep a server from the hub's culler."""
+
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            service.answers["POST", f"leases/{LEASE_ID}/keep"] = (200, lease_view())
+            before = (await notebook.json("/api/status"))["last_activity"]
+            for method, path in (
+                ("GET", "status"),
+                ("GET", "leases"),
+                ("POST", "leases"),
+                ("POST", f"leases/{LEASE_ID}/keep"),
+                ("DELETE", f"leases/{LEASE_ID}"),
+            ):
+                await notebook.fetch(
+                    f"/gpulease/api/{path}", method, {} if method != "GET" else None
+                )
+            assert (await notebook.json("/api/status"))["last_activity"] == before
+            await notebook.fetch("/api/contents")  # what a person does, for comparison
+            assert (await notebook.json("/api/status"))["last_activity"] > before
 
     asyncio.run(test())
 
