@@ -1,0 +1,65 @@
+"""Two namespaces of a test's own with the shipped objects in them."""
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helm_values import shipped
+from tests.helpers import wait_for
+
+if TYPE_CHECKING:
+    from tests.cluster.api import Api
+    from tests.cluster.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The shipped objects in a cluster, under names of this test's own.
+
+    ``servers`` is the hub's namespace and ``system`` the service's.
+    """
+
+    api: "Api"
+    servers: str
+    system: str
+
+    def object(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return an object as it is named here."""
+        return shipped.renamed(document, self.servers, self.system)
+
+    @property
+    def service(self) -> "Api":
+        """A client with the rights of the lease service."""
+        return self.api.as_account(self.system, "gpulease")
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: "Cluster") -> Iterator[Installed]:
+    """Everything that the kustomization names; what is of the whole cluster goes at the end."""
+    from tests.cluster.api import ApiError, path_of
+    from tests.cluster.pods import delete_namespace
+
+    mark = f"t-{uuid.uuid4().hex[:8]}"
+    here = Installed(cluster.api, servers=f"{mark}-hub", system=f"{mark}-system")
+    made = []
+    try:
+        for document in shipped.load():
+            mine = here.object(document)
+            here.api.create(mine)
+            made.append(mine)
+        for namespace in (here.servers, here.system):
+            account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+            wait_for(lambda path=account: here.api.find(path), 60, account)
+        yield here
+    finally:
+        cluster.wait_for_api()
+        for each in reversed(made):
+            if each["kind"] in shipped.GLOBAL - {"Namespace"}:
+                with contextlib.suppress(ApiError):
+                    here.api.delete(path_of(each))
+        for namespace in (here.servers, here.system):
+            delete_namespace(here.api, namespace)

@@ -1,0 +1,458 @@
+"""The admission policies on a real API server: each rule refuses one request, allows another."""
+
+import contextlib
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.helm_values.conftest import Installed
+from tests.helpers import wait_for
+from tests.hub.pods import BAD, changed, clean_pod
+
+pytestmark = pytest.mark.cluster
+
+IMAGE = "quay.io/jupyter/scipy-notebook:2026-01-01"
+
+
+def lease_pod() -> dict[str, Any]:
+    """A pod such as the lease service makes."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "gpulease-l1-1",
+            "labels": {
+                "app.kubernetes.io/name": "gpulease",
+                "app.kubernetes.io/component": "lease",
+                "gpulease/instance": "gpulease",
+                "gpulease/lease": "l1",
+            },
+        },
+        "spec": {
+            "serviceAccountName": "gpulease-lease",
+            "automountServiceAccountToken": False,
+            "restartPolicy": "Never",
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+            "securityContext": {"runAsUser": 1000, "fsGroup": 100},
+            "containers": [
+                {
+                    "name": "companion",
+                    "image": IMAGE,
+                    "resources": {
+                        "requests": {"cpu": "100m"},
+                        "limits": {"nvidia.com/gpu": "1"},
+                    },
+                    "env": [
+                        {"name": "GPULEASE_LEASE", "value": "l1"},
+                        {
+                            "name": "GPULEASE_POD_IP",
+                            "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+                        },
+                    ],
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "privileged": False,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+            "volumes": [
+                {"name": "home", "persistentVolumeClaim": {"claimName": "claim-stu"}},
+                {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
+                {"name": "data", "nfs": {"server": "files.example.org", "path": "/data"}},
+                {
+                    "name": "token",
+                    "projected": {
+                        "sources": [
+                            {"serviceAccountToken": {"audience": "gpulease", "path": "token"}},
+                            {
+                                "downwardAPI": {
+                                    "items": [
+                                        {
+                                            "path": "name",
+                                            "fieldRef": {"fieldPath": "metadata.name"},
+                                        }
+                                    ]
+                                }
+                            },
+                        ]
+                    },
+                },
+            ],
+        },
+    }
+
+
+def make_runtime_class(api: Any, name: str) -> None:
+    """Make a runtime class unless it is there: the API server takes no pod of an unknown one."""
+    from tests.cluster.api import ApiError
+
+    metadata = {"name": name}
+    document = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata}
+    with contextlib.suppress(ApiError):
+        api.request(
+            "POST", "/apis/node.k8s.io/v1/runtimeclasses", {**document, "handler": "nvidia"}
+        )
+
+
+def refusal(client: Any, pod: dict[str, Any], namespace: str) -> str:
+    """Return why the API server does not take a pod (dry run), ``""`` when it does."""
+    from tests.cluster.api import ApiError
+
+    body = copy.deepcopy(pod)
+    body["metadata"]["namespace"] = namespace
+    try:
+        client.create(body, dryRun="All")
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+@pytest.fixture(scope="module")
+def policies(installed: Installed) -> Installed:
+    """The policies are in force: the API server takes some seconds to know them and the rights."""
+    for name in ("nvidia", "nvidia-cdi"):
+        make_runtime_class(installed.api, name)
+    bad = clean_pod()
+    bad["spec"]["runtimeClassName"] = "nvidia"
+    service = installed.service
+
+    def in_force() -> bool:
+        foreign = lease_pod()
+        del foreign["metadata"]["labels"]
+        return (
+            "runtime_class: " in refusal(installed.api, bad, installed.servers)
+            and "labels: " in refusal(service, foreign, installed.servers)
+            and not refusal(service, lease_pod(), installed.servers)
+        )
+
+    wait_for(in_force, 60, "the admission policies are in force")
+    return installed
+
+
+def test_the_api_server_finds_no_fault_in_the_expressions(policies):
+    """It checks the types of every expression against the pod's own schema."""
+
+    def checked() -> list[dict[str, Any]]:
+        found = policies.api.items(
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+        )
+        mine = [each for each in found if each["metadata"]["name"].endswith(policies.system)]
+        return mine if all("typeChecking" in each.get("status", {}) for each in mine) else []
+
+    mine = wait_for(checked, 60, "the policies are checked")
+    assert len(mine) == 2
+    assert [each["status"]["typeChecking"] for each in mine] == [{}, {}]
+
+
+# The service's own pods.
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def _volume(**source: Any) -> Change:
+    return lambda pod: pod["spec"]["volumes"].append({"name": "more", **source})
+
+
+def _container(**fields: Any) -> Change:
+    return lambda pod: pod["spec"]["containers"][0].update(fields)
+
+
+def _spec(**fields: Any) -> Change:
+    return lambda pod: pod["spec"].update(fields)
+
+
+def _env(**entry: Any) -> Change:
+    return lambda pod: pod["spec"]["containers"][0]["env"].append({"name": "X", **entry})
+
+
+def _init(**fields: Any) -> Change:
+    return _spec(initContainers=[{"name": "first", "image": IMAGE, **fields}])
+
+
+def _label(key: str, value: str | None) -> Change:
+    def change(pod: dict[str, Any]) -> None:
+        labels = pod["metadata"]["labels"]
+        if value is None:
+            del labels[key]
+        else:
+            labels[key] = value
+
+    return change
+
+
+_SECRET = {"secretKeyRef": {"name": "hub", "key": "hub.services.gpulease.apiToken"}}
+
+LEASE_RULES: list[tuple[str, Change]] = [
+    ("labels", _label("app.kubernetes.io/name", None)),
+    ("labels", _label("app.kubernetes.io/component", "singleuser-server")),
+    ("labels", _label("gpulease/instance", None)),
+    ("account", _spec(serviceAccountName="default")),
+    ("account", _spec(automountServiceAccountToken=True)),
+    ("host", _spec(hostNetwork=True)),
+    ("host", _spec(hostPID=True)),
+    ("host", _spec(hostIPC=True)),
+    ("host", _container(ports=[{"containerPort": 80, "hostPort": 80}])),
+    ("privilege", _container(securityContext={"privileged": True})),
+    ("privilege", _container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}})),
+    ("privilege", _container(securityContext={"allowPrivilegeEscalation": True})),
+    ("privilege", _init(securityContext={"privileged": True})),
+    ("node", _spec(nodeName="node1")),
+    ("priority", _spec(priorityClassName="system-node-critical")),
+    ("volumes", _volume(hostPath={"path": "/srv"})),
+    ("volumes", _volume(configMap={"name": "hub"})),
+    ("volumes", _volume(csi={"driver": "secrets-store.csi.k8s.io"})),
+    ("volumes", _volume(cephfs={"monitors": ["m"], "secretRef": {"name": "hub"}})),
+    ("claims", _volume(persistentVolumeClaim={"claimName": "hub-db-dir"})),
+    ("claims", _volume(persistentVolumeClaim={"claimName": "hub-db-dir-claim-x"})),
+    ("secrets", _volume(secret={"secretName": "hub"})),
+    ("tokens", _volume(projected={"sources": [{"secret": {"name": "hub"}}]})),
+    ("tokens", _volume(projected={"sources": [{"configMap": {"name": "hub"}}]})),
+    ("tokens", _volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]})),
+    (
+        "tokens",
+        _volume(
+            projected={"sources": [{"serviceAccountToken": {"audience": "vault", "path": "t"}}]}
+        ),
+    ),
+    ("environment", _env(valueFrom=_SECRET)),
+    ("environment", _env(valueFrom={"configMapKeyRef": {"name": "hub", "key": "x"}})),
+    ("environment", _container(envFrom=[{"secretRef": {"name": "hub"}}])),
+    ("environment", _container(envFrom=[{"configMapRef": {"name": "hub"}}])),
+    ("environment", _init(env=[{"name": "X", "valueFrom": _SECRET}])),
+    ("pull secrets", _spec(imagePullSecrets=[{"name": "hub"}])),
+    ("images", _container(image="docker.io/library/miner:latest")),
+    ("images", _init(image="docker.io/library/miner:latest")),
+    ("images", _container(image="evil.example/quay.io/jupyter/x:1")),
+]
+
+
+@pytest.mark.parametrize(("rule", "change"), LEASE_RULES)
+def test_the_service_may_create_lease_pods_and_nothing_more(policies, rule, change):
+    pod = lease_pod()
+    assert refusal(policies.service, pod, policies.servers) == ""
+    change(pod)
+    message = refusal(policies.service, pod, policies.servers)
+    assert f"denied request: {rule}: " in message
+
+
+def test_the_service_cannot_mount_the_hubs_secret_though_it_may_create_pods(policies):
+    """With a Secret that is really there, and without dry run."""
+    from tests.cluster.api import ApiError
+
+    metadata = {"name": "hub", "namespace": policies.servers}
+    policies.api.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"x": "y"}}
+    )
+    pod = lease_pod()
+    pod["metadata"] |= {"namespace": policies.servers, "name": "thief"}
+    _volume(secret={"secretName": "hub"})(pod)
+    with pytest.raises(ApiError, match="secrets: lease pods may not mount this Secret"):
+        policies.service.create(pod)
+    with pytest.raises(ApiError) as refused:
+        policies.service.get(f"/api/v1/namespaces/{policies.servers}/secrets/hub")
+    assert refused.value.status == 403
+
+
+@contextlib.contextmanager
+def site_setting(policies: Installed, policy: str, name: str, pattern: str) -> Any:
+    """Set one of the variables that a site sets, for a block."""
+    path = (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/"
+        f"{policy}-{policies.system}"
+    )
+    before = policies.api.get(path)["spec"]["variables"]
+    changed = copy.deepcopy(before)
+    (variable,) = [each for each in changed if each["name"] == name]
+    variable["expression"] = f"r'^(?:{pattern})$'"
+    policies.api.patch(path, {"spec": {"variables": changed}})
+    try:
+        yield
+    finally:
+        policies.api.patch(path, {"spec": {"variables": before}})
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "change"),
+    [
+        ("secrets", "registry", _spec(imagePullSecrets=[{"name": "registry"}])),
+        ("secrets", "registry", _volume(secret={"secretName": "registry"})),
+        ("claims", "claim-.*|course", _volume(persistentVolumeClaim={"claimName": "course"})),
+        ("images", "own.example/.*", _container(image="own.example/x:1")),
+    ],
+)
+def test_what_a_site_names_is_allowed(policies, name, pattern, change):
+    pod = lease_pod()
+    change(pod)
+    assert refusal(policies.service, pod, policies.servers)
+    with site_setting(policies, "gpulease-lease-pods", name, pattern):
+        wait_for(
+            lambda: not refusal(policies.service, pod, policies.servers), 60, "the name counts"
+        )
+    wait_for(lambda: refusal(policies.service, pod, policies.servers), 60, "the rule is back")
+
+
+# Everybody else's pods.
+
+#: The API server itself does not take these, whatever a policy says.
+_IMPOSSIBLE = {
+    "spec.extension.requests[0].adminAccess",  # no field of a pod
+    "spec.ephemeralContainers[0].resources.limits.nvidia.com/gpu",  # never at creation
+}
+
+
+def _possible(change: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod with this change in the full form that the API server asks for."""
+    pod = changed(change)
+    spec = pod["spec"]
+    if spec.get("runtimeClassName") == "gvisor":
+        del spec["runtimeClassName"]  # there is no such class in this cluster
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
+        container.setdefault("image", IMAGE)
+        for name in container.get("resources", {}).get("requests", {}):
+            if "/" in name:  # an extended resource's request needs its limit
+                container["resources"].setdefault("limits", {})[name] = "1"
+        for claim in container.get("resources", {}).get("claims", []):
+            spec.setdefault("resourceClaims", []).append({"name": claim["name"]})
+    for claim in spec.get("resourceClaims", []):
+        claim["resourceClaimName"] = "mine"
+    mounted = {"name": "devices"}
+    if any(
+        mount["name"] == "devices"
+        for each in spec.get("initContainers", [])
+        for mount in each.get("volumeMounts", [])
+    ):
+        spec["volumes"].append({**mounted, "emptyDir": {}})
+    return pod
+
+
+def _ids(case: Any) -> str:
+    return case[2][-60:] if isinstance(case, tuple) else ""
+
+
+CASES = [
+    case
+    for case in BAD
+    if case[2] not in _IMPOSSIBLE
+    and not case[2].startswith("spec.resources")  # a pod's own resources: CPU and memory only
+    and "/../" not in str(case[1].get("spec", {}).get("volumes"))
+]
+
+
+@pytest.mark.parametrize(("rule", "change", "path"), CASES, ids=[_ids(case) for case in CASES])
+def test_nobody_else_gets_a_gpu(policies, rule, change, path):
+    """The policy refuses what the guard refuses, by the same name."""
+    expected = "sharing_note" if rule == "admin_access" else rule
+    message = refusal(policies.api, _possible(change), policies.servers)
+    assert f"denied request: {expected}: " in message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"spec": {"nodeSelector": {"nvidia.com/gpu.present": "false"}}},
+        {"spec": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]}},
+        {"metadata": {"annotations": {"example.com/gpu-notes": "none"}}},
+    ],
+)
+def test_a_server_without_a_gpu_is_created(policies, change):
+    pod = changed(change)
+    del pod["spec"]["runtimeClassName"]  # there is no such class in this cluster
+    assert refusal(policies.api, pod, policies.servers) == ""
+
+
+def test_another_namespace_is_not_covered(policies, cluster):
+    pod = clean_pod()
+    del pod["spec"]["runtimeClassName"]
+    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "1"
+    assert refusal(policies.api, pod, "default") == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("exempt", "privileged|scheduler"), ("others", "system:.*|.*admin")]
+)
+def test_a_site_exempts_rules_and_users(policies, setting, value):
+    pod = changed({"spec": {"schedulerName": "kai-scheduler"}})
+    del pod["spec"]["runtimeClassName"]
+    assert "scheduler: " in refusal(policies.api, pod, policies.servers)
+    with site_setting(policies, "gpulease-no-gpu", setting, value):
+        wait_for(lambda: not refusal(policies.api, pod, policies.servers), 60, "the exemption")
+    wait_for(lambda: refusal(policies.api, pod, policies.servers), 60, "the rule is back")
+
+
+# What is already there.
+
+
+@pytest.fixture
+def running(policies):
+    """A server's pod and a lease pod that exist (they need not run)."""
+    server = clean_pod()
+    del server["spec"]["runtimeClassName"]
+    server["metadata"]["namespace"] = policies.servers
+    lease = lease_pod()
+    lease["metadata"] |= {"namespace": policies.servers, "name": "gpulease-running-1"}
+    policies.api.create(server)
+    policies.service.create(lease)
+    path = f"/api/v1/namespaces/{policies.servers}/pods"
+    yield f"{path}/jupyter-stu", f"{path}/gpulease-running-1"
+    now = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+    for name in ("jupyter-stu", "gpulease-running-1"):
+        policies.api.delete(f"{path}/{name}", now)
+
+
+def _ephemeral(**fields: Any) -> dict[str, Any]:
+    container = {"name": "debug", "image": IMAGE, "terminationMessagePolicy": "File", **fields}
+    return {"spec": {"ephemeralContainers": [container]}}
+
+
+def test_a_debug_container_brings_no_device_into_a_server(policies, running):
+    from tests.cluster.api import ApiError
+
+    server, lease = running
+    asks = _ephemeral(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+    with pytest.raises(ApiError, match="visible_devices: "):
+        policies.api.patch(f"{server}/ephemeralcontainers", asks, "strategic-merge")
+    with pytest.raises(ApiError, match="privileged: "):
+        policies.api.patch(
+            f"{server}/ephemeralcontainers",
+            _ephemeral(securityContext={"privileged": True}),
+            "strategic-merge",
+        )
+    policies.api.patch(f"{server}/ephemeralcontainers", _ephemeral(), "strategic-merge")
+    # Into a lease pod nobody gets one at all: not even the service.
+    with pytest.raises(ApiError, match="denied request: "):
+        policies.api.patch(f"{lease}/ephemeralcontainers", _ephemeral(), "strategic-merge")
+
+
+def test_nobody_resizes_a_lease_pod_and_a_server_may_be_resized(policies, running):
+    from tests.cluster.api import ApiError
+
+    server, lease = running
+
+    def resize(name: str, memory: str) -> dict[str, Any]:
+        resources = {"requests": {"cpu": memory}}
+        return {"spec": {"containers": [{"name": name, "resources": resources}]}}
+
+    policies.api.patch(f"{server}/resize", resize("notebook", "200m"), "strategic-merge")
+    with pytest.raises(ApiError, match="device_resource: "):
+        policies.api.patch(f"{lease}/resize", resize("companion", "200m"), "strategic-merge")
+
+
+def test_a_lease_pod_can_be_labelled_by_the_service_and_the_clusters_own_parts(policies, running):
+    _server, lease = running
+    policies.service.patch(lease, {"metadata": {"annotations": {"gpulease/ends": "later"}}})
+    policies.api.patch(lease, {"metadata": {"annotations": {"cluster/own": "note"}}})
+
+
+def test_a_servers_pod_does_not_become_a_lease_pod_by_a_label(policies, running):
+    from tests.cluster.api import ApiError
+
+    server, _lease = running
+    labels = {"app.kubernetes.io/name": "gpulease", "app.kubernetes.io/component": "lease"}
+    policies.api.patch(server, {"metadata": {"labels": labels}})
+    asks = _ephemeral(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+    with pytest.raises(ApiError, match="visible_devices: "):
+        policies.api.patch(f"{server}/ephemeralcontainers", asks, "strategic-merge")

@@ -1,0 +1,83 @@
+"""The shipped manifests: complete, by one name, and taken by a real API server."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from gpulease.hub import gpu_names, guard
+from tests.helm_values import shipped
+
+
+def variables(policy: str) -> dict[str, str]:
+    (found,) = [each for each in shipped.load() if each["metadata"]["name"] == policy][:1]
+    return {each["name"]: each["expression"] for each in found["spec"]["variables"]}
+
+
+def test_every_file_is_named_by_a_kustomization():
+    named = {path.resolve() for directory in roots() for path in shipped.files(directory)}
+    there = {path.resolve() for path in shipped.ROOT.rglob("*.yaml")}
+    own = {path for path in there if path.name == "kustomization.yaml"}
+    values = {path for path in there if path.name.startswith("values")}
+    assert there - own - values == named
+
+
+def roots() -> list[Path]:
+    return [path.parent for path in shipped.ROOT.rglob("kustomization.yaml")]
+
+
+def test_every_object_says_that_it_is_ours():
+    for each in shipped.load():
+        if each["kind"] == "Namespace" and each["metadata"]["name"] == shipped.SERVERS:
+            continue  # the site's; we only label it
+        assert each["metadata"]["labels"]["app.kubernetes.io/name"] == "gpulease"
+
+
+def test_the_guard_and_the_policy_know_gpus_by_the_same_patterns():
+    found = variables("gpulease-no-gpu")
+    for name, pattern in {
+        "resource": gpu_names.RESOURCE,
+        "nodeKey": gpu_names.NODE_KEY,
+        "nodeValue": gpu_names.NODE_VALUE,
+        "variable": gpu_names.VARIABLE,
+        "note": gpu_names.NOTE,
+        "runtime": gpu_names.RUNTIME,
+        "scheduler": gpu_names.SCHEDULER,
+        "hostPath": gpu_names.HOST_PATH,
+    }.items():
+        assert found[name] == f"r'{pattern}'", name
+    assert set(ast.literal_eval(found["choosing"])) == gpu_names.CHOOSING
+    assert set(ast.literal_eval(found["nothing"])) == gpu_names.VOID
+
+
+def test_the_policy_has_a_rule_for_each_of_the_guards():
+    (policy,) = [
+        each
+        for each in shipped.load("admission/gpu-asks.yaml")
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    rules = {each["message"].split(":")[0] for each in policy["spec"]["validations"]}
+    # A pod itself cannot ask for admin access; the label that allows it is a sharing note.
+    assert rules == set(guard.RULES) - {"admin_access"}
+
+
+def test_no_account_may_read_secrets_or_run_commands_in_pods():
+    for each in shipped.load():
+        for rule in each.get("rules", []):
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+            assert not {"secrets", "pods/exec", "pods/attach", "serviceaccounts/token"} & set(
+                rule["resources"]
+            )
+            if each["kind"] == "ClusterRole":
+                assert set(rule["verbs"]) <= {"list", "watch"} or rule["resources"] == [
+                    "tokenreviews"
+                ]
+
+
+@pytest.mark.cluster
+def test_the_api_server_takes_every_object(installed):
+    """``installed`` created them all; the deployment's pods are made by its controller."""
+    from tests.cluster.api import path_of
+
+    for document in shipped.load():
+        assert installed.api.find(path_of(installed.object(document)))
