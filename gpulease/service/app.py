@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from traitlets import Bool, Dict, Enum, Float, Integer, List, Unicode, default
+from traitlets import Bool, Dict, Float, Integer, Unicode, default
 from traitlets.config import Application
 
-from gpulease import __version__, labels
+from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.service import logs
 from gpulease.service.run import Options, RunningService
-from gpulease.service.where import KUBERNETES, LOCAL, ClusterOptions
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,6 @@ _ALIASES = {
     "policy": "GPULeaseService.policy_file",
     "first-policy": "GPULeaseService.first_policy_file",
     "url": "GPULeaseService.service_url",
-    "provider": "GPULeaseService.provider",
     "config": "GPULeaseService.config_file",
     "log-level": "GPULeaseService.log_name",
 }
@@ -103,49 +101,6 @@ class GPULeaseService(Application):
         min=0.1,
         help="Seconds without any sign of a lease's processes until it counts as gone.",
     ).tag(config=True)
-    provider = Enum(
-        [LOCAL, KUBERNETES], LOCAL, help="Where leases run: on this machine or on a cluster."
-    ).tag(config=True)
-    kubeconfig = Unicode(
-        "", help="A kubeconfig file; default: the pod's own account, else the user's file."
-    ).tag(config=True)
-    context = Unicode("", help="The kubeconfig's context; default: its current one.").tag(
-        config=True
-    )
-    namespaces = List(
-        Unicode(), help="Namespaces in which notebook servers run; `*` matches anything."
-    ).tag(config=True)
-    installation = Unicode(
-        labels.APP, help="Which installation this is, as the spawner's `gpulease_instance` says."
-    ).tag(config=True)
-    lease_url = Unicode(
-        "", help="The service as lease pods reach it, ending in /services/gpulease/."
-    ).tag(config=True)
-    lease_image = Unicode("", help="Image of lease pods; default: the server's own.").tag(
-        config=True
-    )
-    lease_priority_class = Unicode("", help="Priority class of lease pods.").tag(config=True)
-    lease_runtime_class = Unicode("", help="Runtime class of lease pods.").tag(config=True)
-    lease_home = Unicode("/home/jovyan", help="Where a student's home is in the servers.").tag(
-        config=True
-    )
-    lease_ports = Unicode(
-        "8890-8990", help="Ports of lease pods, as the network policies name them."
-    ).tag(config=True)
-    lease_park_dir = Unicode(
-        "", help="Where a lease pod parks values that cannot go home; empty: nowhere."
-    ).tag(config=True)
-    mirror_limit = Unicode("2GiB", help="How much a mirror of a home may hold.").tag(config=True)
-    bind_timeout = Float(
-        10.0, min=1.0, help="Seconds a lease pod may wait for its place on a node."
-    ).tag(config=True)
-    attach_timeout = Float(
-        20.0, min=1.0, help="Seconds a home's volume may take to attach before it is mirrored."
-    ).tag(config=True)
-    pod_rate = Float(10.0, min=0.1, help="Lease pods created a second at most.").tag(config=True)
-    agents = Unicode(
-        "gpulease/gpulease-agent", help="NAMESPACE/SERVICEACCOUNT of the node agents."
-    ).tag(config=True)
     log_name = Unicode("INFO", help="Level of the log.").tag(config=True)
 
     @default("service_url")
@@ -195,27 +150,6 @@ class GPULeaseService(Application):
             tick=self.tick,
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,
-            cluster=self._cluster() if self.provider == KUBERNETES else None,
-        )
-
-    def _cluster(self) -> ClusterOptions:
-        return ClusterOptions(
-            kubeconfig=self.kubeconfig,
-            context=self.context,
-            namespaces=tuple(self.namespaces),
-            instance=self.installation,
-            lease_url=self.lease_url,
-            image=self.lease_image,
-            priority_class=self.lease_priority_class,
-            runtime_class=self.lease_runtime_class,
-            home=self.lease_home,
-            ports=self.lease_ports,
-            park=self.lease_park_dir,
-            mirror_limit=_size(self.mirror_limit),
-            bind_timeout=self.bind_timeout,
-            attach_timeout=self.attach_timeout,
-            rate=self.pod_rate,
-            agents=self.agents,
         )
 
     def start(self) -> int:  # type: ignore[override]

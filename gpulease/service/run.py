@@ -45,7 +45,6 @@ from gpulease.service.reconcile import Reconciler
 from gpulease.service.routes import application
 from gpulease.service.servers import Servers
 from gpulease.service.views import Views
-from gpulease.service.where import ClusterOptions, open_kubernetes
 from gpulease.store import Store, upgrade
 
 log = logging.getLogger(__name__)
@@ -79,7 +78,6 @@ class Options:
     tick: float = 1.0
     hub_seconds: float = 10.0
     lost_seconds: float = 15.0
-    cluster: ClusterOptions | None = None  # None: leases run on this machine
 
 
 class RunningService:
@@ -198,13 +196,8 @@ class RunningService:
             task.add_done_callback(self._task_ended)
 
     async def _provider(self, links: Links, policies: Policies, secret: bytes) -> Provider:
-        """Open the cluster's provider, or the local one.
-
-        The local one shows real devices where there are some, else simulated ones.
-        """
+        """Open the local provider: real devices where there are some, else simulated ones."""
         options = self._options
-        if options.cluster is not None:
-            return await open_kubernetes(options.cluster, links, policies, self._wake_if_up)
 
         def grant(lease: Lease, token: str, visible: str, simulated: bool) -> GrantView:
             return {
@@ -252,11 +245,6 @@ class RunningService:
 
     def _wake(self) -> None:
         self.services.loop.wake()
-
-    def _wake_if_up(self) -> None:
-        """Wake the loop; a cluster's watch may have news before there is one."""
-        if hasattr(self, "services"):
-            self._wake()
 
     def _moved(self, before: Lease | None, after: Lease, now: datetime) -> None:
         """Log and count each recorded change, and tell the readers at once."""
