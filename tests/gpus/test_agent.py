@@ -21,9 +21,9 @@ from gpulease.cli import main
 from gpulease.gpus.agent.wire import Held
 from tests.gpus.kubelet import Kubelet
 from tests.gpus.kubelet import serving as kubelet_serving
+from tests.gpus.service import Service, serving
 from tests.gpus.stand_in import Driver
 from tests.gpus.test_nvml import FIRST, SECOND
-from tests.gpus.test_posting import Service, serving
 from tests.helpers import free_port, wait_for_async
 
 HELD = Held("hub", "lease-1", "gpu", "nvidia.com/gpu", FIRST)

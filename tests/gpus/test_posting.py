@@ -4,78 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import ssl
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
-from tornado.web import Application, RequestHandler
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent import posting
 from gpulease.gpus.agent.ledger import Ledger
 from gpulease.gpus.agent.posting import Poster, Target, checked
+from tests.gpus.service import certificate, serving
 from tests.gpus.test_ledger import batch
 from tests.helpers import wait_for_async
-
-
-@dataclass
-class Service:
-    """What stands in for the lease service: it notes what comes and answers as a test wants."""
-
-    url: str = ""
-    posts: list[dict[str, Any]] = field(default_factory=list)
-    tokens: list[str] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)  # of the next posts; then 200
-    refuse: int = 0  # the sequence that is never taken
-    answer: str = '{"taken": 1, "resources": {"r": {"pool": "p", "gpu_class": "c"}}}'
-
-    @property
-    def sequences(self) -> list[list[int]]:
-        return [[each["sequence"] for each in post["batches"]] for post in self.posts]
-
-
-class Batches(RequestHandler):
-    def initialize(self, service: Service) -> None:
-        self.service = service
-
-    def post(self) -> None:
-        found = json.loads(self.request.body)
-        self.service.tokens.append(self.request.headers["Authorization"])
-        code = self.service.codes.pop(0) if self.service.codes else 200
-        if self.service.refuse in [each["sequence"] for each in found["batches"]]:
-            code = 422
-        if code == 200:
-            self.service.posts.append(found)
-            self.finish(self.service.answer)
-        else:
-            self.set_status(code)
-            self.finish(json.dumps({"detail": "as the test wants"}))
-
-
-@asynccontextmanager
-async def serving(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Service]:
-    service = Service()
-    app = Application(
-        [("/hub/api/agents/batches", Batches, {"service": service})], log_function=lambda _: None
-    )
-    server = HTTPServer(app, ssl_options=tls)
-    sockets = bind_sockets(port, "127.0.0.1")
-    server.add_sockets(sockets)
-    scheme = "https" if tls else "http"
-    service.url = f"{scheme}://localhost:{sockets[0].getsockname()[1]}/hub/"
-    try:
-        yield service
-    finally:
-        server.stop()
-        await server.close_all_connections()
 
 
 @pytest.fixture
@@ -206,30 +147,6 @@ async def test_a_token_that_is_missing_is_waited_for_and_said(
         assert "projected token" in poster.problem
         missing.write_text("here")
         assert await poster.post(ledger.next(1, 1)) == "taken"
-
-
-def certificate(path: Path, name: str = "localhost") -> tuple[Path, ssl.SSLContext]:
-    """Make a certificate that signed itself; return its file and a server's context."""
-    path.mkdir(exist_ok=True)
-    made, key = path / "ca.pem", path / "key.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    words += [
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        f"/CN={name}",
-        "-keyout",
-        str(key),
-        "-out",
-        str(made),
-    ]
-    subprocess.run(
-        [*words, "-addext", f"subjectAltName=DNS:{name}"], check=True, capture_output=True
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made, key)
-    return made, context
 
 
 async def test_the_service_is_checked_and_a_renewed_certificate_is_read(
