@@ -69,7 +69,7 @@ class GPUCells:
         session = self._session
         count = self._count()
         progress = Progress(session.shell, lambda: session.alone)
-        session.link.cell = f"In [{count}]"
+        session.link.cell = str(count)
         values, program = session.results.for_away(source)
         if program:
             session.shell.user_ns[CARRIER] = values

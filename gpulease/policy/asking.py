@@ -113,10 +113,11 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
 
 
 def _bad_count(count: int, gpu_class: GPUClass, most: int, what: str) -> GPULeaseError:
+    fewer = "Ask for 1." if most == 1 else f"Ask for 1 to {most}."
     return GPULeaseError(
         "bad_count",
         f"{count} GPUs of class {gpu_class.name!r} were asked for; {what} {most}.",
-        next_step=f"Ask for 1 to {most}." if most else "Ask an admin when GPUs will be there.",
+        next_step=fewer if most else "Ask an admin when GPUs will be there.",
         numbers={"asked": count, "max": most},
         status=422,
     )

@@ -27,7 +27,8 @@ def test_a_companion_killed_in_a_cell(home: HomeKernel) -> None:
     assert companion_pid(home) != pid, "the next GPU cell gets a new companion"
     lost = home.run("made")
     assert not lost.ok
-    assert "made" in lost.error
+    count = cell.reply["execution_count"]
+    assert f"The value that cell [{count}] gave made was lost" in lost.error
     home.run("%gpu recover kept made")
     assert home.run("kept, made").result == "([1, 2, 3, 4], 'there')"
 

@@ -125,6 +125,9 @@ def test_a_count_above_what_exists():
     devices = (*cards(2), Device("MIG-0", "slices"))
     error = refused(snapshot([], devices), replace(ASK, count=3))
     assert (error.reason, error.numbers["max"]) == ("bad_count", 2)
+    assert error.next_step == "Ask for 1 to 2."
+    alone = refused(snapshot([], cards(1)), replace(ASK, count=3))
+    assert alone.next_step == "Ask for 1."
     # What exists is not known: it waits and sees.
     assert asked(snapshot([], devices, capacity_known=False), replace(ASK, count=3)).new
 
