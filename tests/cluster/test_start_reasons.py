@@ -1,0 +1,104 @@
+"""Pods that cannot start on a real cluster, and what is read from them while they fail."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from gpulease.providers.kubernetes.reasons import Reading, read_pod, read_refusal
+from tests.cluster.api import ApiError, Object
+from tests.cluster.cluster import Cluster
+from tests.helpers import wait_for
+from tests.providers.kubernetes.failing_pods import CASES, Case, claim_templates, pod_of
+
+pytestmark = pytest.mark.cluster
+
+
+class Watch:
+    """Reads each pod of a namespace again and again until its start is told."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._api, self._namespace = cluster.api, namespace
+        self.last: dict[str, Reading] = {}
+        self.stages: dict[str, set[str]] = {}
+        self._evicted: set[str] = set()
+
+    def all_told(self) -> bool:
+        """Read every pod that is not told yet; say whether all are."""
+        pods = self._api.items(f"/api/v1/namespaces/{self._namespace}/pods")
+        events = self._api.items(f"/api/v1/namespaces/{self._namespace}/events")
+        shown = {each["metadata"]["name"]: each for each in pods}
+        waiting = [case for case in CASES if not self._told(case)]
+        for case in waiting:
+            if case.name in shown:
+                self._read(case, shown[case.name], events)
+        assert not waiting, {case.name: self.last.get(case.name) for case in waiting}
+        return True
+
+    def _told(self, case: Case) -> bool:
+        reading = self.last.get(case.name)
+        if reading is None:
+            return False
+        return bool(reading.failed) if case.failed else reading.stage == case.stage
+
+    def _read(self, case: Case, pod: Object, events: list[Object]) -> None:
+        uid = pod["metadata"]["uid"]
+        about = [each for each in events if each["involvedObject"].get("uid") == uid]
+        reading = read_pod(pod, about, now=datetime.now(UTC))
+        self.last[case.name] = reading
+        self.stages.setdefault(case.name, set()).add(reading.stage)
+        if case.does == "evict" and reading.stage == "connecting" and uid not in self._evicted:
+            self._evicted.add(uid)
+            path = f"/api/v1/namespaces/{self._namespace}/pods/{case.name}/eviction"
+            metadata = {"name": case.name, "namespace": self._namespace}
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+            self._api.request("POST", path, eviction)
+
+
+def test_each_pod_that_cannot_start_says_why(cluster: Cluster, namespace: str) -> None:
+    classes, template = claim_templates(namespace)
+    path = "/apis/resource.k8s.io/v1/deviceclasses"
+    classes["metadata"]["name"] = template["spec"]["spec"]["devices"]["requests"][0]["exactly"][
+        "deviceClassName"
+    ] = f"none-{namespace}"
+    cluster.api.request("POST", path, classes)
+    try:
+        cluster.api.create(template)
+        for case in CASES:
+            cluster.api.create(pod_of(case, namespace))
+        watch = Watch(cluster, namespace)
+        wait_for(watch.all_told, 150, "every start told")
+    finally:
+        cluster.api.delete(f"{path}/none-{namespace}")
+    assert {case.name: watch.last[case.name].failed for case in CASES} == {
+        case.name: case.failed for case in CASES
+    }
+    for case in CASES:
+        assert case.words in watch.last[case.name].detail
+    # What passes quickly may be missed; these last long enough to be seen.
+    for name in ("all-in-use", "no-such-node", "not-mounted", "runs"):
+        case = next(each for each in CASES if each.name == name)
+        assert case.stage in watch.stages[name]
+
+
+def test_a_quota_and_a_rule_of_the_cluster_are_told_apart(cluster: Cluster, namespace: str) -> None:
+    spec = {"hard": {"requests.nvidia.com/gpu": "1"}}
+    metadata = {"name": "gpus", "namespace": namespace}
+    cluster.api.create(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
+    )
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas/gpus"
+    wait_for(lambda: cluster.api.get(path).get("status", {}).get("used"), 60, "quota counted")
+    two = Case("two", "", container={"resources": {"limits": {"nvidia.com/gpu": "2"}}})
+    reading = refused(cluster, pod_of(two, namespace))
+    assert (reading.failed, reading.numbers["limited"]) == (
+        "quota_exceeded",
+        "requests.nvidia.com/gpu=1",
+    )
+    unranked = Case("unranked", "", pod={"priorityClassName": "none-such"})
+    assert refused(cluster, pod_of(unranked, namespace)).failed == "admission_refused"
+
+
+def refused(cluster: Cluster, body: Object) -> Reading:
+    with pytest.raises(ApiError) as error:
+        cluster.api.create(body)
+    return read_refusal(error.value.status, error.value.reason, error.value.message)
