@@ -273,6 +273,7 @@ REFUSALS: Final[Words] = {
     "not_your_page": ("This page is somebody else's.", "Open your own page."),
     "upgrade_required": ("This address speaks websocket only.", "Open a websocket."),
     "bad_option": ("An option of the service is wrong.", "Correct the option named."),
+    "no_kubernetes": ("A package is missing.", "Install gpulease[kubernetes]."),
     "companion_unreachable": ("The companion is not connected.", "Try again in a moment."),
     "not_active": ("The lease is not active.", "Wait until it is."),
     "not_this_lease": ("The token is another lease's.", "Nothing to do."),

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from traitlets import Bool, Dict, Float, Integer, Unicode, default
+from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 from traitlets.config import Application
 
 from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.service import logs
+from gpulease.service.kubernetes_settings import KubernetesSettings
 from gpulease.service.run import Options, RunningService
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ _ALIASES = {
     "first-policy": "GPULeaseService.first_policy_file",
     "url": "GPULeaseService.service_url",
     "config": "GPULeaseService.config_file",
+    "provider": "GPULeaseService.provider",
     "log-level": "GPULeaseService.log_name",
 }
 
@@ -44,6 +46,7 @@ class GPULeaseService(Application):
     name = "gpulease-service"
     description = __doc__ or ""
     version = __version__
+    classes = [KubernetesSettings]  # noqa: RUF012 (traitlets reads it)
     aliases = Dict(_ALIASES)
     flags = Dict(
         {
@@ -101,6 +104,11 @@ class GPULeaseService(Application):
         min=0.1,
         help="Seconds without any sign of a lease's processes until it counts as gone.",
     ).tag(config=True)
+    provider = Enum(
+        ["local", "kubernetes"],
+        "local",
+        help="Where leases run: on this machine, or as pods (then see KubernetesSettings).",
+    ).tag(config=True)
     log_name = Unicode("INFO", help="Level of the log.").tag(config=True)
 
     @default("service_url")
@@ -150,6 +158,7 @@ class GPULeaseService(Application):
             tick=self.tick,
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,
+            cluster=KubernetesSettings(parent=self) if self.provider == "kubernetes" else None,
         )
 
     def start(self) -> int:  # type: ignore[override]

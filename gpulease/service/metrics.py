@@ -88,6 +88,25 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._calls = Counter(
+            "gpulease_cluster_requests_total",
+            "Requests to the Kubernetes API; code 0 is no answer.",
+            ["verb", "resource", "code"],
+            registry=self.registry,
+        )
+        self._call = Histogram(
+            "gpulease_cluster_request_seconds",
+            "Requests to the Kubernetes API; of a watch only its opening.",
+            ["verb"],
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+
+    def called(self, verb: str, resource: str, code: int, seconds: float) -> None:
+        """Count one request to the Kubernetes API."""
+        self._calls.labels(verb, resource, str(code)).inc()
+        self._call.labels(verb).observe(seconds)
+
     def refused(self, reason: str) -> None:
         """Count a refusal or failure."""
         self._errors.labels(reason).inc()

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import difference, document
-from gpulease.policy.model import Device, PolicyDocument, TimeOuts
+from gpulease.policy.model import Device, GPUClass, PolicyDocument, TimeOuts
 from gpulease.service.ledger import Ledger
 from gpulease.store import PolicyVersion
 
@@ -66,6 +66,11 @@ class Policies:
         """The document in force."""
         assert self._document is not None, "open() comes first"
         return self._document
+
+    @property
+    def classes(self) -> tuple[GPUClass, ...]:
+        """The classes on offer; none before ``open``."""
+        return self._document.classes if self._document is not None else ()
 
     @property
     def text(self) -> PolicyText:

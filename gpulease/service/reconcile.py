@@ -40,6 +40,7 @@ from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
 from gpulease.service.minutes import Minutes
 from gpulease.service.policies import Policies
+from gpulease.service.strangers import Strangers, Thefts
 from gpulease.store import Change, VerdictChange
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,8 @@ class Reconciler:
         self.rounds = 0
         self.problem = ""
         self._minutes = Minutes()
+        self._strangers = Strangers(ledger, PLANNER)
+        self._thefts = Thefts()
         self._wanted = asyncio.Event()
         self._closed = False
 
@@ -118,6 +121,7 @@ class Reconciler:
             observed=sight.observed,
             capacity_known=sight.capacity_known,
             typical_length=self._ledger.typical_length(),
+            thefts=self._thefts.times,
         )
 
     async def recover(self) -> None:
@@ -156,6 +160,7 @@ class Reconciler:
         done: list[Change] = []
         try:
             async with self._ledger.lock:
+                await self._adopt(done)
                 await self._record(self._parentless(), done)
                 await self._record(self._planned(), done)
         finally:
@@ -208,6 +213,15 @@ class Reconciler:
             await self._ledger.call(self._ledger.store.record_evidence, changed, over)
             self._minutes.written(over)
 
+    async def _adopt(self, done: list[Change]) -> None:
+        """Take in what runs and is not in the store, and let the provider know that it is ours."""
+        found: list[Change] = []
+        await self._record(await self._strangers.look(self.sight.observed, self.clock()), found)
+        for change in found:
+            self._strangers.adopted(change.after)
+            await self._provider.start(change.after)
+        done += found
+
     def _parentless(self) -> list[Change]:
         """Return the end of each lease whose supervisor said that its notebook server is gone."""
         return [
@@ -228,7 +242,8 @@ class Reconciler:
 
     def _planned(self) -> list[Change]:
         actions = plan(self.snapshot())
-        self._alert([action for action in actions if isinstance(action, Alert)])
+        alerts = [action for action in actions if isinstance(action, Alert)]
+        self._alert([*alerts, *self._strangers.alerts()])
         changes = []
         for action in actions:
             if not isinstance(action, Alert):
@@ -262,7 +277,7 @@ class Reconciler:
             return
         try:
             await self._ledger.record(changes, self.clock())
-            done += changes
+            self._recorded(changes, done)
         except GPULeaseError as error:
             if error.status != HTTPStatus.CONFLICT:
                 raise
@@ -272,13 +287,20 @@ class Reconciler:
     async def _record_alone(self, change: Change, done: list[Change]) -> None:
         try:
             await self._ledger.record([change], self.clock())
-            done.append(change)
+            self._recorded([change], done)
         except GPULeaseError as error:
             if error.status != HTTPStatus.CONFLICT:
                 raise
             extra = {"lease": change.after.id, "reason": error.reason}
             log.warning("a change was not stored: %s", error.sentence, extra=extra)
             self._metrics.refused(error.reason)
+
+    def _recorded(self, changes: list[Change], done: list[Change]) -> None:
+        pools = {device.uuid: device.pool for device in self.sight.devices}
+        for change in changes:
+            held = change.before.devices if change.before is not None else ()
+            self._thefts.moved(change, next((pools.get(u, "") for u in held), ""), self.clock())
+        done += changes
 
     async def _perform(self, change: Change) -> None:
         await effects.perform(change.before, change.after, self._provider, self._links)
@@ -293,7 +315,12 @@ class Reconciler:
                 )
 
     async def _finish_stops(self) -> None:
-        """Go on stopping what is still seen of leases that are over or went back to the queue."""
+        """Go on stopping what is still seen of leases that are over or went back to the queue.
+
+        While the store is away nothing is ended: somebody else may be the writer by now.
+        """
+        if self._ledger.problem:
+            return
         for seen in self.sight.observed.values():
             lease = self._ledger.leases.get(seen.lease_id)
             if lease is not None and lease.state not in lifecycle.HOLDING:

@@ -35,6 +35,7 @@ from gpulease.service.evidence import Watch
 from gpulease.service.front import FrontDesk
 from gpulease.service.history import History
 from gpulease.service.hubapi import HubAPI
+from gpulease.service.kubernetes_settings import KubernetesSettings
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
@@ -78,6 +79,7 @@ class Options:
     tick: float = 1.0
     hub_seconds: float = 10.0
     lost_seconds: float = 15.0
+    cluster: KubernetesSettings | None = None  # where leases are pods; None is this machine
 
 
 class RunningService:
@@ -151,7 +153,7 @@ class RunningService:
         links = Links(self._wake, grace)
         hub_auth = _hub_auth(options)
         hub = HubAPI(hub_auth.api_url, hub_auth.api_token)
-        provider = await self._provider(links, policies, secret)
+        provider = await self._provider(links, policies, secret, metrics)
         loop = Reconciler(
             ledger,
             provider,
@@ -195,7 +197,18 @@ class RunningService:
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
 
-    async def _provider(self, links: Links, policies: Policies, secret: bytes) -> Provider:
+    async def _provider(
+        self, links: Links, policies: Policies, secret: bytes, metrics: Metrics
+    ) -> Provider:
+        """Open the provider that the options name."""
+        cluster = self._options.cluster
+        if cluster is None:
+            return await self._local(links, policies, secret)
+        provider = cluster.provider(links, lambda: policies.classes, self._wake_if_up, metrics)
+        await provider.open()
+        return provider
+
+    async def _local(self, links: Links, policies: Policies, secret: bytes) -> Provider:
         """Open the local provider: real devices where there are some, else simulated ones."""
         options = self._options
 
@@ -245,6 +258,11 @@ class RunningService:
 
     def _wake(self) -> None:
         self.services.loop.wake()
+
+    def _wake_if_up(self) -> None:
+        """Wake the loop; a cluster tells of changes before there is one."""
+        if hasattr(self, "services"):
+            self._wake()
 
     def _moved(self, before: Lease | None, after: Lease, now: datetime) -> None:
         """Log and count each recorded change, and tell the readers at once."""

@@ -148,6 +148,14 @@ def test_every_setting_of_the_service_is_documented_and_no_other():
     assert aliases == set(GPULeaseService().aliases.values())
 
 
+def test_every_setting_of_a_cluster_is_documented_and_no_other():
+    from gpulease.service.kubernetes_settings import KubernetesSettings
+
+    text = page("reference/cli.md").split("c.KubernetesSettings")[1].split("\n## ")[0]
+    found = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert found == set(KubernetesSettings.class_own_traits(config=True))
+
+
 def test_every_gpu_command_is_documented_and_no_other():
     section = page("reference/magics.md").split("\n## `%gpu`\n")[1].split("\n## ")[0]
     found = set(re.findall(r"^\| `%gpu (\w+)", section, re.MULTILINE))

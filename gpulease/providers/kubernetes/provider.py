@@ -151,9 +151,13 @@ class KubernetesProvider:
         if held is None or held.lease.attempt != lease.attempt:
             held = _Held(Start(lease))
             self._held[lease.id] = held
-            pod = self._pods().get(lease.id, {}).get(lease.attempt)
-            if pod is not None:
+            there = self._pods().get(lease.id, {})
+            if lease.attempt in there:
                 held.seen, held.start.created = True, True
+            elif max(there, default=0) > lease.attempt:
+                log.warning(
+                    "a later attempt runs than the store knows of", extra={"lease": lease.id}
+                )
             elif lease.state is LeaseState.STARTING:
                 self._starts.begin(held.start)
             else:
@@ -180,7 +184,7 @@ class KubernetesProvider:
         for lease_id in sorted(self._held.keys() | found.keys()):
             there = found.get(lease_id, {})
             held = self._held.get(lease_id)
-            if held is None:
+            if held is None or max(there, default=0) > held.lease.attempt:
                 shown.append(self._unknown(lease_id, there))
                 continue
             for attempt, pod in there.items():

@@ -1,0 +1,82 @@
+"""What runs and is not in the service's picture: looked up in the store, else adopted.
+
+Owns which of the leases that a provider shows are strangers, and the alerts about those that were
+adopted.  Refuses to decide what becomes of one: ``policy.adoption`` does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+
+from gpulease.policy import adoption
+from gpulease.policy.model import Alert, Lease, LeaseState, Observed
+from gpulease.service.ledger import Ledger
+from gpulease.store import Change
+
+log = logging.getLogger(__name__)
+
+
+class Strangers:
+    """Looks at what the provider shows and nobody here knows."""
+
+    def __init__(self, ledger: Ledger, who: str) -> None:
+        self._ledger = ledger
+        self._who = who
+        self._adopted: dict[str, Alert] = {}
+
+    async def look(self, observed: Mapping[str, Observed], now: datetime) -> list[Change]:
+        """Return the adoptions to record; leases that the store knows come into the picture.
+
+        Raises:
+            GPULeaseError: the store cannot be read.
+        """
+        changes = []
+        for seen in observed.values():
+            known = self._ledger.leases.get(seen.lease_id)
+            if known is None:
+                known = await self._ledger.call(self._ledger.store.lease, seen.lease_id)
+                if known is not None:  # over for so long that it was forgotten, but not gone
+                    self._ledger.leases[known.id] = known
+            lease = adoption.adopted(seen, known, now)
+            if lease is not None:
+                changes.append(Change(known, lease, self._who, "adopted"))
+        return changes
+
+    def adopted(self, lease: Lease) -> None:
+        """Note an adoption that was recorded."""
+        self._adopted[lease.id] = adoption.alert(lease)
+
+    def alerts(self) -> list[Alert]:
+        """Return an alert for each adopted lease that has not ended."""
+        live = {
+            lease_id: alert
+            for lease_id, alert in self._adopted.items()
+            if (lease := self._ledger.leases.get(lease_id)) is not None
+            and lease.state is not LeaseState.ENDED
+        }
+        self._adopted = live
+        return list(live.values())
+
+
+class Thefts:
+    """When others took, in each pool, what had been granted; a start that succeeds ends the row."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, tuple[datetime, ...]] = {}
+
+    def moved(self, change: Change, pool: str, now: datetime) -> None:
+        """Note a recorded change of a lease of this pool."""
+        before, after = change.before, change.after
+        if before is None or before.state is not LeaseState.STARTING:
+            return
+        if after.state is LeaseState.QUEUED and after.reason == "capacity_taken":
+            self._times[pool] = (*self._times.get(pool, ()), now)
+        elif after.state is LeaseState.ACTIVE:
+            self._times.pop(pool, None)
+
+    @property
+    def times(self) -> Mapping[str, tuple[datetime, ...]]:
+        """The thefts of each pool since its last good start."""
+        return dict(self._times)
