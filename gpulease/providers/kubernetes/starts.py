@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from gpulease import labels
 from gpulease.errors import GPULeaseError
@@ -20,7 +19,7 @@ from gpulease.policy.model import GPUClass, Lease
 from gpulease.policy.pods import AskKind
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_claims import claim_template
-from gpulease.providers.kubernetes.asks_nodes import bears, fits
+from gpulease.providers.kubernetes.candidates import candidates, place
 from gpulease.providers.kubernetes.client import (
     CLAIM_TEMPLATES,
     CLAIMS,
@@ -39,8 +38,7 @@ from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, notebook_container
 from gpulease.providers.kubernetes.reasons import read_refusal
-from gpulease.providers.kubernetes.slots import lost, taints_of
-from gpulease.providers.kubernetes.volumes import MIRROR, Files, Place, Situation, decide
+from gpulease.providers.kubernetes.volumes import MIRROR, Files, Situation, decide
 from gpulease.providers.kubernetes.watch import Key, key_of
 
 log = logging.getLogger(__name__)
@@ -213,11 +211,16 @@ class Starts:
             for name in sorted(bound)
             if (volume := await self._read(VOLUMES, name)) is not None
         }
+        granted = lease.devices[0].partition("/")[0] if lease.devices else ""
+        home = self._cluster.node(str(server["spec"].get("nodeName", "")))
         seen = Situation(
             claims=claims,
             volumes=volumes,
-            server=self._place(str(server["spec"].get("nodeName", ""))),
-            candidates=self._candidates(gpu_class),
+            server=place(home) if home is not None else None,
+            candidates=candidates(
+                self._cluster.nodes, ask_of(gpu_class), granted, self._settings.instance
+            ),
+            granted=granted,
             home=self._settings.home,
             mirror_because=self.mirrored.get(lease.user, ""),
         )
@@ -234,20 +237,6 @@ class Starts:
         except ForbiddenError as error:
             log.info("%s %s may not be read: %s", resource.plural, name, error.message)
             return None
-
-    def _place(self, name: str) -> Place | None:
-        node = self._cluster.node(name)
-        return Place(name, _labels(node)) if node is not None else None
-
-    def _candidates(self, gpu_class: GPUClass) -> list[Place]:
-        ask = ask_of(gpu_class)
-        return [
-            Place(str(node["metadata"]["name"]), _labels(node))
-            for node in self._cluster.nodes
-            if not lost(node)
-            and fits(ask, _labels(node), self._settings.instance)
-            and bears(ask, taints_of(node))
-        ]
 
     async def _delete(self, pod: Manifest, grace: int | None) -> None:
         namespace, name = key_of(pod)
@@ -269,7 +258,3 @@ class Starts:
             extra={"lease": start.lease.id, "reason": reason, "attempt": start.lease.attempt},
         )
         self._wake()
-
-
-def _labels(node: Manifest) -> dict[str, Any]:
-    return dict((node.get("metadata") or {}).get("labels") or {})

@@ -58,7 +58,9 @@ class Situation:
         claims: the namespace's PersistentVolumeClaims by name.
         volumes: PersistentVolumes by name, as far as they may be read.
         server: the node the server runs on, ``None`` while unknown.
-        candidates: the nodes that can serve the lease now, the granted one among them.
+        candidates: the nodes that have what the class asks for, the granted one among them.
+        granted: the node of the granted devices: what one node holds is mounted only there, for
+            elsewhere on purpose somebody else's device would be asked for; "" is any candidate.
         home: the path of the student's home in the server.
         mirror_because: why the home must be mirrored whatever the claim says ("" if it need not),
             as after a volume that would not attach.
@@ -70,6 +72,7 @@ class Situation:
     candidates: Sequence[Place]
     home: str
     mirror_because: str = ""
+    granted: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,11 +172,14 @@ def _by_access(name: str, claim: Mapping[str, Any], seen: Situation) -> _Verdict
 
 
 def _once(name: str, reach: Sequence[Place], seen: Situation) -> _Verdict:
-    if seen.server is not None and any(place.name == seen.server.name for place in reach):
-        why = f"Claim {name} is for one node, and the server's node {seen.server.name} can serve."
+    own = seen.server.name if seen.server else ""
+    can_serve = any(place.name == own for place in reach)
+    if own and can_serve and seen.granted in ("", own):
+        why = f"Claim {name} is for one node, and the server's node {own} can serve."
         return _Verdict(True, "same_node", why, pinned=True)
-    where = f"node {seen.server.name}" if seen.server else "its node"
-    why = f"Claim {name} is for one node and held by the server on {where}, which cannot serve."
+    but = "has nothing free" if own and can_serve else "cannot serve"
+    where = f"node {own}" if own else "its node"
+    why = f"Claim {name} is for one node and held by the server on {where}, which {but}."
     return _Verdict(False, "other_node", why)
 
 

@@ -96,7 +96,7 @@ GPU_A = Place("gpu-1", {"zone": "a"})
 GPU_B = Place("gpu-2", {"zone": "b"})
 
 
-def situation(*modes, place=CPU, candidates=(GPU_A, GPU_B), because="", pv=None):
+def situation(*modes, place=CPU, candidates=(GPU_A, GPU_B), because="", pv=None, granted=""):
     return Situation(
         claims={"claim-jane": claim("claim-jane", *modes)} if modes else {},
         volumes={"pv-1": pv} if pv else {},
@@ -104,6 +104,7 @@ def situation(*modes, place=CPU, candidates=(GPU_A, GPU_B), because="", pv=None)
         candidates=candidates,
         home=HOME,
         mirror_because=because,
+        granted=granted,
     )
 
 

@@ -37,6 +37,9 @@ def decided(seen, pod=None):
         (situation(RWO, place=GPU_A, candidates=(GPU_B,)), "mirror", "other_node", ""),
         (situation(RWO, place=GPU_A, pv=volume(zone="a")), "mount", "same_node", "gpu-1"),
         (situation(RWO, place=GPU_A, pv=volume(zone="c")), "mirror", "other_node", ""),
+        (situation(RWO, place=GPU_A, granted="gpu-1"), "mount", "same_node", "gpu-1"),
+        (situation(RWO, place=GPU_A, granted="gpu-2"), "mirror", "other_node", ""),
+        (situation(RWX, granted="gpu-2"), "mount", "many", ""),
         (situation(RWX, pv=volume(zone="b")), "mount", "many", ""),
         (situation(RWX, pv=volume(zone="c")), "mirror", "out_of_reach", ""),
         (situation(ROX, pv=volume(zone="c")), "mirror", "out_of_reach", ""),
@@ -49,6 +52,13 @@ def test_the_home_is_mounted_where_the_claim_allows_and_mirrored_else(seen, way,
     assert files.why.endswith(".")
     mounted = [mount["mountPath"] for mount in files.mounts]
     assert mounted == ([HOME] if way == "mount" else [])
+
+
+def test_the_admin_reads_whether_the_servers_node_cannot_serve_or_is_full():
+    assert "node cpu-1, which cannot serve" in decided(situation(RWO)).why
+    full = decided(situation(RWO, place=GPU_A, granted="gpu-2"))
+    assert "node gpu-1, which has nothing free" in full.why
+    assert "its node, which cannot serve" in decided(situation(RWO, place=None)).why
 
 
 def test_a_claim_that_is_not_bound_yet_is_not_mounted():
