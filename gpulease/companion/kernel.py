@@ -73,6 +73,8 @@ class CompanionKernel(IPythonKernel):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        # ipykernel waits here so that output comes before the reply; home waits for both anyway.
+        self._execute_sleep = 0.0
         self.watch: CellWatch | None = None
         self._result: Any = None
         self.shell.events.register("post_run_cell", self._keep_result)

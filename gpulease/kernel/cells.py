@@ -85,6 +85,7 @@ class GPUCells:
         session.alone = False  # from here on the cell's own output counts
         session.sources.remember(source, count, session.link.attachment)
         cells = session.sources.untold(session.link.attachment)
+        session.home.expect_gpu_cell()
         try:
             reply = session.executor.run_cell(source, count, silent=silent, cells=cells)
         except GPULeaseError:

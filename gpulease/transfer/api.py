@@ -113,6 +113,12 @@ class Home(Protocol):
     def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Called before a cell goes away: makes the companion the owner, sends what it needs."""
 
+    def expect_gpu_cell(self) -> None:
+        """Called right before the cell is sent: its changes are collected as soon as it ends.
+
+        It may be left out; ``after_gpu_cell`` then asks for them.
+        """
+
     def after_gpu_cell(self, execution_count: int) -> SwitchReport:
         """Called before the GPU cell's reply: small groups home, changed names removed."""
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gpulease.errors import GPULeaseError
 
-from .api import DrainReport, Note, Place, SwitchReport, VariableStatus
+from .api import DrainReport, Place, SwitchReport, VariableStatus
 from .arrivals import Arrivals
 from .bringing import Bringing
 from .custody import Custody
@@ -32,9 +32,7 @@ class Asking:
         self._arrivals = arrivals
         self._bringing = bringing
 
-    def drain(
-        self, behind: WriteBehind | None, seconds: float, notes: Callable[[], list[Note]]
-    ) -> DrainReport:
+    def drain(self, behind: WriteBehind | None, seconds: float) -> DrainReport:
         """Bring everything home within ``seconds``, on any thread."""
         deadline = time.monotonic() + seconds
         main = threading.current_thread() is threading.main_thread()
@@ -57,7 +55,7 @@ class Asking:
             VariableStatus(n, "", Place.CONFLICTED, None, True, conflict.note(n).sentence)
             for n, conflict in sorted(self._custody.conflicts.open.items())
         )
-        return DrainReport(done and not blockers, blockers, tuple(notes()))
+        return DrainReport(done and not blockers, blockers)
 
     def fetch(self, names: Sequence[str]) -> SwitchReport:
         """Bring these names home; raises ``unknown_name`` or why one cannot come."""

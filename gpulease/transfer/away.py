@@ -6,6 +6,7 @@ at once when some starts.  It decides nothing: the home side says when a switch 
 
 from __future__ import annotations
 
+import collections
 import logging
 import queue
 import secrets
@@ -58,6 +59,7 @@ class AwaySide:
         self._abandon = threading.Event()
         self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
+        self._expected: collections.deque[Message] = collections.deque()
         self._offered: dict[str, Shipment] = {}
         self._announced: set[str] = set()
         self._results: dict[int, Any] = {}
@@ -96,6 +98,7 @@ class AwaySide:
                 self._cell = execution_count
                 if result is not None:
                     self._results[execution_count] = result
+                self._due()
             if not self._running:
                 self._abandon.clear()
                 self._idle.notify_all()
@@ -135,8 +138,18 @@ class AwaySide:
     def _enqueue(self, message: Message) -> None:
         if message.kind == "cancel":
             self._cancelled.add(int(message.body["number"]))
-            return
-        self._requests.put(message)
+        elif message.kind == "expect":
+            self._expected.append(message)
+        elif message.kind == "due":
+            self._due()
+            self._reply(message, {})
+        else:
+            self._requests.put(message)
+
+    def _due(self) -> None:
+        """A cell ended: what is expected of it is collected now (any thread)."""
+        while self._expected:
+            self._requests.put(self._expected.popleft())
 
     # ---- the worker's thread
 
@@ -145,6 +158,7 @@ class AwaySide:
             "hello": self._hello,
             "commit": self._commit,
             "collect": self._collect,
+            "expect": self._collect,
             "fetch": self._fetch,
             "confirm": self._confirm,
             "ack": self._ack,

@@ -7,6 +7,7 @@ read is known from its code and what it was given (``meanwhile``); a write is kn
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -78,15 +79,15 @@ class Conflicts:
 
     # ---- one GPU cell
 
-    def cell_begins(self, use: Use) -> None:
+    def cell_begins(self, use: Use, running: list[threading.Thread]) -> None:
         """The companion owns the namespace; what it got of ``use`` is what was agreed on."""
         late = self._window if self._doubtful else _Window()
         self._window = _Window(use, readers=late.readers, stirred=late.stirred)
-        self._meanwhile.begin()
+        self._meanwhile.begin(running)
 
-    def cell_ended(self) -> None:
+    def cell_ended(self, running: list[threading.Thread]) -> None:
         """Look, before anything is taken: who ran here, what it read, what it wrote."""
-        ran = self._meanwhile.end()
+        ran = self._meanwhile.end(running)
         if not ran:
             return
         window = self._window

@@ -6,6 +6,7 @@ Owns what home keeps back so that nothing old is read in place of something new.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,9 +43,9 @@ class Custody:
         """Keep the older value of a name that is removed, for a recovery."""
         self.aside[name] = value
 
-    def handed_over(self, use: Use) -> None:
+    def handed_over(self, use: Use, running: list[threading.Thread]) -> None:
         """The companion owns the namespace now: bindings here are what they are until it ends."""
-        self.conflicts.cell_begins(use)
+        self.conflicts.cell_begins(use, running)
         self._bound_at_switch = {name: id(value) for name, value in list(self.side.ns.items())}
 
     def taken_back(self) -> None:

@@ -37,7 +37,7 @@ from .ledger import Absent
 from .line import Line
 from .meanwhile import Meanwhile
 from .message import Message, Pending
-from .sayings import status_rows
+from .sayings import status_rows, thread_notes
 from .sending import Sending
 from .side import Hidden, Side
 from .threads import UserThreads
@@ -62,7 +62,7 @@ class HomeSide:
         self.settings = settings or TransferSettings()
         self.side = Side("h", namespace, hidden, self.settings)
         self._threads = UserThreads(namespace)
-        self.custody = Custody(self.side, Meanwhile(self._threads, namespace))
+        self.custody = Custody(self.side, Meanwhile(namespace))
         self.side.on_remove = self.custody.put_aside
         self.owner = Place.HOME
         self.line = Line(self.settings.memory_margin, available)
@@ -73,6 +73,7 @@ class HomeSide:
         self._session = ""
         self._dirty = True
         self._use: Use | None = None
+        self._expected: Pending | None = None
         self._cell = 0
         self._behind: WriteBehind | None = None
 
@@ -140,19 +141,25 @@ class HomeSide:
         sending = self._sending
         wanted = sending.wanted(use)
         report = SwitchReport()
+        running = self._threads.running()
         anew = self.owner is Place.HOME or self._dirty
-        if anew or self._threads.alive() or sending.misses(use):
+        if anew or running or sending.misses(use):
             try:
                 report = sending.send(wanted, progress, started)
             except KeyboardInterrupt:
                 self._dirty = True
                 raise
-            report = replace(report, notes=(*report.notes, *self._thread_notes()))
+            report = replace(report, notes=(*report.notes, *thread_notes(running)))
         self.owner = Place.GPU
-        self.custody.handed_over(use)
+        self.custody.handed_over(use, running)
         self._dirty = False
         self._use = use
         return report
+
+    def expect_gpu_cell(self) -> None:
+        """Have what the coming cell changes collected as soon as it ends, and not when asked."""
+        use = self._use or Use(unbounded=True)
+        self._expected = self.line.need().request("expect", _touched(use))
 
     @without_frames
     def after_gpu_cell(self, execution_count: int) -> SwitchReport:
@@ -160,8 +167,9 @@ class HomeSide:
         started = time.monotonic()
         self._cell = execution_count
         use = self._use or Use(unbounded=True)
-        self.arrivals.note(self._thread_notes())
-        self.custody.conflicts.cell_ended()
+        running = self._threads.running()
+        self.arrivals.note(thread_notes(running))
+        self.custody.conflicts.cell_ended(running)
         message, late = self._collect_small(use)
         moved: tuple[str, ...] = ()
         size = 0
@@ -178,8 +186,11 @@ class HomeSide:
     def _collect_small(self, use: Use) -> tuple[Message | None, Pending | None]:
         """Return the reply, or None and who still waits for it."""
         wire = self.line.need()
-        touched = None if use.unbounded else sorted(use.touched)
-        pending = wire.request("collect", {"touched": touched})
+        pending, self._expected = self._expected, None
+        if pending is None:
+            pending = wire.request("collect", _touched(use))
+        elif not pending.done.is_set():
+            wire.request("due", {})  # it may have come too late to see the cell's end
         try:
             message = pending.wait(self.settings.reply_wait)
         except GPULeaseError as error:
@@ -233,7 +244,8 @@ class HomeSide:
 
     def drain(self, seconds: float) -> DrainReport:
         """Bring everything home within ``seconds``; commits happen on the main thread."""
-        return self._asking.drain(self._behind, seconds, self._thread_notes)
+        report = self._asking.drain(self._behind, seconds)
+        return replace(report, notes=tuple(thread_notes(self._threads.running())))
 
     @without_frames
     def fetch(self, names: Sequence[str]) -> SwitchReport:
@@ -275,7 +287,10 @@ class HomeSide:
     # ---- write-behind and threads
 
     def rest(self) -> None:
-        """Stop write-behind and commit what it staged."""
+        """Stop write-behind and commit what it staged; nothing is expected any more."""
+        expected, self._expected = self._expected, None
+        if expected is not None and self.line.wire is not None:
+            self.line.wire.cancel(expected)
         if self._behind is not None:
             self._behind.pause()
         self.commit_pending()
@@ -284,9 +299,7 @@ class HomeSide:
         if self._behind is not None:
             self._behind.wake(late)
 
-    def _thread_notes(self) -> list[Note]:
-        alive = self._threads.alive()
-        if not alive:
-            return []
-        sentence = f"Still running at home: {', '.join(sorted(alive))}."
-        return [Note("thread_alive", sentence, tuple(sorted(alive)))]
+
+def _touched(use: Use) -> dict[str, Any]:
+    """Return which names are to be looked at after a cell; None: all."""
+    return {"touched": None if use.unbounded else sorted(use.touched)}

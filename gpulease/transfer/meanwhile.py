@@ -18,7 +18,7 @@ from typing import Any
 
 from .analysis import code_use
 from .groups import ATOMIC
-from .threads import UserThreads, stack_of
+from .threads import stack_of
 from .units import is_unit
 
 #: Of a thread that was given more objects than these, everything is thought to be read.
@@ -48,19 +48,16 @@ class Reader:
 class Meanwhile:
     """What ran between ``begin`` and ``end``; the main thread's, which waits in between."""
 
-    def __init__(self, threads: UserThreads, ns: dict[str, Any]) -> None:
-        self._threads = threads
+    def __init__(self, ns: dict[str, Any]) -> None:
         self._ns = ns
         self._before: list[tuple[threading.Thread, int | None, Reader]] = []
 
-    def begin(self) -> None:
-        """Remember who is there."""
-        self._before = [
-            (thread, spent(thread), self._reader(thread)) for thread in self._threads.running()
-        ]
+    def begin(self, running: list[threading.Thread]) -> None:
+        """Remember the user's threads that are ``running``."""
+        self._before = [(thread, spent(thread), self._reader(thread)) for thread in running]
 
-    def end(self) -> list[Reader]:
-        """Return the threads that ran since ``begin``."""
+    def end(self, running: list[threading.Thread]) -> list[Reader]:
+        """Return the threads that ran since ``begin``; ``running`` are the user's of now."""
         found = []
         for thread, before, reader in self._before:
             if before is not None and before == spent(thread):
@@ -69,7 +66,7 @@ class Meanwhile:
                 reader.take(self._reader(thread))  # it may run other code by now
             found.append(reader)
         known = {id(thread) for thread, _, _ in self._before}
-        new = [thread for thread in self._threads.running() if id(thread) not in known]
+        new = [thread for thread in running if id(thread) not in known]
         self._before = []
         return found + [self._reader(thread) for thread in new]
 

@@ -5,6 +5,7 @@ Owns sentences only.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,14 @@ def away_note(name: str, absent: Absent) -> Note:
             f"Run %gpu fetch {name}, then this cell again."
         )
     return Note("away", sentence, (name,))
+
+
+def thread_notes(running: list[threading.Thread]) -> list[Note]:
+    """Name the user's threads that live across a GPU cell."""
+    if not running:
+        return []
+    names = sorted(thread.name for thread in running)
+    return [Note("thread_alive", f"Still running at home: {', '.join(names)}.", tuple(names))]
 
 
 def status_rows(custody: Custody, *, unverified: bool) -> list[VariableStatus]:

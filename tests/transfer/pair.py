@@ -87,6 +87,8 @@ class Pair:
         self.side = self.make_side()
         self.count = 0
         self.companion = None
+        #: Whether changes are collected at a cell's end, as the kernel has it, or when asked for.
+        self.expects = True
 
     def make_side(self):
         settings = TransferSettings(**self.settings)
@@ -108,6 +110,8 @@ class Pair:
         """Begin a cell and return while it runs."""
         self.last = self.side.before_gpu_cell(source)
         self.count += 1
+        if self.expects:
+            self.side.expect_gpu_cell()
         self.companion.tell({"op": "run", "source": source, "count": self.count})
         self.companion.hear()
 

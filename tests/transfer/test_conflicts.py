@@ -179,7 +179,7 @@ def test_binding_the_name_anew_ends_a_conflict(pair):
 
 def test_a_working_thread_is_told_from_a_waiting_one():
     ns = {"stop": threading.Event()}
-    watch = Meanwhile(UserThreads(ns), ns)
+    user, watch = UserThreads(ns), Meanwhile(ns)
     ticks = queue.Queue()
     exec("def wait(): stop.wait()\ndef work():\n    while not stop.wait(0.01): ticks.put(1)", ns)
     ns["ticks"] = ticks
@@ -190,11 +190,11 @@ def test_a_working_thread_is_told_from_a_waiting_one():
         # Both are past their start once they wait.
         wait_for(lambda: not ticks.empty())
         wait_for(lambda: settled(threads[0]))
-        watch.begin()
+        watch.begin(user.running())
         while not ticks.empty():
             ticks.get()
         ticks.get(timeout=60)
-        ran = watch.end()
+        ran = watch.end(user.running())
     finally:
         ns["stop"].set()
         for thread in threads:

@@ -112,3 +112,34 @@ def test_killed_companion_loses_only_what_was_not_home(pair):
     pair.attach()
     pair.gpu("y.append(x)")
     pair.home("assert y == [1, 2, 1]")
+
+
+def test_changes_come_home_whether_they_are_expected_or_asked_for(pair):
+    pair.home("x = []")
+    for expects in (True, False, True):
+        pair.expects = expects
+        pair.gpu("x.append(len(x))")
+        assert pair.ns["x"] == list(range(len(pair.ns["x"])))
+    assert pair.ns["x"] == [0, 1, 2]
+
+
+def test_an_expected_cell_that_never_ran_leaves_nothing_open(pair):
+    pair.home("x = [1]")
+    pair.side.before_gpu_cell("x.append(2)")
+    pair.side.expect_gpu_cell()  # and then it was not sent
+    pair.gpu("x.append(3)")
+    assert pair.ns["x"] == [1, 3]
+    pair.side.before_gpu_cell("x")
+    pair.side.expect_gpu_cell()
+    pair.home("assert x == [1, 3]")
+
+
+def test_a_cell_that_ended_before_it_was_expected(pair):
+    pair.home("x = [1]")
+    pair.expects = False
+    pair.start_gpu("x.append(2)")
+    answer = pair.companion.hear()
+    pair.side.expect_gpu_cell()
+    pair.side.after_gpu_cell(pair.count)
+    assert not answer["error"]
+    assert pair.ns["x"] == [1, 2]

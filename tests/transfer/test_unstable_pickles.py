@@ -3,6 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
+from tests.helpers import wait_for
 
 #: ``__reduce__`` draws a number, so that no two pickles are equal.
 DRAWING = (
@@ -17,6 +18,7 @@ DRAWING = (
 def test_a_figure_made_away_is_used_at_home_and_away(pair):
     pair.home("import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt")
     pair.gpu("fig, ax = plt.subplots(); ax.plot([1, 2, 3])")
+    wait_for(lambda: (pair.side.commit_pending(), "ax" in pair.ns)[1])  # the reply may be late
     pair.home("ax")
     assert "ax" not in pair.last.moved
     pair.home("ax.plot([3, 4])")
