@@ -35,6 +35,7 @@ class Api:
         address = urlsplit(cluster["server"])
         assert address.hostname
         self.kubeconfig = kubeconfig
+        self.token = token
         self._host, self._port = address.hostname, address.port
         ca = base64.b64decode(cluster["certificate-authority-data"]).decode("ascii")
         self._tls = ssl.create_default_context(cadata=ca)

@@ -18,6 +18,8 @@ from pathlib import Path
 from tests.cluster.layout import FIRST_SERVICE, NODE_ADDRESS, RECORDS, SERVICE_NETWORK, Layout
 
 CGROUPS = Path("/sys/fs/cgroup")
+_WATCHERS = Path("/proc/sys/fs/inotify/max_user_instances")
+_WATCHERS_NEEDED = 1024
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -69,6 +71,7 @@ def make(layout: Layout, pause: Path, attached: bool) -> int:
 
     `attached`: the cluster ends when the calling process does, even by SIGKILL.
     """
+    _raise_watch_limit()
     _make_control_group(layout)
     _make_network(layout)
     command = [
@@ -169,6 +172,12 @@ def _make_mounts(layout: Layout, holder: int) -> None:
         mount --make-rshared /
     """
     run(*entering(holder), "sh", "-ec", steps)
+
+
+def _raise_watch_limit() -> None:
+    """Allow more file watchers, machine-wide: Debian's 128 do not serve two clusters."""
+    if int(_WATCHERS.read_text(encoding="ascii")) < _WATCHERS_NEEDED:
+        _WATCHERS.write_text(str(_WATCHERS_NEEDED), encoding="ascii")
 
 
 def _hierarchies() -> list[Path]:

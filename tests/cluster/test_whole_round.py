@@ -1,0 +1,71 @@
+"""The whole round on Kubernetes: hub, server pod, websocket, GPU cell, lease pod, reclaim."""
+
+import asyncio
+import re
+
+import pytest
+
+from tests.cluster.devices import card
+from tests.cluster.layout import NODE
+from tests.cluster.site.people import LONG, at_work
+from tests.cluster.site.site import Site
+from tests.helpers import wait_for_async
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+CARDS = {card(number) for number in range(4)}
+WHERE = "import os; print('at', os.environ['NVIDIA_VISIBLE_DEVICES'], os.environ['HOSTNAME'])"
+
+
+def seen(text: str) -> tuple[str, str]:
+    """Return the device and the host that `WHERE` printed."""
+    device, host = re.findall(r"at (\S+) (\S+)", text)[-1]
+    return device, host
+
+
+async def test_gpu_comes_to_a_notebook_and_leaves_it_with_all_variables_home(site: Site) -> None:
+    async with at_work(site, "ada") as ada:
+        assert seen((await ada.run(WHERE)).text) == ("void", "jupyter-ada")
+        await ada.run("numbers = list(range(1000))")
+        cell = await ada.run(
+            f"%%gpu\ntotal = sum(numbers); numbers.append(total)\n"
+            f"open('left.txt', 'w').write('from the GPU')\n{WHERE}"
+        )
+        device, host = seen(cell.text)
+        (pod,) = site.lease_pods()
+        assert device in CARDS
+        assert host == pod["metadata"]["name"]
+        assert pod["spec"]["nodeName"] == NODE
+
+        await ada.watch.wait_for("ended", seconds=LONG)
+        assert ada.watch.lease is not None
+        assert ada.watch.lease["reason"] == "idle"
+        await wait_for_async(lambda: not site.lease_pods(), LONG, "the lease pod to be gone")
+        home = await ada.run(
+            f"print('total', total, len(numbers), open('left.txt').read())\n{WHERE}"
+        )
+        assert "total 499500 1001 from the GPU" in home.text
+        assert seen(home.text) == ("void", "jupyter-ada")
+
+
+async def test_two_students_share_the_one_device(site: Site) -> None:
+    """The second waits in the queue until the first one's idle lease is reclaimed, then runs."""
+    site.cluster.devices(unhealthy=tuple(sorted(CARDS - {card(2)})))
+    try:
+        await wait_for_async(lambda: site.allocatable() == 1, LONG, "one device on offer")
+        async with at_work(site, "ada") as ada, at_work(site, "bob") as bob:
+            first = await ada.run(f"%%gpu\nmine = 'from ada'\n{WHERE}")
+            assert seen(first.text)[0] == card(2)
+            waiting = asyncio.ensure_future(bob.run(f"%%gpu\nmine = 'from bob'\n{WHERE}"))
+            await bob.watch.wait_for("queued", seconds=LONG)
+            await ada.watch.wait_for("ended", seconds=LONG)
+            second = await waiting
+            assert seen(second.text)[0] == card(2)
+            assert seen(second.text)[1] != seen(first.text)[1]
+            assert "mine is from ada" in (await ada.run("print('mine is', mine)")).text
+            await bob.watch.wait_for("ended", seconds=LONG)
+            assert "mine is from bob" in (await bob.run("print('mine is', mine)")).text
+    finally:
+        site.cluster.devices(unhealthy=())
+    await wait_for_async(lambda: site.allocatable() == 4, LONG, "every device on offer")
+    assert not site.lease_pods()
