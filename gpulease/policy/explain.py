@@ -45,7 +45,9 @@ def explain(
 ) -> Explanation:
     """Return what to say of a lease; ``position`` and ``expected`` come from ``forecast``."""
     words = _WORDS[lease.state]
-    sentence, step = words.get(lease.reason) or words.get("") or ("", "")
+    sentence, step = (
+        reasons.CAUSES.get(lease.end_cause) or words.get(lease.reason) or words.get("") or ("", "")
+    )
     numbers = _numbers(lease, policy)
     sentence, step = sentence.format_map(numbers), step.format_map(numbers)
     if lease.state is LeaseState.QUEUED:

@@ -50,7 +50,8 @@ def check(snapshot: Snapshot, lease: Lease) -> Action | None:
         return _check_start(snapshot, lease, seen)
     if seen is not None and seen.gone:
         # What was asked for stands: a lease whose supervisor dies while it drains has drained.
-        return End(lease.id, "gone", lease.end_reason_wanted or EndReason.FAILED)
+        why = seen.failed if seen.failed in START_FAILURES else "gone"
+        return End(lease.id, why, lease.end_reason_wanted or EndReason.FAILED)
     if lease.state is LeaseState.DRAINING:
         return None
     broken = device_trouble(snapshot, lease)

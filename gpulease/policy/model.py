@@ -206,6 +206,7 @@ class Lease:
     server_ready: bool = True
     end_reason: EndReason | None = None
     end_note: str = ""
+    end_cause: str = ""  # why a lease failed, where that is known: a code of START_FAILURES
     blockers: tuple[tuple[str, str], ...] = ()  # (name, why): not home from the last drain
     parked: int = 0  # how many values the last drain parked
     ended: datetime | None = None

@@ -206,6 +206,34 @@ ENDED: Final[Words] = {
     "forced": ("An admin ended this lease.", "Request a GPU again, or ask the admin."),
 }
 
+_TELL: Final = "Tell an admin the lease {lease}."
+
+#: Why a lease failed, where that is known; said instead of the general words.
+CAUSES: Final[Words] = {
+    "out_of_memory": (
+        "The process beside the GPU needed more memory than it may have, and was ended.",
+        "Free what you do not need, or ask for a class with more memory; then run the cell again.",
+    ),
+    "evicted": (
+        "The cluster took the machine with the GPU back.",
+        "Run the cell again: it asks anew.",
+    ),
+    "node_lost": (
+        "The machine with the GPU stopped answering.",
+        "Run the cell again: it asks anew.",
+    ),
+    "start_timeout": (
+        "The process beside the GPU ran out of the time that it was given.",
+        f"Run the cell again; if it fails again: {_TELL[0].lower()}{_TELL[1:]}",
+    ),
+    "image_error": ("The environment beside the GPU could not be loaded.", _TELL),
+    "no_gpulease": ("The environment beside the GPU lacks gpulease.", _TELL),
+    "container_error": ("The cluster could not start the process beside the GPU.", _TELL),
+    "unschedulable": ("No machine of the cluster takes this GPU class.", _TELL),
+    "admission_refused": ("A rule of the cluster refused the process beside the GPU.", _TELL),
+    "claim_failed": ("The GPU was assigned but could not be prepared.", _TELL),
+}
+
 #: What an admin is told.
 ALERTS: Final[Words] = {
     "mass_idle": (

@@ -11,7 +11,7 @@ import gpulease
 from gpulease.policy import lifecycle, reasons
 from gpulease.policy.explain import explain, refusal
 from gpulease.policy.forecast import expected_end, expected_start, position
-from gpulease.policy.model import EndReason, LeaseState
+from gpulease.policy.model import End, EndReason, LeaseState
 from tests.policy.build import (
     NOW,
     OUTS,
@@ -59,6 +59,25 @@ def test_every_reason_a_lease_can_carry_is_explained(state, reason):
     assert words.sentence
     assert words.next_step
     assert "{" not in words.sentence + words.next_step
+
+
+@pytest.mark.parametrize("cause", sorted(lifecycle.START_FAILURES))
+def test_a_lease_that_failed_says_why_where_that_is_known(cause):
+    ended = lifecycle.apply(active(1), End("r1", cause, EndReason.FAILED), NOW, OUTS)
+    words = explain(ended, POLICY)
+    general = explain(replace(ended, end_cause=""), POLICY)
+    assert (words == general) is (cause not in reasons.CAUSES)
+    assert "{" not in words.sentence + words.next_step
+
+
+def test_every_cause_is_a_code_and_a_requests_own_failures_all_have_words():
+    assert set(reasons.CAUSES) <= lifecycle.START_FAILURES
+    assert lifecycle.OWN_FAILURES - {"supervisor_failed"} <= set(reasons.CAUSES)
+
+
+@pytest.mark.parametrize(("why", "end"), [("gone", EndReason.FAILED), ("evicted", EndReason.IDLE)])
+def test_other_ends_have_no_cause(why, end):
+    assert lifecycle.apply(active(1), End("r1", why, end), NOW, OUTS).end_cause == ""
 
 
 def codes_raised() -> set[str]:

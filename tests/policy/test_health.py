@@ -63,6 +63,15 @@ def test_what_others_must_end_is_waited_for_as_long_as_that_takes(reason, second
     assert plan(view) == [Requeue("r0", reason, at(seconds), False)]
 
 
+@pytest.mark.parametrize(
+    ("failed", "reason"), [("out_of_memory", "out_of_memory"), ("", "gone"), ("ended", "gone")]
+)
+def test_a_lease_whose_pod_is_over_ends_with_what_is_known_of_it(failed, reason):
+    lease = active(0)
+    view = snapshot([lease], observed=[seen(lease, gone=True, connected=False, failed=failed)])
+    assert End("r0", reason, EndReason.FAILED) in plan(view)
+
+
 def test_back_off_doubles_and_ends():
     lease = starting(0, failures=1)
     (action,) = plan(snapshot([lease], observed=[seen(lease, failed="image_error")]))
