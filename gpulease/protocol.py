@@ -270,7 +270,8 @@ class ConnectionView(TypedDict):
 
 #: Desk, home kernel (DEALER) to supervisor (ROUTER): one JSON frame each way, with an ``id`` that
 #: the answer repeats.  Calls: ``open`` (DeskOpen -> DeskOpened), ``interrupt``, ``abandon``
-#: (kill this kernel's companion), ``close`` (end it in order), ``drained`` (DeskDrained), ``ping``.
+#: (kill this kernel's companion), ``close`` (end it in order), ``drained`` (DeskDrained),
+#: ``mirror`` (root, wire_key -> MirrorView), ``ping``.
 #: Pushed without id: ``warn``, ``clear``, ``drain``, ``resume``, ``companion_died``, ``end``.
 #: Shapes: ``{"id": n, "call": name, "args": {...}}``, answered by ``{"id": n, "ok": ...}`` or
 #: ``{"id": n, "problem": RFC 9457 object}``; pushed ``{"push": name, ...members}`` with the members
@@ -322,6 +323,18 @@ class DeskOpened(TypedDict):
     fresh: bool  # False when the companion lived already
     warnings: list[str]  # sentences about differing package versions
     parked: str  # path of this kernel's parked values, "" for none
+    mirror: NotRequired[str]  # home's files are mirrored below this directory; "" they are mounted
+
+
+class MirrorView(TypedDict):
+    """Answer of the desk's ``mirror`` (kernel_id, root, wire_key): where a directory is mirrored.
+
+    It takes the place of the kernel's mirror before; only ``wire_key`` is let in.
+    """
+
+    address: str
+    key: str  # Z85
+    limit: int  # bytes that it may hold
 
 
 class DeskDrained(TypedDict):

@@ -26,6 +26,7 @@ from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.desk import Desk
 from gpulease.companion.drain import Drain, Parked, park_all, seconds_until
 from gpulease.companion.kernels import Companions
+from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.pod import END_SECONDS
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
@@ -67,6 +68,7 @@ class Supervisor:
         self._warned = False  # by this lease itself, as the service is silent
         self._ports = Ports(config.ports)
         self.desk = Desk(config.ip, self._call, self._ports.take(1, config.ip)[0])
+        self._mirrors = Mirrors(config.mirror, config.mirror_limit, config.ip, self._ports)
         companions.bind(config, self._ports)
         self._channel: ServiceChannel | None = None
         if config.channel_url:
@@ -160,6 +162,10 @@ class Supervisor:
             raise GPULeaseError("malformed", "The call does not say for which kernel it is.")
         if name == "open":
             return await self._open(args, kernel_id)
+        if name == "mirror":
+            return await asyncio.to_thread(
+                self._mirrors.open, kernel_id, str(args.get("root")), str(args.get("wire_key"))
+            )
         if name == "interrupt":
             return self._companions.interrupt(kernel_id)
         if name in ("close", "abandon"):
@@ -185,10 +191,13 @@ class Supervisor:
                 status=409,
             )
         wanted = {"hash_seed": "", **args, "kernel_id": kernel_id}
-        return await self._companions.open(cast("DeskOpen", wanted))
+        self._mirrors.make_directory(str(args["cwd"]))
+        opened = await self._companions.open(cast("DeskOpen", wanted))
+        return {**opened, "mirror": self._mirrors.place}
 
     async def _close(self, kernel_id: str, *, now: bool = False) -> None:
         await self._companions.close(kernel_id, now=now)
+        await asyncio.to_thread(self._mirrors.close, kernel_id)
         if self._drain is not None:
             self._drain.answers.forget(kernel_id)
 
@@ -302,6 +311,7 @@ class Supervisor:
             parked = None
         with suppress(OSError):
             await self.desk.push("end", {"reason": reason})
+        await asyncio.to_thread(self._mirrors.close_all)
         await self._companions.stop_all()
         left = await tree.end_tree(self._marks, os.getpid(), grace=0.5)
         await self._companions.clean_up()

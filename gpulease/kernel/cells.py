@@ -7,7 +7,7 @@ Blocks and decorated functions are GPU cells too.  Main thread only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpulease.errors import GPULeaseError
@@ -74,6 +74,7 @@ class GPUCells:
         if program:
             session.shell.user_ns[CARRIER] = values
         try:
+            self._say(session.files.before(progress.show))
             needed = f"{CARRIER}\n{source}" if program else source
             report = session.home.before_gpu_cell(needed, progress=session.shower(progress))
         finally:
@@ -93,11 +94,24 @@ class GPUCells:
             raise
         after = session.home.after_gpu_cell(count)
         session.say_report(report, after)
+        self._bring_files()
         self.cost = {
             "bytes": report.bytes + after.bytes,
             "seconds": report.seconds + after.seconds,
         }
         self._finish(reply)
+
+    def _bring_files(self) -> None:
+        progress = Progress(self._session.shell)
+        try:
+            said = self._session.files.after(progress.show)
+        finally:
+            progress.clear()
+        self._say(said)
+
+    def _say(self, sentences: Sequence[str]) -> None:
+        for sentence in sentences:
+            say(self._session.shell, sentence)
 
     def _mention_debugger(self) -> None:
         debugger = getattr(self._session.kernel, "debugger", None)
@@ -123,6 +137,7 @@ class GPUCells:
         for payload in reply.get("payload") or ():
             session.shell.payload_manager.write_payload(payload, single=False)
         extra = session.gate.explain_reply(reply)
+        extra = extra or session.files.explain(str(reply.get("ename", "")))
         error = session.relay.error_of(reply, extra)
         self.failed = error is not None
         stopped, session.link.stopped_by = session.link.stopped_by, ""

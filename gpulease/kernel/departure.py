@@ -17,10 +17,12 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel.desk import Push
 from gpulease.kernel.iothread import Inbox
 from gpulease.kernel.phase import Phase
+from gpulease.protocol import Blocker
 from gpulease.transfer.api import DrainReport, Home
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
+    from gpulease.kernel.files import Files
     from gpulease.kernel.lease import LeaseLink
 
 log = logging.getLogger("gpulease.kernel")
@@ -43,6 +45,7 @@ class Departure:
         self.drained: DrainReport | None = None
         self.parks = False  # what cannot come home is parked by the supervisor
         self.leaving: Callable[[], list[str]] = list
+        self.files: Files | None = None  # set by the session
 
     def give_back(self) -> None:
         """Bring everything home and end the lease (``%gpu return``), on the main thread.
@@ -55,14 +58,15 @@ class Departure:
             report = self._home().drain(DEFAULT_DRAIN)
             self._link.notes += self.leaving()
             self._home().commit_pending()
-            if not report.done:
-                names = ", ".join(blocker.name for blocker in report.blockers) or "a variable"
+            stay = [blocker.name for blocker in report.blockers]
+            stay += [file["name"] for file in self._bring_files()]
+            if stay or not report.done:
                 raise GPULeaseError(
                     "not_home",
-                    f"These cannot come home: {names}.",
+                    f"These cannot come home: {', '.join(stay) or 'a variable'}.",
                     next_step="Delete them in a GPU cell or %gpu fetch them, then return the GPU; "
                     "%gpu return --force gives it back without them.",
-                    numbers={"names": [blocker.name for blocker in report.blockers]},
+                    numbers={"names": stay},
                     status=409,
                 )
         self._link.end(lease)
@@ -111,14 +115,24 @@ class Departure:
         except Exception:  # the supervisor must hear an answer, or it waits for the bound
             log.exception("the drain failed")
             report = DrainReport(done=False)
+        files = self._bring_files()
         self._inbox.put(partial(self._done, attachment, report))
         blockers = [
-            {"name": b.name, "reason": "blocked", "sentence": b.blocker, "size": b.size}
+            Blocker(name=b.name, reason="blocked", sentence=b.blocker, size=b.size)
             for b in report.blockers
         ]
-        result = "done" if report.done else "blocked"
+        blockers += files
+        result = "done" if report.done and not files else "blocked"
         body = {"kernel_id": self._link.kernel_id, "result": result, "blockers": blockers}
         attachment.desk.start_call("drained", body)
+
+    def _bring_files(self) -> list[Blocker]:
+        """Bring home what GPU cells and their processes wrote; return what cannot come."""
+        if self.files is None:
+            return []
+        said, blockers = self.files.bring_home()
+        self._inbox.put(lambda: self._link.notes.extend(said))
+        return blockers
 
     def _done(self, attachment: Attachment, report: DrainReport) -> None:
         if self._link.attachment is attachment:

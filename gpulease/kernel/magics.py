@@ -70,6 +70,7 @@ def status(session: Session) -> str:
         lines = [NO_LEASE]
     if lease is not None or attachment is not None or session.sticky:
         lines.append(sticky_line(sticky=session.sticky))
+    lines += session.files.lines()
     if session.connected_once:
         variables = variable_lines(session.home.status())
         lines += ["", *variables] if variables else []

@@ -18,6 +18,7 @@ from gpulease.kernel.cells import GPUCells
 from gpulease.kernel.completion import Completion
 from gpulease.kernel.connect import LocalSupervisor, read_connection
 from gpulease.kernel.execution import Executor
+from gpulease.kernel.files import Files
 from gpulease.kernel.gate import Gate
 from gpulease.kernel.iothread import Inbox, IOThread
 from gpulease.kernel.lease import LeaseLink
@@ -66,6 +67,7 @@ class Session:
         self.note = self.link.note = CellNote(shell, self.relay)
         self.link.detached = self._detached
         self.link.departure.leaving = self.results.resolve_all
+        self.files = self.link.departure.files = Files(lambda: self.link.attachment)
         self.link.in_cell = lambda: self._depth > 0
         self.waiter = Waiter(
             shell, self.inbox, self.link, lambda: self.default_class, lambda: self.alone
@@ -323,6 +325,7 @@ class Session:
             )
 
     def _detached(self) -> None:
+        self.files.close()
         if self._widgets is not None:
             self._widgets.close_all()
 

@@ -83,7 +83,7 @@ def plan(base: Mapping[str, Entry], home: Manifest, away: Manifest) -> Plan:
         # What was not looked into is neither deleted nor new: it is not known.
         if unseen and not unseen.isdisjoint(parents(path)):
             continue
-        if path in unseen and base.get(path, DIRECTORY).kind is Kind.DIRECTORY:
+        if path in unseen and _may_be_moving(path, base.get(path), home, away):
             continue
         made.decide(path)
     made.keep_parents()
@@ -181,6 +181,13 @@ class _Planner:
 
 def _unseen(found: Entry) -> bool:
     return found.kind is Kind.LEFT_OUT and found.mark in (BUSY, UNREADABLE)
+
+
+def _may_be_moving(path: str, known: Entry | None, home: Manifest, away: Manifest) -> bool:
+    if known is not None and known.kind is Kind.DIRECTORY:
+        return True
+    marks = [side[path].mark for side in (home, away) if path in side]
+    return BUSY in marks
 
 
 def _left(found: Entry | None) -> bool:
