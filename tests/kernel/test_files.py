@@ -1,0 +1,200 @@
+"""A real kernel's GPU cells in a lease pod that does not see home's files: they are mirrored.
+
+The pod's process runs in a mount namespace of its own in which home's directory is an empty file
+system at the same path, as an ``emptyDir`` in home's place is.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from gpulease import protocol
+from tests.companion.parts import LeaseService
+from tests.companion.pods import Pod
+from tests.helpers import is_root, wait_for
+from tests.kernel.parts import Cell, HomeKernel
+
+ELSEWHERE = 'mount --make-rprivate / && mount -t tmpfs -o mode=755 none {home} && exec "$@"'
+
+
+def _may_mount() -> bool:
+    if not is_root() or shutil.which("unshare") is None:
+        return False
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not _may_mount(), reason="needs root and mount namespaces")
+
+
+class Site:
+    """A home kernel, and a lease pod that it is connected to."""
+
+    def __init__(self, directory: Path) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.work = directory / "home" / "work"
+        self.work.mkdir(parents=True)
+        (directory / "pod").mkdir()
+        self.service = self.do(_service())
+        home = self.work.parent
+        self.pod = Pod(
+            directory / "pod",
+            self.service.url,
+            wrapper=["unshare", "--mount", "sh", "-c", ELSEWHERE.format(home=home), "sh"],
+            more={protocol.ENV_MIRROR: str(home)},
+        )
+        self.kernel = HomeKernel(directory / "kernel", {"HOME": str(home)})
+        self.file = directory / "connection.json"
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run something on the service's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(90)
+
+    def connect(self) -> None:
+        """Have the kernel's key admitted and connect it."""
+        hello = self.do(self.service.hello())
+        public, secret = zmq.curve_keypair()
+        admit = {"type": "admit", "client_key": public.decode(), "kernel_id": ""}
+        self.loop.call_soon_threadsafe(self.service.tell, admit)
+        wait_for(lambda: self.service.of_type("admitted"), 30, "the key admitted")
+        view = {
+            "lease_id": self.pod.lease_id, "address": hello["address"], "gpu_class": "any",
+            "server_key": hello["public_key"], "protocol": protocol.PROTOCOL_VERSION,
+            "simulated": True, "devices": [], "client_public_key": public.decode(),
+            "client_secret_key": secret.decode(),
+        }  # fmt: skip
+        self.file.touch(0o600)
+        self.file.write_text(json.dumps(view))
+        for line in ("%load_ext gpulease", f"%cd {self.work}", f"%gpu connect {self.file}"):
+            cell = self.kernel.run(line)
+            assert cell.ok, cell.traceback
+
+    def gpu(self, code: str) -> str:
+        """Run a GPU cell; return what it printed."""
+        cell = self.kernel.run(f"%%gpu\n{code}")
+        assert cell.ok, cell.traceback
+        return cell.text()
+
+    def close(self) -> None:
+        self.kernel.stop()
+        self.pod.clean_up()
+        self.do(self.service.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+async def _service() -> LeaseService:
+    return LeaseService()
+
+
+def said(cell: Cell) -> str:
+    """Return everything that stands under a cell."""
+    return cell.shown() + cell.text() + cell.text("stderr")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(tmp_path_factory.mktemp("mirrored"))
+    try:
+        made.connect()
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_gpu_cell_reads_and_writes_the_students_files(site):
+    (site.work / "data.csv").write_text("1\n2\n3\n")
+    (site.work / "helper.py").write_text("def double(x):\n    return 2 * x\n")
+    absolute = str(site.work / "data.csv")
+    printed = site.gpu(
+        "import os, helper\n"
+        "total = sum(int(line) for line in open('data.csv'))\n"
+        f"same = open({absolute!r}).read() == open('data.csv').read()\n"
+        "os.makedirs('out', exist_ok=True)\n"
+        "open('out/total.txt', 'w').write(str(helper.double(total)))\n"
+        "print(total, same, sorted(os.listdir()))"
+    )
+    assert printed.startswith("6 True ['data.csv', 'helper.py', 'out']")
+    assert site.kernel.run("print(open('out/total.txt').read())").text() == "12\n"
+    assert (site.work / "out/total.txt").read_text() == "12"
+
+
+def test_the_pod_really_has_another_file_system(site):
+    here = os.stat(site.work).st_dev  # noqa: PTH116
+    assert site.gpu("import os\nprint(os.stat('.').st_dev)") != f"{here}\n"
+
+
+def test_a_file_that_both_changed_is_named_under_the_cell(site):
+    (site.work / "notes.txt").write_text("first")
+    site.gpu("pass")
+    gate = site.work.parent.parent / "gate"  # outside home: both sides see the same
+    code = (
+        "import pathlib, time\npathlib.Path('notes.txt').write_text('by the GPU')\n"
+        f"print('written', flush=True)\nwhile not pathlib.Path({str(gate)!r}).exists():\n"
+        "    time.sleep(0.02)"
+    )
+
+    def change() -> None:
+        (site.work / "notes.txt").write_text("by me")
+        gate.touch()
+
+    cell = site.kernel.run(
+        f"%%gpu\n{code}",
+        when=lambda m: "written" in str(m["content"].get("text", "")),
+        do=change,
+    )
+    assert cell.ok, cell.traceback
+    assert "notes.txt was changed here and by the GPU" in said(cell)
+    assert (site.work / "notes.txt").read_text() == "by me"
+    assert (site.work / "notes (from GPU).txt").read_text() == "by the GPU"
+
+
+def test_a_file_that_was_left_out_explains_its_absence(site):
+    with (site.work / "film.raw").open("wb") as file:
+        file.truncate(2 * 2**30)
+    cell = site.kernel.run("%%gpu\nopen('film.raw')")
+    assert cell.error.startswith("FileNotFoundError")
+    assert "larger than 1.0 GiB" in cell.traceback
+    status = site.kernel.run("%gpu").text()
+    assert f"in {site.work} are mirrored beside the GPU" in status
+    assert "film.raw (2.0 GiB): not beside the GPU" in status
+    (site.work / "film.raw").unlink()
+    site.gpu("pass")
+    assert "film.raw" not in site.kernel.run("%gpu").text()
+
+
+def test_a_directory_that_the_notebook_changes_to_is_mirrored_too(site):
+    other = site.work.parent / "other"
+    other.mkdir()
+    (other / "here.txt").write_text("found")
+    site.kernel.run(f"%cd {other}")
+    assert site.gpu("print(open('here.txt').read())") == "found\n"
+    site.kernel.run(f"%cd {site.work}")
+    assert "data.csv" in site.gpu("import os\nprint(os.listdir())")
+    cell = site.kernel.run("%cd /tmp\n")
+    cell = site.kernel.run("%%gpu\n1")
+    assert "only what lies in" in said(cell)
+    site.kernel.run(f"%cd {site.work}")
+
+
+def test_what_a_background_process_wrote_comes_home_when_the_gpu_is_returned(site):
+    site.gpu("import subprocess\np = subprocess.Popen(['sh', '-c', 'sleep 1; echo late > late'])")
+    site.gpu("p.wait()\nimport shutil; shutil.copy('late', 'later')")
+    assert (site.work / "later").read_text() == "late\n"
+    site.gpu("q = subprocess.Popen(['sh', '-c', 'sleep 1; echo last > last'])")
+    site.gpu("q.wait()\ndel p, q")
+    cell = site.kernel.run("%gpu return")
+    assert cell.ok, cell.traceback
+    assert (site.work / "last").read_text() == "last\n"
