@@ -91,6 +91,15 @@ class ProviderContract:
         await world.run(lease)
         return lease
 
+    async def freed(self, world: World, lease: Lease) -> None:
+        """Wait until nothing of a stopped lease is shown and its device is free."""
+
+        async def gone() -> bool:
+            assert await self.shown(world, lease) is None
+            return (await self.occupants(world))[0] is None
+
+        await wait_for_async(gone, 60, "the lease to be gone and its device free")
+
     async def test_devices_are_distinct_healthy_and_free_at_first(self, world: Any) -> None:
         devices = await world.provider.devices()
         assert len({device.uuid for device in devices}) == len(devices) >= 2
@@ -139,8 +148,7 @@ class ProviderContract:
         lease = lease_on((await world.provider.devices())[0])
         await world.provider.start(lease)
         await world.provider.stop(ended(lease))
-        assert await self.shown(world, lease) is None
-        assert (await self.occupants(world))[0] is None
+        await self.freed(world, lease)
 
     async def test_stopping_an_unknown_lease_does_nothing(self, world: Any) -> None:
         await world.provider.stop(ended(lease_on(name="never-seen")))
@@ -160,8 +168,7 @@ class ProviderContract:
         await wait_for_async(gone, 60, "the lease to be seen gone")
         assert (await self.occupants(world))[0] == lease.id
         await world.provider.stop(ended(lease))
-        assert await self.shown(world, lease) is None
-        assert (await self.occupants(world))[0] is None
+        await self.freed(world, lease)
 
     async def test_a_broken_channel_is_no_death(self, world: Any) -> None:
         lease = await self.start(world)
@@ -212,14 +219,13 @@ class ProviderContract:
         assert await self.shown(world, lease) is not None
         assert (await self.occupants(world))[0] == lease.id
         await world.die(lease)
-        assert await self.shown(world, lease) is None
-        assert (await self.occupants(world))[0] is None
+        await self.freed(world, lease)
 
     async def test_a_new_attempt_is_not_taken_for_the_old_one(self, world: Any) -> None:
         lease = await self.start(world)
         await world.die(lease)
         await world.provider.stop(lease)
-        assert await self.shown(world, lease) is None
+        await self.freed(world, lease)
         again = lease_on(*(await world.provider.devices())[:1], attempt=2)
         await world.provider.start(again)
         seen = await self.shown(world, again)

@@ -182,7 +182,11 @@ async def test_a_device_stays_taken_until_nothing_of_its_lease_is_left(
     await process.state(lease["id"], "ended")
     process.kill()
     await process.start()
-    assert (await process.client("").call("GET", "health"))["devices"] == 2
+
+    async def looked() -> bool:
+        return (await process.client("").call("GET", "health"))["devices"] == 2
+
+    await wait_for_async(looked, 30, "the new service's first look at the devices")
     await process.free(1)
     child.kill()
     child.wait()

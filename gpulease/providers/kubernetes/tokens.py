@@ -6,6 +6,8 @@ proves one very pod, by its UID, and so one attempt of one lease.  Refuses to ke
 
 from __future__ import annotations
 
+import re
+
 from gpulease.policy.model import Lease
 from gpulease.providers.kubernetes import pods
 from gpulease.providers.kubernetes.client import (
@@ -17,6 +19,9 @@ from gpulease.providers.kubernetes.client import (
 )
 from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.manifest import AUDIENCE
+
+#: The form of every projected token: three parts in base64url.
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
 class Tokens:
@@ -37,7 +42,7 @@ class Tokens:
 
     async def proves(self, lease: Lease, token: str) -> bool:
         """Tell whether a token is that of the pod of this very attempt."""
-        who = await self._client.review(token, AUDIENCE)
+        who = await self._review(token)
         if who is None or not who.pod_uid or who.service_account[1] != self._account:
             return False
         pod = await self._pod(who)
@@ -50,13 +55,19 @@ class Tokens:
 
     async def node_of(self, token: str) -> str | None:
         """Return the node that an agent's token is bound to, by itself or by its pod."""
-        who = await self._client.review(token, AUDIENCE)
+        who = await self._review(token)
         if who is None or who.service_account != self._agents:
             return None
         if who.node:
             return who.node
         pod = await self._pod(who)
         return str(pod["spec"].get("nodeName", "")) or None if pod is not None else None
+
+    async def _review(self, token: str) -> TokenIdentity | None:
+        """Ask whose token it is; what cannot be one bothers nobody."""
+        if _TOKEN.fullmatch(token) is None:
+            return None
+        return await self._client.review(token, AUDIENCE)
 
     async def _pod(self, who: TokenIdentity) -> Manifest | None:
         """Return the very pod of a token; our copy may not show a new one yet."""
