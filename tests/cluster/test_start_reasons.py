@@ -1,6 +1,6 @@
 """Pods that cannot start on a real cluster, and what is read from them while they fail."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -96,6 +96,44 @@ def test_a_quota_and_a_rule_of_the_cluster_are_told_apart(cluster: Cluster, name
     )
     unranked = Case("unranked", "", pod={"priorityClassName": "none-such"})
     assert refused(cluster, pod_of(unranked, namespace)).failed == "admission_refused"
+
+
+def test_a_volume_that_does_not_attach_is_told_from_its_event(
+    cluster: Cluster, namespace: str
+) -> None:
+    """A node without a kubelet takes the pod, and the event is posted by hand."""
+    node = f"none-{namespace}"
+    cluster.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+    try:
+        created = cluster.api.create(pod_of(Case("apart", "", pod={"nodeName": node}), namespace))
+        tried = datetime.now(UTC) - timedelta(seconds=25)
+        stamp = tried.strftime("%Y-%m-%dT%H:%M:%SZ")
+        about = {"kind": "Pod", "namespace": namespace, "name": "apart"}
+        cluster.api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": "apart.1", "namespace": namespace},
+                "involvedObject": about | {"uid": created["metadata"]["uid"]},
+                "reason": "FailedAttachVolume",
+                "message": "Multi-Attach error: the volume is used by pod jupyter-jane",
+                "type": "Warning",
+                "source": {"component": "attachdetach-controller"},
+                "firstTimestamp": stamp,
+                "lastTimestamp": stamp,
+            }
+        )
+        events = cluster.api.items(f"/api/v1/namespaces/{namespace}/events")
+        pod = cluster.api.pod(namespace, "apart")
+        reading = read_pod(pod, events, now=datetime.now(UTC))
+        assert (reading.failed, reading.numbers["seconds"] >= 25) == ("volume_failed", True)
+        assert "Multi-Attach" in reading.detail
+        early = read_pod(pod, events, now=tried + timedelta(seconds=10))
+        assert (early.stage, early.failed) == ("starting_container", "")
+    finally:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/apart", options)
+        cluster.api.delete(f"/api/v1/nodes/{node}")
 
 
 def refused(cluster: Cluster, body: Object) -> Reading:

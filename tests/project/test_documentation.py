@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpulease import labels
 from gpulease.cli import main as command_line
 from gpulease.gpus.agent.metrics import Metrics as AgentMetrics
 from gpulease.kernel.magics import COMMANDS
@@ -14,6 +15,7 @@ from gpulease.kernel.route import BOTH_MAGICS
 from gpulease.policy import document, lifecycle, pod_section
 from gpulease.policy.model import EvidenceLevel, TimeOuts
 from gpulease.policy.units import format_duration
+from gpulease.providers.kubernetes import volumes
 from gpulease.service.bodies import AskBody
 from gpulease.service.metrics import Metrics
 from gpulease.service.openapi import OPERATIONS
@@ -62,6 +64,28 @@ def test_every_time_out_is_documented_with_its_default():
 )
 def test_every_key_of_the_policy_is_documented(heading, keys):
     assert set(rows(page("reference/policy.md"), heading)) == set(keys)
+
+
+def test_every_way_of_the_files_and_every_failed_start_is_documented_and_no_other():
+    text = page("reference/lease-pods.md")
+    assert {code: cells[0] for code, cells in rows(text, "Files").items()} == volumes.WAYS
+    whose = {
+        **dict.fromkeys(lifecycle.OWN_FAILURES, "own"),
+        **dict.fromkeys(lifecycle.OTHERS_FAILURES, "others'"),
+    }
+    failed = rows(text, "Why a start fails")
+    assert {code: cells[0] for code, cells in failed.items()} == whose
+
+
+def test_every_label_and_annotation_of_a_lease_pod_is_documented():
+    section = page("reference/lease-pods.md").split("## Files")[0]
+    own = [
+        value.removeprefix(labels.PREFIX)
+        for name, value in vars(labels).items()
+        if name.isupper() and str(value).startswith(labels.PREFIX) and value != labels.PREFIX
+    ]
+    assert len(own) > 15
+    assert [name for name in own if f"/{name}`" not in section] == []
 
 
 def test_the_evidence_levels_are_named():

@@ -19,6 +19,22 @@ MOUNT: Final = "mount"
 MIRROR: Final = "mirror"
 Way = Literal["mount", "mirror"]
 
+#: Every code of a decision and what it comes to.
+WAYS: Final[Mapping[str, Way]] = {
+    "many": MOUNT,
+    "read_only": MOUNT,
+    "same_node": MOUNT,
+    "shared": MOUNT,
+    "other_node": MIRROR,
+    "one_pod": MIRROR,
+    "out_of_reach": MIRROR,
+    "claim_unbound": MIRROR,
+    "no_claim": MIRROR,
+    "no_home_volume": MIRROR,
+    "sub_path": MIRROR,
+    "mirror_forced": MIRROR,
+}
+
 #: Inline volumes that several nodes may hold at once.
 _SHARED_INLINE: Final = ("nfs", "cephfs", "glusterfs")
 _MOUNT_KEYS: Final = ("name", "mountPath", "subPath")
@@ -77,11 +93,14 @@ class Situation:
 
 @dataclass(frozen=True)
 class _Verdict:
-    mount: bool
     code: str
     why: str
     read_only: bool = False
     pinned: bool = False
+
+    @property
+    def mount(self) -> bool:
+        return WAYS[self.code] == MOUNT
 
 
 def decide(pod: Mapping[str, Any], container: Mapping[str, Any], seen: Situation) -> Files:
@@ -97,11 +116,11 @@ def decide(pod: Mapping[str, Any], container: Mapping[str, Any], seen: Situation
     home = _home_mount(mounts, seen.home)
     if home is None:
         way: Way = MIRROR
-        verdict = _Verdict(False, "no_home_volume", "The server's home is on no volume.")
+        verdict = _Verdict("no_home_volume", "The server's home is on no volume.")
     else:
         verdict = _judge(sources.get(home["name"], {}), home, seen)
         if verdict.mount and seen.mirror_because:
-            verdict = _Verdict(False, "mirror_forced", seen.mirror_because)
+            verdict = _Verdict("mirror_forced", seen.mirror_because)
         way = MOUNT if verdict.mount else MIRROR
     # Data beside the home never ties a lease to one node: only the home is worth that.
     kept = [(home, verdict)] if home is not None and verdict.mount else []
@@ -138,20 +157,20 @@ def _contains(parent: str, path: str) -> bool:
 
 def _judge(source: Mapping[str, Any], mount: Mapping[str, Any], seen: Situation) -> _Verdict:
     if mount.get("subPathExpr"):
-        return _Verdict(False, "sub_path", "Its sub-path is made from the server's environment.")
+        return _Verdict("sub_path", "Its sub-path is made from the server's environment.")
     if any(kind in source for kind in _SHARED_INLINE):
-        return _Verdict(True, "shared", "A network file system, open to every node.")
+        return _Verdict("shared", "A network file system, open to every node.")
     if "persistentVolumeClaim" not in source:
         kind = next((key for key in source if key != "name"), "nothing")
-        return _Verdict(False, "no_claim", f"It is a volume of kind {kind}, not a claim.")
+        return _Verdict("no_claim", f"It is a volume of kind {kind}, not a claim.")
     reference = source["persistentVolumeClaim"]
     name = reference["claimName"]
     claim = seen.claims.get(name)
     if claim is None or not claim.get("spec", {}).get("volumeName"):
-        return _Verdict(False, "claim_unbound", f"Claim {name} is not known, or not bound yet.")
+        return _Verdict("claim_unbound", f"Claim {name} is not known, or not bound yet.")
     verdict = _by_access(name, claim, seen)
     read_only = verdict.read_only or bool(reference.get("readOnly"))
-    return _Verdict(verdict.mount, verdict.code, verdict.why, read_only, verdict.pinned)
+    return _Verdict(verdict.code, verdict.why, read_only, verdict.pinned)
 
 
 def _by_access(name: str, claim: Mapping[str, Any], seen: Situation) -> _Verdict:
@@ -161,14 +180,14 @@ def _by_access(name: str, claim: Mapping[str, Any], seen: Situation) -> _Verdict
     reach = [place for place in seen.candidates if _reaches(volume, place)]
     if modes & {"ReadWriteMany", "ReadOnlyMany"} and not reach:
         why = f"The volume of claim {name} cannot be reached from any node that can serve this."
-        return _Verdict(False, "out_of_reach", why)
+        return _Verdict("out_of_reach", why)
     if "ReadWriteMany" in modes:
-        return _Verdict(True, "many", f"Claim {name} may be mounted on many nodes.")
+        return _Verdict("many", f"Claim {name} may be mounted on many nodes.")
     if "ReadWriteOnce" in modes:
         return _once(name, reach, seen)
     if "ReadOnlyMany" in modes:
-        return _Verdict(True, "read_only", f"Claim {name} may be read on many nodes.", True)
-    return _Verdict(False, "one_pod", f"Claim {name} may be mounted by a single pod only.")
+        return _Verdict("read_only", f"Claim {name} may be read on many nodes.", True)
+    return _Verdict("one_pod", f"Claim {name} may be mounted by a single pod only.")
 
 
 def _once(name: str, reach: Sequence[Place], seen: Situation) -> _Verdict:
@@ -176,11 +195,11 @@ def _once(name: str, reach: Sequence[Place], seen: Situation) -> _Verdict:
     can_serve = any(place.name == own for place in reach)
     if own and can_serve and seen.granted in ("", own):
         why = f"Claim {name} is for one node, and the server's node {own} can serve."
-        return _Verdict(True, "same_node", why, pinned=True)
+        return _Verdict("same_node", why, pinned=True)
     but = "has nothing free" if own and can_serve else "cannot serve"
     where = f"node {own}" if own else "its node"
     why = f"Claim {name} is for one node and held by the server on {where}, which {but}."
-    return _Verdict(False, "other_node", why)
+    return _Verdict("other_node", why)
 
 
 def _reaches(volume: Mapping[str, Any] | None, place: Place) -> bool:
