@@ -1,0 +1,135 @@
+"""The configuration of hub and service on the test cluster, as a site would write it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.images import GPULEASE_IMAGE
+from tests.cluster.layout import NODE_ADDRESS
+from tests.cluster.site.homes import CLASS
+from tests.cluster.site.shipped import HUB_NAMESPACE, OWN_NAMESPACE
+
+PREFIX = "/services/gpulease/"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the site's processes listen, at the node's address."""
+
+    public: int
+    hub: int
+    proxy: int
+    service: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What differs between sites of the tests.
+
+    Attributes:
+        policy: the policy document.
+        tick: seconds between rounds of the service.
+        extra_hub: further lines of the hub's configuration.
+        mount_homes: whether servers have a home on a volume of their own.
+    """
+
+    directory: Path
+    ports: Ports
+    hub_token: str
+    policy: str
+    tick: float = 0.5
+    extra_hub: str = ""
+    mount_homes: bool = True
+
+
+def url(port: int, path: str = "/") -> str:
+    return f"http://{NODE_ADDRESS}:{port}{path}"
+
+
+def hub_config(settings: Settings) -> str:
+    """Return jupyterhub_config.py."""
+    ports, directory = settings.ports, settings.directory
+    return f"""
+import os
+from gpulease.hub import setup_gpulease
+
+c = get_config()
+c.JupyterHub.bind_url = "{url(ports.public)}"
+c.JupyterHub.hub_bind_url = "{url(ports.hub)}"
+c.JupyterHub.db_url = "sqlite:///{directory}/hub.sqlite"
+c.JupyterHub.cookie_secret_file = "{directory}/cookie_secret"
+c.JupyterHub.authenticator_class = "dummy"
+c.JupyterHub.cleanup_servers = False
+c.JupyterHub.default_url = "/hub/home"
+c.DummyAuthenticator.password = os.environ["SITE_PASSWORD"]
+c.Authenticator.allow_all = True
+c.Authenticator.admin_users = {{"admin"}}
+c.ConfigurableHTTPProxy.should_start = False
+c.ConfigurableHTTPProxy.api_url = "{url(ports.proxy)}"
+
+c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
+c.KubeSpawner.namespace = "{HUB_NAMESPACE}"
+c.KubeSpawner.image = "{GPULEASE_IMAGE}"
+c.KubeSpawner.image_pull_policy = "Never"
+c.KubeSpawner.cmd = ["jupyterhub-singleuser"]
+c.KubeSpawner.uid = 1000
+c.KubeSpawner.gid = 100
+c.KubeSpawner.fs_gid = 100
+c.KubeSpawner.working_dir = "/home/jovyan"
+c.KubeSpawner.extra_pod_config = {{"dnsPolicy": "Default", "terminationGracePeriodSeconds": 5}}
+c.KubeSpawner.http_timeout = 120
+c.KubeSpawner.start_timeout = 180
+{_homes() if settings.mount_homes else ""}
+{settings.extra_hub}
+setup_gpulease(
+    c,
+    service_url="{url(ports.service, "")}",
+    service_token=os.environ["SITE_SERVICE_TOKEN"],
+    admins=["admin"],
+)
+"""
+
+
+def _homes() -> str:
+    return f"""
+c.KubeSpawner.pvc_name_template = "claim-{{username}}"
+c.KubeSpawner.storage_pvc_ensure = True
+c.KubeSpawner.storage_class = "{CLASS}"
+c.KubeSpawner.storage_access_modes = ["ReadWriteMany"]
+c.KubeSpawner.storage_capacity = "1Gi"
+c.KubeSpawner.volumes = [
+    {{"name": "home", "persistentVolumeClaim": {{"claimName": "claim-{{username}}"}}}}
+]
+c.KubeSpawner.volume_mounts = [{{"name": "home", "mountPath": "/home/jovyan"}}]
+"""
+
+
+def service_config(settings: Settings) -> str:
+    """Return the service's traitlets file."""
+    ports, directory = settings.ports, settings.directory
+    return f"""
+c = get_config()
+c.GPULeaseService.database_url = "sqlite:///{directory}/gpulease.sqlite"
+c.GPULeaseService.service_url = "{url(ports.service, "")}"
+c.GPULeaseService.first_policy_file = "{directory}/policy.yaml"
+c.GPULeaseService.tick = {settings.tick}
+c.GPULeaseService.hub_seconds = 2.0
+c.GPULeaseService.provider = "kubernetes"
+c.KubernetesSettings.kubeconfig = "{directory}/service.kubeconfig"
+c.KubernetesSettings.namespaces = ["{HUB_NAMESPACE}"]
+c.KubernetesSettings.agent_account = "{OWN_NAMESPACE}/gpulease-agent"
+c.KubernetesSettings.lease_service_url = "{url(ports.service, PREFIX)}"
+c.KubernetesSettings.priority_class = "gpulease-lease"
+c.KubernetesSettings.park = "/home/jovyan/.gpulease/parked"
+"""
+
+
+def service_environment(settings: Settings) -> dict[str, str]:
+    """Return what the hub's side tells the service."""
+    return {
+        "JUPYTERHUB_SERVICE_NAME": "gpulease",
+        "JUPYTERHUB_SERVICE_PREFIX": PREFIX,
+        "JUPYTERHUB_CLIENT_ID": "service-gpulease",
+        "JUPYTERHUB_API_URL": url(settings.ports.hub, "/hub/api"),
+        "JUPYTERHUB_BASE_URL": "/",
+        "JUPYTERHUB_API_TOKEN": settings.hub_token,
+    }

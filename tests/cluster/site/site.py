@@ -1,0 +1,167 @@
+"""Starts, kills and restarts a site's processes, each by its name."""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpulease import labels
+from tests.cluster.api import Object
+from tests.cluster.cluster import Cluster
+from tests.cluster.layout import NODE, NODE_ADDRESS
+from tests.cluster.site import homes, settings, shipped
+from tests.cluster.site.settings import Ports, Settings
+from tests.helpers import wait_for
+
+PROCESSES = ("proxy", "hub", "service")
+PASSWORD = "correct horse"  # noqa: S105 (of the tests' own hub)
+START_MAX = 120.0
+
+
+class Site:
+    """One hub with its proxy and lease service on a cluster."""
+
+    def __init__(self, cluster: Cluster, chosen: Settings) -> None:
+        self.cluster = cluster
+        self.settings = chosen
+        self._proxy_token = secrets.token_hex(16)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def url(self) -> str:
+        """The hub's address for browsers."""
+        return settings.url(self.settings.ports.public)
+
+    def start(self, name: str) -> None:
+        """Start one process and wait until it answers."""
+        commands = {
+            "proxy": self._proxy_command(),
+            "hub": [sys.executable, "-m", "jupyterhub", "-f", "jupyterhub_config.py"],
+            "service": [sys.executable, "-m", "gpulease.cli", "service", "--config", "service.py"],
+        }
+        with self.log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                commands[name],
+                cwd=self.settings.directory,
+                env=self._environment(name),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        ports = self.settings.ports
+        paths = {
+            "proxy": settings.url(ports.public, "/"),
+            "hub": settings.url(ports.public, "/hub/health"),  # its route stands, too
+            "service": settings.url(ports.service, f"{settings.PREFIX}api/health"),
+        }
+        self._wait_until_it_answers(name, paths[name])
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """End one process at once."""
+        process = self._running.pop(name)
+        process.send_signal(number)
+        process.wait(60)
+
+    def stop(self) -> None:
+        """End all of them in order."""
+        for name in reversed(PROCESSES):
+            if name in self._running:
+                with contextlib.suppress(ProcessLookupError):
+                    self.kill(name, signal.SIGTERM)
+
+    def lease_pods(self) -> list[Object]:
+        """Return the pods of this site's leases."""
+        path = f"/api/v1/namespaces/{shipped.HUB_NAMESPACE}/pods"
+        selector = labels.lease_selector(labels.APP)
+        return self.cluster.api.items(path, labelSelector=selector)
+
+    def allocatable(self) -> int:
+        """Return how many whole cards the node offers."""
+        node = self.cluster.api.get(f"/api/v1/nodes/{NODE}")
+        return int(node["status"]["allocatable"]["nvidia.com/gpu"])
+
+    def log(self, name: str) -> Path:
+        return self.settings.directory / f"{name}.log"
+
+    def tail(self, name: str, lines: int = 40) -> str:
+        text = self.log(name).read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _wait_until_it_answers(self, name: str, url: str) -> None:
+        def answers() -> bool:
+            assert self._running[name].poll() is None, f"{name} ended:\n{self.tail(name)}"
+            try:
+                with urllib.request.urlopen(url, timeout=10) as answer:
+                    return bool(answer.status)
+            except urllib.error.HTTPError:
+                # A proxy without a hub answers, a hub without its route does not.
+                return name != "hub"
+            except OSError:
+                return False
+
+        wait_for(answers, START_MAX, f"{name} to answer")
+
+    def _proxy_command(self) -> list[str]:
+        ports = self.settings.ports
+        return [
+            *(sys.executable, "-m", "gpulease.demo.proxy"),
+            *("--ip", NODE_ADDRESS, "--port", str(ports.public)),
+            *("--api-ip", NODE_ADDRESS, "--api-port", str(ports.proxy)),
+            *("--error-target", settings.url(ports.hub, "/hub/error")),
+        ]
+
+    def _environment(self, name: str) -> dict[str, str]:
+        own = {"CONFIGPROXY_AUTH_TOKEN": self._proxy_token}
+        if name == "hub":
+            own["KUBECONFIG"] = str(self.settings.directory / "hub.kubeconfig")
+            own["SITE_PASSWORD"] = PASSWORD
+            own["SITE_SERVICE_TOKEN"] = self.settings.hub_token
+        elif name == "service":
+            own = settings.service_environment(self.settings)
+        return {**os.environ, **own}
+
+
+@contextmanager
+def running_site(
+    cluster: Cluster, directory: Path, policy: str, *, homes_number: int = 4, **changes: object
+) -> Iterator[Site]:
+    """Install gpulease on the cluster and start a hub and a service; end them afterwards.
+
+    The caller is inside the cluster's network.  Pods that are left stay with the cluster.
+    """
+    api = cluster.api
+    shipped.apply(api)
+    homes.add_volumes(api, cluster.layout.volumes, homes_number)
+    hub, own = (shipped.HUB_NAMESPACE, "hub"), (shipped.OWN_NAMESPACE, "gpulease")
+    shipped.write_kubeconfig(api, directory / "hub.kubeconfig", *hub)
+    shipped.write_kubeconfig(api, directory / "service.kubeconfig", *own)
+    chosen = Settings(directory, _free_ports(), secrets.token_hex(16), policy, **changes)  # type: ignore[arg-type]
+    for name, text in (
+        ("jupyterhub_config.py", settings.hub_config(chosen)),
+        ("service.py", settings.service_config(chosen)),
+        ("policy.yaml", policy),
+    ):
+        (directory / name).write_text(text, encoding="utf-8")
+    site = Site(cluster, chosen)
+    try:
+        for name in PROCESSES:
+            site.start(name)
+        yield site
+    finally:
+        site.stop()
+
+
+def _free_ports() -> Ports:
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(4)]
+        for probe in probes:
+            probe.bind((NODE_ADDRESS, 0))
+        return Ports(*(probe.getsockname()[1] for probe in probes))
