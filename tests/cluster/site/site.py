@@ -22,7 +22,7 @@ from tests.cluster.site.settings import Ports, Settings
 from tests.helpers import wait_for
 
 PROCESSES = ("proxy", "hub", "service")
-PASSWORD = "correct horse"  # noqa: S105 (of the tests' own hub)
+PASSWORD = "correct horse"
 START_MAX = 120.0
 
 
