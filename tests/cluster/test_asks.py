@@ -1,5 +1,6 @@
 """The expected asks against a real API server, and those that a real kubelet can bind."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -7,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gpulease import labels
+from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind
 from gpulease.providers.kubernetes.asks import ask_of
@@ -16,7 +18,7 @@ from gpulease.providers.kubernetes.volumes import Place, Situation, decide
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.devices import card
-from tests.cluster.dra_driver import GROUP, Driver, driver
+from tests.cluster.dra_driver import DRIVER, GROUP, POOL, Driver, driver
 from tests.cluster.images import GPULEASE_IMAGE
 from tests.cluster.layout import NODE
 from tests.cluster.pods import pod, wait_for_phase, wait_until_gone
@@ -164,9 +166,24 @@ def test_a_claim_is_bound_and_prepared_and_given_back(
     assert claim["status"]["reservedFor"][0]["name"] == running["metadata"]["name"]
     assert set(dra.prepared[claim["metadata"]["uid"]]) in devices
     meta = running["metadata"]
+    assert held_by(cluster, meta["name"]) == {
+        (DRIVER, POOL, each) for each in dra.prepared[claim["metadata"]["uid"]]
+    }
     cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/{meta['name']}")
     wait_until_gone(cluster.api, path)
     wait_for(lambda: claim["metadata"]["uid"] not in dra.prepared, 60, "the claim given back")
+
+
+def held_by(cluster: Cluster, name: str) -> set[tuple[str, str, str]]:
+    """Return the claimed devices that the kubelet says a pod holds, as node agents read them."""
+    kubelet = PodResources(cluster.layout.pod_resources_socket)
+    try:
+        kubelet.refresh(time.monotonic())
+        held = kubelet.holders(time.monotonic(), {})
+    finally:
+        kubelet.close()
+    assert held is not None, kubelet.problem
+    return {(each.driver, each.pool, each.device) for each in held if each.pod == name}
 
 
 def test_a_claim_that_no_device_meets_waits(

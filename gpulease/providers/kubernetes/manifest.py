@@ -17,7 +17,7 @@ from typing import Any, Final
 from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease, TimeOuts
-from gpulease.policy.pods import Pairs, PodAsk
+from gpulease.policy.pods import AskKind, Pairs, PodAsk, Sharing
 from gpulease.providers.kubernetes.asks import PodWords, ask_of, words
 from gpulease.providers.kubernetes.asks_nodes import Terms, both, condition, instance_terms
 from gpulease.providers.kubernetes.manifest_describe import pod_annotations, pod_labels
@@ -204,7 +204,7 @@ def _spec(making: _Making) -> dict[str, Any]:
         "affinity": _affinity(making),
         "tolerations": said.tolerations,
         "containers": [_container(making)],
-        "volumes": [*making.files.volumes, *_own_volumes(making.files, settings)],
+        "volumes": [*making.files.volumes, *_own_volumes(making)],
     }
     optional = {
         "nodeSelector": said.node_selector,
@@ -238,7 +238,7 @@ def _container(making: _Making) -> dict[str, Any]:
         "env": environment(making.lease, notebook, ask, _told(making), extra),
         "resources": {key: value for key, value in resources.items() if value},
         "securityContext": container_security(notebook),
-        "volumeMounts": [*making.files.mounts, *_own_mounts(making.files, settings)],
+        "volumeMounts": [*making.files.mounts, *_own_mounts(making)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
@@ -282,7 +282,15 @@ def _selector_terms(terms: Terms, node: str) -> list[dict[str, Any]]:
     return [{"matchExpressions": term} | pinned for term in terms]
 
 
-def _own_volumes(files: Files, settings: PodSettings) -> list[dict[str, Any]]:
+def _has_memory(making: _Making) -> bool:
+    """Whether ``/dev/shm`` is ours to set up; under MPS the device plugin mounts its own there."""
+    ask = making.ask
+    by_plugin = ask.kind is AskKind.SHARED and ask.sharing is not Sharing.TIME_SLICING
+    return bool(making.settings.shared_memory) and not by_plugin
+
+
+def _own_volumes(making: _Making) -> list[dict[str, Any]]:
+    files, settings = making.files, making.settings
     token = {
         "audience": AUDIENCE,
         "expirationSeconds": settings.token_seconds,
@@ -295,18 +303,19 @@ def _own_volumes(files: Files, settings: PodSettings) -> list[dict[str, Any]]:
         # Twice the bound: what is brought up to date is written beside what is there.
         size = str(2 * settings.mirror_limit)
         found.append({"name": _MIRROR_VOLUME, "emptyDir": {"sizeLimit": size}})
-    if settings.shared_memory:
+    if _has_memory(making):
         memory = {"medium": "Memory", "sizeLimit": settings.shared_memory}
         found.append({"name": _MEMORY_VOLUME, "emptyDir": memory})
     return found
 
 
-def _own_mounts(files: Files, settings: PodSettings) -> list[dict[str, Any]]:
+def _own_mounts(making: _Making) -> list[dict[str, Any]]:
+    files, settings = making.files, making.settings
     found: list[dict[str, Any]] = [
         {"name": _TOKEN_VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
     ]
     if files.way == MIRROR:
         found.append({"name": _MIRROR_VOLUME, "mountPath": settings.home})
-    if settings.shared_memory:
+    if _has_memory(making):
         found.append({"name": _MEMORY_VOLUME, "mountPath": "/dev/shm"})  # noqa: S108
     return found

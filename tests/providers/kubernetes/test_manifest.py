@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, TimeOuts
-from gpulease.policy.pods import AskKind, PodAsk
+from gpulease.policy.pods import AskKind, PodAsk, Sharing
 from gpulease.providers.kubernetes.manifest import deadline, grace, lease_pod
+from gpulease.providers.kubernetes.pods import record_of
 from gpulease.providers.kubernetes.volumes import decide
 from tests.providers.kubernetes.server_pods import (
     GPU_A,
@@ -222,6 +223,49 @@ def test_it_lands_where_its_volume_is():
         assert term["matchFields"] == [
             {"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}
         ]
+
+
+@pytest.mark.parametrize(
+    ("ask", "ours"),
+    [
+        (PodAsk(), True),
+        (PodAsk(AskKind.SHARED, sharing=Sharing.TIME_SLICING), True),
+        (PodAsk(AskKind.SHARED, sharing=Sharing.MPS), False),
+        (PodAsk(AskKind.SHARED), False),
+    ],
+)
+def test_shared_memory_is_left_to_the_device_plugin_where_that_may_be_mps(ask, ours):
+    manifest = made(replace(CLASS, pod=ask))
+    paths = [mount["mountPath"] for mount in companion(manifest)["volumeMounts"]]
+    assert ("/dev/shm" in paths) is ours
+    names = {volume["name"] for volume in manifest["spec"]["volumes"]}
+    assert names == {mount["name"] for mount in companion(manifest)["volumeMounts"]}
+
+
+exact = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
+
+
+@given(exact, exact, exact, st.integers(1, 4), st.integers(1, 99), st.integers(0, 99))
+def test_a_store_that_does_not_know_the_lease_can_read_it_back(
+    user, server_name, project, count, attempt, number
+):
+    own = lease(
+        user=user,
+        server=server_name,
+        project=project,
+        count=count,
+        attempt=attempt,
+        ticket=(NOW, number),
+        kernel_id="k",
+    )
+    pod = server()
+    files = decide(pod, notebook(pod), situation("ReadWriteMany"))
+    found = record_of(lease_pod(own, CLASS, pod, files, SETTINGS, now=NOW))
+    assert found is not None
+    for name in ("id", "user", "server", "project", "gpu_class", "count", "attempt", "ticket",
+                 "created", "kernel_id", "devices"):  # fmt: skip
+        assert getattr(found, name) == getattr(own, name)
+    assert found.active_since == NOW
 
 
 def test_a_claim_comes_with_its_template_and_hides_what_is_not_claimed():
