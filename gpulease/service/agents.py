@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,8 @@ SKEW_MAX = 5.0
 SILENT_MAX = 60.0
 #: Below this (seconds) a difference of clocks is the way of the message and stays as it is.
 _SKEW_LEAST = 1.0
+#: Posts from which the difference of clocks is taken.
+_DELAYS = 12
 #: Sequences remembered for each node: a day of batches, and some.
 _REMEMBERED = 20_000
 
@@ -43,7 +46,15 @@ class _Node:
     floor: int = 0  # this sequence and all below were taken, or are too old to tell
     above: set[int] = field(default_factory=set)
     heard: datetime | None = None
-    skew: float = 0.0  # seconds by which the agent's clock is behind ours
+    delays: deque[float] = field(default_factory=lambda: deque(maxlen=_DELAYS))
+
+    @property
+    def skew(self) -> float:
+        """Seconds by which the agent's clock is behind ours, for certain.
+
+        A post that was slow on its way looks like a clock that is behind, so the quickest counts.
+        """
+        return min(self.delays, default=0.0)
 
     def take(self, run: str, sequence: int) -> bool:
         """Note a batch; false when it was taken before."""
@@ -109,13 +120,15 @@ class Agents:
         now = self._clock()
         known = self._nodes.setdefault(node, _Node())
         behind = (now - datetime.fromisoformat(post.sent)).total_seconds()
-        if abs(behind) > SKEW_MAX >= abs(known.skew):
-            log.warning("the clock of node %s differs from ours by %.1f s", node, behind)
-        known.skew, known.heard = behind, now
+        before = known.skew
+        known.delays.append(behind)
+        known.heard = now
+        if abs(known.skew) > SKEW_MAX >= abs(before):
+            log.warning("the clock of node %s differs from ours by %.1f s", node, known.skew)
         taken = 0
         for batch in sorted(post.batches, key=lambda each: each.sequence):
             if known.take(post.run, batch.sequence):
-                self._provider.agent_batch(node, _by_our_clock(batch, behind))
+                self._provider.agent_batch(node, _by_our_clock(batch, known.skew))
                 taken += 1
         repeated = len(post.batches) - taken
         return {"taken": taken, "repeated": repeated, "now": now.isoformat()}

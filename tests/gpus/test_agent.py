@@ -170,7 +170,10 @@ async def test_it_waits_for_whatever_is_away_and_says_so(tmp_path: Path) -> None
 
                 async def well() -> bool:
                     state = await node.state()
-                    return all(state.get(part) == "ok" for part in ("driver", "kubelet", "service"))
+                    return all(
+                        state.get(part) == "ok"
+                        for part in ("driver", "events", "kubelet", "service")
+                    )
 
                 await wait_for_async(well, 60, "everything there")
                 await wait_for_async(lambda: seconds(service), 30, "seconds")

@@ -207,5 +207,5 @@ async def test_a_clock_that_is_off_is_told_and_its_times_are_moved(
         assert abs(datetime.now(UTC) - datetime.fromisoformat(at)) < timedelta(seconds=60)
     assert taken["devices"][0]["incidents"][0]["until"] is None
     assert any("clock of node n1" in each for each in site.service.services.health()["alerts"])
-    await post(site, posted(batch(2)))
+    await post(site, posted(batch(2)))  # the one before was slow on its way
     assert not any("clock" in each for each in site.service.services.health()["alerts"])

@@ -38,7 +38,8 @@ _GAPS: Final = {
     "reset_required": "reset_required",
 }
 _WAIT_MILLISECONDS = 2000
-_AGAIN_SECONDS = 5.0
+#: Seconds until the next try: without a driver, and after it refused.
+_SOON_SECONDS, _AGAIN_SECONDS = 0.5, 5.0
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,14 @@ class Listener(threading.Thread):
         """Listen until ``end``, again after the driver was away."""
         while not self._ended.is_set():
             nvml, generation = self._library.present, self._library.generation
-            if nvml is not None:
-                try:
-                    self._listen(nvml, generation)
-                except nvml.NVMLError as error:
-                    log.info("no events of the GPUs: %s", reason_of(nvml, error))
-            self._ended.wait(_AGAIN_SECONDS)
+            if nvml is None:
+                self._ended.wait(_SOON_SECONDS)
+                continue
+            try:
+                self._listen(nvml, generation)
+            except nvml.NVMLError as error:
+                log.info("no events of the GPUs: %s", reason_of(nvml, error))
+                self._ended.wait(_AGAIN_SECONDS)
 
     def end(self) -> None:
         """Stop listening; returns at once."""

@@ -104,7 +104,7 @@ class Metrics:
         self._posts.labels(self._node, outcome).inc()
 
     def parts(self, **up: bool) -> None:
-        """Say which parts answer: driver, kubelet, service, ledger."""
+        """Say which parts answer: driver, its events, kubelet, service, ledger."""
         for part, answers in up.items():
             self._up.labels(self._node, part).set(answers)
 

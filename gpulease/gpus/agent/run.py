@@ -144,6 +144,7 @@ class Agent:
             "kubelet": self.kubelet.problem or "ok",
             "service": self.poster.problem or "ok",
             "ledger": self.ledger.problem or "ok",
+            "events": "ok" if self._listener.listening.is_set() else "not listened to",
             "devices": len(self.reader.seen),
             "watching": time.monotonic() - self._last_second < _STUCK,
         }
@@ -159,6 +160,7 @@ class Agent:
             kubelet=not self.kubelet.problem,
             service=not self.poster.problem,
             ledger=not self.ledger.problem,
+            events=self._listener.listening.is_set(),
         )
         self.metrics.ledger(self.ledger.waiting(), self.ledger.dropped)
         return self.metrics.text()
