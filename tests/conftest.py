@@ -1,11 +1,13 @@
 """The suite's own rules: what is skipped for want of a program is named, counted and may fail.
 
-Markers `browser`, `postgresql` and `gpu` (pyproject.toml) skip a test whose program is missing;
+Markers `browser`, `compiler`, `postgresql` and `gpu` (pyproject.toml) skip a test whose program is
+missing;
 `cluster` one that `make test-cluster` runs in a session of its own.
 With GPULEASE_REQUIRE_ALL=1 such a skip fails instead, except for `gpu`, which nobody can install.
 """
 
 import os
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -19,7 +21,7 @@ from tests.cluster.fixtures import VARIABLE as GPULEASE_CLUSTER
 from tests.cluster.fixtures import cluster, namespace, why_no_cluster
 from tests.helpers import chromium_path, postgresql_bin
 
-INSTALLABLE = {"browser": "Chromium", "postgresql": "PostgreSQL"}
+INSTALLABLE = {"browser": "Chromium", "compiler": "a C compiler", "postgresql": "PostgreSQL"}
 if os.environ.get(GPULEASE_CLUSTER):
     INSTALLABLE["cluster"] = "a test cluster"
 __all__ = ["cluster", "namespace"]  # fixtures for every room
@@ -34,6 +36,8 @@ def missing_programs() -> dict[str, str]:
     missing = {}
     if chromium_path() is None:
         missing["browser"] = "Chromium is not installed"
+    if shutil.which("gcc") is None:
+        missing["compiler"] = "gcc is not installed"
     if postgresql_bin() is None:
         missing["postgresql"] = "PostgreSQL is not installed"
     if not Path("/dev/nvidiactl").exists():

@@ -16,6 +16,8 @@ from tests.gpus.stand_in import Driver
 from tests.gpus.test_nvml import FIRST, SECOND
 from tests.helpers import wait_for
 
+pytestmark = pytest.mark.compiler
+
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 
 

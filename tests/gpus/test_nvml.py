@@ -13,6 +13,8 @@ import pytest
 from gpulease.gpus.nvml import LOST_GAPS, NVMLProbe
 from tests.gpus.stand_in import GIB, Driver
 
+pytestmark = pytest.mark.compiler
+
 ERRORS = {
     name.removeprefix("NVML_ERROR_"): code
     for name, code in vars(pynvml).items()
@@ -154,6 +156,7 @@ def test_a_driver_that_comes_back_is_initialised_again(driver: Driver, probe: NV
 
 REAL = """
 from gpulease.gpus.nvml import NVMLProbe
+
 probe = NVMLProbe()
 infos = probe.inventory()
 assert infos, probe.problem

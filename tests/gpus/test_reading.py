@@ -13,6 +13,8 @@ from gpulease.policy.model import EvidenceLevel
 from tests.gpus.stand_in import GIB, Driver
 from tests.gpus.test_nvml import ERRORS, FIRST, SECOND
 
+pytestmark = pytest.mark.compiler
+
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 UNABLE = {"NOT_SUPPORTED", "NO_PERMISSION", "FUNCTION_NOT_FOUND"}
 PROCESS, DEVICE, CELLS = EvidenceLevel.PROCESS, EvidenceLevel.DEVICE, EvidenceLevel.CELLS

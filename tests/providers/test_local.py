@@ -233,6 +233,7 @@ async def test_a_grant_is_for_leases_that_hold_devices_only(world: LocalWorld) -
     assert world.provider.grant(queued) is None
 
 
+@pytest.mark.compiler
 async def test_real_devices_are_granted_by_uuid_and_free_when_nvml_lists_nothing(
     plain: LocalWorld,
     driver: Driver,  # noqa: F811
@@ -258,6 +259,7 @@ async def test_real_devices_are_granted_by_uuid_and_free_when_nvml_lists_nothing
     assert (await plain.provider.devices())[0].occupied_by is None
 
 
+@pytest.mark.compiler
 async def test_a_lost_device_is_neither_free_nor_used(
     plain: LocalWorld,
     driver: Driver,  # noqa: F811
