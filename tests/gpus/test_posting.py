@@ -74,6 +74,31 @@ async def test_what_waits_is_posted_and_gone_and_the_token_is_read_anew(
     assert poster.resources == {"r": {"pool": "p", "gpu_class": "c"}}
 
 
+class Hasty(Ledger):
+    """Gets a batch just after it said that nothing waits, as happens between two threads."""
+
+    poster: Poster | None = None
+    loop: asyncio.AbstractEventLoop
+
+    def next(self, most: int, bytes_max: int) -> list[tuple[int, bytes]]:
+        found = super().next(most, bytes_max)
+        if self.poster is not None:
+            poster, self.poster = self.poster, None
+            self.add(batch())
+            self.loop.call_soon_threadsafe(poster.wake)
+        return found
+
+
+async def test_a_batch_that_comes_while_the_ledger_is_read_is_not_overlooked(token: Path) -> None:
+    ledger = Hasty(None)
+    ledger.loop = asyncio.get_running_loop()
+    async with serving() as service:
+        poster = ledger.poster = Poster(Target(service.url, token), ledger)
+        async with running(poster):
+            await wait_for_async(lambda: service.sequences == [[1]], 30, "the batch")
+    ledger.close()
+
+
 async def test_a_service_that_is_away_loses_nothing_and_hears_the_newest_first(
     ledger: Ledger, token: Path
 ) -> None:

@@ -103,9 +103,9 @@ class Poster:
         """Post whatever waits, for ever."""
         pause = _FIRST_PAUSE
         while True:
+            self._wake.clear()  # before looking: what comes from now on is not overlooked
             waiting = await asyncio.to_thread(self._ledger.next, self._most, _BYTES)
             if not waiting:
-                self._wake.clear()
                 await self._wake.wait()
                 continue
             outcome = await self.post(waiting)
