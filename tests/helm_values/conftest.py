@@ -10,10 +10,14 @@ import pytest
 
 from tests.helm_values import shipped
 from tests.helpers import wait_for
+from tests.hub.conftest import make_spawner, no_cluster
 
 if TYPE_CHECKING:
     from tests.cluster.api import Api
     from tests.cluster.cluster import Cluster
+
+
+__all__ = ["make_spawner", "no_cluster"]  # fixtures of the hub's room
 
 
 @dataclass(frozen=True)

@@ -441,9 +441,8 @@ def test_nobody_resizes_a_lease_pod_and_a_server_may_be_resized(policies, runnin
         policies.api.patch(f"{lease}/resize", resize("companion", "200m"), "strategic-merge")
 
 
-def test_a_lease_pod_can_be_labelled_by_the_service_and_the_clusters_own_parts(policies, running):
+def test_a_lease_pod_can_be_noted_by_the_clusters_own_parts(policies, running):
     _server, lease = running
-    policies.service.patch(lease, {"metadata": {"annotations": {"gpulease/ends": "later"}}})
     policies.api.patch(lease, {"metadata": {"annotations": {"cluster/own": "note"}}})
 
 

@@ -1,6 +1,7 @@
 """The shipped manifests: complete, by one name, and taken by a real API server."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,25 @@ def test_the_api_server_takes_every_object(installed):
 
     for document in shipped.load():
         assert installed.api.find(path_of(installed.object(document)))
+
+
+def test_the_first_lease_is_under_ten_commands_away():
+    text = (shipped.ROOT.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    install = text.split("\n## Install\n")[1].split("\n## ")[0]
+    commands = re.findall(r"^    (?!```)(\S.*)$", install, re.MULTILINE)
+    assert 5 < len(commands) < 10
+    assert [each for each in commands if "apply -k helm-values" in each]
+    # Every name that the commands give is one that manifests and values ask for.
+    for namespace, name, key in (
+        (shipped.SYSTEM, "gpulease-service", "database-url"),
+        (shipped.SYSTEM, "gpulease-service", "hub-token"),
+        (shipped.SERVERS, "gpulease-hub", "hub-token"),
+    ):
+        (made,) = [each for each in commands if f"secret generic {name}" in each]
+        assert f"--namespace {namespace} " in made
+        assert f"{key}=" in made
+        asked = (shipped.ROOT / "values-z2jh.yaml").read_text(encoding="utf-8") + (
+            shipped.ROOT / "service" / "service.yaml"
+        ).read_text(encoding="utf-8")
+        assert f"name: {name}\n" in asked
+        assert f"key: {key}\n" in asked

@@ -1,0 +1,85 @@
+"""Alerts and dashboard speak of metrics that exist, and each alert has its runbook."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.helm_values import shipped
+
+DOCS = Path(__file__).parents[2] / "docs"
+#: What others export: Prometheus itself and kube-state-metrics.
+FOREIGN = {"up", "kube_daemonset_status_number_unavailable"}
+
+
+def rules():
+    (found,) = shipped.load("monitoring/alerts.yaml")
+    return [rule for group in found["spec"]["groups"] for rule in group["rules"]]
+
+
+def panels():
+    (found,) = shipped.load("monitoring/dashboard.yaml")
+    return json.loads(found["data"]["gpulease.json"])["panels"]
+
+
+def expressions():
+    return [rule["expr"] for rule in rules()] + [
+        target["expr"] for panel in panels() for target in panel["targets"]
+    ]
+
+
+def documented():
+    """Metric -> its labels and type, from the reference page."""
+    text = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
+    found, labels = {}, set()
+    for name, kind, cell in re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", text, re.MULTILINE):
+        labels = labels if cell == "the same" else set(re.findall(r"`(\w+)`", cell))
+        found[name] = (kind, labels)
+    return found
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_expression_is_of_documented_metrics_and_labels(expression):
+    assert expression.count("(") == expression.count(")")
+    known = documented()
+    words = re.findall(r"\b[a-z]\w+\b(?=\s*[\[{(]|\s|\)|$)", re.sub(r'"[^"]*"', '""', expression))
+    metrics = {word for word in words if word.startswith(("gpulease_", "kube_", "up"))}
+    assert metrics
+    for metric in metrics - FOREIGN:
+        base = re.sub(r"_(bucket|count|sum)$", "", metric)
+        name = base if base in known and known[base][0] == "histogram" else metric
+        assert name in known, metric
+        if metric != name:
+            assert known[name][0] == "histogram"
+        for inside in re.findall(rf"{metric}\{{([^}}]*)\}}", expression):
+            used = set(re.findall(r"(\w+)\s*[=!]", inside))
+            assert used <= known[name][1], metric
+        for grouped in re.findall(r"by \(([\w, ]+)\)", expression):
+            if len(metrics) == 1:
+                assert set(grouped.split(", ")) <= known[name][1] | {"le"}, metric
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_its_alert():
+    text = (DOCS / "runbooks.md").read_text(encoding="utf-8")
+    sections = {
+        heading.lower().replace(" ", "-")
+        for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)
+    }
+    named = [rule["annotations"]["runbook"].split("#") for rule in rules()]
+    assert {page for page, _ in named} == {"docs/runbooks.md"}
+    assert {section for _, section in named} == sections
+    assert all(rule["labels"]["severity"] in {"warning", "critical"} for rule in rules())
+
+
+def test_panels_do_not_overlap():
+    taken = set()
+    for panel in panels():
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken
+        taken |= cells
