@@ -135,6 +135,7 @@ class LeaseView(TypedDict):
     end: EndView | None
     click_runs_cells: bool  # a page's ask turns sticky on in the kernel
     wait: NotRequired[float]  # how long a GPU cell that says nothing waits for it
+    detail: NotRequired[str]  # to admins alone: the provider's own words on this attempt
     blockers: NotRequired[list[Blocker]]  # what the last drain could not bring home
     busy_share: NotRequired[float | None]  # 0..1 of the time since active; None is not known
     grant: NotRequired[GrantView]  # on the server's own channel only

@@ -5,6 +5,7 @@ Owns the reactions to what the provider shows; the first step of every plan.  Re
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from gpulease.policy.capacity import usable
@@ -44,6 +45,11 @@ def observed_of(snapshot: Snapshot, lease: Lease) -> Observed | None:
 def check(snapshot: Snapshot, lease: Lease) -> Action | None:
     """Return what the lease's own state of health asks for, or ``None``."""
     seen = observed_of(snapshot, lease)
+    action = _check(snapshot, lease, seen)
+    return replace(action, detail=seen.detail) if action and seen else action
+
+
+def _check(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Action | None:
     if seen is not None and seen.parentless:
         return End(lease.id, "server_gone", EndReason.SERVER_GONE)
     if lease.state is LeaseState.STARTING:

@@ -162,7 +162,8 @@ def apply(lease: Lease, action: model.Action, now: datetime, time_outs: TimeOuts
     source = _SOURCES.get(type(action))
     if source is not None and lease.state is not source:
         raise _not_possible(lease, f"changed by {type(action).__name__.lower()}")
-    return _applied(action, lease, now, time_outs)
+    applied = _applied(action, lease, now, time_outs)
+    return replace(applied, detail=action.detail) if action.detail else applied
 
 
 def claim(lease: Lease, now: datetime) -> Lease:
@@ -325,6 +326,7 @@ def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lea
         gpu_class=action.gpu_class or lease.gpu_class,
         asked_class=lease.gpu_class if instead else "",
         devices=action.devices,
+        detail="",
         attempt=lease.attempt + 1,
         not_before=None,
         state_since=now,

@@ -208,6 +208,7 @@ class Lease:
     end_note: str = ""
     end_cause: str = ""  # why a lease failed, where that is known: a code of START_FAILURES
     blockers: tuple[tuple[str, str], ...] = ()  # (name, why): not home from the last drain
+    detail: str = ""  # the provider's last words on this attempt, for admins
     parked: int = 0  # how many values the last drain parked
     ended: datetime | None = None
     version: int = 1
@@ -282,10 +283,14 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do, with the reason that is recorded; the kinds are the subclasses."""
+    """One thing to do, with the reason that is recorded; the kinds are the subclasses.
+
+    ``detail`` is what the provider says of it, for admins.
+    """
 
     lease_id: str
     reason: str
+    detail: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.auth import Asker
+from gpulease.service.details import with_detail
 
 #: Changes that a resume can bridge.
 _KEPT = 2000
@@ -156,7 +157,7 @@ class Events:
 
     def _view(self, reader: Reader, shown: Shown) -> LeaseView:
         if reader.server is None:
-            return shown.view
+            return with_detail(reader.asker, shown.lease, shown.view)
         return self._granted(shown.lease, shown.view)
 
 

@@ -38,7 +38,7 @@ class Leases(BaseHandler):
             self.asker, state=state, mine=mine, offset=offset, limit=limit
         )
         busy = await self.services.history.busy_shares(found)
-        items = self.services.views.leases(found, self.services.loop.snapshot(), busy)
+        items = self.services.views.seen_by(self.asker, found, busy)
         self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
 
     async def post(self) -> None:
@@ -61,7 +61,7 @@ class OneLease(BaseHandler):
         """Answer one lease."""
         lease = await self.services.history.one(self.asker, lease_id)
         busy = await self.services.history.busy_shares([lease])
-        (view,) = self.services.views.leases([lease], self.services.loop.snapshot(), busy)
+        (view,) = self.services.views.seen_by(self.asker, [lease], busy)
         self.answer(view)
 
     async def delete(self, lease_id: str) -> None:

@@ -17,6 +17,8 @@ from gpulease.policy.idle_case import warned_at
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.protocol import Blocker, ClassView, DeviceView, EndView, KeepView, LeaseView
 from gpulease.providers.base import Provider
+from gpulease.service.auth import Asker
+from gpulease.service.details import with_detail
 from gpulease.service.reconcile import Reconciler
 
 #: Utilisation is shown in steps, so that noise makes no event.
@@ -91,6 +93,13 @@ class Views:
             "blockers": [] if lease.state is LeaseState.ENDED else _blockers(lease),
             "busy_share": _stepped(self._loop.busy_share(lease.id)),
         }
+
+    def seen_by(
+        self, asker: Asker, leases: Sequence[Lease], busy: Mapping[str, float | None] | None = None
+    ) -> list[LeaseView]:
+        """Return leases as this asker sees them: an admin with the provider's own words."""
+        views = self.leases(leases, self._loop.snapshot(), busy)
+        return [with_detail(asker, each, view) for each, view in zip(leases, views, strict=True)]
 
     def granted(self, lease: Lease, view: LeaseView) -> LeaseView:
         """Return the view as the lease's own server sees it: with the grant, while there is one."""

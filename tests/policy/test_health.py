@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from gpulease.policy import lifecycle
 from gpulease.policy.health import BACK_OFF, MAX_FAILURES
-from gpulease.policy.model import Activate, Drain, End, EndReason, Requeue
+from gpulease.policy.model import Activate, Drain, End, EndReason, LeaseState, Requeue, Start
 from gpulease.policy.planner import plan
 from tests.policy.build import (
     NOW,
@@ -70,6 +71,17 @@ def test_a_lease_whose_pod_is_over_ends_with_what_is_known_of_it(failed, reason)
     lease = active(0)
     view = snapshot([lease], observed=[seen(lease, gone=True, connected=False, failed=failed)])
     assert End("r0", reason, EndReason.FAILED) in plan(view)
+
+
+def test_what_the_provider_says_of_a_start_is_kept_until_the_next():
+    lease = starting(0)
+    said = seen(lease, connected=False, failed="image_error", detail="no such image: a.test/b")
+    (action,) = plan(snapshot([lease], observed=[said]))
+    back = lifecycle.apply(lease, action, NOW, OUTS)
+    assert (back.state, back.detail) == (LeaseState.QUEUED, "no such image: a.test/b")
+    assert lifecycle.apply(back, Start("r0", "starting", ("GPU-0",)), NOW, OUTS).detail == ""
+    (up,) = plan(snapshot([lease], observed=[seen(lease, detail="Files: mount.")]))
+    assert lifecycle.apply(lease, up, NOW, OUTS).detail == "Files: mount."
 
 
 def test_back_off_doubles_and_ends():

@@ -159,6 +159,15 @@ def test_a_new_attempt_is_told_though_nothing_else_changed(events: Events) -> No
     assert told(found) == ["a", "a"]
 
 
+def test_the_providers_own_words_reach_admins_alone(events: Events) -> None:
+    publish(events, lease("a", detail="node gpu-7: low on disk"))
+    found = [reader("root", admin=True), reader(), reader(server="")]
+    for each in found:
+        events.join(each, None)
+    details = [each.sink.told[0]["leases"][0].get("detail") for each in found]
+    assert details == ["node gpu-7: low on disk", None, None]
+
+
 async def test_the_clients_events_survive_a_restart_of_the_service(hub: Hub, tmp_path) -> None:
     port = free_port()
     token = hub.server_token("stu")

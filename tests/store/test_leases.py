@@ -35,7 +35,7 @@ def full_lease() -> Lease:
         drain_until=at(3), asked_class="h200",
         end_reason_wanted=EndReason.IDLE, undrainable=True, park=True, keeps=2, kept_until=at(4),
         nominated_for="r9", server_ready=False, end_reason=EndReason.IDLE, end_note="bye",
-        end_cause="evicted", blockers=(("g", "why"),), parked=2, ended=at(5), version=4,
+        end_cause="evicted", detail="d", blockers=(("g", "why"),), parked=2, ended=at(5), version=4,
     )  # fmt: skip
 
 

@@ -141,6 +141,13 @@ def runs(manifest: Manifest) -> bool:
     return not deleting and (manifest.get("status") or {}).get("phase") not in _OVER
 
 
+def files_of(manifest: Manifest | None) -> str:
+    """Return how the student's files reach a lease pod and why, "" where it does not say."""
+    notes = _notes(manifest) if manifest is not None else {}
+    way, why = notes.get(labels.FILES), notes.get(labels.FILES_WHY)
+    return f"Files: {way}. {why}" if way else ""
+
+
 def record_of(manifest: Manifest) -> Lease | None:
     """Return the lease that a lease pod describes, for a store that does not know it.
 

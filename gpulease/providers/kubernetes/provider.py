@@ -271,7 +271,7 @@ class KubernetesProvider:
             in_use=link.in_use if link else False,
             devices=self._capacity.held.get((lease.id, lease.attempt), ()),
             stage=reading.stage,
-            detail=reading.detail,
+            detail=reading.detail or pods.files_of(pod),
             parentless=self._parentless(held, pod),
         )
 

@@ -96,3 +96,11 @@ def test_a_lease_pod_tells_its_lease():
 
 def test_a_pod_that_says_too_little_tells_no_lease():
     assert pods.record_of(lease_pod("l1")) is None
+
+
+def test_a_lease_pod_tells_how_the_files_reach_it():
+    notes = {labels.FILES: "mirror", labels.FILES_WHY: "Claim claim-jane is for one node."}
+    assert pods.files_of(lease_pod("l1", notes=notes)) == (
+        "Files: mirror. Claim claim-jane is for one node."
+    )
+    assert pods.files_of(lease_pod("l1")) == pods.files_of(None) == ""

@@ -52,7 +52,7 @@ function row(lease, now, extra) {
     { "data-key": lease.id, "data-state": lease.state },
     cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, serverName(lease.server))),
     cell("GPU", lease.gpu_class, lease.count > 1 ? ` × ${lease.count}` : "", lease.devices.map((device) => h("div", { class: "gl-small", title: device.uuid }, device.name))),
-    cell("State", stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, `place ${lease.position}`) : null),
+    cell("State", stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, `place ${lease.position}`) : null, lease.detail ? h("div", { class: "gl-small", "data-key": "detail" }, lease.detail) : null),
     cell("How long", since(queued ? lease.created : (lease.active_since ?? lease.created), now)),
     cell("Use", use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, `busy ${percent(share)} of its time`)),
     cell("What", h("div", {}, sentenceOf(lease)), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
@@ -86,7 +86,7 @@ function endedRow(lease) {
     cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, serverName(lease.server))),
     cell("GPU", lease.gpu_class),
     cell("Held", held),
-    cell("Why", endWord(lease).replace("by you", "by its holder").replace("you left", "left").replace("your server", "the server"), lease.end.note ? h("div", { class: "gl-small" }, `“${lease.end.note}”`) : null),
+    cell("Why", endWord(lease).replace("by you", "by its holder").replace("you left", "left").replace("your server", "the server"), lease.end.note ? h("div", { class: "gl-small" }, `“${lease.end.note}”`) : null, lease.detail ? h("div", { class: "gl-small" }, lease.detail) : null),
   );
 }
 
