@@ -7,68 +7,15 @@ import pytest
 from gpulease.providers.kubernetes.reasons import Reading, read_pod, read_refusal
 from tests.cluster.api import ApiError, Object
 from tests.cluster.cluster import Cluster
+from tests.cluster.starts import watch_starts
 from tests.helpers import wait_for
-from tests.providers.kubernetes.failing_pods import CASES, Case, claim_templates, pod_of
+from tests.providers.kubernetes.failing_pods import CASES, Case, pod_of
 
 pytestmark = pytest.mark.cluster
 
 
-class Watch:
-    """Reads each pod of a namespace again and again until its start is told."""
-
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self._api, self._namespace = cluster.api, namespace
-        self.last: dict[str, Reading] = {}
-        self.stages: dict[str, set[str]] = {}
-        self._evicted: set[str] = set()
-
-    def all_told(self) -> bool:
-        """Read every pod that is not told yet; say whether all are."""
-        pods = self._api.items(f"/api/v1/namespaces/{self._namespace}/pods")
-        events = self._api.items(f"/api/v1/namespaces/{self._namespace}/events")
-        shown = {each["metadata"]["name"]: each for each in pods}
-        waiting = [case for case in CASES if not self._told(case)]
-        for case in waiting:
-            if case.name in shown:
-                self._read(case, shown[case.name], events)
-        assert not waiting, {case.name: self.last.get(case.name) for case in waiting}
-        return True
-
-    def _told(self, case: Case) -> bool:
-        reading = self.last.get(case.name)
-        if reading is None:
-            return False
-        return bool(reading.failed) if case.failed else reading.stage == case.stage
-
-    def _read(self, case: Case, pod: Object, events: list[Object]) -> None:
-        uid = pod["metadata"]["uid"]
-        about = [each for each in events if each["involvedObject"].get("uid") == uid]
-        reading = read_pod(pod, about, now=datetime.now(UTC))
-        self.last[case.name] = reading
-        self.stages.setdefault(case.name, set()).add(reading.stage)
-        if case.does == "evict" and reading.stage == "connecting" and uid not in self._evicted:
-            self._evicted.add(uid)
-            path = f"/api/v1/namespaces/{self._namespace}/pods/{case.name}/eviction"
-            metadata = {"name": case.name, "namespace": self._namespace}
-            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-            self._api.request("POST", path, eviction)
-
-
 def test_each_pod_that_cannot_start_says_why(cluster: Cluster, namespace: str) -> None:
-    classes, template = claim_templates(namespace)
-    path = "/apis/resource.k8s.io/v1/deviceclasses"
-    classes["metadata"]["name"] = template["spec"]["spec"]["devices"]["requests"][0]["exactly"][
-        "deviceClassName"
-    ] = f"none-{namespace}"
-    cluster.api.request("POST", path, classes)
-    try:
-        cluster.api.create(template)
-        for case in CASES:
-            cluster.api.create(pod_of(case, namespace))
-        watch = Watch(cluster, namespace)
-        wait_for(watch.all_told, 150, "every start told")
-    finally:
-        cluster.api.delete(f"{path}/none-{namespace}")
+    watch = watch_starts(cluster.api, namespace)
     assert {case.name: watch.last[case.name].failed for case in CASES} == {
         case.name: case.failed for case in CASES
     }
