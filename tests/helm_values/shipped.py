@@ -52,10 +52,10 @@ def renamed(document: dict[str, Any], servers: str, system: str) -> dict[str, An
             changed["roleRef"]["name"] += f"-{system}"
     if changed["kind"] == "ValidatingAdmissionPolicyBinding":
         changed["spec"]["policyName"] += f"-{system}"
-        selector = changed["spec"].setdefault("matchResources", {})
-        selector.setdefault("namespaceSelector", {})["matchLabels"] = {TEST: system}
+        changed["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": {TEST: system}}}
     if changed["kind"] == "Namespace":
-        metadata["labels"][TEST] = system
+        # Not under the policies of an installation that is in this cluster, too.
+        metadata["labels"] = {TEST: system}
     return changed
 
 

@@ -62,6 +62,20 @@ def test_the_policy_has_a_rule_for_each_of_the_guards():
     assert rules == set(guard.RULES) - {"admin_access"}
 
 
+def test_the_hubs_namespace_is_under_the_policy():
+    (binding,) = [
+        each
+        for each in shipped.load("admission/gpu-asks.yaml")
+        if each["kind"] == "ValidatingAdmissionPolicyBinding"
+    ]
+    selector = binding["spec"]["matchResources"]["namespaceSelector"]
+    assert selector == {"matchExpressions": [{"key": "gpulease/instance", "operator": "Exists"}]}
+    found = {each["metadata"]["name"]: each for each in shipped.load("namespaces.yaml")}
+    assert "gpulease/instance" in found[shipped.SERVERS]["metadata"]["labels"]
+    # The agents there look at every device.
+    assert "gpulease/instance" not in found[shipped.SYSTEM]["metadata"]["labels"]
+
+
 def test_no_account_may_read_secrets_or_run_commands_in_pods():
     for each in shipped.load():
         for rule in each.get("rules", []):
