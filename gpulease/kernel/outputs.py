@@ -59,6 +59,9 @@ class Results:
         """A placeholder entered ``Out`` and ``_``."""
         self._pending[result.execution_count] = result
         namespace = self._shell.user_ns
+        if len(self._pending) >= self._shell.displayhook.cache_size:
+            kept = namespace["_oh"]  # IPython drops the oldest: those need not come home
+            self._pending = {n: r for n, r in self._pending.items() if dict.get(kept, n) is r}
         if not isinstance(namespace["_oh"], LazyOut):
             lazy = LazyOut(namespace["_oh"], self.resolve)
             namespace["_oh"] = lazy

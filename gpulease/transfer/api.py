@@ -91,6 +91,8 @@ class TransferSettings:
     eager_seconds: float = 0.100
     reply_wait: float = 0.200
     memory_margin: int = 256 * 2**20
+    #: Results of GPU cells that are kept for home, as many as IPython's ``Out`` keeps.
+    results: int = 1000
 
 
 Progress = Callable[[str, int, int], None]  # (name, bytes done, bytes in all)

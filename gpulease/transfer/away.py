@@ -97,11 +97,19 @@ class AwaySide:
             if execution_count is not None:
                 self._cell = execution_count
                 if result is not None:
-                    self._results[execution_count] = result
+                    self._keep(execution_count, result)
                 self._due()
             if not self._running:
                 self._abandon.clear()
                 self._idle.notify_all()
+
+    def _keep(self, execution_count: int, result: Any) -> None:
+        """Keep a result for home to fetch; of many the oldest go, as in IPython's ``Out``."""
+        results = self._results
+        if len(results) >= self.side.settings.results:
+            for count in sorted(results)[: max(2, len(results) // 5)]:
+                del results[count]
+        results[execution_count] = result
 
     def thread_ids(self) -> frozenset[int]:
         """Return native ids of transfer's own threads."""
@@ -184,7 +192,7 @@ class AwaySide:
             wire.refuse(message, error)
         except AbandonedError:
             wire.refuse(message, _abandoned())
-        except Exception:
+        except Exception:  # a value's own code may raise anything, and home must not wait for ever
             reference = secrets.token_hex(4)
             log.exception("transfer request %s failed (reference %s)", message.kind, reference)
             wire.refuse(message, _internal(reference))

@@ -7,6 +7,7 @@ and code are never walked through.  The walk only reads; it knows nothing of ver
 
 from __future__ import annotations
 
+import array
 import datetime
 import decimal
 import fractions
@@ -18,7 +19,7 @@ import sys
 import types
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,9 +38,12 @@ ATOMIC: frozenset[type] = frozenset({
     types.ClassMethodDescriptorType,
 })  # fmt: skip
 #: How many objects are visited between two looks whether to give up: about a millisecond.
-_SLICE = 512
+_SLICE = 2048
 _OWNERLESS = (types.ModuleType, type(None), type)
 _CUT = (types.ModuleType, logging.Logger, types.FrameType, types.TracebackType, weakref.ref)
+
+#: Types of which some objects are units, are cut off, or are looked through at once.
+_TREATED = frozenset({types.FunctionType, object, types.BuiltinFunctionType, tuple, frozenset})
 
 Check = Callable[[], None]
 
@@ -139,8 +143,10 @@ class Walk:
         self._parts: dict[str, Group] = {}
         self._owner: dict[int, str] = {}
         self._keep: list[Any] = []
+        self._buffers: list[tuple[int, str]] = []
         self._by_value: dict[int, bool] = {}
         self._live: dict[type, bool] = {}
+        self._common: dict[type, bool] = {}
         self._queue: list[tuple[str, list[Any]]] = []
         self.units: dict[str, Any] = {}
         self.used_globals: dict[str, set[str]] = {}
@@ -178,16 +184,64 @@ class Walk:
                 part.nbytes += len(value)
         frontier = self._visit(root, part, values)
         while frontier:
-            self._check()
             part.objects += len(frontier)
             self._keep.append(frontier)
-            found = [o for o in gc.get_referents(*frontier) if type(o) not in ATOMIC]
-            frontier = []
-            for start in range(0, len(found), _SLICE):
+            following: list[Any] = []
+            for some in _slices(frontier):
                 self._check()
-                frontier += self._visit(root, part, found[start : start + _SLICE])
+                for found in _slices(gc.get_referents(*some)):
+                    self._check()
+                    following += self._visit(root, part, found)
+            frontier = following
 
-    def _visit(  # noqa: C901, PLR0912 - one loop over every object: a call each would double its cost
+    def _visit(self, root: str, part: Group, found: list[Any]) -> list[Any]:
+        """Enter objects into their group; return those to look into.
+
+        A notebook's many objects are of few types.  Where nothing is special about a type, its
+        objects are entered together, by operations that run without the interpreter's loop.
+        """
+        kinds = set(map(type, found)) - ATOMIC
+        if not kinds:
+            return []
+        special = {kind for kind in kinds if not self._is_common(kind)}
+        if not special:
+            common = [obj for obj in found if type(obj) in kinds]
+            return self._visit_together(root, part, common)
+        out = self._visit_each(root, part, [obj for obj in found if type(obj) in special])
+        kinds -= special
+        if kinds:
+            common = [obj for obj in found if type(obj) in kinds]
+            out += self._visit_together(root, part, common)
+        return out
+
+    def _visit_together(self, root: str, part: Group, found: list[Any]) -> list[Any]:
+        """Enter objects of types that ``_is_common``."""
+        owner = self._owner
+        fresh = dict(zip(map(id, found), found, strict=True))
+        if fresh.pop(id(self._ns), None) is not None:
+            part.has_namespace = True
+        for key in owner.keys() & fresh.keys():
+            del fresh[key]
+            if owner[key] != root:
+                self._union(root, owner[key])
+        owner.update(dict.fromkeys(fresh, root))
+        part.inner.update(fresh)
+        return list(fresh.values())
+
+    def _is_common(self, kind: type) -> bool:
+        """Say whether ``_visit_each`` would treat no object of this type in a way of its own."""
+        known = self._common.get(kind)
+        if known is None:
+            numpy = (self._ndarray,) if self._ndarray is not None else ()
+            known = self._common[kind] = not (
+                kind in _TREATED
+                or issubclass(kind, (type, *_CUT, *self._pandas, *numpy))
+                or kind.__module__.startswith("pyarrow")
+                or self._is_live(kind)
+            )
+        return known
+
+    def _visit_each(  # noqa: C901 - one loop over every object: a call each would double its cost
         self, root: str, part: Group, found: list[Any]
     ) -> list[Any]:
         owner = self._owner
@@ -195,7 +249,7 @@ class Walk:
         for obj in found:
             kind = type(obj)
             key = id(obj)
-            if kind in ATOMIC or (key in owner and owner[key] == root):
+            if key in owner and owner[key] == root:
                 continue
             if kind is types.FunctionType or kind is object or isinstance(obj, type):
                 if is_unit(obj, self._by_value):
@@ -206,9 +260,6 @@ class Walk:
                 continue
             if kind is types.BuiltinFunctionType and type(obj.__self__) in _OWNERLESS:
                 continue  # a function of a module or a class; others hold their object
-            if obj is self._ns:
-                part.has_namespace = True
-                continue
             if (kind is tuple or kind is frozenset) and all(type(x) in ATOMIC for x in obj):
                 continue
             if key in owner:
@@ -237,12 +288,16 @@ class Walk:
             known = self._live[kind] = live_kind(kind) is not None
         return known
 
-    def _array(self, root: str, part: Group, array: Any) -> list[Any]:
-        part.arrays.append(array)
-        part.nbytes += array.nbytes
-        if not array.dtype.hasobject:
+    def _array(self, root: str, part: Group, found: Any) -> list[Any]:
+        part.arrays.append(found)
+        part.nbytes += found.nbytes
+        if not found.dtype.hasobject:
+            owner = buffer_owner(found)
+            if owner is not None:  # an alias, where something else refers to it as well
+                self._keep.append(owner)
+                self._buffers.append((id(owner), root))
             return []
-        return self._visit(root, part, array.ravel().tolist())
+        return self._visit(root, part, found.ravel().tolist())
 
     def _frame(self, root: str, part: Group, frame: Any) -> list[Any]:
         """Walk a pandas object: its blocks are never an alias a user can see (copy-on-write)."""
@@ -325,13 +380,14 @@ class Walk:
 
     def _join_memory(self) -> None:
         """Unite roots whose arrays overlap in memory (views share memory, not objects)."""
+        for owner, root in self._buffers:
+            if owner in self._owner:
+                self._union(root, self._owner[owner])
         spans = []
         for root, part in self._parts.items():
             if root.startswith("need:"):
                 continue
-            spans += [
-                (*byte_bounds(array), root) for array in part.arrays if array.size * array.itemsize
-            ]
+            spans += [(*byte_bounds(a), root) for a in part.arrays if a.size * a.itemsize]
         spans.sort()
         end, last = -1, ""
         for low, high, root in spans:
@@ -351,12 +407,26 @@ class Walk:
         return sorted((merge(parts) for parts in buckets.values()), key=lambda g: g.roots)
 
 
-def byte_bounds(array: Any) -> tuple[int, int]:
+def _slices(objects: list[Any]) -> Iterator[list[Any]]:
+    return (objects[start : start + _SLICE] for start in range(0, len(objects), _SLICE))
+
+
+def buffer_owner(array_: Any) -> Any:
+    """Return the bytearray or ``array.array`` whose memory a numpy array shows, else None."""
+    base = array_.base
+    while isinstance(base, type(array_)):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base if isinstance(base, bytearray | array.array) else None
+
+
+def byte_bounds(view: Any) -> tuple[int, int]:
     """Return first and one past the last address of an array's elements."""
-    low = high = int(array.__array_interface__["data"][0])
-    for extent, stride in zip(array.shape, array.strides, strict=True):
+    low = high = int(view.__array_interface__["data"][0])
+    for extent, stride in zip(view.shape, view.strides, strict=True):
         if stride < 0:
             low += (extent - 1) * stride
         else:
             high += (extent - 1) * stride
-    return low, high + int(array.itemsize)
+    return low, high + int(view.itemsize)

@@ -18,15 +18,16 @@ import pickle
 import sys
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 
 from . import tokens
-from .groups import Check, Group, byte_bounds
+from .deep import LEVELS, is_too_deep, with_room
+from .groups import Check, Group, buffer_owner, byte_bounds
 from .hashing import buffer_digest, combine
 from .refuse import RefusedError, blocking_kind, refused_kind
 from .registry import Registry
@@ -37,6 +38,14 @@ from .units import UnitBook, is_plain_instance, is_unit
 _INLINE = 64 * 2**10
 _NAN_OPCODES = (b"G\x7f\xf8\0\0\0\0\0\0", b"G\xff\xf8\0\0\0\0\0\0")
 _SITE = tuple({str(Path(path)) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
+
+
+_TOO_DEEP = (
+    f"nested too deeply to travel (more than {LEVELS:,} levels; a chain of objects that refer to "
+    "the next one travels better as a list of them)"
+)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -115,6 +124,8 @@ class _Context:
     memory: dict[int, _Storage] = field(default_factory=dict)
     shells: dict[int, str] = field(default_factory=dict)
     referred: set[str] = field(default_factory=set)
+    #: The group's objects by id: memory that a name reaches is not only an array's.
+    inner: Collection[int] = ()
 
     def refer(self, oid: str) -> str:
         self.referred.add(oid)
@@ -171,8 +182,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _array(self, array: Any) -> Any:
         if array.dtype.hasobject or not array.dtype.itemsize:
             return NotImplemented
-        memory = self.context.memory.get(id(array))
         flags = array.flags
+        owner = buffer_owner(array)
+        if id(owner) in self.context.inner:
+            offset = int(array.__array_interface__["data"][0]) - _address(owner)
+            args = (owner, array.dtype, array.shape, array.strides, offset, flags.writeable)
+            return tokens.view, args
+        memory = self.context.memory.get(id(array))
         if memory is not None:
             offset = int(array.__array_interface__["data"][0]) - memory.low
             args = (memory, array.dtype, array.shape, array.strides, offset, flags.writeable)
@@ -197,6 +213,10 @@ class _ShellPickler(_Pickler):
             return ("namespace",)
         shell = self.context.shells.get(id(obj))
         return ("unit", self.context.refer(shell)) if shell is not None else None
+
+
+def _address(owner: Any) -> int:
+    return int(sys.modules["numpy"].frombuffer(owner, "u1").__array_interface__["data"][0])
 
 
 def _nan_name(value: float) -> str:
@@ -298,6 +318,7 @@ class Packer:
         seen = trace(group)
         pinned = pins or {}
         context = _Context(self._book, self._registry, clusters(group.arrays))
+        context.inner = group.inner.keys()
         context.shells = {id(obj): oid for oid, obj in pinned.items()}
         foreign = {id(obj) for obj in units.values() if type(obj) is dict} - context.shells.keys()
         if foreign & group.inner.keys():
@@ -310,21 +331,16 @@ class Packer:
                 for oid, obj in everything.items()
             },
         }
-        try:
+
+        def dump() -> tuple[bytes, list[memoryview], dict[str, bytes]]:
             inband, buffers = self._dump(payload, context, group.has_namespace)
             skeletons = {
                 oid: self._dump(self._book.skeleton(obj), context, False)[0]
                 for oid, obj in everything.items()
             }
-        except RefusedError:
-            raise
-        except RecursionError as error:
-            raise RefusedError("nested too deeply to travel") from error
-        except Exception as error:
-            if isinstance(error, pickle.PicklingError) and "recursion" in str(error):
-                raise RefusedError("nested too deeply to travel") from error
-            found = blocking_kind(payload["names"].values()) if payload["names"] else None
-            raise RefusedError(found or f"{type(error).__name__}: {_short(error)}") from error
+            return inband, buffers, skeletons
+
+        inband, buffers, skeletons = _refusing(dump, payload["names"].values())
         digest = combine(
             [inband]
             + [part for oid in sorted(skeletons) for part in (oid.encode(), skeletons[oid])]
@@ -363,6 +379,24 @@ class Packer:
             pickler.nans = nans
         pickler.dump(payload)
         return file.getvalue(), buffers
+
+
+def _refusing(dump: Callable[[], T], values: Collection[Any]) -> T:
+    """Return what ``dump`` returns, with room where it needs it; raises RefusedError."""
+    try:
+        try:
+            return dump()
+        except (RecursionError, pickle.PicklingError) as error:
+            if not is_too_deep(error):
+                raise
+        return with_room(dump)
+    except RefusedError:
+        raise
+    except Exception as error:  # whatever a value's own way of being pickled raises
+        if is_too_deep(error):
+            raise RefusedError(_TOO_DEEP) from error
+        found = blocking_kind(values) if values else None
+        raise RefusedError(found or f"{type(error).__name__}: {_short(error)}") from error
 
 
 def _short(error: BaseException) -> str:

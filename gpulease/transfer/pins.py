@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from .groups import buffer_owner
 from .pickling import Packed, clusters
 from .units import can_pin, is_plain_instance
 
@@ -32,7 +33,7 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
         return {}
     if not all(_is_plain(obj) for obj in group.inner.values()):
         return {}
-    shared = {*clusters(group.arrays), *_spaces(group)}
+    shared = {*clusters(group.arrays), *_spaces(group), *map(id, map(buffer_owner, group.arrays))}
     able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
     if not able:
         return {}

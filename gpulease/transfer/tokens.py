@@ -49,14 +49,14 @@ def storage(buffer: Any) -> bytearray:
 
 
 def view(  # noqa: PLR0917 - a pickle passes arguments by position
-    memory: bytearray,
+    memory: Any,
     dtype: Any,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     offset: int,
     writeable: bool,
 ) -> Any:
-    """Return one of several overlapping arrays over ``memory`` (``offset`` in bytes)."""
+    """Return an array over ``memory`` that others share (``offset`` in bytes)."""
     import numpy
 
     out = numpy.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)

@@ -52,7 +52,10 @@ def trace(group: Group) -> Trace:
     # An instance's own dictionary is part of the instance, and may be made by this very look.
     spaces = {id(getattr(obj, "__dict__", None)) for obj in group.inner.values()}
     seen = [obj for key, obj in group.inner.items() if key not in spaces]
-    return frozenset(_one(obj, group.made) for obj in seen)
+    try:
+        return frozenset(_one(obj, group.made) for obj in seen)
+    except RecursionError:  # tuples within tuples without end: their pickle alone decides
+        return frozenset()
 
 
 def _pickles_alike(obj: Any) -> bool:

@@ -102,6 +102,7 @@ class WriteBehind:
             except GPULeaseError as error:
                 log.debug("write-behind stopped: %s", error.reason)
             except Exception:
+                # A pass changes nothing: what is away stays away, and the next one asks again.
                 log.exception("write-behind failed")
             finally:
                 self._idle.set()

@@ -1,5 +1,6 @@
 import pytest
 
+from tests.transfer.kinds import BY_NEED, open_pair
 from tests.transfer.pair import Pair
 
 
@@ -22,3 +23,17 @@ def pair(new_pair):
     made = new_pair()
     made.attach()
     return made
+
+
+@pytest.fixture(scope="module")
+def eager():
+    """One pair for all tests of a file; the small travels with every switch."""
+    with open_pair() as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def lazy():
+    """The same, where everything travels by need."""
+    with open_pair(BY_NEED) as pair:
+        yield pair

@@ -84,6 +84,13 @@ def play(pair, cells, *, beside_gpu):
     return pair.ns["seen"]
 
 
+def same_as_plain(kind, eager, lazy):
+    """Assert that a kind's notebook gives the same in both pairs as in a plain process."""
+    expected = plain(kind.cells)
+    assert play(eager, kind.cells, beside_gpu=False) == expected
+    assert play(lazy, kind.cells, beside_gpu=True) == expected
+
+
 def empty(pair):
     """Delete every name of the notebook; begin anew where something cannot be reached."""
     try:

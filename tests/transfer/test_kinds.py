@@ -4,7 +4,7 @@
 
 import pytest
 
-from tests.transfer.kinds import BY_NEED, Kind, marked, open_pair, plain, play
+from tests.transfer.kinds import Kind, marked, same_as_plain
 
 KINDS = {
     "int": Kind("x = 41", "x += 1", same=False),
@@ -144,28 +144,10 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def eager():
-    with open_pair() as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module")
-def lazy():
-    with open_pair(BY_NEED) as pair:
-        yield pair
-
-
-def check(kind, eager, lazy):
-    expected = plain(kind.cells)
-    assert play(eager, kind.cells, beside_gpu=False) == expected
-    assert play(lazy, kind.cells, beside_gpu=True) == expected
-
-
 #: Known to be wrong; a kind that is mended leaves this list.
 OPEN: tuple[str, ...] = ()
 
 
 @pytest.mark.parametrize("kind", marked(KINDS, OPEN))
 def test_a_kind_made_at_home_and_away(kind, eager, lazy):
-    check(KINDS[kind], eager, lazy)
+    same_as_plain(KINDS[kind], eager, lazy)

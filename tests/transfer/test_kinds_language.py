@@ -4,7 +4,7 @@
 
 import pytest
 
-from tests.transfer.kinds import BY_NEED, Kind, marked, open_pair, plain, play
+from tests.transfer.kinds import Kind, marked, same_as_plain
 
 KINDS = {
     "function": Kind("def x(a, b=[], *c, d=1, **e):\n    'doc'\n    b.append(a); return (a, list(b), c, d, e)",
@@ -136,25 +136,10 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def eager():
-    with open_pair() as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module")
-def lazy():
-    with open_pair(BY_NEED) as pair:
-        yield pair
-
-
 #: Known to be wrong; a kind that is mended leaves this list.
 OPEN: tuple[str, ...] = ()
 
 
 @pytest.mark.parametrize("kind", marked(KINDS, OPEN))
 def test_a_kind_made_at_home_and_away(kind, eager, lazy):
-    cells = KINDS[kind].cells
-    expected = plain(cells)
-    assert play(eager, cells, beside_gpu=False) == expected
-    assert play(lazy, cells, beside_gpu=True) == expected
+    same_as_plain(KINDS[kind], eager, lazy)

@@ -143,3 +143,14 @@ def test_a_cell_that_ended_before_it_was_expected(pair):
     pair.side.after_gpu_cell(pair.count)
     assert not answer["error"]
     assert pair.ns["x"] == [1, 2]
+
+
+def test_of_many_results_the_newest_are_kept(new_pair):
+    pair = new_pair(settings={"results": 5})
+    pair.attach()
+    for number in range(8):
+        pair.gpu(f"[{number}]")
+    assert pair.side.result(8) == [7]
+    assert pair.side.result(5) == [4]
+    with pytest.raises(GPULeaseError, match=r"Cell \[1\] left no result"):
+        pair.side.result(1)
