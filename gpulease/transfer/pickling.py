@@ -8,7 +8,6 @@ nothing of what the receiver has: a packed group says everything about its own r
 from __future__ import annotations
 
 import copyreg
-import ctypes
 import functools
 import gc
 import hashlib
@@ -26,8 +25,9 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from . import tokens
+from .arrays import Storage, address_of, buffer_owner, clusters
 from .deep import LEVELS, is_too_deep, with_room
-from .groups import Check, Group, buffer_owner, byte_bounds
+from .groups import Check, Group
 from .hashing import buffer_digest, combine
 from .refuse import RefusedError, blocking_kind, refused_kind
 from .registry import Registry
@@ -80,48 +80,11 @@ _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items())
 _LRU_CACHE: Any = type(functools.lru_cache(len))
 
 
-class _Storage:
-    """Memory that several arrays of one group share."""
-
-    def __init__(self, low: int, high: int, keep: list[Any]) -> None:
-        self.low = low
-        self.size = high - low
-        self.keep = keep
-
-    def buffer(self) -> pickle.PickleBuffer:
-        raw = (ctypes.c_ubyte * self.size).from_address(self.low)
-        raw._gpulease_keep = self.keep  # type: ignore[attr-defined]  # noqa: SLF001
-        return pickle.PickleBuffer(memoryview(raw).cast("B"))
-
-
-def clusters(arrays: list[Any]) -> dict[int, _Storage]:
-    """Return id of array to the shared memory it is a view of, for overlapping ones only."""
-    spans = sorted(
-        ((*byte_bounds(a), i) for i, a in enumerate(arrays) if a.size and not a.dtype.hasobject),
-    )
-    out: dict[int, _Storage] = {}
-    run: list[tuple[int, int, int]] = []
-
-    def close() -> None:
-        if len(run) > 1:
-            keep = [arrays[i] for _, _, i in run]
-            memory = _Storage(run[0][0], max(high for _, high, _ in run), keep)
-            out.update({id(array): memory for array in keep})
-
-    for span in spans:
-        if run and span[0] >= max(high for _, high, _ in run):
-            close()
-            run = []
-        run.append(span)
-    close()
-    return out
-
-
 @dataclass
 class _Context:
     book: UnitBook
     registry: Registry
-    memory: dict[int, _Storage] = field(default_factory=dict)
+    memory: dict[int, Storage] = field(default_factory=dict)
     shells: dict[int, str] = field(default_factory=dict)
     referred: set[str] = field(default_factory=set)
     #: The group's objects by id: memory that a name reaches is not only an array's.
@@ -152,7 +115,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if oid is None:
                 raise RefusedError("a closure cell that no function holds")
             return tokens.unit, (self.context.refer(oid),)
-        if isinstance(obj, _Storage):
+        if isinstance(obj, Storage):
             return tokens.storage, (obj.buffer(),)
         if type(obj) is types.ModuleType and sys.modules.get(obj.__name__) is obj:
             return tokens.module, (obj.__name__, module_digest(obj))
@@ -185,7 +148,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         flags = array.flags
         owner = buffer_owner(array)
         if id(owner) in self.context.inner:
-            offset = int(array.__array_interface__["data"][0]) - _address(owner)
+            offset = int(array.__array_interface__["data"][0]) - address_of(owner)
             args = (owner, array.dtype, array.shape, array.strides, offset, flags.writeable)
             return tokens.view, args
         memory = self.context.memory.get(id(array))
@@ -213,10 +176,6 @@ class _ShellPickler(_Pickler):
             return ("namespace",)
         shell = self.context.shells.get(id(obj))
         return ("unit", self.context.refer(shell)) if shell is not None else None
-
-
-def _address(owner: Any) -> int:
-    return int(sys.modules["numpy"].frombuffer(owner, "u1").__array_interface__["data"][0])
 
 
 def _nan_name(value: float) -> str:

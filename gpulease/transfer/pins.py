@@ -12,8 +12,8 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from .groups import buffer_owner
-from .pickling import Packed, clusters
+from .arrays import buffer_owner, clusters
+from .pickling import Packed
 from .units import can_pin, is_plain_instance
 
 if TYPE_CHECKING:

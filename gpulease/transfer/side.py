@@ -15,7 +15,7 @@ from typing import Any
 
 from .api import TransferSettings
 from .commit import commit, undisturbed
-from .groups import Check, Group, Walk, merge, name_root
+from .groups import Check, Group, merge, name_root
 from .ledger import Absent, Base, Ledger
 from .pickling import Packed, Packer
 from .process_state import ProcessState
@@ -25,6 +25,7 @@ from .shipment import Incoming, Outcome, Shipment
 from .staging import Staging
 from .units import UnitBook
 from .variables import user_names
+from .walk import Walk
 
 _BUILTINS = frozenset(dir(builtins))
 

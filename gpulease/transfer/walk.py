@@ -1,0 +1,320 @@
+"""The walk over one side's values: who reaches which object, and so which roots belong together.
+
+Classes, functions, modules, loggers and code are never walked through.  The walk only reads; it
+knows nothing of versions or wires.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import types
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .analysis import code_use
+from .arrays import buffer_owner, byte_bounds
+from .groups import ATOMIC, Check, Group, merge, name_root, unit_root
+from .refuse import live_kind
+from .registry import Registry
+from .units import UnitBook, is_unit
+
+#: How many objects are visited between two looks whether to give up: about a millisecond.
+_SLICE = 2048
+_OWNERLESS = (types.ModuleType, type(None), type)
+_CUT = (types.ModuleType, logging.Logger, types.FrameType, types.TracebackType, weakref.ref)
+#: Types of which some objects are units, are cut off, or are looked through at once.
+_TREATED = frozenset({types.FunctionType, object, types.BuiltinFunctionType, tuple, frozenset})
+
+
+class Walk:
+    """One pass over values of one side; ``groups`` afterwards partitions everything reached.
+
+    ``values`` gives names their values; the namespace ``ns`` unless another is given.
+    """
+
+    def __init__(
+        self,
+        ns: dict[str, Any],
+        registry: Registry,
+        book: UnitBook,
+        check: Check | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._ns = ns
+        self._values = ns if values is None else values
+        self._registry = registry
+        self._book = book
+        self._check = check or (lambda: None)
+        self._parent: dict[str, str] = {}
+        self._parts: dict[str, Group] = {}
+        self._owner: dict[int, str] = {}
+        self._keep: list[Any] = []
+        self._buffers: list[tuple[int, str]] = []
+        self._by_value: dict[int, bool] = {}
+        self._live: dict[type, bool] = {}
+        self._common: dict[type, bool] = {}
+        self._queue: list[tuple[str, list[Any]]] = []
+        self.units: dict[str, Any] = {}
+        self.used_globals: dict[str, set[str]] = {}
+        pandas = sys.modules.get("pandas")
+        found = [getattr(pandas, name, None) for name in ("DataFrame", "Series", "Index")]
+        self._pandas: tuple[type, ...] = tuple(kind for kind in found if kind is not None)
+        numpy = sys.modules.get("numpy")
+        self._ndarray: type | None = getattr(numpy, "ndarray", None)
+
+    def run(self, names: Iterable[str], oids: Iterable[str] = ()) -> list[Group]:
+        """Walk from these names and units (live ones); return the groups, sorted by roots."""
+        for name in names:
+            if name in self._values:
+                self._queue.append((name_root(name), [self._values[name]]))
+        for oid in oids:
+            unit = self._registry.get(oid)
+            if unit is not None:
+                self._unit(oid, unit)
+        while self._queue:
+            root, values = self._queue.pop()
+            self._check()
+            self._walk_root(root, values)
+        self._join_memory()
+        return self._collect()
+
+    # ---- one root
+
+    def _walk_root(self, root: str, values: list[Any]) -> None:
+        if root in self._parts:
+            return
+        self._parent[root] = root
+        part = self._parts[root] = Group((root,))
+        for value in values:
+            if type(value) in (str, bytes):
+                part.nbytes += len(value)
+        frontier = self._visit(root, part, values)
+        while frontier:
+            part.objects += len(frontier)
+            self._keep.append(frontier)
+            following: list[Any] = []
+            for some in _slices(frontier):
+                self._check()
+                for found in _slices(gc.get_referents(*some)):
+                    self._check()
+                    following += self._visit(root, part, found)
+            frontier = following
+
+    def _visit(self, root: str, part: Group, found: list[Any]) -> list[Any]:
+        """Enter objects into their group; return those to look into.
+
+        A notebook's many objects are of few types.  Where nothing is special about a type, its
+        objects are entered together, by operations that run without the interpreter's loop.
+        """
+        kinds = set(map(type, found)) - ATOMIC
+        if not kinds:
+            return []
+        special = {kind for kind in kinds if not self._is_common(kind)}
+        if not special:
+            common = [obj for obj in found if type(obj) in kinds]
+            return self._visit_together(root, part, common)
+        out = self._visit_each(root, part, [obj for obj in found if type(obj) in special])
+        kinds -= special
+        if kinds:
+            common = [obj for obj in found if type(obj) in kinds]
+            out += self._visit_together(root, part, common)
+        return out
+
+    def _visit_together(self, root: str, part: Group, found: list[Any]) -> list[Any]:
+        """Enter objects of types that ``_is_common``."""
+        owner = self._owner
+        fresh = dict(zip(map(id, found), found, strict=True))
+        if fresh.pop(id(self._ns), None) is not None:
+            part.has_namespace = True
+        for key in owner.keys() & fresh.keys():
+            del fresh[key]
+            if owner[key] != root:
+                self._union(root, owner[key])
+        owner.update(dict.fromkeys(fresh, root))
+        part.inner.update(fresh)
+        return list(fresh.values())
+
+    def _is_common(self, kind: type) -> bool:
+        """Say whether ``_visit_each`` would treat no object of this type in a way of its own."""
+        known = self._common.get(kind)
+        if known is None:
+            numpy = (self._ndarray,) if self._ndarray is not None else ()
+            known = self._common[kind] = not (
+                kind in _TREATED
+                or issubclass(kind, (type, *_CUT, *self._pandas, *numpy))
+                or kind.__module__.startswith("pyarrow")
+                or self._is_live(kind)
+            )
+        return known
+
+    def _visit_each(  # noqa: C901 - one loop over every object: a call each would double its cost
+        self, root: str, part: Group, found: list[Any]
+    ) -> list[Any]:
+        owner = self._owner
+        out: list[Any] = []
+        for obj in found:
+            kind = type(obj)
+            key = id(obj)
+            if key in owner and owner[key] == root:
+                continue
+            if kind is types.FunctionType or kind is object or isinstance(obj, type):
+                if is_unit(obj, self._by_value):
+                    part.needs.add(self._need(obj))
+                continue
+            if isinstance(obj, _CUT):
+                part.modules |= isinstance(obj, types.ModuleType)
+                continue
+            if kind is types.BuiltinFunctionType and type(obj.__self__) in _OWNERLESS:
+                continue  # a function of a module or a class; others hold their object
+            if (kind is tuple or kind is frozenset) and all(type(x) in ATOMIC for x in obj):
+                continue
+            if key in owner:
+                self._union(root, owner[key])
+                continue
+            owner[key] = root
+            part.inner[key] = obj
+            if self._is_live(kind):
+                self._keep.append(obj)
+                continue
+            if self._pandas and isinstance(obj, self._pandas):
+                self._keep.append(obj)
+                part.objects += 1
+                out.extend(self._frame(root, part, obj))
+                continue
+            out.append(obj)
+            if self._ndarray is not None and isinstance(obj, self._ndarray):
+                out.extend(self._array(root, part, obj))
+            elif kind.__module__.startswith("pyarrow"):
+                part.nbytes += int(getattr(obj, "nbytes", 0) or 0)
+        return out
+
+    def _is_live(self, kind: type) -> bool:
+        known = self._live.get(kind)
+        if known is None:
+            known = self._live[kind] = live_kind(kind) is not None
+        return known
+
+    def _array(self, root: str, part: Group, found: Any) -> list[Any]:
+        part.arrays.append(found)
+        part.nbytes += found.nbytes
+        if not found.dtype.hasobject:
+            owner = buffer_owner(found)
+            if owner is not None:  # an alias, where something else refers to it as well
+                self._keep.append(owner)
+                self._buffers.append((id(owner), root))
+            return []
+        return self._visit(root, part, found.ravel().tolist())
+
+    def _frame(self, root: str, part: Group, frame: Any) -> list[Any]:
+        """Walk a pandas object: its blocks are never an alias a user can see (copy-on-write)."""
+        usage = frame.memory_usage(deep=False)
+        part.nbytes += int(usage.sum() if hasattr(usage, "sum") else usage)
+        if isinstance(frame, self._pandas[-1]):
+            return []  # an index is immutable, and so are its keys
+        columns = [frame] if frame.ndim == 1 else [frame.iloc[:, i] for i in range(frame.shape[1])]
+        values = [v for c in columns if c.dtype == object for v in c.array]
+        return self._visit(root, part, [frame.attrs, *values])
+
+    # ---- units
+
+    def _need(self, obj: Any) -> str:
+        oid = self._registry.oid(obj)
+        self._unit(oid, obj)
+        return oid
+
+    def _unit(self, oid: str, obj: Any) -> None:
+        if oid in self.units:
+            return
+        self.units[oid] = obj
+        root = unit_root(oid)
+        if isinstance(obj, types.FunctionType):
+            self._queue.append((root, [self._made(root, self._book.content(obj))]))
+            self._function(root, obj)
+        elif isinstance(obj, type):
+            content = self._made(root, self._book.content(obj))
+            self._queue.append((root, [content, obj.__bases__, type(obj)]))
+        elif type(obj) is dict:
+            used = self.used_globals.setdefault(oid, set())
+            self._queue.append((root, [self._made(root, self._book.content(obj, used))]))
+        elif isinstance(obj, types.CellType):
+            full, value = self._book.content(obj)
+            self._queue.append((root, [value] if full else []))
+        elif type(obj) is object:
+            self._queue.append((root, []))
+
+    def _made(self, root: str, content: Any) -> Any:
+        """Remember that ``content`` was put together for this walk."""
+        part = self._parts.setdefault("need:" + root, Group(()))
+        part.made.add(id(content))
+        self._keep.append(content)
+        if type(content) is tuple:
+            part.made.update(id(p) for p in content if type(p) is dict)
+        elif type(content.get("__dict__")) is dict:
+            part.made.add(id(content["__dict__"]))
+        return content
+
+    def _function(self, root: str, obj: types.FunctionType) -> None:
+        part = self._parts.setdefault("need:" + root, Group(()))
+        for index, cell in enumerate(obj.__closure__ or ()):
+            oid = self._registry.held_oid(obj, index)
+            part.needs.add(oid)
+            self._unit(oid, cell)
+        foreign = self._book.foreign_globals(obj)
+        if foreign is not None:
+            oid, names = foreign
+            self.used_globals.setdefault(oid, set()).update(names)
+            part.needs.add(oid)
+            if oid not in self.units:
+                self.units[oid] = obj.__globals__
+            content = self._book.content(obj.__globals__, self.used_globals[oid])
+            self._queue.append((unit_root(oid), [self._made(unit_root(oid), content)]))
+        elif obj.__globals__ is self._ns:
+            use = code_use(obj.__code__)
+            part.reads |= use.reads
+            part.unbounded |= use.unbounded
+
+    # ---- joining
+
+    def _find(self, root: str) -> str:
+        while self._parent[root] != root:
+            self._parent[root] = self._parent[self._parent[root]]
+            root = self._parent[root]
+        return root
+
+    def _union(self, one: str, two: str) -> None:
+        self._parent[self._find(one)] = self._find(two)
+
+    def _join_memory(self) -> None:
+        """Unite roots whose arrays overlap in memory (views share memory, not objects)."""
+        for owner, root in self._buffers:
+            if owner in self._owner:
+                self._union(root, self._owner[owner])
+        spans = []
+        for root, part in self._parts.items():
+            if root.startswith("need:"):
+                continue
+            spans += [(*byte_bounds(a), root) for a in part.arrays if a.size * a.itemsize]
+        spans.sort()
+        end, last = -1, ""
+        for low, high, root in spans:
+            if low < end:
+                self._union(root, last)
+            if high > end:
+                end, last = high, root
+
+    def _collect(self) -> list[Group]:
+        buckets: dict[str, list[Group]] = {}
+        for root, part in self._parts.items():
+            if root.startswith("need:"):
+                if root[5:] in self._parent:
+                    buckets.setdefault(self._find(root[5:]), []).append(part)
+            else:
+                buckets.setdefault(self._find(root), []).append(part)
+        return sorted((merge(parts) for parts in buckets.values()), key=lambda g: g.roots)
+
+
+def _slices(objects: list[Any]) -> Iterator[list[Any]]:
+    return (objects[start : start + _SLICE] for start in range(0, len(objects), _SLICE))
