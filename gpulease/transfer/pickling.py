@@ -147,7 +147,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return NotImplemented
         flags = array.flags
         owner = buffer_owner(array)
-        if id(owner) in self.context.inner:
+        if array.size and id(owner) in self.context.inner:
             offset = int(array.__array_interface__["data"][0]) - address_of(owner)
             args = (owner, array.dtype, array.shape, array.strides, offset, flags.writeable)
             return tokens.view, args
