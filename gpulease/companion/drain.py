@@ -26,6 +26,7 @@ class Parked(NamedTuple):
 
     number: int
     lost: list[Blocker]
+    by_kernel: dict[str, dict[str, Any]]  # how many were parked, and the names that are lost
 
 
 @dataclass
@@ -78,6 +79,7 @@ class Drain:
         self._park = park
         self._parker = parker
         self._killed: Parked | None = None
+        self.parked: dict[str, dict[str, Any]] = {}  # by kernel, once something was to be parked
         self._over = asyncio.Event()
 
     @property
@@ -87,8 +89,8 @@ class Drain:
 
     def killed(self, kernel_id: str, parked: Parked) -> None:
         """A companion was ended because its cell did not; this is what became of its values."""
-        before = self._killed or Parked(0, [])
-        self._killed = Parked(before.number + parked.number, before.lost + parked.lost)
+        before = self._killed or Parked(0, [], {})
+        self._killed = Parked(before.number + parked.number, before.lost + parked.lost, {})
         self.answers.forget(kernel_id)
 
     async def ends_within(self, seconds: float) -> bool:
@@ -114,7 +116,8 @@ class Drain:
         if self.answers.left and not self._park:
             return SupervisorMessage(type="drained", result="blocked", blockers=self._blockers())
         parked = await park_all(self.answers.left, max(1.0, kept), self._parker)
-        before = self._killed or Parked(0, [])
+        self.parked = parked.by_kernel
+        before = self._killed or Parked(0, [], {})
         return SupervisorMessage(
             type="drained",
             result="parked",
@@ -151,7 +154,11 @@ async def park_all(kernels: Iterable[str], seconds: float, parker: Park) -> Park
         if not result["done"] and not result["blockers"]:
             sentence = f"Values could not be parked: {result['detail']}."
             lost.append(Blocker(name="", reason="not_parked", sentence=sentence, size=None))
-    return Parked(sum(result["parked"] for result in results), lost)
+    by_kernel = {
+        name: {"parked": result["parked"], "lost": [each["name"] for each in result["blockers"]]}
+        for name, result in zip(names, results, strict=True)
+    }
+    return Parked(sum(result["parked"] for result in results), lost, by_kernel)
 
 
 def seconds_until(when: str, default: float) -> float:

@@ -217,6 +217,8 @@ class Supervisor:
 
     async def _finish_drain(self, drain: Drain) -> None:
         result = await drain.run()
+        for kernel_id, parked in drain.parked.items():
+            await self.desk.push("parked", parked, kernel_id)
         if drain is self._drain:  # neither called off nor begun anew meanwhile
             self._tell(result)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,8 +44,19 @@ class Departure:
         self._pending: Push | None = None
         self.drained: DrainReport | None = None
         self.parks = False  # what cannot come home is parked by the supervisor
+        self._files_left = False  # files that could not come home
+        self.lost: tuple[str, ...] = ()  # names that it could not park
         self.leaving: Callable[[], list[str]] = list
         self.files: Files | None = None  # set by the session
+
+    def begin_anew(self) -> None:
+        """Another companion is there."""
+        self.drained, self.parks, self.lost = None, False, ()
+
+    def parked(self, push: Push) -> None:
+        """The supervisor has parked what did not come home, or nothing of it."""
+        self.parks = bool(push.get("parked"))
+        self.lost = tuple(str(name) for name in push.get("lost") or ())
 
     def give_back(self) -> None:
         """Bring everything home and end the lease (``%gpu return``), on the main thread.
@@ -84,7 +95,7 @@ class Departure:
     def begin(self, push: Push, *, busy: bool) -> None:
         """Bring everything home before ``push["until"]``, stopping a GPU cell that runs."""
         self.parks = bool(push.get("park"))
-        if self._link.phase is Phase.DRAINING:
+        if self._link.phase is Phase.DRAINING and not self._again():
             return
         self._link.phase = Phase.DRAINING
         if busy:
@@ -94,6 +105,20 @@ class Departure:
         self._pending = push
         if not self._link.in_cell():
             self.now()
+
+    def _again(self) -> bool:
+        """Asked for a second time (the service began anew, or parks now): tell if more is to do.
+
+        A pass that is under way will answer; one that brought everything is answered as before.
+        """
+        attachment, report = self._link.attachment, self.drained
+        if attachment is None or report is None:
+            return False
+        if report.done and not self._files_left:
+            self._answer(attachment, report, ())
+            return False
+        self.drained = None
+        return True
 
     def now(self) -> None:
         """Start the drain that was put off until the GPU cell ended; nothing when none was."""
@@ -116,7 +141,12 @@ class Departure:
             log.exception("the drain failed")
             report = DrainReport(done=False)
         files = self._bring_files()
-        self._inbox.put(partial(self._done, attachment, report))
+        self._inbox.put(partial(self._done, attachment, report, files))
+        self._answer(attachment, report, files)
+
+    def _answer(
+        self, attachment: Attachment, report: DrainReport, files: Sequence[Blocker]
+    ) -> None:
         blockers = [
             Blocker(name=b.name, reason="blocked", sentence=b.blocker, size=b.size)
             for b in report.blockers
@@ -134,9 +164,9 @@ class Departure:
         self._inbox.put(lambda: self._link.notes.extend(said))
         return blockers
 
-    def _done(self, attachment: Attachment, report: DrainReport) -> None:
+    def _done(self, attachment: Attachment, report: DrainReport, files: Sequence[Blocker]) -> None:
         if self._link.attachment is attachment:
-            self.drained = report
+            self.drained, self._files_left = report, bool(files)
             self._link.notes += [note.sentence for note in report.notes]
             self.commit()
 

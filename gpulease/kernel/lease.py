@@ -28,7 +28,6 @@ from gpulease.transfer.api import Endpoint, Home, KeyPair
 
 log = logging.getLogger("gpulease.kernel")
 USABLE = ("active", "warned")
-DEFAULT_DRAIN = 60.0
 #: How long a kernel's first cell waits for the notebook server's first word (seconds).
 GREETING_SECONDS = 1.0
 #: How long a supervisor may take to end a companion in order (seconds).
@@ -154,14 +153,15 @@ class LeaseLink:
             if attached:
                 words = f"{end['sentence']} {end['note']}".strip() if end else "The lease ended."
                 self._lost_lease(words)
-        elif lease["state"] in USABLE and self.attachment is None and self._chosen(lease):
+        elif self._chosen(lease):
             self._click(lease)
             if self.opening is None:
                 self.start_attaching(lease)
 
     def _chosen(self, lease: LeaseView) -> bool:
         """Whether this kernel gets a companion at once: it asked, or ran a cell last."""
-        return lease["kernel_id"] == self.kernel_id
+        mine = lease["kernel_id"] == self.kernel_id
+        return mine and lease["state"] in USABLE and self.attachment is None
 
     # Attaching
 
@@ -179,7 +179,7 @@ class LeaseLink:
 
     def start_attaching(self, lease: LeaseView | None) -> Future[attach.Attachment]:
         """Begin to open the companion; finished on the main thread, in a cell or between."""
-        reach = self.target if self.target is not None else None
+        reach = self.target
         if reach is None:
             assert lease is not None
             reach = self.reach(lease)
@@ -242,8 +242,7 @@ class LeaseLink:
             attachment.close()
             raise
         self.attachment = attachment
-        self.departure.drained = None
-        self.departure.parks = False
+        self.departure.begin_anew()
         self.phase = Phase.ATTACHED
         self.notes += [*attachment.opened["warnings"], *(note.sentence for note in notes)]
         self._changed()
@@ -261,12 +260,14 @@ class LeaseLink:
             self._joining.take(push)
             return
         if kind == "companion_died":
-            detail = push.get("detail") or "its process ended"
-            self.companion_died(f"The companion of this notebook died: {detail}.")
+            why = push.get("detail") or "its process ended"
+            self.companion_died(f"The companion of this notebook died: {why}.")
         elif kind == "lost":
             self.companion_died("The lease's supervisor does not answer any more.")
         elif kind == "drain":
             self.departure.begin(push, busy=self._executor.busy)
+        elif kind == "parked":
+            self.departure.parked(push)
         elif kind == "resume":
             self.phase = Phase.ATTACHED
             self.stays()
@@ -286,8 +287,7 @@ class LeaseLink:
         error = GPULeaseError(
             reason,
             why,
-            next_step="What was home before this cell is intact; the next GPU cell gets a new "
-            "companion.",
+            next_step="What was home is intact; the next GPU cell gets a new companion.",
             status=410,
         )
         if not self._executor.busy:
@@ -339,7 +339,7 @@ class LeaseLink:
         self._executor.channels = None
         if attachment is not None:
             attachment.close()
-            notes = self._home().disconnect(died=died, cell=self.cell)
+            notes = self._home().disconnect(died=died, cell=self.cell, lost=self.departure.lost)
             self.notes += [note.sentence for note in notes]
 
     def leave_now(self, sentence: str) -> None:

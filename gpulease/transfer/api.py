@@ -6,7 +6,7 @@ are ``home.HomeSide`` and ``away.AwaySide``; these protocols say who calls what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -109,8 +109,13 @@ class Home(Protocol):
     def connect(self, endpoint: Endpoint, keys: KeyPair, *, parked: str = "") -> Sequence[Note]:
         """Called after the desk's ``opened``: a companion is there (new, or the same again)."""
 
-    def disconnect(self, *, died: bool, cell: str = "") -> Sequence[Note]:
-        """Called when the companion is gone.  ``died``: what was not home becomes *lost*."""
+    def disconnect(
+        self, *, died: bool, cell: str = "", lost: Collection[str] = ()
+    ) -> Sequence[Note]:
+        """Called when the companion is gone.
+
+        ``died``: what was not home becomes *lost*; else it was parked, except the names ``lost``.
+        """
 
     def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Called before a cell goes away: makes the companion the owner, sends what it needs."""

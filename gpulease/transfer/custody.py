@@ -7,7 +7,7 @@ Owns what home keeps back so that nothing old is read in place of something new.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -141,10 +141,10 @@ class Custody:
         ended = self._clear()
         return [n for name in sorted(died) if (n := self.explain(name)) is not None] + ended
 
-    def companion_left(self) -> list[Note]:
-        """The companion ended in good order: what is still newer there was parked."""
+    def companion_left(self, lost: Collection[str] = ()) -> list[Note]:
+        """The companion ended in good order: what is newer there was parked, except ``lost``."""
         for name, absent in self.side.ledger.remote.items():
-            self.lost[name] = Lost(str(absent.cell or "?"), parked=True)
+            self.lost[name] = Lost(str(absent.cell or "?"), parked=name not in lost)
         left = sorted(self.side.ledger.remote)
         ended = self._clear()
         return [n for name in left if (n := self.explain(name)) is not None] + ended
@@ -156,12 +156,15 @@ class Custody:
         return self.conflicts.companion_gone()
 
     def unparked(self, absent: dict[str, Absent]) -> list[Note]:
-        """A new companion has read what was parked: those names are away again."""
+        """A new companion has read what was parked: those names are away again, others lost."""
         for name, what in absent.items():
             if name in self.lost and name not in self.side.ns:
                 self.side.ledger.remote[name] = replace(what, blocker="")
                 del self.lost[name]
-        return []
+        gone = sorted(name for name, lost in self.lost.items() if lost.parked)
+        for name in gone:
+            self.lost[name] = replace(self.lost[name], parked=False)
+        return [note for name in gone if (note := self.explain(name)) is not None]
 
     def recover(self, names: Sequence[str]) -> None:
         """Accept older values: they are home's again."""

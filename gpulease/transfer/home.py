@@ -8,7 +8,7 @@ touches a user's object off the main thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,14 +91,16 @@ class HomeSide:
                 self.owner = Place.HOME
             self.side.ledger.forget_peer()
             self._session = session
-            notes = self._unpark(parked) if parked else []
+            notes = self._unpark(parked) if parked else self.custody.unparked({})
         except BaseException:
             self._close_wire()
             raise
         self._behind = WriteBehind(self.line, self.arrivals)
         return notes
 
-    def disconnect(self, *, died: bool, cell: str = "") -> Sequence[Note]:
+    def disconnect(
+        self, *, died: bool, cell: str = "", lost: Collection[str] = ()
+    ) -> Sequence[Note]:
         """Forget the companion; with ``died`` what had not come home becomes *lost*."""
         self._close_wire()
         self.commit_pending()  # what was received before is home's, whoever sent it is gone
@@ -110,7 +112,7 @@ class HomeSide:
         running, self._use = self._use, None
         if died:
             return self.custody.companion_died(running, cell or str(self._cell + 1))
-        return self.custody.companion_left()
+        return self.custody.companion_left(lost)
 
     def _close_wire(self) -> None:
         if self._behind is not None:

@@ -345,6 +345,42 @@ def test_a_called_off_drain_leaves_the_companion(stage: Stage, kernel: HomeKerne
     assert kernel.run("%%gpu\nos.getpid()").result == pid
 
 
+def test_a_drain_that_a_restarted_service_asks_for_again_is_answered_again(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    kernel.run("%%gpu\nvalues = [1, 2, 3]")
+
+    def answers() -> list[str]:
+        return [m["result"] for _, m in stage.said if m["type"] == "drained"]
+
+    stage.order(LEASE, type="drain", until=in_seconds(60), reason="idle")
+    wait_for(lambda: answers() == ["done"], 30, "the drain")
+    stage.order(LEASE, type="drain", until=in_seconds(60), reason="idle")
+    wait_for(lambda: answers() == ["done", "done"], 30, "the same answer, long before its bound")
+    stage.end(LEASE, "idle", "It was idle.")
+    assert kernel.run("values").result == "[1, 2, 3]"
+
+
+def test_what_blocked_a_drain_is_looked_at_again_when_it_shall_park(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    kernel.run("%%gpu\nvalues = [1]\nstuck = (i for i in values)")
+
+    def answers() -> list[str]:
+        return [m["result"] for _, m in stage.said if m["type"] == "drained"]
+
+    stage.order(LEASE, type="drain", until=in_seconds(120), reason="idle")
+    wait_for(lambda: answers() == ["blocked"], 60, "the drain")
+    stage.order(LEASE, type="drain", until=in_seconds(120), reason="idle", park=True)
+    wait_for(lambda: answers() == ["blocked", "parked"], 60, "the parking, before its bound")
+    stage.end(LEASE, "idle", "It was idle.")
+    # This stage parks nowhere: what did not come home is lost, and says so.
+    for name in ("values", "stuck"):
+        assert f"gave {name} was lost with the companion" in kernel.run(name).error
+
+
 #: A home cell that ends once this kernel's companion is open and the test has said so.
 HOLDS_ON = """
 import os, time

@@ -133,6 +133,37 @@ def test_parked_values_reach_the_next_companion(pair, tmp_path):
     pair.home("assert w.sum() == 5_000_000 and hold[1] is w and hold[0] is triple")
 
 
+def _left_with_a_parked_file(pair, path):
+    """A companion held ``w`` and a generator, parked what it could and left in good order."""
+    pair.start_gpu("import numpy as np\nw = np.ones(5_000_000)\ng = (i for i in range(3))")
+    pair.companion.hear()
+    pair.companion.ask({"op": "park", "path": str(path), "seconds": 30})
+    pair.side.after_gpu_cell(1)
+    pair.side._behind.pause()
+    pair.side.arrivals._staged.clear()
+    pair.companion.kill()
+
+
+def test_what_could_not_be_parked_is_lost_and_not_said_to_be_parked(pair, tmp_path):
+    path = tmp_path / "parked"
+    _left_with_a_parked_file(pair, path)
+    pair.side.disconnect(died=False, lost=("g",))
+    assert pair.side.explain("g").reason == "lost"
+    assert pair.side.explain("w").reason == "parked"
+    pair.attach(parked=str(path))
+    pair.home("assert w.sum() == 5_000_000")
+
+
+def test_what_the_next_companion_does_not_find_parked_is_lost(pair, tmp_path):
+    _left_with_a_parked_file(pair, tmp_path / "parked")
+    pair.side.disconnect(died=False)
+    assert pair.side.explain("w").reason == "parked"
+    pair.attach()
+    assert pair.side.explain("w").reason == "lost"
+    with pytest.raises(GPULeaseError, match="w was lost"):
+        pair.home("w")
+
+
 def test_a_killed_companion_during_collection(pair):
     pair.home("x = [1]")
     pair.start_gpu("x.append(2)")
