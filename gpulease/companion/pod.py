@@ -73,7 +73,7 @@ def settings(environ: Mapping[str, str]) -> SupervisorConfig:
         drain_max=read(protocol.ENV_DRAIN_MAX, _positive, 60.0, seconds),
         mirror=mirror,
         mirror_limit=read(protocol.ENV_MIRROR_LIMIT, _bytes, 2 * 2**30, "a number of bytes"),
-        park_dir=environ.get(protocol.ENV_PARK, ""),
+        park_dir=_park(environ.get(protocol.ENV_PARK, ""), mirror),
         user=environ.get(protocol.ENV_USER, ""),
         server=environ.get(protocol.ENV_SERVER, ""),
         in_container=True,
@@ -113,6 +113,12 @@ def last_words(sentence: str, termination_log: Path = _TERMINATION_LOG) -> None:
     if termination_log.exists():
         with suppress(OSError):  # the line on stderr stands
             termination_log.write_text(sentence)
+
+
+def _park(directory: str, mirror: str) -> str:
+    """Return where values may be parked: not where they would go with the pod."""
+    inside = bool(mirror) and Path(os.path.normpath(directory)).is_relative_to(mirror)
+    return "" if inside else directory
 
 
 def _positive(text: str) -> float:

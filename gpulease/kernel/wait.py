@@ -102,12 +102,23 @@ class Waiter:
                 progress.show("Starting the companion ...")
                 link.obtain(None)
             else:
-                lease = self._lease(options, progress)
-                self._leave_other(lease, progress)
-                progress.show(f"Your {lease['gpu_class']} is ready; connecting ...")
-                link.obtain(lease)
+                self._obtain(options, progress)
         finally:
             progress.clear()
+
+    def _obtain(self, options: CellOptions, progress: Progress, *, again: bool = False) -> None:
+        link = self._link
+        lease = self._lease(options, progress)
+        self._leave_other(lease, progress)
+        progress.show(f"Your {lease['gpu_class']} is ready; connecting ...")
+        try:
+            link.obtain(lease)
+        except GPULeaseError as error:
+            if error.reason not in ("not_active", "lease_ended") or again:
+                raise
+            # It ended while nobody could tell this kernel: the service or its channel was away.
+            link.leases.pop(lease["id"], None)
+            self._obtain(options, progress, again=True)
 
     def ask(self, options: CellOptions) -> LeaseView:
         """Ask for a lease; a repeated ask gives the same one back."""

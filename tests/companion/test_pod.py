@@ -193,6 +193,14 @@ def test_settings_are_those_of_the_manifest():
     assert settings(GOOD).ports == protocol.DEFAULT_PORTS
 
 
+def test_values_are_not_parked_where_they_would_go_with_the_pod():
+    park = {protocol.ENV_PARK: "/home/jovyan/.gpulease/parked"}
+    assert settings({**GOOD, **park}).park_dir == "/home/jovyan/.gpulease/parked"
+    assert settings({**GOOD, **park, protocol.ENV_MIRROR: "/home/jovyan"}).park_dir == ""
+    outside = {**park, protocol.ENV_MIRROR: "/home/other"}
+    assert settings({**GOOD, **outside}).park_dir == park[protocol.ENV_PARK]
+
+
 def test_a_pod_that_cannot_start_says_why_by_status_and_last_line(tmp_path):
     async def test():
         service = LeaseService()
