@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,7 +50,7 @@ from tests.cluster.pods import gpu_pod, pod, visible_device, wait_for_phase
 from tests.gpus.stand_in import Driver
 from tests.helpers import wait_for, wait_for_async
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 GPU, SHARED, MIG = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-3g.20gb"
 INSTANCE = "hub-of-the-agent"
@@ -143,7 +143,7 @@ def test_a_card_that_the_device_plugin_withdraws_is_not_offered_and_the_kubelet_
 
 
 @dataclass
-class Site:
+class Scene:
     """The service's end: a provider on the cluster, the address of agents, and the evidence."""
 
     provider: KubernetesProvider
@@ -153,14 +153,19 @@ class Site:
     watch: Watch = field(default_factory=Watch)
     gaps: set[str] = field(default_factory=set)
     levels: set[EvidenceLevel | None] = field(default_factory=set)
+    last: Any = ()
 
     async def judge(self, threads: int = 1) -> Evidence:
         """Live one moment as the service does; the lease has a thread of the user's."""
         now = datetime.now(UTC)
         await self.provider.devices()
+        for shown in await self.provider.observe():
+            if shown.lease_id == self.lease.id and shown.devices:
+                self.lease = replace(self.lease, devices=shown.devices)  # where it really landed
         samples = await self.provider.sample()
         self.gaps = {each.gap for each in samples if each.gap} or self.gaps
         self.levels |= {each.level for each in samples if not each.gap}
+        self.last = samples[-1:] or self.last
         self.watch.sampled(samples)
         life: Any = {"at": now.isoformat(), "cells": 0, "threads": threads, "processes": 0,
                      "tasks": 0, "use": 0.0, "transfers": False}  # fmt: skip
@@ -172,7 +177,9 @@ class Site:
     async def until(self, verdict: Verdict, seconds: float = 60) -> Evidence:
         async def there() -> Evidence | None:
             found = await self.judge()
-            assert found.verdict is verdict, f"{found} {self.gaps}"
+            assert found.verdict is verdict, (
+                f"{found} at {found.since}, last {self.last}, now {datetime.now(UTC)}"
+            )
             return found
 
         return await wait_for_async(there, seconds, f"verdict {verdict}")
@@ -197,7 +204,7 @@ def lease_pod(namespace: str) -> Object:
 
 
 @pytest.fixture
-async def site(cluster: Cluster, namespace: str) -> AsyncIterator[Site]:
+async def scene(cluster: Cluster, namespace: str) -> AsyncIterator[Scene]:
     """A provider that watches the cluster, with one running lease, and where agents post."""
     now = datetime.now(UTC)
     lease = Lease(
@@ -236,10 +243,15 @@ async def site(cluster: Cluster, namespace: str) -> AsyncIterator[Site]:
     server = HTTPServer(app)
     sockets = bind_sockets(0, ADDRESS)
     server.add_sockets(sockets)
-    yield Site(provider, f"http://{ADDRESS}:{sockets[0].getsockname()[1]}/hub/", lease)
+    yield Scene(provider, f"http://{ADDRESS}:{sockets[0].getsockname()[1]}/hub/", lease)
     server.stop()
     await server.close_all_connections()
     await provider.close()
+    # A watch that is cut off waits long for the API server to say good-bye.
+    transports = list(asyncio.get_running_loop()._transports.values())  # type: ignore[attr-defined]
+    for transport in transports:
+        transport.abort()
+    await wait_for_async(lambda: all(t._sock is None for t in transports), 30, "all closed")
 
 
 @pytest.fixture(scope="module")
@@ -257,12 +269,12 @@ def driver(tmp_path: Path) -> Driver:
 
 @pytest.mark.usefixtures("image")
 async def test_an_agent_in_a_pod_makes_a_lease_busy_then_idle_and_its_silence_is_no_idleness(
-    cluster: Cluster, namespace: str, site: Site, driver: Driver
+    cluster: Cluster, namespace: str, scene: Scene, driver: Driver
 ) -> None:
     agents.make_account(cluster.api, namespace)
-    cluster.api.create(agents.agent_pod(cluster, namespace, site.url, driver.path.parent))
-    idle = await site.until(Verdict.IDLE, 120)
-    assert site.levels == {EvidenceLevel.PROCESS}, "the agent tells the processes' pods apart"
+    cluster.api.create(agents.agent_pod(cluster, namespace, scene.url, driver.path.parent))
+    idle = await scene.until(Verdict.IDLE, 120)
+    assert scene.levels == {EvidenceLevel.PROCESS}, "the agent tells the processes' pods apart"
 
     lease_pod_name = f"gpulease-{namespace}-1"
     uid = cluster.api.pod(namespace, lease_pod_name)["metadata"]["uid"]
@@ -272,34 +284,34 @@ async def test_an_agent_in_a_pod_makes_a_lease_busy_then_idle_and_its_silence_is
     number = next(n for n in range(4) if card(n) == device)
     (process, *_) = agents.processes_of(uid).values()
     driver.set({f"{number}.use": 80, f"{number}.process_use": f"{process}:80"})
-    busy = await site.until(Verdict.BUSY)
+    busy = await scene.until(Verdict.BUSY)
     assert busy.utilisation == 0.8
 
     # The same use by a process of the node itself: the lease is idle beside it.
     driver.set({f"{number}.process_use": "1:80"})
-    await site.until(Verdict.IDLE)
+    await scene.until(Verdict.IDLE)
     driver.set({f"{number}.use": 0, f"{number}.process_use": ""})
 
     async def counted() -> bool:
-        return (await site.judge()).idle_for >= 5
+        return (await scene.judge()).idle_for >= 5
 
     await wait_for_async(counted, 60, "five idle seconds")
     assert idle.idle_for <= 5
 
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/agent", options)
-    before = (await site.until(Verdict.UNKNOWN)).idle_for
-    assert site.gaps == {"agent_silent"}
-    assert (await site.judge()).idle_for == before, "no word counts for nothing"
+    before = (await scene.until(Verdict.UNKNOWN)).idle_for
+    assert scene.gaps == {"agent_silent"}
+    assert (await scene.judge()).idle_for == before, "no word counts for nothing"
 
 
 @pytest.mark.usefixtures("image")
 async def test_a_card_that_fails_puts_its_lease_and_then_its_node_out_of_use(
-    cluster: Cluster, namespace: str, site: Site, driver: Driver
+    cluster: Cluster, namespace: str, scene: Scene, driver: Driver
 ) -> None:
     agents.make_account(cluster.api, namespace)
-    cluster.api.create(agents.agent_pod(cluster, namespace, site.url, driver.path.parent))
-    await site.until(Verdict.IDLE, 120)
+    cluster.api.create(agents.agent_pod(cluster, namespace, scene.url, driver.path.parent))
+    await scene.until(Verdict.IDLE, 120)
     name = f"gpulease-{namespace}-1"
     device = (await asyncio.to_thread(visible_device, cluster.api, namespace, name)).strip()
     number = next(n for n in range(4) if card(n) == device)
@@ -315,14 +327,14 @@ async def test_a_card_that_fails_puts_its_lease_and_then_its_node_out_of_use(
     driver.event(8, 79, number)
 
     async def unhealthy() -> list[str]:
-        return [each.uuid for each in await site.provider.devices() if not each.healthy]
+        return [each.uuid for each in await scene.provider.devices() if not each.healthy]
 
-    assert await wait_for_async(unhealthy, 60, "a slot out of use") == [site.lease.devices[0]]
+    assert await wait_for_async(unhealthy, 60, "a slot out of use") == [scene.lease.devices[0]]
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", options)
 
     async def closed() -> bool:
-        found = [each for each in await site.provider.devices() if each.node == NODE]
+        found = [each for each in await scene.provider.devices() if each.node == NODE]
         return bool(found) and all(not each.serves for each in found)
 
     await wait_for_async(closed, 60, "nothing is sent to a node that would give it out again")
@@ -339,23 +351,25 @@ async def test_a_card_that_fails_puts_its_lease_and_then_its_node_out_of_use(
 
 @pytest.mark.usefixtures("image")
 async def test_only_an_agents_own_token_is_believed_and_only_for_its_node(
-    cluster: Cluster, namespace: str, site: Site
+    cluster: Cluster, namespace: str, scene: Scene
 ) -> None:
     agents.make_account(cluster.api, namespace)
     own = token(cluster, namespace, agents.ACCOUNT, "gpulease")
-    assert await site.provider.agent_node(own) is None, "bound to no pod, so to no node"
+    assert await scene.provider.agent_node(own) is None, "bound to no pod, so to no node"
     holder = pod(namespace, "holder")
     holder["spec"]["serviceAccountName"] = agents.ACCOUNT
     cluster.api.create(holder)
     made = await asyncio.to_thread(wait_for_phase, cluster.api, namespace, "holder", "Running")
     bound = {"kind": "Pod", "apiVersion": "v1", "name": "holder", "uid": made["metadata"]["uid"]}
     assert (
-        await site.provider.agent_node(token(cluster, namespace, agents.ACCOUNT, "gpulease", bound))
+        await scene.provider.agent_node(
+            token(cluster, namespace, agents.ACCOUNT, "gpulease", bound)
+        )
         == NODE
     )
     for account, audience in ((agents.ACCOUNT, "other"), ("default", "gpulease")):
-        assert await site.provider.agent_node(token(cluster, namespace, account, audience)) is None
-    assert await site.provider.agent_node("nonsense") is None
+        assert await scene.provider.agent_node(token(cluster, namespace, account, audience)) is None
+    assert await scene.provider.agent_node("nonsense") is None
 
 
 def token(
