@@ -12,10 +12,14 @@ if TYPE_CHECKING:
 POLICY = """
 pools:
   cards: {evidence: cells}
+  claims: {evidence: cells}
 classes:
   card:
     pool: cards
     pod: {kind: device_plugin}
+  claim:
+    pool: claims
+    pod: {kind: dra}
 time_outs:
   {idle: 8s, idle_under_pressure: 4s, quiet: 20s, warning: 3s, warm_up: 1s, drain_max: 30s}
 """
