@@ -20,7 +20,8 @@ from gpulease.transfer.api import Endpoint
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
-    from gpulease.mirror.home import HomeEnd, PassReport
+    from gpulease.mirror.home import HomeEnd
+    from gpulease.mirror.passes import PassReport
 
 log = logging.getLogger("gpulease.kernel")
 #: How long a supervisor may take to make room for a directory (seconds).
@@ -123,11 +124,11 @@ class Files:
         return " ".join(words.left_lines(missing, self._end.bounds))
 
     def _connect(self) -> list[str]:
-        attachment, here = self._attachment(), Path.cwd()
+        attachment, here = self._attachment(), _working_directory()
         if self._of is not attachment:
             self.close()
         place = attachment.opened.get("mirror", "") if attachment is not None else ""
-        if attachment is None or not place:
+        if attachment is None or not place or here is None:
             return []
         if self._end is not None and here.is_relative_to(self._end.root):
             return []
@@ -164,6 +165,13 @@ class Files:
         now = frozenset(left)
         same, self._named = now == self._named, now
         return same
+
+
+def _working_directory() -> Path | None:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:  # it was removed under the kernel
+        return None
 
 
 def _now_and_then(show: Callable[[str], None]) -> Callable[[str], None]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.mirror.batches import PIECE
 from gpulease.mirror.entries import Entry, Kind, Left, Manifest, below, row, unpacked
 from gpulease.mirror.plan import Plan, Step, plan
 from gpulease.mirror.rules import Bounds, Rules
@@ -26,9 +27,6 @@ from gpulease.transfer.message import Message
 from gpulease.transfer.wire import Wire
 
 log = logging.getLogger(__name__)
-
-#: The most bytes of contents in one message; more would be asked for piece by piece again.
-PIECE = 2**20
 
 
 class MirrorRoot:

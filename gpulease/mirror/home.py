@@ -12,14 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.mirror import words
-from gpulease.mirror.away import PIECE
+from gpulease.mirror.batches import PIECE, asks, batches
 from gpulease.mirror.entries import Entry, Kind, Left, Manifest, entry, packed
+from gpulease.mirror.passes import Job, PassReport
 from gpulease.mirror.plan import Conflict, Step
 from gpulease.mirror.rules import Bounds, refusal, rules_of
 from gpulease.mirror.scan import Scanner, Seen, TooManyError
@@ -30,40 +30,15 @@ from gpulease.transfer.wire import Wire
 
 #: Requests on their way at the same time.
 _WINDOW = 8
-_FILES_IN_A_MESSAGE = 500
 #: How often a pass begins again when something moved meanwhile.
 _ROUNDS = 4
 
+#: How often a pass that takes long is looked at, and how long one may take to stop (seconds).
+_LOOK_SECONDS = 0.2
+_STOP_SECONDS = 10.0
+
 #: Shows a sentence while a pass takes long.
 Show = Callable[[str], None]
-
-
-@dataclass
-class PassReport:
-    """What one pass did.
-
-    Attributes:
-        sent, received: files and bytes that travelled.
-        written, removed: paths that changed at home.
-        conflicts: what both sides had changed.
-        left: what is on one side only, and why.
-        refusal: why nothing is mirrored at all; "" when it is.
-        paths, total: how many paths home has, and bytes of its files.
-        seconds: how long it took.
-    """
-
-    sent: int = 0
-    sent_bytes: int = 0
-    received: int = 0
-    received_bytes: int = 0
-    written: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
-    refusal: str = ""
-    paths: int = 0
-    total: int = 0
-    seconds: float = 0.0
 
 
 class HomeEnd:
@@ -94,6 +69,7 @@ class HomeEnd:
         self._patience = reply_within
         self._whole = True  # the other side knows nothing of home for certain
         self._lock = threading.Lock()
+        self._job = Job()
         self._wire = Wire(lambda _: None)
         self._wire.connect(endpoint, keys)
 
@@ -108,18 +84,40 @@ class HomeEnd:
             GPULeaseError: the mirror is gone or failed.
             KeyboardInterrupt: whole files stand on both sides; the next pass goes on.
         """
+        job = self._job = Job()
+        # On a thread of its own: an interrupt strikes between any two instructions of the main
+        # thread, and there it shall strike the waiting alone.
+        threading.Thread(
+            target=self._run, args=(job,), name="gpulease-mirror-home", daemon=True
+        ).start()
+        try:
+            while not job.done.wait(_LOOK_SECONDS):
+                show(job.text)
+        except BaseException:
+            job.stop.set()
+            job.done.wait(_STOP_SECONDS)
+            raise
+        if job.error is not None:
+            raise job.error
+        return job.report
+
+    def _run(self, job: Job) -> None:
         with self._lock:
+            self._job = job
             begun = time.monotonic()
-            report = PassReport(refusal=refusal(self.root))
+            report = job.report
             try:
+                report.refusal = refusal(self.root)
                 for _ in range(_ROUNDS):
-                    if report.refusal or not self._round(report, show):
+                    if report.refusal or not self._round(report, job.show):
                         break
+                self.last = report
+            except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+                job.error = error
             finally:
                 self._tree.staging.clear()
                 report.seconds = time.monotonic() - begun
-            self.last = report
-            return report
+                job.done.set()
 
     def _round(self, report: PassReport, show: Show) -> bool:
         """Do one round; return whether another is needed."""
@@ -169,7 +167,7 @@ class HomeEnd:
         full: set[str] = set()
         window: deque[Pending] = deque()
         sent = 0
-        for pieces, blobs in _batches(self._pieces(wants, manifest, full)):
+        for pieces, blobs in batches(self._pieces(wants, manifest, full)):
             window.append(self._wire.request("mirror.put", {"pieces": pieces}, blobs))
             sent += sum(len(blob) for blob in blobs)
             if len(window) >= _WINDOW:
@@ -206,7 +204,12 @@ class HomeEnd:
     ) -> bool:
         full = self._fetch(steps, manifest, report, show)
         done: list[Step] = []
-        failed = self._tree.apply(steps, done.append)
+
+        def did(step: Step) -> None:
+            done.append(step)
+            show(f"Writing files: {len(done)} of {len(steps)}")
+
+        failed = self._tree.apply(steps, did)
         report.written += [step.path for step in done if step.then is not None]
         report.removed += [step.path for step in done if step.then is None]
         body = {
@@ -235,9 +238,9 @@ class HomeEnd:
                 full.add(then.mark)
         total = sum(size for _, size in wanted.values())
         window: deque[tuple[list[list[Any]], Pending]] = deque()
-        for pieces, _ in _batches(_asks(wanted)):
-            asks = [[wanted[digest][0], offset, length] for digest, offset, length in pieces]
-            window.append((pieces, self._wire.request("mirror.get", {"pieces": asks})))
+        for pieces, _ in batches(asks(wanted)):
+            where = [[wanted[digest][0], offset, length] for digest, offset, length in pieces]
+            window.append((pieces, self._wire.request("mirror.get", {"pieces": where})))
             if len(window) >= _WINDOW:
                 self._take(*window.popleft(), wanted, full, report)
             show(
@@ -273,8 +276,11 @@ class HomeEnd:
             report.received_bytes += len(blob)
 
     def _answer(self, pending: Pending) -> Message:
-        message = pending.wait(self._patience)
-        if message is None:
+        end = time.monotonic() + self._patience
+        while (message := pending.wait(_LOOK_SECONDS)) is None:
+            self._job.show(self._job.text)
+            if time.monotonic() < end:
+                continue
             self._wire.cancel(pending)
             raise GPULeaseError(
                 "mirror_silent",
@@ -302,31 +308,6 @@ def _note(
         elif found is not None:
             report.left.append(Left(path, reason, found.size, where))
     return again
-
-
-def _asks(wanted: dict[str, tuple[str, int]]) -> Iterator[tuple[list[Any], bytes]]:
-    for digest, (_, size) in wanted.items():
-        for offset in range(0, max(1, size), PIECE):
-            yield [digest, offset, min(PIECE, size - offset)], b""
-
-
-def _batches(
-    pieces: Iterator[tuple[list[Any], bytes]],
-) -> Iterator[tuple[list[list[Any]], list[bytes]]]:
-    """Put small pieces together into messages."""
-    heads: list[list[Any]] = []
-    blobs: list[bytes] = []
-    size = 0
-    for head, blob in pieces:
-        length = len(blob) or int(head[2])
-        if heads and (size + length > PIECE or len(heads) >= _FILES_IN_A_MESSAGE):
-            yield heads, blobs
-            heads, blobs, size = [], [], 0
-        heads.append(head)
-        blobs.append(blob)
-        size += length
-    if heads:
-        yield heads, blobs
 
 
 def _unwritable(root: Path, error: OSError) -> GPULeaseError:

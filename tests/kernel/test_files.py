@@ -198,3 +198,34 @@ def test_what_a_background_process_wrote_comes_home_when_the_gpu_is_returned(sit
     cell = site.kernel.run("%gpu return")
     assert cell.ok, cell.traceback
     assert (site.work / "last").read_text() == "last\n"
+
+
+def test_files_of_a_cell_whose_companion_died_come_home_with_the_next(site):
+    site.connect()
+    cell = site.kernel.run("%%gpu\nimport os\nopen('saved', 'w').write('yes')\nos._exit(1)")
+    assert not cell.ok
+    assert not (site.work / "saved").exists()
+    site.gpu("pass")
+    assert (site.work / "saved").read_text() == "yes"
+
+
+def test_a_pod_that_is_told_to_stop_brings_files_home_first(site):
+    site.gpu(
+        "import subprocess\nbackground = subprocess.Popen("
+        "['sh', '-c', 'sleep 1; echo written > in-the-background; sleep 60'])"
+    )
+    site.gpu("import os, time\nwhile not os.path.exists('in-the-background'): time.sleep(0.05)")
+    site.gpu("background.kill()\nbackground.wait()\ndel background")
+    (site.work / "in-the-background").unlink()
+    site.gpu("subprocess.Popen(['sh', '-c', 'sleep 2; echo late > in-the-background'])\nNone")
+    wait_for(lambda: _inside(site, "in-the-background"), 60, "the file beside the GPU")
+    assert not (site.work / "in-the-background").exists()
+    site.pod.process.terminate()
+    wait_for(lambda: site.pod.process.poll() is not None, 90, "the pod's end")
+    assert site.pod.last_line() == "gpulease.companion: ended: stopped"
+    assert (site.work / "in-the-background").read_text() == "late\n"
+
+
+def _inside(site: Site, name: str) -> bool:
+    """Whether the pod's file system has a file."""
+    return Path(f"/proc/{site.pod.process.pid}/root{site.work / name}").exists()

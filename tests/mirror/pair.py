@@ -8,7 +8,8 @@ from pathlib import Path
 import zmq
 
 from gpulease.mirror.away import AwayEnd, MirrorRoot
-from gpulease.mirror.home import HomeEnd, PassReport
+from gpulease.mirror.home import HomeEnd
+from gpulease.mirror.passes import PassReport
 from gpulease.mirror.rules import Bounds
 from gpulease.transfer.api import Endpoint, KeyPair
 

@@ -5,6 +5,7 @@ import ctypes
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,34 @@ def test_a_home_kernel_killed_at_any_moment_leaves_whole_files(tmp_path, number)
         assert set(mine.values()) <= at_home
         assert set(theirs.values()) <= at_home
         assert report.left == []
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_an_interrupt_at_any_moment_leaves_whole_files_and_the_next_pass_goes_on(tmp_path, number):
+    chance = random.Random(SEED + number)
+    print(f"seed {SEED + number}")  # noqa: T201
+    with pair(tmp_path) as two:
+        mess(two.home, chance, "first")
+        two.sync()
+        base = visible(two.home)
+        mine, theirs = mess(two.home, chance, "home"), mess(two.away, chance, "gpu")
+        whole = {*base.values(), *mine.values(), *theirs.values()} - {None}
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            for _ in range(3):
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.001, 0.2))
+                with contextlib.suppress(KeyboardInterrupt):
+                    two.sync()
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        for side in (two.home, two.away):
+            assert {what for what in visible(side).values() if what is not None} <= whole
+        two.sync()
+        assert visible(two.home) == visible(two.away)
+        at_home = set(visible(two.home).values())
+        assert set(mine.values()) | set(theirs.values()) <= at_home
 
 
 def test_a_mirror_that_is_lost_in_a_pass_leaves_home_whole(tmp_path):
