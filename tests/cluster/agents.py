@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 from tests.cluster.api import Api, Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.devices import card
@@ -13,6 +15,7 @@ from tests.gpus import stand_in
 #: Builds of this checkout, beside those that other tests run.
 TAG = "agent"
 ACCOUNT = "gpulease-agent"
+SHIPPED = Path(__file__).parents[2] / "helm-values" / "agent" / "agent.yaml"
 MIG = tuple(f"MIG-{n:08x}-0000-4000-8000-000000000000" for n in range(2))
 
 
@@ -29,58 +32,43 @@ def driver_of_the_cluster(path: Path) -> stand_in.Driver:
 
 
 def agent_pod(cluster: Cluster, namespace: str, url: str, driver: Path) -> Object:
-    """Return the agent's pod as the shipped one, but for the driver: a stand-in from the host."""
-    words = ["gpulease", "agent", "--service", url, "--plain-http", "--ledger", "/ledger/ledger"]
-    variables = {
-        "GPULEASE_TOKEN_FILE": "/var/run/secrets/gpulease/token",
-        "LD_LIBRARY_PATH": "/driver/library",
-        "NVML_STAND_IN": "/driver/state",
-    }
-    mounts = {
-        "token": "/var/run/secrets/gpulease",
-        "pod-resources": "/var/lib/kubelet/pod-resources",
-        "driver": "/driver",
-    }
-    container: Object = {
-        "name": "agent",
-        "image": f"{SERVICE_IMAGE.rpartition(':')[0]}:{TAG}",
-        "imagePullPolicy": "Never",
-        "command": words,
-        "env": [{"name": name, "value": value} for name, value in variables.items()]
-        + [{"name": "GPULEASE_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-        "volumeMounts": [
-            {"name": name, "mountPath": path, "readOnly": True} for name, path in mounts.items()
-        ]
-        + [{"name": "ledger", "mountPath": "/ledger"}, {"name": "tmp", "mountPath": "/tmp"}],
-        "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": 8892},
-            "initialDelaySeconds": 10,
-        },
-        "securityContext": {
-            "runAsUser": 0,
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    token = {"audience": "gpulease", "expirationSeconds": 3600, "path": "token"}
-    volumes: list[Object] = [
-        {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}},
-        _of_host("pod-resources", cluster.layout.pod_resources_socket.parent),
-        _of_host("driver", driver),
-        {"name": "ledger", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
+    """Create what the shipped agent needs beside it and return its pod, as a DaemonSet makes it.
+
+    Only what this cluster has elsewhere differs: the image, the kubelet's directory, no TLS, and
+    the driver: a stand-in from the host in place of the runtime class.
+    """
+    shipped = list(yaml.safe_load_all(SHIPPED.read_text(encoding="utf-8")))
+    account, settings, daemons = shipped
+    for each in (account, settings):
+        each["metadata"]["namespace"] = namespace
+        each.setdefault("data", {})
+    settings["data"] = {"service-url": url}
+    del account["data"]
+    for each in (account, settings):
+        cluster.api.create(each)
+    spec = daemons["spec"]["template"]["spec"]
+    del spec["runtimeClassName"]
+    (container,) = spec["containers"]
+    container["image"] = f"{SERVICE_IMAGE.rpartition(':')[0]}:{TAG}"
+    container["imagePullPolicy"] = "Never"
+    container["command"] = ["gpulease"]
+    container["args"] += ["--plain-http"]
+    container["env"] += [
+        {"name": "LD_LIBRARY_PATH", "value": "/driver/library"},
+        {"name": "NVML_STAND_IN", "value": "/driver/state"},
     ]
-    spec = {
-        "serviceAccountName": ACCOUNT,
-        "automountServiceAccountToken": False,
-        "hostPID": True,
-        "dnsPolicy": "Default",
-        "terminationGracePeriodSeconds": 5,
-        "containers": [container],
-        "volumes": volumes,
+    container["volumeMounts"].append({"name": "driver", "mountPath": "/driver", "readOnly": True})
+    places = {
+        "pod-resources": cluster.layout.pod_resources_socket.parent,
+        "ledger": driver / "ledger",
+        "driver": driver,
     }
+    spec["volumes"] = [each for each in spec["volumes"] if each["name"] not in places]
+    for name, path in places.items():
+        path.mkdir(exist_ok=True)
+        spec["volumes"].append({"name": name, "hostPath": {"path": str(path), "type": "Directory"}})
     metadata = {"name": "agent", "namespace": namespace}
+    metadata["labels"] = daemons["spec"]["template"]["metadata"]["labels"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -117,7 +105,3 @@ def put_driver(path: Path) -> stand_in.Driver:
     (path / "library" / stand_in.LIBRARY).write_bytes(library.read_bytes())
     path.chmod(0o755)
     return driver_of_the_cluster(path)
-
-
-def _of_host(name: str, path: Path) -> Object:
-    return {"name": name, "hostPath": {"path": str(path), "type": "Directory"}}

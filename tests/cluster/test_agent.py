@@ -271,7 +271,6 @@ def driver(tmp_path: Path) -> Driver:
 async def test_an_agent_in_a_pod_makes_a_lease_busy_then_idle_and_its_silence_is_no_idleness(
     cluster: Cluster, namespace: str, scene: Scene, driver: Driver
 ) -> None:
-    agents.make_account(cluster.api, namespace)
     cluster.api.create(agents.agent_pod(cluster, namespace, scene.url, driver.path.parent))
     idle = await scene.until(Verdict.IDLE, 120)
     assert scene.levels == {EvidenceLevel.PROCESS}, "the agent tells the processes' pods apart"
@@ -309,7 +308,6 @@ async def test_an_agent_in_a_pod_makes_a_lease_busy_then_idle_and_its_silence_is
 async def test_a_card_that_fails_puts_its_lease_and_then_its_node_out_of_use(
     cluster: Cluster, namespace: str, scene: Scene, driver: Driver
 ) -> None:
-    agents.make_account(cluster.api, namespace)
     cluster.api.create(agents.agent_pod(cluster, namespace, scene.url, driver.path.parent))
     await scene.until(Verdict.IDLE, 120)
     name = f"gpulease-{namespace}-1"

@@ -35,6 +35,7 @@ from gpulease.gpus.agent.reading import Reader, Reading
 from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.driver import Library
 from gpulease.policy.model import EvidenceLevel
+from gpulease.policy.quarantine import APPLICATION_XIDS
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +194,8 @@ class Agent:
             news = self._health.saw(reading) or news
         while not self._listener.events.empty():
             event = self._listener.events.get()
-            self.metrics.incident(event.kind)
+            own_fault = event.xid in APPLICATION_XIDS
+            self.metrics.incident("program" if own_fault else event.kind)
             news = self._health.heard(event, self.reader.seen) or news
         nvml = self.library.present
         if nvml is not None and clock - self._checked >= _CHECK_EVERY:
