@@ -167,6 +167,14 @@ class Usage:
         """Return what failing devices put out of use."""
         return faults_of(self.words, pods, now, claims or {})
 
+    def worries(self, now: datetime) -> list[str]:
+        """Return what an admin should know of the devices: which are kept out of use, and why."""
+        return [
+            f"{node}: {sentence}"
+            for node, word in sorted(self.words.items())
+            for sentence in sorted(set(failing(word.newest, now).values()))
+        ]
+
     def forget(self, nodes: Iterable[str]) -> None:
         """Keep what was said of these nodes only; the others have left the cluster."""
         kept = set(nodes)

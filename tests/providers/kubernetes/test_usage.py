@@ -224,6 +224,16 @@ def test_a_pod_on_a_failing_device_loses_its_slot_and_the_others_keep_theirs() -
     assert found.nodes == {}, "who holds it keeps others from landing there"
 
 
+def test_an_admin_reads_which_device_fails_and_until_when() -> None:
+    usage = Usage()
+    mig = [device("MIG-1", parent="G"), device("MIG-2", parent="G")]
+    usage.hear("n1", batch(devices=[SICK, *mig], holders=[]), NOW)
+    usage.hear("n2", batch(devices=[device()], holders=[]), NOW)
+    (sentence,) = usage.worries(NOW)
+    assert sentence == ("n1: GPU G: the driver reported Xid 79, out of service until 12:10 UTC.")
+    assert usage.worries(NOW + timedelta(seconds=600)) == []
+
+
 def test_a_failing_device_that_the_kubelet_still_offers_closes_its_node() -> None:
     assert set(faults(devices=[SICK], holders=[]).nodes) == {"n1"}
     assert faults(devices=[{**SICK, "offered": False}], holders=[]).nodes == {}
