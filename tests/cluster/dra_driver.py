@@ -194,6 +194,8 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
         for each in published:
             _create_anew(cluster, each)
         yield running
+        # A pod that goes when nobody can give its claim back hangs: let the last ones go first.
+        wait_for(lambda: not running.prepared, 90, "every claim given back")
     finally:
         for each in published:
             cluster.api.delete(_path(each))
