@@ -47,15 +47,29 @@ class Api:
         if as_user:
             self._headers["Impersonate-User"] = as_user
 
-    def as_account(self, namespace: str, name: str, audience: str = "") -> "Api":
+    def as_account(self, namespace: str, name: str) -> "Api":
         """Return a client with a new token of this service account."""
-        spec: Object = {"expirationSeconds": 3600}
+        return Api(self.kubeconfig, token=self.new_token(namespace, name))
+
+    def new_token(
+        self, namespace: str, name: str, audience: str = "", bound_to: Object | None = None
+    ) -> str:
+        """Return a new token of a service account, bound to an object if one is given."""
+        spec: Object = {"expirationSeconds": 7200}
         if audience:
             spec["audiences"] = [audience]
+        if bound_to is not None:
+            metadata = bound_to["metadata"]
+            spec["boundObjectRef"] = {
+                "apiVersion": bound_to["apiVersion"],
+                "kind": bound_to["kind"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            }
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        answer = self.request("POST", path, body)
-        return Api(self.kubeconfig, token=answer["status"]["token"])
+        token: str = self.request("POST", path, body)["status"]["token"]
+        return token
 
     def request(
         self, method: str, path: str, body: Object | None = None, kind: str = "", **query: str

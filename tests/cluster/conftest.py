@@ -1,6 +1,8 @@
 """A site for this folder's tests: gpulease as shipped, a hub and a service, on the cluster."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 POLICY = """
 pools:
-  cards: {evidence: cells}
+  cards: {evidence: process}
   claims: {evidence: cells}
 classes:
   card:
@@ -25,10 +27,14 @@ time_outs:
 """
 
 
-@pytest.fixture(scope="session")
-def site(cluster: "Cluster", tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Site]":
-    """A running site; its leases fall idle within seconds."""
+@pytest.fixture(scope="module")
+def site(cluster: "Cluster") -> "Iterator[Site]":
+    """A running site; its leases fall idle within seconds.  Its logs lie beside the cluster's.
+
+    One at a time: two services of one instance would each take the other's leases for its own.
+    """
     from tests.cluster.site.site import running_site
 
-    with running_site(cluster, tmp_path_factory.mktemp("site"), POLICY, homes_number=8) as running:
+    directory = Path(tempfile.mkdtemp(prefix="site-", dir=cluster.layout.logs))
+    with running_site(cluster, directory, POLICY, homes_number=8) as running:
         yield running

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.devices import card
 from tests.cluster.layout import NODE
-from tests.cluster.site.people import LONG, at_work
+from tests.cluster.site.people import LONG, Student, at_work
 from tests.cluster.site.site import Site
 from tests.helpers import wait_for_async
 
@@ -21,6 +21,11 @@ def seen(text: str) -> tuple[str, str]:
     """Return the device and the host that `WHERE` printed."""
     device, host = re.findall(r"at (\S+) (\S+)", text)[-1]
     return device, host
+
+
+def verdict(student: Student) -> str:
+    assert student.watch.lease is not None
+    return str(student.watch.lease["verdict"])
 
 
 async def test_gpu_comes_to_a_notebook_and_leaves_it_with_all_variables_home(site: Site) -> None:
@@ -46,6 +51,22 @@ async def test_gpu_comes_to_a_notebook_and_leaves_it_with_all_variables_home(sit
         )
         assert "total 499500 1001 from the GPU" in home.text
         assert seen(home.text) == ("void", "jupyter-ada")
+
+
+async def test_use_that_the_agent_sees_keeps_a_lease(site: Site) -> None:
+    """No cell runs, but the driver sees the card used: the lease stays until that ends."""
+    async with at_work(site, "cleo") as cleo:
+        device, _ = seen((await cleo.run(f"%%gpu\n{WHERE}")).text)
+        number = sorted(CARDS).index(device)
+        site.driver.set({f"{number}.use": 90})
+        try:
+            await wait_for_async(lambda: verdict(cleo) == "busy", LONG, "the lease to be busy")
+            assert cleo.watch.state == "active"
+        finally:
+            site.driver.set({f"{number}.use": 0})
+        await cleo.watch.wait_for("ended", seconds=LONG)
+        assert cleo.watch.lease is not None
+        assert cleo.watch.lease["reason"] == "idle"
 
 
 async def test_two_students_share_the_one_device(site: Site) -> None:

@@ -19,6 +19,7 @@ class Ports:
     hub: int
     proxy: int
     service: int
+    agent: int
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,17 @@ from pathlib import Path
 from gpulease import labels
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
+from tests.cluster.devices import card
 from tests.cluster.layout import NODE, NODE_ADDRESS
 from tests.cluster.site import homes, settings, shipped
 from tests.cluster.site.settings import Ports, Settings
+from tests.gpus.stand_in import Driver
 from tests.helpers import wait_for
 
-PROCESSES = ("proxy", "hub", "service")
+PROCESSES = ("proxy", "hub", "service", "agent")
 PASSWORD = "correct horse"
 START_MAX = 120.0
+CARDS = 5
 
 
 class Site:
@@ -33,6 +36,10 @@ class Site:
         self.cluster = cluster
         self.settings = chosen
         self._proxy_token = secrets.token_hex(16)
+        uuids = {f"{number}.uuid": card(number) for number in range(CARDS)}
+        #: What the agent's driver says; no card is used until a test says so.
+        self.driver = Driver(chosen.directory / "driver", CARDS)
+        self.driver.set(uuids)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -46,6 +53,7 @@ class Site:
             "proxy": self._proxy_command(),
             "hub": [sys.executable, "-m", "jupyterhub", "-f", "jupyterhub_config.py"],
             "service": [sys.executable, "-m", "gpulease.cli", "service", "--config", "service.py"],
+            "agent": self._agent_command(),
         }
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
@@ -61,6 +69,7 @@ class Site:
             "proxy": settings.url(ports.public, "/"),
             "hub": settings.url(ports.public, "/hub/health"),  # its route stands, too
             "service": settings.url(ports.service, f"{settings.PREFIX}api/health"),
+            "agent": settings.url(ports.agent, "/metrics"),
         }
         self._wait_until_it_answers(name, paths[name])
 
@@ -118,6 +127,17 @@ class Site:
             *("--error-target", settings.url(ports.hub, "/hub/error")),
         ]
 
+    def _agent_command(self) -> list[str]:
+        ports, layout = self.settings.ports, self.cluster.layout
+        return [
+            *(sys.executable, "-m", "gpulease.cli", "agent", "--plain-http", "--node", NODE),
+            *("--service", settings.url(ports.service, settings.PREFIX)),
+            *("--token-file", "agent.token", "--ledger", "agent.ledger"),
+            *("--kubelet-socket", str(layout.pod_resources_socket)),
+            *("--host", NODE_ADDRESS, "--port", str(ports.agent)),
+            *("--every", "2", "--every-held", "1"),
+        ]
+
     def _environment(self, name: str) -> dict[str, str]:
         own = {"CONFIGPROXY_AUTH_TOKEN": self._proxy_token}
         if name == "hub":
@@ -126,6 +146,8 @@ class Site:
             own["SITE_SERVICE_TOKEN"] = self.settings.hub_token
         elif name == "service":
             own = settings.service_environment(self.settings)
+        elif name == "agent":
+            own = self.driver.environment()
         return {**os.environ, **own}
 
 
@@ -143,6 +165,7 @@ def running_site(
     hub, own = (shipped.HUB_NAMESPACE, "hub"), (shipped.OWN_NAMESPACE, "gpulease")
     shipped.write_kubeconfig(api, directory / "hub.kubeconfig", *hub)
     shipped.write_kubeconfig(api, directory / "service.kubeconfig", *own)
+    _write_agent_token(cluster, directory / "agent.token")
     chosen = Settings(directory, _free_ports(), secrets.token_hex(16), policy, **changes)  # type: ignore[arg-type]
     for name, text in (
         ("jupyterhub_config.py", settings.hub_config(chosen)),
@@ -159,9 +182,18 @@ def running_site(
         site.stop()
 
 
+def _write_agent_token(cluster: Cluster, path: Path) -> None:
+    """Write what the agent's pod on the node would have: a token that is bound to the node."""
+    node = {"apiVersion": "v1", "kind": "Node", **cluster.api.get(f"/api/v1/nodes/{NODE}")}
+    own, account = shipped.OWN_NAMESPACE, "gpulease-agent"
+    token = cluster.api.new_token(own, account, audience="gpulease", bound_to=node)
+    path.touch(mode=0o600)
+    path.write_text(token, encoding="ascii")
+
+
 def _free_ports() -> Ports:
     with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(4)]
+        probes = [held.enter_context(socket.socket()) for _ in range(5)]
         for probe in probes:
             probe.bind((NODE_ADDRESS, 0))
         return Ports(*(probe.getsockname()[1] for probe in probes))

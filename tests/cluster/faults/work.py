@@ -1,0 +1,71 @@
+"""What a student does in a round and what must come of it: every cell right, or loud.
+
+A counter and a list grow by one in a GPU cell and are read at home once the lease has ended.
+"""
+
+from dataclasses import dataclass, field
+
+from gpulease.errors import GPULeaseError
+from tests.cluster.site.people import Student
+from tests.helpers import WaitedTooLongError, wait_for_async
+
+CELL_SECONDS = 150.0
+
+SET = "count = {count}; trail = list(range({count}))"
+GPU_CELL = "%%gpu --wait 90s\ncount += 1; trail.append(count)\nprint('gpu', count, len(trail))"
+READ = "print('home', count, len(trail))"
+
+
+@dataclass
+class Outcome:
+    """What was seen of one student's round; `wrong` must stay empty."""
+
+    student: str
+    steps: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.student}: {'; '.join(self.steps)}"
+
+
+async def work(student: Student, count: int) -> Outcome:
+    """Set the values at home, change them beside the GPU, read them at home afterwards."""
+    outcome = Outcome(student.browser.user)
+    if await _run(student, outcome, SET.format(count=count), "set") is None:
+        outcome.wrong.append("a plain cell at home failed")
+        return outcome
+    shown = await _run(student, outcome, GPU_CELL, "gpu cell")
+    if shown is not None and f"gpu {count + 1} {count + 1}" not in shown:
+        outcome.wrong.append(f"the GPU cell was wrong without a word: {shown!r}")
+    try:
+        await wait_for_async(lambda: _has_none(student), CELL_SECONDS, "no lease")
+    except WaitedTooLongError:
+        lease = student.watch.lease or {}
+        outcome.wrong.append(
+            f"the lease did not end in {CELL_SECONDS:g} s: {lease.get('state')},"
+            f" {lease.get('reason')}, {lease.get('verdict')}"
+        )
+    read = await _run(student, outcome, READ, "read")
+    allowed = {count + 1} if shown is not None else {count, count + 1}
+    if read is not None and not any(f"home {n} {n}" in read for n in allowed):
+        outcome.wrong.append(f"read {read!r} at home, where {sorted(allowed)} was right")
+    return outcome
+
+
+async def _has_none(student: Student) -> bool:
+    """Whether no lease of the student's lives, as the service says when it is there."""
+    try:
+        found = await student.browser.service_api("GET", "leases?state=live&mine=1")
+    except (GPULeaseError, OSError):
+        return False  # the service or the hub is away
+    return not found["items"]
+
+
+async def _run(student: Student, outcome: Outcome, code: str, step: str) -> str | None:
+    """Run a cell; return what it showed, or None when it failed loudly."""
+    done = await student.kernel.execute(code, seconds=CELL_SECONDS)
+    if done.status != "ok":
+        outcome.steps.append(f"{step} failed: {done.error[:200]}")
+        return None
+    outcome.steps.append(f"{step} ok in {done.seconds:.1f} s")
+    return done.text

@@ -1,0 +1,72 @@
+"""`kill -9` of everything that may die, one at a time at random moments, while students work.
+
+GPULEASE_FAULT_ROUNDS (10) and GPULEASE_FAULT_SEED (a new one each time) choose the run.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.faults import killing
+from tests.cluster.faults.killing import Fault
+from tests.cluster.faults.rest import REST_SECONDS, Watchman, settle
+from tests.cluster.faults.work import Outcome, work
+from tests.cluster.site.people import Student, at_work
+from tests.cluster.site.site import Site
+
+ROUNDS = int(os.environ.get("GPULEASE_FAULT_ROUNDS", "10"))
+SEED = int(os.environ.get("GPULEASE_FAULT_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120 + 240 * ROUNDS)]
+
+
+async def test_nothing_is_lost_whatever_dies(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def say(text: str) -> None:
+        with capsys.disabled():
+            print(text, flush=True)
+
+    say(f"\nseed {SEED}, {ROUNDS} rounds")
+    watchman = Watchman(site)
+    watching = asyncio.ensure_future(watchman.watch())
+    wrong: list[str] = []
+    try:
+        async with at_work(site, "dora") as dora, at_work(site, "emil") as emil:
+            for number, fault in enumerate(killing.plan(SEED, ROUNDS), 1):
+                wrong += await _round(site, (dora, emil), number, fault, say)
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+    assert watchman.looks > 0
+    assert wrong + watchman.wrong == [], f"seed {SEED}"
+
+
+async def _round(
+    site: Site,
+    students: tuple[Student, ...],
+    number: int,
+    fault: Fault,
+    say: Callable[[str], None],
+) -> list[str]:
+    began = time.monotonic()
+    working = [asyncio.ensure_future(work(each, number * 10)) for each in students]
+    hit = await killing.strike(site, fault)
+    outcomes: list[Outcome] = await asyncio.gather(*working)
+    seconds, left = await settle(site, students[0])
+    say(f"round {number}: {fault} (hit: {hit})")
+    for outcome in outcomes:
+        say(f"    {outcome}")
+    say(f"    at rest {seconds:.1f} s later, {time.monotonic() - began:.1f} s in all")
+    wrong = [
+        f"round {number}, {fault}: {each.student}: {w}" for each in outcomes for w in each.wrong
+    ]
+    if left:
+        wrong.append(f"round {number}, {fault}: not at rest after {REST_SECONDS:g} s: {left}")
+    return wrong
