@@ -193,6 +193,8 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
     try:
         for each in published:
             _create_anew(cluster, each)
+        # What a test that was killed left is given back now that there is a driver again.
+        wait_for(lambda: not _allocated(cluster), 90, "devices free")
         yield running
         # A pod that goes when nobody can give its claim back hangs: let the last ones go first.
         wait_for(lambda: not running.prepared, 90, "every claim given back")
@@ -200,6 +202,18 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
         for each in published:
             cluster.api.delete(_path(each))
         running.stop()
+
+
+def _allocated(cluster: Cluster) -> list[str]:
+    """Return the claims that hold devices of this driver."""
+    return [
+        claim["metadata"]["name"]
+        for claim in cluster.api.items(f"{GROUP}/resourceclaims")
+        for each in (claim.get("status", {}).get("allocation") or {})
+        .get("devices", {})
+        .get("results", ())
+        if each["driver"] == DRIVER
+    ]
 
 
 def _create_anew(cluster: Cluster, document: Object) -> None:
