@@ -121,4 +121,4 @@ class Provider(Protocol):
         """Called once a second: the use of each device; gaps where there is no word."""
 
     def problem(self) -> str:
-        """Called by ``health``: why there is no device, "" when there are some."""
+        """Called by ``health``: why there is no device or which fail, "" when all is well."""
