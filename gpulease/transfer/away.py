@@ -20,7 +20,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 
 from .api import DrainReport, Endpoint, Place, TransferSettings, VariableStatus
-from .groups import merge, name_root, names_of
+from .groups import AbandonedError, merge, name_root, names_of
 from .message import Message
 from .park import read_parked, write_parked
 from .pickling import Packed
@@ -35,10 +35,6 @@ log = logging.getLogger(__name__)
 
 #: A pseudo name under which a cell's result travels; no user name can be spelled like it.
 RESULT = "Out[{}]"
-
-
-class AbandonedError(Exception):
-    """A pass was given up because user code began to run."""
 
 
 class AwaySide:

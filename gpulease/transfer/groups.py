@@ -28,7 +28,12 @@ ATOMIC: frozenset[type] = frozenset({
 })  # fmt: skip
 
 
+#: Called every millisecond or so of a long look; raises AbandonedError to end it.
 Check = Callable[[], None]
+
+
+class AbandonedError(Exception):
+    """A pass was given up because user code began to run."""
 
 
 def name_root(name: str) -> str:

@@ -27,7 +27,7 @@ import cloudpickle
 from . import tokens
 from .arrays import Storage, address_of, buffer_owner, clusters
 from .deep import LEVELS, is_too_deep, with_room
-from .groups import Check, Group
+from .groups import AbandonedError, Check, Group
 from .hashing import buffer_digest, combine
 from .refuse import RefusedError, blocking_kind, refused_kind
 from .registry import Registry
@@ -89,10 +89,27 @@ class _Context:
     referred: set[str] = field(default_factory=set)
     #: The group's objects by id: memory that a name reaches is not only an array's.
     inner: Collection[int] = ()
+    check: Check = lambda: None
 
     def refer(self, oid: str) -> str:
         self.referred.add(oid)
         return oid
+
+
+class _Sink(io.BytesIO):
+    """What a pickler writes to, 64 KiB at a time: the one place where it can be given up.
+
+    Here other threads get their turn, too: the pickler itself never lets go of the interpreter.
+    """
+
+    def __init__(self, check: Check) -> None:
+        super().__init__()
+        self._check = check
+
+    def write(self, data: Any, /) -> int:
+        """Take some bytes; raises what ``check`` raises."""
+        self._check()
+        return super().write(data)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -278,6 +295,7 @@ class Packer:
         pinned = pins or {}
         context = _Context(self._book, self._registry, clusters(group.arrays))
         context.inner = group.inner.keys()
+        context.check = check or context.check
         context.shells = {id(obj): oid for oid, obj in pinned.items()}
         foreign = {id(obj) for obj in units.values() if type(obj) is dict} - context.shells.keys()
         if foreign & group.inner.keys():
@@ -322,7 +340,7 @@ class Packer:
     def _stream(
         self, payload: Any, context: _Context, shells: bool, *, nans: bool
     ) -> tuple[bytes, list[memoryview]]:
-        file = io.BytesIO()
+        file = _Sink(context.check)
         buffers: list[memoryview] = []
 
         def out_of_band(buffer: pickle.PickleBuffer) -> bool:
@@ -349,7 +367,7 @@ def _refusing(dump: Callable[[], T], values: Collection[Any]) -> T:
             if not is_too_deep(error):
                 raise
         return with_room(dump)
-    except RefusedError:
+    except (RefusedError, AbandonedError):
         raise
     except Exception as error:  # whatever a value's own way of being pickled raises
         if is_too_deep(error):
