@@ -215,6 +215,8 @@ class AwaySide:
                 self.side.ledger.forget_peer()
                 self.side.state.forget_peer()
                 self._offered.clear()
+                self._cancelled.clear()  # another wire counts its messages anew
+                self._expected.clear()
         self._reply(message, {"session": self.session})
 
     def _commit(self, message: Message) -> None:

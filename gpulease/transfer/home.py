@@ -118,6 +118,7 @@ class HomeSide:
         if self._behind is not None:
             self._behind.close()
             self._behind = None
+        self._expected = None  # its number means nothing on another wire
         self.line.close()
 
     def _unpark(self, path: str) -> list[Note]:
@@ -291,7 +292,7 @@ class HomeSide:
     def rest(self) -> None:
         """Stop write-behind and commit what it staged; nothing is expected any more."""
         expected, self._expected = self._expected, None
-        if expected is not None and self.line.wire is not None:
+        if expected is not None and not expected.done.is_set() and self.line.wire is not None:
             self.line.wire.cancel(expected)
         if self._behind is not None:
             self._behind.pause()

@@ -116,7 +116,8 @@ class Walk:
         if not special:
             common = [obj for obj in found if type(obj) in kinds]
             return self._visit_together(root, part, common)
-        out = self._visit_each(root, part, [obj for obj in found if type(obj) in special])
+        few = {id(obj): obj for obj in found if type(obj) in special}  # a class, of its instances
+        out = self._visit_each(root, part, list(few.values()))
         kinds -= special
         if kinds:
             common = [obj for obj in found if type(obj) in kinds]

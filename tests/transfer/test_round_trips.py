@@ -134,6 +134,17 @@ def test_an_expected_cell_that_never_ran_leaves_nothing_open(pair):
     pair.home("assert x == [1, 3]")
 
 
+def test_what_was_expected_of_a_companion_that_died_is_not_asked_of_the_next(pair):
+    pair.side.before_gpu_cell("n = 1")
+    pair.side.expect_gpu_cell()
+    pair.companion.kill()
+    pair.side.disconnect(died=True)
+    pair.attach()
+    for number in range(12):  # messages are counted anew, and none is taken for the dead one's
+        pair.gpu(f"n = {number}")
+        pair.home(f"assert n == {number}")
+
+
 def test_a_cell_that_ended_before_it_was_expected(pair):
     pair.home("x = [1]")
     pair.expects = False
