@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_policy(commands)
     _add_db(commands)
     _add_admin(commands)
+    _add_doctor(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     return parser
@@ -121,6 +122,25 @@ def _add_agent(commands: Commands) -> None:
 
 def _agent(arguments: argparse.Namespace) -> int:
     from gpulease.gpus.agent.command import run
+
+    return run(arguments)
+
+
+def _add_doctor(commands: Commands) -> None:
+    from gpulease import doctor_command
+
+    parser = commands.add_parser(
+        "doctor",
+        help="check an installation on Kubernetes and say how to mend it",
+        description="Looks with the lease service's own rights, best in its pod. Changes nothing."
+        " Exit status 0 when nothing is wrong.",
+    )
+    doctor_command.add_arguments(parser)
+    parser.set_defaults(run=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from gpulease.doctor_command import run
 
     return run(arguments)
 

@@ -55,7 +55,8 @@ def renamed(document: dict[str, Any], servers: str, system: str) -> dict[str, An
         changed["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": {TEST: system}}}
     if changed["kind"] == "Namespace":
         # Not under the policies of an installation that is in this cluster, too.
-        metadata["labels"] = {TEST: system}
+        covered = metadata["labels"].pop("gpulease/instance", None)
+        metadata["labels"] |= {TEST: system} if covered else {}
     return changed
 
 

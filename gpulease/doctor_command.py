@@ -1,0 +1,114 @@
+"""``gpulease doctor``: whether an installation on Kubernetes is as it should be, and what mends it.
+
+Owns the command line and what is looked at beside the API server: the hub and the clock.  What is
+asked of the API server is ``providers.kubernetes.checkup``'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from gpulease.errors import GPULeaseError
+
+if TYPE_CHECKING:
+    from gpulease.providers.kubernetes.checkup import Result
+
+#: Seconds by which two clocks may differ before times on pages confuse.
+_CLOCK_MAX = 5.0
+_HUB_SECONDS = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--config", metavar="FILE", help="the service's configuration file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def run(arguments: argparse.Namespace, say: Callable[[str], None] = print) -> int:
+    """Look at everything; return 1 when something is wrong."""
+    found = asyncio.run(look(arguments.config or "", os.environ))
+    for each in found:
+        say(json.dumps(asdict(each)) if arguments.json else _line(each))
+    return 1 if any(each.state == "wrong" for each in found) else 0
+
+
+async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]:
+    """Return every result.
+
+    Raises:
+        GPULeaseError: ``bad_option``; ``cluster_unreachable`` where the API server does not answer.
+    """
+    from traitlets.config import Config
+    from traitlets.config.loader import PyFileConfigLoader
+
+    from gpulease.providers.kubernetes.checkup import Installation, examine
+    from gpulease.providers.kubernetes.client import ClientError
+    from gpulease.providers.kubernetes.official import OfficialClient
+    from gpulease.service.kubernetes_settings import KubernetesSettings
+
+    config = PyFileConfigLoader(config_file).load_config() if config_file else Config()
+    settings = KubernetesSettings(config=config)
+    wanted = Installation(
+        settings.pod_settings(),
+        [each for each in settings.namespaces if not set(each) & set("*?[")],
+        settings.agent_account.partition("/")[0],
+    )
+    client = OfficialClient(settings.kubeconfig, settings.context)
+    try:
+        found = [each async for each in examine(client, wanted)]
+    except (ClientError, OSError) as error:
+        raise GPULeaseError(
+            "cluster_unreachable",
+            f"The API server does not answer: {error}",
+            next_step="Look whether the service account's token is mounted, and the network.",
+            status=503,
+        ) from error
+    finally:
+        await client.close()
+    found.append(await asyncio.to_thread(_hub, environment.get("JUPYTERHUB_API_URL", "")))
+    return found
+
+
+def _hub(url: str) -> Result:
+    """Whether the hub can be reached from here, and its clock agrees with ours."""
+    from gpulease.providers.kubernetes.checkup import Result
+
+    if not url.startswith(("http://", "https://")):
+        return Result(
+            "hub", "unknown", "JUPYTERHUB_API_URL is not set.", "Run this in the service's pod."
+        )
+    try:
+        with urllib.request.urlopen(url, timeout=_HUB_SECONDS) as answer:  # noqa: S310 - http(s)
+            told = answer.headers.get("Date", "")
+    except urllib.error.HTTPError as error:
+        told = error.headers.get("Date", "")  # an answer all the same
+    except OSError as error:
+        return Result(
+            "hub",
+            "wrong",
+            f"The hub does not answer at {url}: {error}",
+            "Look at hub.networkPolicy.ingress of the chart's values and at the address.",
+        )
+    if not told:
+        return Result("hub", "ok", "The hub answers; it does not tell its time.")
+    apart = abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds())
+    if apart > _CLOCK_MAX:
+        sentence = f"The hub's clock and this one are {apart:.0f} seconds apart."
+        return Result("clock", "wrong", sentence, "Let all nodes follow one time server.")
+    return Result("hub", "ok", "The hub answers, and its clock agrees.")
+
+
+def _line(each: Result) -> str:
+    mark = {"ok": "ok     ", "wrong": "WRONG  ", "unknown": "unknown"}[each.state]
+    text = f"{mark}  {each.check:<13} {each.sentence}"
+    return f"{text}\n{'':24}{each.next_step}" if each.next_step else text

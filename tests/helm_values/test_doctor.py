@@ -1,0 +1,246 @@
+"""`gpulease doctor` on a real API server: quiet when all is there, and each fault by its name."""
+
+import contextlib
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from gpulease.doctor_command import look, run
+from gpulease.errors import GPULeaseError
+from gpulease.providers.kubernetes import checkup
+from tests.helm_values import shipped
+from tests.helm_values.conftest import Installed
+from tests.helpers import free_port, wait_for, wait_for_async
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def test_it_asks_for_the_shipped_rights_and_no_other():
+    granted = set()
+    for document in shipped.load("service/rights.yaml"):
+        inside = document["metadata"].get("namespace") == shipped.SERVERS
+        for rule in document.get("rules", []):
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    granted |= {(verb, group, resource, inside) for verb in rule["verbs"]}
+    assert set(checkup.NEEDS) == granted
+    assert len(checkup.NEEDS) == len(granted)
+
+
+async def test_a_cluster_that_is_away_is_named(tmp_path):
+    with pytest.raises(GPULeaseError, match="API server does not answer") as refused:
+        await look(config_of(tmp_path, kubeconfig(tmp_path, free_port()), "a", "b"), {})
+    assert refused.value.next_step
+
+
+def kubeconfig(directory: Path, port: int) -> Path:
+    file = directory / "nowhere.kubeconfig"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "x", "user": {"token": "for-this-test-only"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "current-context": "x",
+    }
+    file.write_text(json.dumps(document))
+    return file
+
+
+def config_of(directory: Path, kubeconfig: Path, servers: str, system: str, **more: str) -> str:
+    file = directory / "service.py"
+    settings = {
+        "kubeconfig": str(kubeconfig),
+        "namespaces": [servers],
+        "lease_service_url": "http://198.18.0.1:9980/services/gpulease/",
+        "agent_account": f"{system}/gpulease-agent",
+        "image": "quay.io/jupyter/base-notebook",
+        **more,
+    }
+    lines = [f"c.KubernetesSettings.{name} = {value!r}" for name, value in settings.items()]
+    file.write_text("\n".join(["c = get_config()", *lines]))
+    return str(file)
+
+
+@pytest.fixture
+def doctor(installed: Installed, tmp_path):
+    """Look with the service's own account; settings may be changed."""
+    file = tmp_path / "kubeconfig"
+    document = json.loads(installed.api.kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": installed.service.token}
+    file.write_text(json.dumps(document))
+
+    async def states(environment=None, **more):
+        config = config_of(tmp_path, file, installed.servers, installed.system, **more)
+        return {each.check: each for each in await look(config, environment or {})}
+
+    states.arguments = config_of(tmp_path, file, installed.servers, installed.system)
+    return states
+
+
+async def settled(doctor, check, state, **more):
+    """Wait until a check stands so: rights and policies are known some time after a change."""
+
+    async def found():
+        result = (await doctor(**more))[check]
+        assert result.state == state, str(result)
+        return result
+
+    result = await wait_for_async(found, 60, f"{check} is {state}")
+    if state == "wrong":
+        assert result.next_step
+    return result
+
+
+@contextlib.contextmanager
+def without(api, path):
+    """Take an object away for a block."""
+    document = copy.deepcopy(api.get(path))
+    for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+        document["metadata"].pop(field, None)
+    api.delete(path)
+    try:
+        yield
+    finally:
+        api.create(document)
+
+
+@pytest.mark.cluster
+async def test_a_whole_installation_is_all_right(doctor, installed):
+    for check in ("rights", "least_rights", "lease_pod", "admission"):
+        await settled(doctor, check, "ok")
+    found = await doctor()
+    assert found["volumes"].state == "unknown"  # no server yet
+    assert found["hub"].state == "unknown"
+
+
+@pytest.mark.cluster
+async def test_missing_rights_are_named(doctor, installed):
+    names = [
+        each["metadata"]["name"]
+        for each in installed.api.items(f"{RBAC}/namespaces/{installed.servers}/rolebindings")
+    ]
+    path = f"{RBAC}/namespaces/{installed.servers}/rolebindings/{names[0]}"
+    with without(installed.api, path):
+        wrong = await settled(doctor, "rights", "wrong")
+        assert f"create pods in {installed.servers}" in wrong.sentence
+    await settled(doctor, "rights", "ok")
+
+
+@pytest.mark.cluster
+async def test_more_rights_than_needed_are_named(doctor, installed):
+    metadata = {"name": "too-much", "namespace": installed.servers}
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    subject = {"kind": "ServiceAccount", "name": "gpulease", "namespace": installed.system}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "too-much"}
+    version = "rbac.authorization.k8s.io/v1"
+    installed.api.create(
+        {"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": [rule]}
+    )
+    installed.api.create(
+        {
+            "apiVersion": version,
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": reference,
+            "subjects": [subject],
+        }
+    )
+    try:
+        wrong = await settled(doctor, "least_rights", "wrong")
+        assert "get secrets" in wrong.sentence
+    finally:
+        installed.api.delete(f"{RBAC}/namespaces/{installed.servers}/rolebindings/too-much")
+    await settled(doctor, "least_rights", "ok")
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("runtime_class", "no-such-runtime", "no-such-runtime"),
+        ("priority_class", "no-such-priority", "no-such-priority"),
+        ("service_account", "no-such-account", "no-such-account"),
+        ("image", "evil.example/x", "images: "),
+    ],
+)
+async def test_what_keeps_lease_pods_out_is_named(doctor, setting, value, words):
+    wrong = await settled(doctor, "lease_pod", "wrong", **{setting: value})
+    assert words in wrong.sentence or "account: " in wrong.sentence
+
+
+@pytest.mark.cluster
+async def test_a_policy_that_is_not_in_force_is_named(doctor, installed):
+    name = f"gpulease-lease-pods-{installed.system}"
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/"
+    with without(installed.api, path + name):
+        wrong = await settled(doctor, "admission", "wrong")
+        assert "could mount any Secret" in wrong.sentence
+    await settled(doctor, "admission", "ok")
+
+
+@pytest.mark.cluster
+async def test_a_node_without_an_agent_is_named(doctor, installed):
+    from tests.cluster.configuration import PAUSE_IMAGE
+    from tests.cluster.layout import NODE
+
+    wrong = await settled(doctor, "agents", "wrong")
+    assert NODE in wrong.sentence
+    # The shipped DaemonSet with an image and a directory that this cluster has.
+    container = {"name": "agent", "image": PAUSE_IMAGE, "imagePullPolicy": "Never"}
+    volume = {"name": "pod-resources", "hostPath": {"path": "/", "type": ""}}
+    spec = {"containers": [container], "volumes": [volume]}
+    installed.api.patch(
+        f"/apis/apps/v1/namespaces/{installed.system}/daemonsets/gpulease-agent",
+        {"spec": {"template": {"spec": spec}}},
+        "strategic-merge",
+    )
+    await settled(doctor, "agents", "ok")
+
+
+@pytest.mark.cluster
+async def test_homes_for_one_node_are_counted(doctor, installed):
+    metadata = {"name": "claim-stu", "namespace": installed.servers}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    installed.api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": metadata,
+            "spec": {**spec, "storageClassName": "none"},
+        }
+    )
+    volumes = [{"name": "home", "persistentVolumeClaim": {"claimName": "claim-stu"}}]
+    installed.api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "jupyter-stu",
+                "namespace": installed.servers,
+                "labels": {"component": "singleuser-server"},
+            },
+            "spec": {"volumes": volumes, "containers": [{"name": "notebook", "image": "x"}]},
+        }
+    )
+    found = await settled(doctor, "volumes", "ok")
+    assert "1 of 1 claims" in found.sentence
+
+
+@pytest.mark.cluster
+def test_the_command_says_what_is_wrong_and_how_to_mend_it(doctor, installed):
+    import argparse
+
+    lines: list[str] = []
+    arguments = argparse.Namespace(config=doctor.arguments, json=True)
+
+    def rights_known():
+        lines.clear()
+        status = run(arguments, lines.append)
+        found = {json.loads(line)["check"]: json.loads(line) for line in lines}
+        return status in {0, 1} and found["rights"]["state"] == "ok"
+
+    wait_for(rights_known, 60, "the rights are known")
+    assert {"check", "state", "sentence", "next_step"} == set(json.loads(lines[0]))
