@@ -4,8 +4,7 @@ Owns the joining of three tables: who holds which device (the kubelet's word), w
 (the agent's) and which lease a pod is (ours).  Pure but for what ``Usage`` remembers: no I/O, no
 clock.  Refuses to judge idleness and to speak to the cluster.
 
-Use of a device that several pods share counts for a pod only where its processes are told apart.
-Where they are not, the sample carries level ``cells``: somebody else's use protects nobody.
+Whose use a device's use is stands in ``attribution``.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpulease.gpus.base import Sample
-from gpulease.policy import idleness, quarantine
+from gpulease.policy import quarantine
 from gpulease.policy.model import EvidenceLevel
+from gpulease.providers.kubernetes.attribution import own_use
 
 #: Seconds without a word of an agent after which its node's leases have a gap.
 SILENT = 10.0
@@ -29,6 +29,8 @@ _UNREAD = 60
 #: A device of a claim: driver, pool and name in its ResourceSlice.
 Claimed = tuple[str, str, str]
 Batch = Mapping[str, Any]
+#: Namespace and name, by which a kubelet names a pod.
+PodName = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,11 @@ def hear(word: Word | None, batch: Batch, now: datetime) -> Word:
 
 
 def samples_of(
-    word: Word | None, pod: LeasePod, now: datetime, claims: Mapping[Claimed, str]
+    word: Word | None,
+    pod: LeasePod,
+    now: datetime,
+    claims: Mapping[Claimed, str],
+    uids: Mapping[PodName, str],
 ) -> list[Sample]:
     """Return what is known of a pod's slots since the last look.
 
@@ -84,6 +90,7 @@ def samples_of(
         pod: the lease's pod.
         now: the service's clock.
         claims: the device identifiers of claimed devices, from the ResourceSlices.
+        uids: of all lease pods.
 
     Returns:
         A sample for each slot and second; a gap for each slot where there is no word; nothing
@@ -95,7 +102,7 @@ def samples_of(
         return _gaps(pod, now, "no_devices")
     found: list[Sample] = []
     for batch in word.unread:
-        found += _of_batch(batch, pod, now, claims)
+        found += _of_batch(batch, pod, now, claims, uids)
     return found
 
 
@@ -153,10 +160,12 @@ class Usage:
         self, pods: Iterable[LeasePod], now: datetime, claims: Mapping[Claimed, str] | None = None
     ) -> list[Sample]:
         """Return the samples of all lease pods since the last call; call it once a second."""
+        leases = list(pods)
+        uids = {(pod.namespace, pod.name): pod.uid for pod in leases}
         found = [
             sample
-            for pod in pods
-            for sample in samples_of(self.words.get(pod.node), pod, now, claims or {})
+            for pod in leases
+            for sample in samples_of(self.words.get(pod.node), pod, now, claims or {}, uids)
         ]
         self.words = {node: replace(word, unread=()) for node, word in self.words.items()}
         return found
@@ -182,7 +191,11 @@ class Usage:
 
 
 def _of_batch(
-    batch: Batch, pod: LeasePod, now: datetime, claims: Mapping[Claimed, str]
+    batch: Batch,
+    pod: LeasePod,
+    now: datetime,
+    claims: Mapping[Claimed, str],
+    uids: Mapping[PodName, str],
 ) -> list[Sample]:
     if batch["holders"] is None:
         return _gaps(pod, now, "kubelet_silent")
@@ -191,12 +204,10 @@ def _of_batch(
     if not mine or not pod.slots:
         return _gaps(pod, now, "not_listed")
     levels = {each["uuid"]: EvidenceLevel(each["level"]) for each in batch["devices"]}
-    shared = {
-        _device(held)
-        for key, others in holders.items()
-        for held in others
-        if key != (pod.namespace, pod.name)
-    }
+    beside: dict[str, set[str]] = {}
+    for key, others in holders.items():
+        for held in others if key != (pod.namespace, pod.name) else ():
+            beside.setdefault(_device(held), set()).add(uids.get(key, ""))
     # Several slots on one device (replicas) all show its use; one slot on several, the rest too.
     slots: dict[str, list[str]] = {}
     for index, held in enumerate(mine):
@@ -206,7 +217,7 @@ def _of_batch(
         uuid = second["device"]
         for slot in slots.get(uuid, ()):
             level = levels.get(uuid, EvidenceLevel.CELLS)
-            use, level = _use(second, pod.uid, level, shared=uuid in shared)
+            use, level = own_use(second, pod.uid, level, beside.get(uuid))
             gap = second.get("gap") or ""
             memory = second.get("memory")
             at = _instant(second["at"])
@@ -215,31 +226,9 @@ def _of_batch(
     return [*found, *(Sample(slot, now, None, gap="unknown_device") for slot in unknown)]
 
 
-def _use(
-    second: Mapping[str, Any], uid: str, level: EvidenceLevel, *, shared: bool
-) -> tuple[float | None, EvidenceLevel]:
-    """Return a pod's own use in one second, and how finely it is known."""
-    use: float | None = second["use"]
-    if use is None or level is EvidenceLevel.CELLS:
-        return use, level
-    pods: Mapping[str, float] = second.get("pods") or {}
-    own = pods.get(uid, 0.0)
-    foreign = max([*(share for pod, share in pods.items() if pod != uid), _share(second, "others")])
-    unplaced = _share(second, "unplaced")
-    if not shared:
-        # The device is this pod's alone: what nobody else was seen to use is its own.
-        return (own if foreign > 0 and unplaced == 0 else use), level
-    if own > idleness.USE:
-        return own, EvidenceLevel.PROCESS
-    told_apart = level is EvidenceLevel.PROCESS and unplaced <= idleness.USE
-    if told_apart and (use <= idleness.USE or foreign > 0 or own > 0):
-        return own, EvidenceLevel.PROCESS
-    return (own, EvidenceLevel.PROCESS) if use <= idleness.USE else (use, EvidenceLevel.CELLS)
-
-
-def _holders(batch: Batch, claims: Mapping[Claimed, str]) -> dict[tuple[str, str], list[str]]:
+def _holders(batch: Batch, claims: Mapping[Claimed, str]) -> dict[PodName, list[str]]:
     """Return what each pod (namespace, name) holds, replicas with their number, in order."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[PodName, list[str]] = {}
     for each in batch["holders"] or ():
         device = each["device"]
         if each.get("driver"):
@@ -275,10 +264,6 @@ def _incident(found: Mapping[str, Any]) -> quarantine.Incident:
 
 def _gaps(pod: LeasePod, now: datetime, why: str) -> list[Sample]:
     return [Sample(slot, now, None, gap=why) for slot in pod.slots]
-
-
-def _share(second: Mapping[str, Any], key: str) -> float:
-    return float(second.get(key) or 0.0)
 
 
 def _instant(text: str) -> datetime:
