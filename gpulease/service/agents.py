@@ -30,6 +30,8 @@ PROOF_SECONDS = 60.0
 SKEW_MAX = 5.0
 #: Seconds after which the silence of a GPU node's agent is told to an admin.
 SILENT_MAX = 60.0
+#: Nodes that one sentence names.
+_NAMED = 5
 #: Below this (seconds) a difference of clocks is the way of the message and stays as it is.
 _SKEW_LEAST = 1.0
 #: Posts from which the difference of clocks is taken.
@@ -145,13 +147,19 @@ class Agents:
         """
         now = self._clock()
         self._expected = {name: self._expected.get(name, now) for name in nodes}
-        silent = timedelta(seconds=SILENT_MAX)
+        silent, heard = timedelta(seconds=SILENT_MAX), self.heard()
+        missing = [
+            name
+            for name, since in sorted(self._expected.items())
+            if now - (heard.get(name) or since) > silent
+        ]
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         found = []
-        for name, since in sorted(self._expected.items()):
-            heard = self._nodes[name].heard if name in self._nodes else None
-            if now - (heard or since) > silent:
-                ago = f"for {(now - heard).total_seconds():.0f} s" if heard else "at all"
-                found.append(f"The agent on GPU node {name} has not been heard {ago}.")
+        if missing:
+            found.append(
+                f"No agent has been heard for {SILENT_MAX:.0f} s on GPU nodes:"
+                f" {', '.join(missing[:_NAMED])}{more}."
+            )
         return found + [
             f"The clock of node {name} differs from the service's by {abs(node.skew):.0f} s."
             for name, node in sorted(self._nodes.items())

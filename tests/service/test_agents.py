@@ -12,6 +12,8 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
 from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.service.agent_bodies import AgentPost
+from gpulease.service.agents import Agents
 from tests.service.kit import Site
 
 NOW = datetime.now(UTC).isoformat()
@@ -209,3 +211,20 @@ async def test_a_clock_that_is_off_is_told_and_its_times_are_moved(
     assert any("clock of node n1" in each for each in site.service.services.health()["alerts"])
     await post(site, posted(batch(2)))  # the one before was slow on its way
     assert not any("clock" in each for each in site.service.services.health()["alerts"])
+
+
+async def test_gpu_nodes_whose_agent_is_silent_are_named_but_not_all_of_a_hundred() -> None:
+    now = [datetime(2026, 5, 4, tzinfo=UTC)]
+    agents = Agents(Cluster(), clock=lambda: now[0])  # type: ignore[arg-type]
+    nodes = [f"n{number}" for number in range(1, 101)]
+    assert agents.problems(nodes) == [], "an agent has a minute to come"
+    now[0] += timedelta(seconds=61)
+    (sentence,) = agents.problems(nodes)
+    assert sentence.endswith("on GPU nodes: n1, n10, n100, n11, n12 and 95 more.")
+    sent = now[0].isoformat()
+    post = AgentPost.model_validate(posted(batch(), sent=sent))
+    agents.take("n2", post)
+    assert agents.problems(["n1", "n2"]) == ["No agent has been heard for 60 s on GPU nodes: n1."]
+    now[0] += timedelta(seconds=61)
+    assert "n1, n2." in agents.problems(["n1", "n2"])[0]
+    assert agents.problems([]) == [], "a node that left needs no agent"

@@ -120,8 +120,10 @@ def faults_of(
         by_node.setdefault(pod.node, []).append(pod)
     for node, word in words.items():
         bad = failing(word.newest, now)
+        if not bad:
+            continue
         holders = _holders(word.newest, claims)
-        for pod in by_node.get(node, []) if bad else []:
+        for pod in by_node.get(node, []):
             mine = [_device(each) for each in holders.get((pod.namespace, pod.name), [])]
             sick = [bad[uuid] for uuid in mine if uuid in bad]
             slots.update(dict.fromkeys(pod.slots, sick[0]) if sick else {})
