@@ -48,7 +48,7 @@ class LeaseWatch:
         """
         try:
             async with asyncio.timeout(seconds):
-                while not (self.lease and self._seen(state)):
+                while not self.has_been(state):
                     self._changed.clear()
                     await self._wake()
         except TimeoutError:
@@ -61,9 +61,9 @@ class LeaseWatch:
         assert self.lease is not None
         return self.lease
 
-    def _seen(self, state: str) -> bool:
-        newest = self._order[-1]
-        return (newest, state) in self.history
+    def has_been(self, state: str) -> bool:
+        """Tell whether the newest lease is, or was, in ``state``."""
+        return bool(self._order) and (self._order[-1], state) in self.history
 
     async def _wake(self) -> None:
         assert self._task is not None

@@ -29,7 +29,7 @@ def test_the_whole_round(tmp_path):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "gpulease", "demo", "--check", "--simulate"),
-            *("--dir", str(tmp_path), "--idle", "4", "--warning", "2"),
+            *("--dir", str(tmp_path), "--idle", "10", "--warning", "3"),
         ],
         capture_output=True,
         text=True,
