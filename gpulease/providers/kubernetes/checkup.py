@@ -46,6 +46,7 @@ _TOO_MUCH: Final = (("get", "", "secrets", True), ("create", "", "pods/exec", Tr
 _MANIFESTS: Final = "Apply helm-values anew: kubectl apply -k helm-values."
 _SERVERS: Final = "component=singleuser-server"
 _HOMES_MAX: Final = 20
+_NAMES_MAX: Final = 5
 
 
 @dataclass(frozen=True)
@@ -256,11 +257,13 @@ async def _agents(client: Client, namespace: str) -> Result:
     if not nodes:
         sentence = "No node offers a GPU."
         return Result("agents", "wrong", sentence, "Install the device plugin of your GPUs.")
-    if nodes - watched:
+    if missing := sorted(nodes - watched):
+        named = ", ".join(missing[:_NAMES_MAX])
+        more = f" and {len(missing) - _NAMES_MAX} more" if len(missing) > _NAMES_MAX else ""
         return Result(
             "agents",
             "wrong",
-            f"No agent runs on {', '.join(sorted(nodes - watched))}: leases there are never idle.",
+            f"No agent runs on {named}{more}: leases there are never idle.",
             f"kubectl --namespace {namespace} describe daemonset gpulease-agent",
         )
     return Result("agents", "ok", f"An agent runs on each of {len(nodes)} nodes with GPUs.")
