@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.measure import progress
 
 #: Rounds that give a steady 95th percentile in some minutes.
-ROUNDS = {"agent": 6, "attach": 20, "cell": 20, "reclaim": 10}
+ROUNDS = {"agent": 6, "attach": 20, "cell": 20, "files": 10, "reclaim": 10}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

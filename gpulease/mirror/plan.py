@@ -79,7 +79,7 @@ def plan(base: Mapping[str, Entry], home: Manifest, away: Manifest) -> Plan:
     """
     made = _Planner(base, home, away)
     unseen = {path for side in (home, away) for path, entry in side.items() if _unseen(entry)}
-    for path in sorted({*base, *home, *away}):
+    for path in sorted(_unsettled(base, home, away)):
         # What was not looked into is neither deleted nor new: it is not known.
         if unseen and not unseen.isdisjoint(parents(path)):
             continue
@@ -104,6 +104,15 @@ def aside_name(path: str, taken: Iterable[Mapping[str, Entry]]) -> str:
         if not any(found in manifest for manifest in manifests):
             return found
         number += 1
+
+
+def _unsettled(base: Mapping[str, Entry], home: Manifest, away: Manifest) -> set[str]:
+    """Return the paths at which the two sides and ``base`` are not one; of many, these are few."""
+    paths = {path for side in (home, away) for path in side.keys() - base.keys()}
+    for path, known in base.items():
+        if not (known.same(home.get(path)) and known.same(away.get(path))):
+            paths.add(path)
+    return paths
 
 
 class _Planner:
