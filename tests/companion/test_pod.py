@@ -9,13 +9,13 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease import protocol
+from gpulease.companion import pod as pod_process
 from gpulease.companion.alone import WARN_BEFORE, next_step
 from gpulease.companion.environment import companion_environment
-from gpulease.companion.pod import settings
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from tests.companion.parts import Cells, LeaseService, closing
@@ -181,24 +181,28 @@ def test_a_service_that_is_back_and_grants_more_calls_the_leaving_off(tmp_path):
 )
 def test_a_wrong_setting_is_named(name, value):
     with pytest.raises(GPULeaseError) as refused:
-        settings({**GOOD, name: value})
+        pod_process.settings({**GOOD, name: value})
     assert refused.value.reason == "bad_settings"
     assert name in refused.value.sentence
 
 
 def test_settings_are_those_of_the_manifest():
-    found = settings({**GOOD, protocol.ENV_HARD_END: NOW.isoformat(), protocol.ENV_PORTS: "80-90"})
+    found = pod_process.settings(
+        {**GOOD, protocol.ENV_HARD_END: NOW.isoformat(), protocol.ENV_PORTS: "80-90"}
+    )
     assert (found.ip, found.ports, found.hard_end) == ("10.1.2.3", (80, 90), NOW.isoformat())
     assert (found.devices, found.in_container, found.token) == (None, True, "")
-    assert settings(GOOD).ports == protocol.DEFAULT_PORTS
+    assert pod_process.settings(GOOD).ports == protocol.DEFAULT_PORTS
 
 
 def test_values_are_not_parked_where_they_would_go_with_the_pod():
     park = {protocol.ENV_PARK: "/home/jovyan/.gpulease/parked"}
-    assert settings({**GOOD, **park}).park_dir == "/home/jovyan/.gpulease/parked"
-    assert settings({**GOOD, **park, protocol.ENV_MIRROR: "/home/jovyan"}).park_dir == ""
+    assert pod_process.settings({**GOOD, **park}).park_dir == "/home/jovyan/.gpulease/parked"
+    assert (
+        pod_process.settings({**GOOD, **park, protocol.ENV_MIRROR: "/home/jovyan"}).park_dir == ""
+    )
     outside = {**park, protocol.ENV_MIRROR: "/home/other"}
-    assert settings({**GOOD, **outside}).park_dir == park[protocol.ENV_PARK]
+    assert pod_process.settings({**GOOD, **outside}).park_dir == park[protocol.ENV_PARK]
 
 
 def test_a_pod_that_cannot_start_says_why_by_status_and_last_line(tmp_path):
@@ -276,6 +280,7 @@ def test_it_is_the_first_process_of_another_user_on_a_read_only_file_system(tmp_
     asyncio.run(test())
 
 
+@settings(deadline=None)
 @given(
     st.one_of(st.none(), st.integers(-(10**5), 10**5)),
     st.booleans(),
