@@ -176,6 +176,8 @@ class KubernetesProvider:
         self._note_volume(held)
         for pod in self._pods().get(lease.id, {}).values():
             self._delete(pod)
+        if held.start.created and not held.seen:
+            self._starts.delete_unseen(held.start)
         self._forget(lease.id)
 
     async def observe(self) -> Sequence[Observed]:
@@ -343,6 +345,8 @@ class KubernetesProvider:
         task = held.start.task
         if task is not None and not task.done():
             return False  # its create may be under way
+        if held.start.created and not held.seen:
+            return False  # its pod is there although our copy does not show it yet
         del self._held[lease_id]
         return True
 

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 END_GRACE = 15
 #: First and longest wait (seconds) between two tries while the API server does not answer.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
+#: Seconds for which a server's pod is looked for, and between two looks.
+_SERVER_SECONDS, _SERVER_POLL = 3.0, 0.1
 #: Calls that may be under way at once.
 _AT_ONCE = 16
 
@@ -107,6 +109,14 @@ class Starts:
             self._deleting[uid] = task
             task.add_done_callback(lambda _: self._deleting.pop(uid, None))
 
+    def delete_unseen(self, start: Start) -> None:
+        """Begin to delete a pod that was created and is not shown yet."""
+        name = "/".join(start.key)
+        if name not in self._deleting:
+            task = asyncio.create_task(self._delete_unseen(start), name=f"delete {name}")
+            self._deleting[name] = task
+            task.add_done_callback(lambda _: self._deleting.pop(name, None))
+
     async def close(self, starts: list[Start]) -> None:
         """Let go: what was not created yet is created by the next service."""
         tasks = [start.task for start in starts if start.task] + list(self._deleting.values())
@@ -145,7 +155,7 @@ class Starts:
 
     async def _create(self, start: Start) -> None:
         lease = start.lease
-        server = self._cluster.server_pod(lease.user, lease.server)
+        server = await self._server_pod(start)
         if server is None:
             self._fail(start, "server_pod_missing", f"no pod of server {lease.user}/{lease.server}")
             return
@@ -169,6 +179,16 @@ class Starts:
         start.created, start.detail = True, ""
         log.info("lease pod created, files: %s (%s)", files.way, files.code,
                  extra={"lease": lease.id, "attempt": lease.attempt})  # fmt: skip
+
+    async def _server_pod(self, start: Start) -> Manifest | None:
+        """Return the server's pod; one that has only just begun may not be shown yet."""
+        lease, patience = start.lease, _SERVER_SECONDS
+        while True:
+            found = self._cluster.server_pod(lease.user, lease.server)
+            if found is not None or patience <= 0 or start.unwanted:
+                return found
+            patience -= _SERVER_POLL
+            await asyncio.sleep(_SERVER_POLL)
 
     async def _known(self, body: Manifest) -> None:
         """Take a pod that is there already for ours, if it is: a create whose answer was lost."""
@@ -237,6 +257,15 @@ class Starts:
         except ForbiddenError as error:
             log.info("%s %s may not be read: %s", resource.plural, name, error.message)
             return None
+
+    async def _delete_unseen(self, start: Start) -> None:
+        namespace, name = start.key
+        try:
+            await self._client.delete(PODS, name, namespace, grace=END_GRACE)
+        except NotFoundError:
+            start.created = False  # it came and went before it was shown
+        except ClientError as error:
+            log.warning("pod %s could not be deleted: %s", name, error.message)
 
     async def _delete(self, pod: Manifest, grace: int | None) -> None:
         namespace, name = key_of(pod)
