@@ -535,6 +535,7 @@ async def test_a_start_asked_for_while_the_api_is_away_happens_when_it_is_back(
         start = world.provider._held[lease.id].start
         await wait_for_async(lambda: start.detail, 60, "the server to be missed")
         assert start.failed == ""
+    await asyncio.to_thread(cluster.wait_for_api)
     await world.running(lease)
     assert lease.state is LeaseState.STARTING
 
