@@ -78,7 +78,7 @@ class GrantRow(Base):
 
     __tablename__ = "grants"
 
-    device: Mapped[str] = mapped_column(String(128), primary_key=True)
+    device: Mapped[str] = mapped_column(String(512), primary_key=True)
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
 
 

@@ -223,3 +223,10 @@ def test_the_usual_length_of_a_lease(store):
         store.save([new(lifecycle.end(lease, EndReason.IDLE, NOW))], NOW)
     store.save([new(lifecycle.end(request(4), EndReason.WITHDRAWN, NOW))], NOW)
     assert store.typical_length() == 300
+
+
+def test_the_name_of_a_device_may_be_as_long_as_a_cluster_makes_it(store):
+    long = f"{'n' * 253}/nvidia.com/mig-3g.20gb/12"
+    lease = active(1, long)
+    store.save([Change(None, lease, "ann", "adopted")], NOW)
+    assert store.lease(lease.id).devices == (long,)
