@@ -89,15 +89,16 @@ async def begin(world: LeaseWorld, name: str, *, user: str = "stu", **changed: A
     return lease
 
 
-def fake_node(world: LeaseWorld, name: str, *, ready: str = "True", gpus: int = 2) -> str:
+def fake_node(
+    world: LeaseWorld, name: str, *, ready: str = "True", gpus: int = 2, tainted: bool = True
+) -> str:
     """Register a machine that nobody runs, with GPUs, for one test."""
     path = f"/api/v1/nodes/{name}"
     marks = {labels.INSTANCE: labels.label_value(world.instance), "test": world.namespace}
     metadata = {"name": name, "labels": marks}
     taint = {"key": "test", "value": "nobody", "effect": "NoSchedule"}
-    world.api.create(
-        {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": [taint]}}
-    )
+    spec = {"taints": [taint]} if tainted else {}
+    world.api.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec})
     amount = {GPU: str(gpus), "cpu": "8", "memory": "64Gi", "pods": "10"}
     condition = {"type": "Ready", "status": ready, "reason": "Test", "message": "said by a test"}
     status = {"capacity": amount, "allocatable": amount, "conditions": [condition]}
@@ -358,25 +359,33 @@ async def test_a_home_that_will_not_attach_is_mirrored_the_next_time(
 ) -> None:
     """The event is posted by the test: one machine has nothing to attach from elsewhere."""
     world.server("stu")
-    pinned = replace(CARD, pod=PodAsk(node_selector=(("test", world.namespace),)))
-    world.classes = (pinned,)
-    lease = await begin(world, lease_id("attach"))
+    world.classes = (replace(CARD, pod=PodAsk(node_selector=(("test", world.namespace),))),)
+    name = f"attach-{world.namespace}"
+    node = fake_node(world, name, tainted=False)
+    lease = lease_on(name=lease_id("attach"))
+    try:
+        granted = await wait_for_async(lambda: cards(world, name), 30, "the node's devices")
+        lease = lease_on(granted[0], name=lease.id)
+        await world.provider.start(lease)
 
-    def there() -> Object:
-        made = world.lease_pod(lease)
-        assert made is not None
-        return made
+        def bound() -> Object:
+            made = world.lease_pod(lease)
+            assert made is not None
+            assert made["spec"].get("nodeName") == name, made["status"]
+            return made
 
-    made = await wait_for_async(there, 30)
-    world.api.create(_event(made, "FailedAttachVolume", "Multi-Attach error for volume home"))
-    held = world.provider._held[lease.id]
-
-    async def noted() -> bool:
-        world.provider._note_volume(held)
-        return "stu" in world.provider._starts.mirrored or held.start.failed != ""
-
-    assert made["spec"].get("nodeName") is None
-    assert not await noted(), "a pod without a place has no volume to attach"
+        made = await wait_for_async(bound, 60, "the pod to be bound to the node")
+        world.api.create(_event(made, "FailedAttachVolume", "Multi-Attach error for volume home"))
+        seen = await until(world, lease, failed="volume_failed")
+        assert "Multi-Attach" in seen.detail
+        await world.provider.stop(lease)
+        assert "Multi-Attach" in world.provider._starts.mirrored["stu"]
+    finally:
+        now = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        path = f"{world.pods_path}/{labels.lease_pod_name(lease.id, lease.attempt)}"
+        if world.api.find(path) is not None:
+            world.api.delete(path, now)
+        world.api.delete(node)
 
 
 def _event(made: Object, reason: str, message: str) -> Object:
