@@ -13,6 +13,8 @@ from gpulease.demo.browse import Browser
 from gpulease.errors import GPULeaseError
 from tests.helpers import free_port, wait_for
 
+pytestmark = pytest.mark.timeout(300)
+
 SERVICE_TOKEN = "service-token-for-this-test-only"
 
 CONFIG = """
@@ -100,7 +102,7 @@ def hub(tmp_path_factory):
         url = f"http://127.0.0.1:{ports['public']}/"
         wait_for(
             lambda: process.poll() is not None or "is now running at" in log.read_text(),
-            seconds=90,
+            seconds=170,
             what="the hub runs",
         )
         assert process.poll() is None, log.read_text()
