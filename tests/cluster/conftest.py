@@ -1,7 +1,7 @@
 """A site for this folder's tests: gpulease as shipped, a hub and a service, on the cluster."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,17 @@ classes:
 time_outs:
   {idle: 8s, idle_under_pressure: 4s, quiet: 20s, warning: 3s, warm_up: 1s, drain_max: 30s}
 """
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Tell people something while a long test runs."""
+
+    def words(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n    {text}", end="", flush=True)
+
+    return words
 
 
 @pytest.fixture(scope="module")

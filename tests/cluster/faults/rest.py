@@ -22,6 +22,11 @@ class Watchman:
         self.wrong: list[str] = []
         self.looks = 0
 
+    def take(self) -> list[str]:
+        """Return what was wrong since the last call, each once."""
+        found, self.wrong = list(dict.fromkeys(self.wrong)), []
+        return found
+
     async def watch(self) -> None:
         """Look until cancelled; an API server that is away is looked at later."""
         while True:

@@ -3,6 +3,7 @@
 A counter and a list grow by one in a GPU cell and are read at home once the lease has ended.
 """
 
+import asyncio
 from dataclasses import dataclass, field
 
 from gpulease.errors import GPULeaseError
@@ -10,6 +11,7 @@ from tests.cluster.site.people import Student
 from tests.helpers import WaitedTooLongError, wait_for_async
 
 CELL_SECONDS = 150.0
+LOOK_SECONDS = 0.5
 
 SET = "count = {count}; trail = list(range({count}))"
 GPU_CELL = "%%gpu --wait 90s\ncount += 1; trail.append(count)\nprint('gpu', count, len(trail))"
@@ -54,6 +56,7 @@ async def work(student: Student, count: int) -> Outcome:
 
 async def _has_none(student: Student) -> bool:
     """Whether no lease of the student's lives, as the service says when it is there."""
+    await asyncio.sleep(LOOK_SECONDS)  # each look costs service and hub, who are at work
     try:
         found = await student.browser.service_api("GET", "leases?state=live&mine=1")
     except (GPULeaseError, OSError):
