@@ -230,13 +230,14 @@ async def test_while_the_database_is_away_nothing_is_granted_or_ended(
         await running.ask(name)
         lease = await running.connect(name)
         uid = uid_of(world, lease)
-        real = running.ledger.store.save
+        real = running.ledger.call
 
-        def away(*_: Any) -> None:
+        async def away(*_: Any) -> None:
+            running.ledger.problem = "The lease database is away."
             raise GPULeaseError("store_unavailable", "The lease database is away.", status=503)
 
         world.server("ann")
-        monkeypatch.setattr(running.ledger.store, "save", away)
+        monkeypatch.setattr(running.ledger, "call", away)
         asked = running.loop.rounds
         async with running.ledger.lock:
             with pytest.raises(GPULeaseError):
@@ -251,7 +252,7 @@ async def test_while_the_database_is_away_nothing_is_granted_or_ended(
         assert uid_of(world, lease) == uid, "nothing is ended on the word of an old picture"
         assert ended.state is LeaseState.ENDED
         running.ledger.leases[name] = lease
-        monkeypatch.setattr(running.ledger.store, "save", real)
+        monkeypatch.setattr(running.ledger, "call", real)
         await running.ask(other, user="ann")
         await running.state(other, LeaseState.STARTING)
         assert running.lease(name).state is LeaseState.ACTIVE

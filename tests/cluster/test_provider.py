@@ -569,15 +569,7 @@ async def test_an_agent_is_known_by_its_pods_node(world: LeaseWorld, namespace: 
     body["spec"]["serviceAccountName"] = "agent"
     world.api.create(body)
     there = wait_for_phase(world.api, namespace, "agent")
-    bound = {"kind": "Pod", "apiVersion": "v1", "name": "agent", "uid": there["metadata"]["uid"]}
-    asked = {"audiences": ["gpulease"], "expirationSeconds": 3600, "boundObjectRef": bound}
-    made = world.api.request(
-        "POST",
-        f"/api/v1/namespaces/{namespace}/serviceaccounts/agent/token",
-        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": asked},
-    )
-    token = made["status"]["token"]
+    token = world.api.new_token(namespace, "agent", "gpulease", there)
     assert await world.provider.agent_node(token) == "node1"
-    stranger = world.api.as_account(namespace, "default", "gpulease")
-    other = stranger._headers["Authorization"].split()[1]
+    other = world.api.new_token(namespace, "default", "gpulease")
     assert await world.provider.agent_node(other) is None

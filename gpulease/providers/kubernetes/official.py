@@ -125,6 +125,9 @@ class OfficialClient:
             async for event in _events(response):
                 yield event
         finally:
+            # A watch never ends by itself here: no goodbye is waited for that nobody would hear.
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
             response.close()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Manifest:
