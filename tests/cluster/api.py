@@ -91,6 +91,8 @@ class Api:
             connection.request(method, path, content, headers)
             answer = connection.getresponse()
             text = answer.read()
+        except http.client.HTTPException as error:  # it ended in the middle of its answer
+            raise ConnectionError(f"the API server broke off: {error!r}") from error
         finally:
             connection.close()
         if "json" in answer.headers.get_content_type():
