@@ -30,6 +30,10 @@ REQUIRE_ALL = os.environ.get("GPULEASE_REQUIRE_ALL") == "1"
 # The rooms whose modules take longest go to the workers first, so that none is left alone with one.
 SLOW_FIRST = ("end_to_end", "browser", "hub", "lab", "service", "kernel", "companion")
 
+# A shell starts what runs in its background with interrupts ignored, and children inherit that; the
+# suite interrupts itself and its kernels.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def missing_programs() -> dict[str, str]:
     """Return marker -> why its tests cannot run here."""
