@@ -42,8 +42,9 @@ PAGE = 500
 CALL_SECONDS = 30.0
 #: Seconds without a word after which a watch that should have ended is given up.
 _SILENT = 15.0
-#: Turns of the loop in which connections that were given up end, those of cancelled calls too.
-_TURNS = 5
+#: Seconds in which encrypted connections end after they were closed: the package's transport does
+#: not wait for them.
+_GOODBYE = 0.25
 _TRANSPORT = (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError)
 _EXTRA = "authentication.kubernetes.io/"
 
@@ -81,8 +82,7 @@ class OfficialClient:
         api, self._api = self._api, None
         if api is not None:
             await api.close()
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
+            await asyncio.sleep(_GOODBYE)
 
     async def list_all(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
