@@ -88,6 +88,18 @@ def test_no_account_may_read_secrets_or_run_commands_in_pods():
                 assert set(rule["verbs"]) <= reads or rule["resources"] == ["tokenreviews"]
 
 
+def test_removing_everything_spares_the_hubs_namespace():
+    text = (shipped.ROOT.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^kubectl delete -k helm-values( .*)?$", text, re.MULTILINE)
+    label, _, value = command.removeprefix(" -l ").partition("=")
+    spared = [
+        (each["kind"], each["metadata"]["name"])
+        for each in shipped.load()
+        if each["metadata"].get("labels", {}).get(label) != value
+    ]
+    assert spared == [("Namespace", shipped.SERVERS)]
+
+
 @pytest.mark.cluster
 def test_the_api_server_takes_every_object(installed):
     """``installed`` created them all; the deployment's pods are made by its controller."""
