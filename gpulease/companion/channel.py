@@ -91,7 +91,11 @@ class ServiceChannel:
         )
         connection = await websocket_connect(request, ping_interval=_PING_SECONDS)
         # The first thing a new connection says is who this is, whatever still waits.
-        await connection.write_message(json.dumps(self._hello()))
+        try:
+            await connection.write_message(json.dumps(self._hello()))
+        except BaseException:
+            connection.close()
+            raise
         self._connection = connection
         self.connected.set()
         self._flush()
@@ -105,6 +109,7 @@ class ServiceChannel:
                 if message is not None:
                     await self._heed(message)
         finally:
+            connection.close()  # where the service hung up, our own side is still open
             self.connected.clear()
             self._connection = None
 

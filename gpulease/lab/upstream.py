@@ -109,8 +109,8 @@ class Upstream:
         except _NOT_AN_EVENT:
             # What this server knows may be wrong from here on: a new channel brings everything.
             log.exception("an event of the lease service could not be taken; connecting anew")
-            connection.close()
         finally:
+            connection.close()  # where the service hung up, our own side is still open
             self._connection = None
             self._on_link(False)
         return taken

@@ -249,10 +249,12 @@ class Peer:
         await self._reader
 
     async def _read(self) -> None:
-        while (raw := await self._connection.read_message()) is not None:
-            await self.heard(json.loads(raw))
-        self._connection.close()
-        self.closed.set()
+        try:
+            while (raw := await self._connection.read_message()) is not None:
+                await self.heard(json.loads(raw))
+        finally:
+            self._connection.close()
+            self.closed.set()
 
     async def heard(self, message: dict[str, Any]) -> None:
         self.messages.append(message)
