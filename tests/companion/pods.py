@@ -13,6 +13,8 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from gpulease import protocol
 from tests.companion.parts import TOKEN, Home, LeaseService
 from tests.helpers import wait_for_async
@@ -68,8 +70,14 @@ class Pod:
         return self.process.wait()
 
     def clean_up(self) -> None:
+        """End the pod with all that it started, also where it became another user's."""
         if self.process.poll() is None:
-            self.process.kill()
+            family = psutil.Process(self.process.pid).children(recursive=True)
+            for each in [*family, self.process]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            _, left = psutil.wait_procs(family, timeout=30)
+            assert not left
         self.process.wait()
 
 
