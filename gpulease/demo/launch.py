@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -132,15 +133,31 @@ def choose_ports(public: int | None) -> Ports:
     """
     with contextlib.ExitStack() as held:
         wanted = (8000, 0) if public is None else (public,)
-        first = next((port for each in wanted if (port := _hold(held, each))), None)
+        first = next(
+            (port for each in wanted if (port := _hold(held, each) if each else _any(held))), None
+        )
         if first is None:
             raise GPULeaseError(
                 "port_taken",
                 f"Port {public} of this machine is taken.",
                 next_step="Give another with --port, or leave it out for any free one.",
             )
-        others = [_hold(held, 0) or 0 for _ in range(3)]
+        others = [_any(held) for _ in range(3)]
     return Ports(first, *others)
+
+
+def _any(held: contextlib.ExitStack) -> int:
+    """Hold a free port that the kernel gives nobody by itself.
+
+    The ports are let go before hub and proxy bind them.  One of the kernel's own range may become
+    another process's meanwhile, even as the near end of a connection.
+    """
+    ours = range(_LOWEST, int(_KERNELS_PORTS.read_text().split()[0]))
+    for _ in range(_TRIES if ours else 0):
+        port = _hold(held, random.choice(ours))
+        if port is not None:
+            return port
+    return _hold(held, 0) or 0
 
 
 def _hold(held: contextlib.ExitStack, port: int) -> int | None:
@@ -165,6 +182,9 @@ def _answers(url: str) -> bool:
 
 #: Never through a proxy that the environment names: everything is on loopback.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_KERNELS_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST = 10_000
+_TRIES = 100
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CONFIG_FILE = Path(__file__).with_name("jupyterhub_config.py")
 

@@ -47,6 +47,13 @@ def test_ports_are_free_and_different():
             free.bind(("127.0.0.1", port))
 
 
+def test_no_other_process_is_given_a_chosen_port_before_the_hub_binds_it():
+    first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    ports = launch.choose_ports(0)
+    for port in (ports.public, ports.hub, ports.proxy, ports.service):
+        assert not int(first) <= port <= int(last)
+
+
 def test_a_taken_port_is_refused_by_its_number():
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
