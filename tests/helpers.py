@@ -1,18 +1,20 @@
 """What several rooms' tests share: waiting for something, and finding the system's programs.
 
-Nothing here knows a room.  It owns the only sleeps of the suite: a test names the condition
+Nothing here knows a room, but for how the demo chooses ports.  It owns the only sleeps of the suite: a test names the condition
 it waits for and the longest time it may take.
 """
 
 import asyncio
+import contextlib
 import inspect
 import os
 import shutil
-import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
+
+from gpulease.demo.launch import any_port
 
 T = TypeVar("T")
 
@@ -75,11 +77,9 @@ def _complaint(
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nothing listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of the loopback interface that the kernel gives nobody by itself."""
+    with contextlib.ExitStack() as held:
+        return any_port(held)
 
 
 def chromium_path() -> str | None:

@@ -134,7 +134,8 @@ def choose_ports(public: int | None) -> Ports:
     with contextlib.ExitStack() as held:
         wanted = (8000, 0) if public is None else (public,)
         first = next(
-            (port for each in wanted if (port := _hold(held, each) if each else _any(held))), None
+            (port for each in wanted if (port := _hold(held, each) if each else any_port(held))),
+            None,
         )
         if first is None:
             raise GPULeaseError(
@@ -142,11 +143,11 @@ def choose_ports(public: int | None) -> Ports:
                 f"Port {public} of this machine is taken.",
                 next_step="Give another with --port, or leave it out for any free one.",
             )
-        others = [_any(held) for _ in range(3)]
+        others = [any_port(held) for _ in range(3)]
     return Ports(first, *others)
 
 
-def _any(held: contextlib.ExitStack) -> int:
+def any_port(held: contextlib.ExitStack) -> int:
     """Hold a free port that the kernel gives nobody by itself.
 
     The ports are let go before hub and proxy bind them.  One of the kernel's own range may become
