@@ -1,7 +1,7 @@
 """What several rooms' tests share: waiting for something, and finding the system's programs.
 
-Nothing here knows a room, but for how the demo chooses ports.  It owns the only sleeps of the suite: a test names the condition
-it waits for and the longest time it may take.
+Nothing here knows a room, but for how the demo chooses ports.  It owns the only sleeps of the
+suite: a test names the condition it waits for and the longest time it may take.
 """
 
 import asyncio
