@@ -1,0 +1,130 @@
+"""The words that gpulease's processes say to each other.
+
+Owns names, versions and JSON shapes of six conversations, so that both ends read one page:
+
+* **REST** between anyone and the lease service (``LeaseView`` and the lists of it), and **events**:
+  ``api/events`` websocket, service to a page or to one notebook server (``service``);
+* **bus**: Unix socket of ``gpulease.lab``, notebook server to its kernels (``bus``);
+* **supervisor channel**: ``api/leases/{id}/supervisor`` websocket, lease supervisor to service
+  (``supervisor``);
+* **desk**: CurveZMQ socket of the supervisor, home kernel to lease (``desk``);
+* **agent**: ``POST api/agents/batches``, a GPU node's agent to the service (``agents``).
+
+Refuses to know who sends what when: that stands in the rooms that speak.  The seventh conversation,
+variables between home kernel and companion, belongs to ``gpulease.transfer``.
+Times are ISO 8601 strings in UTC with offset, durations are seconds, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from gpulease.protocol.agents import (
+    AgentBatch,
+    AgentDevice,
+    AgentHolder,
+    AgentIncident,
+    AgentPost,
+    AgentSecond,
+)
+from gpulease.protocol.bus import (
+    BusCall,
+)
+from gpulease.protocol.desk import (
+    EXECUTE_METADATA,
+    CellText,
+    DeskDrained,
+    DeskOpen,
+    DeskOpened,
+    ExecuteMetadata,
+    MirrorView,
+)
+from gpulease.protocol.names import (
+    DEFAULT_PORTS,
+    ENV_ATTEMPT,
+    ENV_AUTOLOAD,
+    ENV_BUS,
+    ENV_DRAIN_MAX,
+    ENV_GRACE,
+    ENV_HARD_END,
+    ENV_LEASE,
+    ENV_MIRROR,
+    ENV_MIRROR_LIMIT,
+    ENV_PARK,
+    ENV_POD_IP,
+    ENV_PORTS,
+    ENV_SERVER,
+    ENV_SERVICE_URL,
+    ENV_TOKEN_FILE,
+    ENV_USER,
+    PROTOCOL_VERSION,
+)
+from gpulease.protocol.service import (
+    AskBody,
+    Blocker,
+    ClassView,
+    ConnectionView,
+    DeviceView,
+    EndView,
+    EventDelta,
+    EventSnapshot,
+    GrantView,
+    KeepView,
+    KernelReport,
+    LeaseStateName,
+    LeaseView,
+)
+from gpulease.protocol.supervisor import (
+    Activity,
+    SupervisorMessage,
+    SupervisorMessageType,
+)
+
+__all__ = [
+    "DEFAULT_PORTS",
+    "ENV_ATTEMPT",
+    "ENV_AUTOLOAD",
+    "ENV_BUS",
+    "ENV_DRAIN_MAX",
+    "ENV_GRACE",
+    "ENV_HARD_END",
+    "ENV_LEASE",
+    "ENV_MIRROR",
+    "ENV_MIRROR_LIMIT",
+    "ENV_PARK",
+    "ENV_POD_IP",
+    "ENV_PORTS",
+    "ENV_SERVER",
+    "ENV_SERVICE_URL",
+    "ENV_TOKEN_FILE",
+    "ENV_USER",
+    "EXECUTE_METADATA",
+    "PROTOCOL_VERSION",
+    "Activity",
+    "AgentBatch",
+    "AgentDevice",
+    "AgentHolder",
+    "AgentIncident",
+    "AgentPost",
+    "AgentSecond",
+    "AskBody",
+    "Blocker",
+    "BusCall",
+    "CellText",
+    "ClassView",
+    "ConnectionView",
+    "DeskDrained",
+    "DeskOpen",
+    "DeskOpened",
+    "DeviceView",
+    "EndView",
+    "EventDelta",
+    "EventSnapshot",
+    "ExecuteMetadata",
+    "GrantView",
+    "KeepView",
+    "KernelReport",
+    "LeaseStateName",
+    "LeaseView",
+    "MirrorView",
+    "SupervisorMessage",
+    "SupervisorMessageType",
+]

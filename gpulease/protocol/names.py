@@ -1,0 +1,48 @@
+"""The names of gpulease's environment variables, and the version that its processes speak.
+
+Refuses to know who reads which: most come from the spawner or from a lease pod's manifest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Both ends of supervisor channel, desk and wire must have the same major number.
+PROTOCOL_VERSION: Final = "1.0"
+
+#: Mark in the environment of every process of a lease; how a lease's processes are found again.
+ENV_LEASE: Final = "GPULEASE_LEASE"
+#: Path of the bus socket, set by ``gpulease.lab`` for the kernels it starts.
+ENV_BUS: Final = "GPULEASE_BUS"
+#: Public prefix of the lease service, with scheme and host, set by the spawner.
+ENV_SERVICE_URL: Final = "GPULEASE_SERVICE_URL"
+#: ``1`` where the IPython startup file shall load the kernel extension.
+ENV_AUTOLOAD: Final = "GPULEASE_AUTOLOAD"
+
+#: What a lease pod's manifest tells ``gpulease companion --pod``, beside ``ENV_LEASE`` and
+#: ``ENV_SERVICE_URL``: which start of the lease this is (1 is the first);
+ENV_ATTEMPT: Final = "GPULEASE_ATTEMPT"
+#: the pod's address, which notebooks connect to (downward API ``status.podIP``);
+ENV_POD_IP: Final = "GPULEASE_POD_IP"
+#: ports of that address, ``LOWEST-HIGHEST``, the only ones that are listened on;
+ENV_PORTS: Final = "GPULEASE_PORTS"
+#: file of the projected token, read anew for each connection;
+ENV_TOKEN_FILE: Final = "GPULEASE_TOKEN_FILE"  # noqa: S105 - a name
+#: ISO time at which the lease ends when nobody says otherwise; "" where that is not known yet;
+ENV_HARD_END: Final = "GPULEASE_HARD_END"
+#: seconds from SIGTERM to SIGKILL (``terminationGracePeriodSeconds``);
+ENV_GRACE: Final = "GPULEASE_GRACE"
+#: seconds that a drain may take;
+ENV_DRAIN_MAX: Final = "GPULEASE_DRAIN_MAX"
+#: where home's volume is not mounted: the directory that takes its place and holds the mirror of
+#: the working directory, at the path where home has it; "" where home is mounted;
+ENV_MIRROR: Final = "GPULEASE_MIRROR"
+#: bytes that a mirror may hold;
+ENV_MIRROR_LIMIT: Final = "GPULEASE_MIRROR_LIMIT"
+#: where values that cannot go home are parked, "" for nowhere; and whose they are.
+ENV_PARK: Final = "GPULEASE_PARK"
+ENV_USER: Final = "GPULEASE_USER"
+ENV_SERVER: Final = "GPULEASE_SERVER"
+
+#: Where notebooks find a lease pod, unless its manifest names other ports.
+DEFAULT_PORTS: Final = (8890, 8990)

@@ -1,0 +1,171 @@
+"""REST and events: what anyone and the lease service say to each other.
+
+Owns the lease as everyone sees it: the bus passes the same views on to the kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+LeaseStateName = Literal["queued", "starting", "active", "warned", "draining", "ended"]
+
+
+class Blocker(TypedDict):
+    """A variable that cannot go home, and why."""
+
+    name: str
+    reason: str
+    sentence: str
+    size: int | None
+
+
+class KeepView(TypedDict):
+    """Whether and how the holder may keep the lease a while."""
+
+    allowed: bool
+    left: int  # how many Keeps are left
+    seconds: float  # how long one Keep lasts
+    reason: str  # why not, when not allowed; else ""
+
+
+class DeviceView(TypedDict):
+    """One device of a lease."""
+
+    uuid: str
+    name: str
+    memory: int  # bytes
+    simulated: bool
+
+
+class EndView(TypedDict):
+    """How a lease ended."""
+
+    reason: str  # EndReason
+    sentence: str
+    note: str  # what an admin wrote, may be ""
+    at: str
+    parked: NotRequired[int]  # values that wait for the next lease of the same notebook
+    lost: NotRequired[list[Blocker]]  # what could neither come home nor be parked
+
+
+class GrantView(TypedDict):
+    """What the notebook server's own channel (and nobody else) learns of a starting lease."""
+
+    attempt: int
+    token: str  # the supervisor's credential for the supervisor channel
+    visible_devices: str  # for CUDA_VISIBLE_DEVICES; "" for simulated devices
+    simulated: bool
+    drain_max: float
+    park_dir: str  # where values that cannot go home are parked; "" for none
+    park_limit: NotRequired[int]  # bytes that the user's parked values may take
+    park_expiry: NotRequired[float]  # seconds after which parked values are removed
+
+
+class LeaseView(TypedDict):
+    """A request or lease as everyone sees it."""
+
+    id: str
+    version: int  # grows with every change
+    user: str
+    server: str  # "" is the default server
+    kernel_id: str | None  # the kernel that asked, None for a page
+    origin: str  # page | magic | lab | cli
+    gpu_class: str  # what serves it
+    asked_class: NotRequired[str]  # what was asked for, where a fall-back of it serves; else ""
+    count: int
+    simulated: bool
+    state: LeaseStateName
+    reason: str  # wait or warn reason code, "" when none
+    sentence: str  # what is happening and why
+    next_step: str  # what comes next and what one can do now
+    position: int | None  # 1 is next; None when not queued
+    expected_start: str | None  # None is unknown
+    created: str
+    active_since: str | None
+    hard_end: str | None
+    warned_until: str | None
+    drain_until: str | None
+    idle_end: str | None  # when it would be warned if it stays as it is
+    verdict: str  # busy | quiet | idle | unknown
+    utilisation: float | None  # 0..1, peak of the last 10 s; None is no data
+    keep: KeepView
+    devices: list[DeviceView]
+    end: EndView | None
+    click_runs_cells: bool  # a page's ask turns sticky on in the kernel
+    wait: NotRequired[float]  # how long a GPU cell that says nothing waits for it
+    detail: NotRequired[str]  # to admins alone: the provider's own words on this attempt
+    blockers: NotRequired[list[Blocker]]  # what the last drain could not bring home
+    busy_share: NotRequired[float | None]  # 0..1 of the time since active; None is not known
+    grant: NotRequired[GrantView]  # on the server's own channel only
+
+
+class ClassView(TypedDict):
+    """A GPU class on offer, with what is free now."""
+
+    name: str
+    title: str
+    memory: int
+    simulated: bool
+    total: int
+    free: int
+    queued: int
+    max_count: NotRequired[int]  # the most devices one request may ask for
+
+
+class AskBody(TypedDict):
+    """Body of ``POST api/leases``."""
+
+    gpu_class: NotRequired[str | None]  # None: the policy's default class
+    count: NotRequired[int]
+    seconds: NotRequired[float | None]  # --for: how long it is wanted
+    server: NotRequired[str | None]  # a page names it; a server's token implies it
+    user: NotRequired[str | None]  # admins only; else the token's user
+    kernel_id: NotRequired[str | None]
+    origin: NotRequired[str]
+    in_quota_only: NotRequired[bool]
+
+
+class ConnectionView(TypedDict):
+    """What ``POST leases/{id}/connections`` gives a home kernel, once its key is admitted.
+
+    ``gpulease companion --connection-file F`` writes the same object to F, with the client's own
+    key pair added, so that ``%gpu connect F`` works without a hub.
+    """
+
+    lease_id: str
+    address: str  # tcp://host:port of the supervisor's desk
+    server_key: str  # Z85
+    protocol: str
+    simulated: bool
+    gpu_class: str
+    devices: list[DeviceView]
+    client_public_key: NotRequired[str]
+    client_secret_key: NotRequired[str]
+
+
+class EventSnapshot(TypedDict):
+    """First message of the events websocket: everything the reader may see."""
+
+    type: Literal["snapshot"]
+    id: int
+    leases: list[LeaseView]
+    classes: list[ClassView]
+    now: NotRequired[str]  # the service's clock; countdowns are by it, not by the browser's
+
+
+class EventDelta(TypedDict):
+    """Later messages: one changed lease, or the classes when what is free changed."""
+
+    type: Literal["lease", "classes"]
+    id: int
+    lease: NotRequired[LeaseView]
+    classes: NotRequired[list[ClassView]]
+    now: NotRequired[str]
+
+
+class KernelReport(TypedDict):
+    """Server to service over the events websocket (``type: kernels``): the server's kernels."""
+
+    id: str
+    last_cell: str | None  # when a cell ran last, ISO; the newest is the page's kernel
+    busy: bool
