@@ -1,0 +1,59 @@
+"""The one table of a lease's life, and the pure functions that move a lease through it.
+
+Owns which state may follow which and for which reasons (``table``), and what each step changes in
+the record: the planner's (``actions``) and somebody's word (``words``).
+Refuses to decide *whether* a step is taken (``planner`` and people do) and to perform or store it.
+
+Every function returns a new ``Lease`` whose ``version`` is one higher; a step that the table does
+not allow raises ``GPULeaseError`` with reason ``not_possible_now`` and status 409.
+"""
+
+from __future__ import annotations
+
+from gpulease.policy.lifecycle.actions import apply
+from gpulease.policy.lifecycle.moves import end
+from gpulease.policy.lifecycle.table import (
+    HOLDING,
+    OTHERS_FAILURES,
+    OWN_FAILURES,
+    STAGES,
+    START_FAILURES,
+    TRANSITIONS,
+    Transition,
+    allowed,
+)
+from gpulease.policy.lifecycle.words import (
+    asked_again,
+    claim,
+    force_end,
+    give_back,
+    keep,
+    keep_refusal,
+    left_behind,
+    server_gone,
+    server_ready,
+    time_outs_of,
+)
+
+__all__ = [
+    "HOLDING",
+    "OTHERS_FAILURES",
+    "OWN_FAILURES",
+    "STAGES",
+    "START_FAILURES",
+    "TRANSITIONS",
+    "Transition",
+    "allowed",
+    "apply",
+    "asked_again",
+    "claim",
+    "end",
+    "force_end",
+    "give_back",
+    "keep",
+    "keep_refusal",
+    "left_behind",
+    "server_gone",
+    "server_ready",
+    "time_outs_of",
+]

@@ -1,0 +1,143 @@
+"""What each action of the planner changes in a lease's record.
+
+Refuses to say which action comes when: the planner's rules do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import singledispatch
+
+from gpulease.policy import model
+from gpulease.policy.lifecycle.moves import back, drain, end, move, not_possible, require
+from gpulease.policy.lifecycle.table import HOLDING, START_FAILURES
+from gpulease.policy.model import EndReason, Lease, LeaseState, TimeOuts
+
+#: Actions that make sense in one state only: a late one must not restart what runs.
+_SOURCES: dict[type[model.Action], LeaseState] = {
+    model.Start: LeaseState.QUEUED,
+    model.Wait: LeaseState.QUEUED,
+    model.Activate: LeaseState.STARTING,
+    model.Progress: LeaseState.STARTING,
+    model.Requeue: LeaseState.STARTING,
+    model.Warn: LeaseState.ACTIVE,
+}
+
+
+def apply(lease: Lease, action: model.Action, now: datetime, time_outs: TimeOuts) -> Lease:
+    """Return the lease as it is once ``action`` (of the planner) is recorded at ``now``.
+
+    Raises:
+        GPULeaseError: ``not_possible_now``: the lease has moved on since the plan was made.
+    """
+    source = _SOURCES.get(type(action))
+    if source is not None and lease.state is not source:
+        raise not_possible(lease, f"changed by {type(action).__name__.lower()}")
+    applied = _applied(action, lease, now, time_outs)
+    return replace(applied, detail=action.detail) if action.detail else applied
+
+
+@singledispatch
+def _applied(action: model.Action, _lease: Lease, _now: datetime, _time_outs: TimeOuts) -> Lease:
+    raise TypeError(f"{type(action).__name__} changes no lease")
+
+
+@_applied.register
+def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    started = move(lease, LeaseState.STARTING, "starting", now)
+    instead = action.gpu_class not in ("", lease.gpu_class)
+    return replace(
+        started,
+        gpu_class=action.gpu_class or lease.gpu_class,
+        asked_class=lease.gpu_class if instead else "",
+        devices=action.devices,
+        detail="",
+        attempt=lease.attempt + 1,
+        not_before=None,
+        state_since=now,
+        stage_since=now,
+    )
+
+
+@_applied.register
+def _activate(action: model.Activate, lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
+    length = min(time_outs.hard_length, lease.wanted or time_outs.hard_length)
+    active = move(lease, LeaseState.ACTIVE, "connected", now)
+    return replace(
+        active,
+        active_since=now,
+        failures=0,
+        hard_end=now + timedelta(seconds=length),
+        devices=action.devices or lease.devices,
+    )
+
+
+@_applied.register
+def _progress(action: model.Progress, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    moved = move(lease, LeaseState.STARTING, action.reason, now)
+    return replace(moved, devices=action.devices or lease.devices, stage_since=now)
+
+
+@_applied.register
+def _bind(action: model.Bind, lease: Lease, _now: datetime, _: TimeOuts) -> Lease:
+    require(lease, HOLDING, "bound")
+    return replace(lease, devices=action.devices, version=lease.version + 1)
+
+
+@_applied.register
+def _requeue(action: model.Requeue, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    queued = move(lease, LeaseState.QUEUED, action.reason, now)
+    return replace(
+        queued,
+        gpu_class=lease.asked_class or lease.gpu_class,
+        asked_class="",
+        devices=(),
+        not_before=action.not_before,
+        failures=lease.failures + (1 if action.failure else 0),
+    )
+
+
+@_applied.register
+def _warn(action: model.Warn, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    warned = move(lease, LeaseState.WARNED, action.reason, now)
+    return replace(
+        warned,
+        warned_until=action.until,
+        end_reason_wanted=action.end_reason,
+        nominated_for=action.nominated_for,
+    )
+
+
+@_applied.register
+def _clear(action: model.Clear, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    return back(lease, action.reason, now)
+
+
+@_applied.register
+def _resume(action: model.Resume, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    active = back(lease, action.reason, now)
+    return replace(active, idle_from=now, undrainable=lease.undrainable or action.undrainable)
+
+
+@_applied.register
+def _end(action: model.End, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    ended = end(lease, action.end_reason, now)
+    known = action.end_reason is EndReason.FAILED and action.reason in START_FAILURES
+    return replace(ended, end_cause=action.reason if known else "")
+
+
+@_applied.register
+def _wait(action: model.Wait, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    return move(lease, LeaseState.QUEUED, action.reason, now)
+
+
+@_applied.register
+def _drain(action: model.Drain, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    return drain(lease, action, now)
+
+
+@_applied.register
+def _nominate(action: model.Nominate, lease: Lease, _now: datetime, _: TimeOuts) -> Lease:
+    require(lease, frozenset({LeaseState.WARNED, LeaseState.DRAINING}), "nominated")
+    return replace(lease, nominated_for=action.nominated_for, version=lease.version + 1)

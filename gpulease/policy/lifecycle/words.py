@@ -1,0 +1,141 @@
+"""Moves by somebody's word: the holder's, an admin's, the notebook server's.
+
+Owns who may say what in which state, and what is only noted: that the person is there, that the
+server is up, what a drain left behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import model
+from gpulease.policy.lifecycle.moves import NO_WARNING, back, drain, end, move, require
+from gpulease.policy.lifecycle.table import HOLDING
+from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, TimeOuts
+
+#: Warned for one of these, the holder cannot keep the lease.
+NOT_KEEPABLE = frozenset(
+    {EndReason.PREEMPTED, EndReason.WINDOW_OVER, EndReason.EXPIRED, EndReason.FORCED}
+)
+
+
+def time_outs_of(policy: PolicyDocument, lease: Lease) -> TimeOuts:
+    """Return the time-outs that govern a lease now: its class's, else the document's.
+
+    A lease whose class was taken out of the policy goes on under the document's own.
+    """
+    for gpu_class in policy.classes:
+        if gpu_class.name == lease.gpu_class:
+            return gpu_class.time_outs
+    return policy.time_outs
+
+
+def claim(lease: Lease, now: datetime) -> Lease:
+    """Record that the person is there: a home kernel connected or a cell ran."""
+    require(lease, HOLDING, "claimed")
+    if lease.claimed is not None:
+        return lease
+    return replace(lease, claimed=now, version=lease.version + 1)
+
+
+def server_ready(lease: Lease, *, ready: bool) -> Lease:
+    """Record whether the server that asked is up; an ask from a page may precede it."""
+    if lease.server_ready == ready:
+        return lease
+    return replace(lease, server_ready=ready, version=lease.version + 1)
+
+
+def keep(lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
+    """Keep the lease for a while although it is idle.
+
+    Raises:
+        GPULeaseError: ``keep_not_possible`` (status 409) with why.
+    """
+    why = keep_refusal(lease, time_outs)
+    if why is not None:
+        raise why
+    kept = move(lease, LeaseState.ACTIVE, "kept", now)
+    return replace(
+        kept,
+        keeps=lease.keeps + 1,
+        kept_until=now + timedelta(seconds=time_outs.keep),
+        claimed=lease.claimed or now,
+        **NO_WARNING,
+    )
+
+
+def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
+    """Return why the holder cannot keep this lease now, or ``None``."""
+    if lease.state not in (LeaseState.ACTIVE, LeaseState.WARNED):
+        return GPULeaseError(
+            "keep_not_possible",
+            f"A lease that is {lease.state.value} cannot be kept.",
+            next_step="Run a GPU cell or request a GPU again.",
+            status=409,
+        )
+    if lease.state is LeaseState.WARNED and lease.end_reason_wanted in NOT_KEEPABLE:
+        return GPULeaseError(
+            "keep_not_possible",
+            f"This lease ends because of: {lease.end_reason_wanted.value}. It cannot be kept.",
+            next_step="Your variables are brought home; request a GPU again afterwards.",
+            status=409,
+        )
+    if lease.keeps >= time_outs.keeps:
+        return GPULeaseError(
+            "keep_used_up",
+            f"Keep was used {lease.keeps} of {time_outs.keeps} times.",
+            next_step="Run a GPU cell: a lease in use stays.",
+            numbers={"keeps": lease.keeps, "max": time_outs.keeps},
+            status=409,
+        )
+    return None
+
+
+def give_back(lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
+    """The holder gives the lease back or withdraws the request; a repeat changes nothing."""
+    if lease.state in (LeaseState.DRAINING, LeaseState.ENDED):
+        return lease
+    if lease.state is LeaseState.QUEUED:
+        return end(lease, EndReason.WITHDRAWN, now)
+    if lease.state is LeaseState.STARTING:
+        return end(lease, EndReason.RETURNED, now)
+    return _leave(lease, EndReason.RETURNED, "returned", now, time_outs)
+
+
+def force_end(lease: Lease, now: datetime, time_outs: TimeOuts, note: str) -> Lease:
+    """An admin ends the lease; ``note`` is what its holder reads.  Variables are drained first."""
+    if lease.state is LeaseState.ENDED:
+        return lease
+    noted = replace(lease, end_note=note)
+    if lease.state in (LeaseState.QUEUED, LeaseState.STARTING):
+        return end(noted, EndReason.FORCED, now)
+    return _leave(noted, EndReason.FORCED, "forced", now, time_outs)
+
+
+def server_gone(lease: Lease, now: datetime) -> Lease:
+    """The notebook server stopped or was deleted: nothing is left to drain to."""
+    return lease if lease.state is LeaseState.ENDED else end(lease, EndReason.SERVER_GONE, now)
+
+
+def left_behind(lease: Lease, blockers: tuple[tuple[str, str], ...], parked: int) -> Lease:
+    """Note what the drain did not bring home: part of the change that ends or resumes it."""
+    return replace(lease, blockers=blockers, parked=parked)
+
+
+def asked_again(lease: Lease, now: datetime) -> Lease:
+    """The server asked again while its lease drained and nobody else waits: active again."""
+    active = back(lease, "asked_again", now)
+    return replace(active, idle_from=now, claimed=now)
+
+
+def _leave(lease: Lease, reason: EndReason, code: str, now: datetime, time_outs: TimeOuts) -> Lease:
+    """Drain for somebody's word; what cannot go home is parked, for it will not come back."""
+    if lease.state is LeaseState.DRAINING:
+        kept_bound = lease.drain_until or now + timedelta(seconds=time_outs.drain_max)
+    else:
+        bound = time_outs.drain_max + time_outs.interrupt_grace
+        kept_bound = now + timedelta(seconds=bound)
+    action = model.Drain(lease.id, code, kept_bound, reason, True, lease.nominated_for)
+    return drain(lease, action, now)
