@@ -13,13 +13,19 @@ from typing import Any
 from benchmarks.measure import progress
 
 #: Rounds that give a steady 95th percentile in some minutes.
-ROUNDS = {"agent": 6, "attach": 20, "cell": 20, "files": 10, "reclaim": 10}
+ROUNDS = {"agent": 6, "attach": 20, "cell": 20, "files": 10, "kubernetes": 20, "reclaim": 10}
+#: Needs root and the test cluster's programs: run by its own name only.
+ALONE = "kubernetes"
+#: The parts of ``kubernetes``, in the order in which they run.
+PARTS = ("start", "reclaim", "agent")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status says only whether it could be measured."""
     arguments = _arguments(argv)
-    names = list(ROUNDS) if arguments.name == "all" else [arguments.name]
+    names = [arguments.name]
+    if arguments.name == "all":
+        names = [name for name in ROUNDS if name != ALONE]
     results = {name: _measure(name, arguments) for name in names}
     if arguments.json:
         print(json.dumps(results[names[0]] if len(names) == 1 else results, indent=2))
@@ -36,7 +42,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--scale", type=float, default=1.0, help="share of the whole namespace (cell), for a look"
     )
+    parser.add_argument(
+        "--part", action="append", choices=PARTS, help="only this part (kubernetes); repeatable"
+    )
     arguments = parser.parse_args(argv)
+    if arguments.part and arguments.name != ALONE:
+        parser.error(f"only {ALONE} has parts")
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
     if not 0 < arguments.scale <= 1:
@@ -48,12 +59,17 @@ def _measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     rounds = arguments.rounds or ROUNDS[name]
     progress(f"{name}: {rounds} rounds")
     module = importlib.import_module(f"benchmarks.{name}")
-    result: dict[str, Any] = asyncio.run(module.measure(rounds=rounds, scale=arguments.scale))
+    more = {"parts": arguments.part or PARTS} if name == ALONE else {}
+    result: dict[str, Any] = asyncio.run(
+        module.measure(rounds=rounds, scale=arguments.scale, **more)
+    )
     return result
 
 
 def table(result: dict[str, Any]) -> list[str]:
     """Return a result as lines for a person."""
+    if "parts" in result:
+        return [line for part in result["parts"].values() for line in table(part)]
     lines = [f"{result['benchmark']}  (milliseconds; {_where(result['machine'])})"]
     for variant, numbers in result["variants"].items():
         lines.append(

@@ -77,3 +77,18 @@ def test_the_scaled_namespace_holds_what_it_says():
     assert len(namespace["records"]) == counts.dicts
     assert len(namespace["points"]) == counts.instances
     assert Counts().dicts == 100_000
+
+
+def test_a_report_of_parts_can_be_read_by_a_person():
+    parts = {
+        name: report(f"whole: {name}", Variants({name: [0.010]}), []) for name in ("start", "end")
+    }
+    text = "\n".join(table({"benchmark": "whole", "parts": parts, "machine": {}}))
+    assert text.index("whole: start") < text.index("whole: end")
+
+
+def test_only_what_has_parts_takes_one(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["cell", "--part", "start"])
+    assert stopped.value.code == 2
+    assert "parts" in capsys.readouterr().err

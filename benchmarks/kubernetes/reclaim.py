@@ -1,0 +1,95 @@
+"""From the decision to take a lease until its pod's object is gone, so that its device is free.
+
+The last cell changed 100 MB.  Beside it, in turn: a bare pod that ends at once when it is asked to,
+from the request to delete it until it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from benchmarks.kubernetes.pods import Pods
+from benchmarks.kubernetes.site import lease_pod, run, site_on, until_free
+from benchmarks.measure import Aim, Variants, progress, report
+from benchmarks.reclaim import CHANGE, FILL, SWITCH
+from benchmarks.stack import Watch
+from gpulease.transfer.api import Place
+from tests.cluster.cluster import Cluster
+from tests.cluster.lease_world import OBEDIENT
+from tests.cluster.pods import pod
+from tests.cluster.site.people import Student, at_work
+from tests.cluster.site.shipped import HUB_NAMESPACE
+from tests.cluster.site.site import Site
+
+BEHIND, NOT_BEHIND, BARE = "with write-behind", "without write-behind", "bare delete"
+#: Seconds beyond a bare delete.
+BEYOND = 2.0
+
+
+async def measure(cluster: Cluster, *, rounds: int, scale: float) -> dict[str, Any]:  # noqa: ARG001
+    """Run this part and return its report."""
+    variants = Variants()
+    with site_on(cluster) as site:
+        async with (
+            Pods.of(cluster) as pods,
+            at_work(site, "ada") as ada,
+            Watch.of(ada.browser) as watch,
+        ):
+            await run(ada, FILL)
+            for number in range(1, 2 * rounds + 1):
+                progress(f"reclaim: round {number} of {2 * rounds}")
+                if number % 2:
+                    await _bare(cluster, pods, variants, number)
+                await _reclaim(ada, site, pods, watch, variants, number)
+    figures = variants.summaries()
+    most = round(figures[BARE]["median"] + BEYOND, 3)
+    aims = [
+        Aim(f"decision to gone, {name}, p95 seconds", round(figures[name]["p95"], 3), most)
+        for name in (BEHIND, NOT_BEHIND)
+    ]
+    return report("kubernetes: reclaim", variants, aims, changed_bytes=100_000_000)
+
+
+async def _bare(cluster: Cluster, pods: Pods, variants: Variants, number: int) -> None:
+    name = f"bare-{number}"
+    body = pod(HUB_NAMESPACE, name, *OBEDIENT)
+    body["spec"]["terminationGracePeriodSeconds"] = 30
+    cluster.api.create(body)
+    await pods.until(name, "running")
+    asked = time.perf_counter()
+    cluster.api.delete(f"/api/v1/namespaces/{HUB_NAMESPACE}/pods/{name}")
+    variants.add(BARE, await pods.until(name, "gone") - asked)
+
+
+async def _reclaim(
+    ada: Student, site: Site, pods: Pods, watch: Watch, variants: Variants, number: int
+) -> None:
+    behind = number % 2 == 1
+    await run(ada, SWITCH[behind])
+    watch.forget_ended()
+    await run(ada, CHANGE)
+    if behind:
+        await _written(ada)
+    name = lease_pod(site)
+    lease = next(i for i, each in watch.leases.items() if each["state"] == "active")
+    await ada.browser.service_api("DELETE", f"leases/{lease}")
+    decided = await watch.until(watch.draining)
+    gone = await pods.until(name, "gone")
+    variant = BEHIND if behind else NOT_BEHIND
+    variants.add(variant, gone - decided)
+    variants.add(f"{variant}: until deleted", await pods.until(name, "deleting") - decided)
+    await run(ada, f"assert all((part == {number}).all() for part in big), big[0]")
+    await until_free(ada)
+
+
+async def _written(ada: Student) -> None:
+    """Wait until all of `big` is home, as ``%gpu`` tells it."""
+    async with asyncio.timeout(60):
+        while True:
+            status = await run(ada, "%gpu")
+            line = next(line for line in status.text.splitlines() if line.startswith("big "))
+            if f" {Place.GPU.value}" not in line:
+                return
+            await asyncio.sleep(0.2)
