@@ -52,7 +52,7 @@ class GPUCells:
         session.enter()
         try:
             session.inbox.run_ready()  # what happened to the lease since the last cell
-            session.link.stays()  # this cell uses it
+            session.link.notices.withdraw()  # this cell uses it
             session.say_notes()
             session.waiter.ensure(options)
             session.say_notes()

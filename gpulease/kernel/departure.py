@@ -67,7 +67,7 @@ class Departure:
         lease = self._link.mine()
         if self._link.attachment is not None:
             report = self._home().drain(DEFAULT_DRAIN)
-            self._link.notes += self.leaving()
+            self._link.notices.add(*self.leaving())
             self._home().commit_pending()
             stay = [blocker.name for blocker in report.blockers]
             stay += [file["name"] for file in self._bring_files()]
@@ -125,7 +125,7 @@ class Departure:
         push, self._pending = self._pending, None
         if push is None or self._link.attachment is None:
             return
-        self._link.notes += self.leaving()
+        self._link.notices.add(*self.leaving())
         self._start(self._link.attachment, push)
 
     def _start(self, attachment: Attachment, push: Push) -> None:
@@ -161,13 +161,13 @@ class Departure:
         if self.files is None:
             return []
         said, blockers = self.files.bring_home()
-        self._inbox.put(lambda: self._link.notes.extend(said))
+        self._inbox.put(lambda: self._link.notices.add(*said))
         return blockers
 
     def _done(self, attachment: Attachment, report: DrainReport, files: Sequence[Blocker]) -> None:
         if self._link.attachment is attachment:
             self.drained, self._files_left = report, bool(files)
-            self._link.notes += [note.sentence for note in report.notes]
+            self._link.notices.add(*(note.sentence for note in report.notes))
             self.commit()
 
     def commit(self) -> None:

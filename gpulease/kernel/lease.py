@@ -1,7 +1,7 @@
 """The lease as the home kernel sees it: none, waiting, attached, draining, gone.
 
 Owns the state machine: what the bus and the desk say goes in, attachments come and go, and what a
-person should read is left in ``notes`` for the next cell.  Main thread only, except where said.
+person should read goes to ``notices``.  Main thread only, except where said.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.kernel import attach
 from gpulease.kernel.bus import Bus, Event
-from gpulease.kernel.cellnote import CellNote, leaves_at
+from gpulease.kernel.cellnote import leaves_at
 from gpulease.kernel.departure import Departure
 from gpulease.kernel.desk import Push
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.iothread import Inbox, IOThread
 from gpulease.kernel.joining import Joining
+from gpulease.kernel.notices import Notices, end_words, last_word
 from gpulease.kernel.phase import Phase
 from gpulease.protocol import ConnectionView, EndView, LeaseView
 from gpulease.transfer.api import Endpoint, Home, KeyPair
@@ -32,17 +33,6 @@ USABLE = ("active", "warned")
 GREETING_SECONDS = 1.0
 #: How long a supervisor may take to end a companion in order (seconds).
 CLOSE_SECONDS = 20.0
-#: What a supervisor's last word means, where the service has not said it in a sentence yet.
-_END = {
-    "idle": "The GPU has left: it was not used.",
-    "returned": "The GPU was given back.",
-    "preempted": "The GPU went to somebody whose share it is.",
-    "expired": "The GPU has left: its time was up.",
-    "window_over": "The GPU has left: the reserved time is over.",
-    "forced": "The GPU was taken back by an administrator.",
-    "failed": "The GPU is gone: its lease failed.",
-    "parent_gone": "The GPU is gone: the notebook server stopped.",
-}
 
 
 class LeaseLink:
@@ -67,9 +57,7 @@ class LeaseLink:
         self.attachment: attach.Attachment | None = None
         self.opening: Future[attach.Attachment] | None = None
         self._joining = Joining(executor.fail)
-        self.notes: list[str] = []
-        self.note: CellNote | None = None  # under the last GPU cell; set by the session
-        self._warning = ""  # what the next home cell says of a lease that will leave
+        self.notices = Notices()
         self.clicked: Callable[[LeaseView], None] = lambda _: None
         self.detached: Callable[[], None] = lambda: None
         self.in_cell: Callable[[], bool] = lambda: False
@@ -83,8 +71,6 @@ class LeaseLink:
         self._changed = changed
         self._keys = attach.new_keys()
         self._clicked: set[str] = set()
-        self._left = ""  # the lease that ended last, and what was said of it
-        self._end_note = "\0"
         self.greeted = False
         self._waited_for_greeting = False
         self.departure = Departure(self, inbox, home)
@@ -149,10 +135,9 @@ class LeaseLink:
             end = lease["end"]
             if end is not None:
                 self.ends[lease["id"]] = end
-                self._say_better(lease["id"], end)
+                self.notices.say_better(lease["id"], end)
             if attached:
-                words = f"{end['sentence']} {end['note']}".strip() if end else "The lease ended."
-                self._lost_lease(words)
+                self._lost_lease(end_words(end))
         elif self._chosen(lease):
             self._click(lease)
             if self.opening is None:
@@ -244,7 +229,7 @@ class LeaseLink:
         self.attachment = attachment
         self.departure.begin_anew()
         self.phase = Phase.ATTACHED
-        self.notes += [*attachment.opened["warnings"], *(note.sentence for note in notes)]
+        self.notices.add(*attachment.opened["warnings"], *(note.sentence for note in notes))
         self._changed()
 
     # What the desk says
@@ -270,16 +255,17 @@ class LeaseLink:
             self.departure.parked(push)
         elif kind == "resume":
             self.phase = Phase.ATTACHED
-            self.stays()
-            self.notes.append("The GPU stays: the reclaim was called off.")
+            self.notices.withdraw()
+            self.notices.add("The GPU stays: the reclaim was called off.")
         elif kind == "end":
             known = self.ends.get(self.attachment.view["lease_id"])
             told = push.get("sentence") or (known["sentence"] if known else "")
-            self._lost_lease(told or _END.get(push.get("reason", ""), "The lease ended."))
+            self._lost_lease(told or last_word(push.get("reason", "")))
         elif kind == "warn":
-            self._warn(leaves_at(str(push.get("until", "")), str(push.get("reason", ""))))
+            at, why = str(push.get("until", "")), str(push.get("reason", ""))
+            self.notices.warn(leaves_at(at, why))
         elif kind == "clear":
-            self.stays()
+            self.notices.withdraw()
         self._changed()
 
     def companion_died(self, why: str, reason: str = "companion_died") -> None:
@@ -291,9 +277,9 @@ class LeaseLink:
             status=410,
         )
         if not self._executor.busy:
-            self.notes.append(why)
+            self.notices.add(why)
         self._executor.fail(error)
-        self._detach(died=True)
+        self.notices.add(*self._detach(died=True))
         self.phase = Phase.NONE
         self.detached()
 
@@ -329,18 +315,20 @@ class LeaseLink:
                 self.attachment.desk.start_call("close", close)
             else:
                 self.attachment.desk.call("close", close, CLOSE_SECONDS)
-            self._detach(died=False)
+            self.notices.add(*self._detach(died=False))
             self.detached()
         self.phase = Phase.NONE
         self._changed()
 
-    def _detach(self, *, died: bool) -> None:
+    def _detach(self, *, died: bool) -> list[str]:
+        """Let the companion go; return a sentence for each value that was not home."""
         attachment, self.attachment = self.attachment, None
         self._executor.channels = None
-        if attachment is not None:
-            attachment.close()
-            notes = self._home().disconnect(died=died, cell=self.cell, lost=self.departure.lost)
-            self.notes += [note.sentence for note in notes]
+        if attachment is None:
+            return []
+        attachment.close()
+        notes = self._home().disconnect(died=died, cell=self.cell, lost=self.departure.lost)
+        return [note.sentence for note in notes]
 
     def leave_now(self, sentence: str) -> None:
         """Detach from a lease that should have ended."""
@@ -358,43 +346,8 @@ class LeaseLink:
                     status=410,
                 )
             )
-        if self.attachment is not None:
-            self._left = self.attachment.view["lease_id"]
-        before = len(self.notes)
-        self._detach(died=not in_order)
+        lease_id = self.attachment.view["lease_id"] if self.attachment is not None else ""
+        losses = self._detach(died=not in_order)
         self.phase = Phase.GONE
-        here = "Your variables are here; the" if len(self.notes) == before else "The"
-        self._end_note = f"{here} next %%gpu cell gets a GPU again."
-        self.notes.insert(before, f"{sentence} {self._end_note}")
-        self._final_note(f"{sentence} {self._end_note}")
+        self.notices.lease_over(lease_id, sentence, losses)
         self.detached()
-
-    def _say_better(self, lease_id: str, end: EndView) -> None:
-        """The service's own words about an end that the supervisor told first."""
-        said = next((note for note in self.notes if note.endswith(self._end_note)), None)
-        if lease_id == self._left and said is not None:
-            words = f"{end['sentence']} {end['note']}".strip()
-            self.notes[self.notes.index(said)] = f"{words} {self._end_note}"
-            self._final_note(f"{words} {self._end_note}")
-
-    def stays(self) -> None:
-        """The GPU is used, or kept: a warning holds no longer."""
-        if self._warning in self.notes:
-            self.notes.remove(self._warning)
-        self._warning = ""
-        if self.note is not None:
-            self.note.withdraw()
-
-    def _warn(self, sentence: str) -> None:
-        self.stays()
-        self._warning = sentence
-        self.notes.append(sentence)
-        if self.note is not None:
-            self.note.warn(sentence)
-
-    def _final_note(self, sentence: str) -> None:
-        if self._warning in self.notes:
-            self.notes.remove(self._warning)
-        self._warning = ""
-        if self.note is not None:
-            self.note.final(sentence)

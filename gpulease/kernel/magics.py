@@ -106,7 +106,7 @@ def _keep(session: Session, words: list[str]) -> str:
     lease = _held(session)
     assert session.link.bus is not None
     kept: LeaseView = session.link.bus.call("keep", {"lease_id": lease["id"]})
-    session.link.stays()
+    session.link.notices.withdraw()
     return f"Kept. {kept['sentence']}"
 
 

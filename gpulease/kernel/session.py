@@ -64,7 +64,7 @@ class Session:
             executor=self.executor, changed=self.changed,
         )  # fmt: skip
         self.link.clicked = self._clicked
-        self.note = self.link.note = CellNote(shell, self.relay)
+        self.note = self.link.notices.note = CellNote(shell, self.relay)
         self.link.detached = self._detached
         self.link.departure.leaving = self.results.resolve_all
         self.files = self.link.departure.files = Files(lambda: self.link.attachment)
@@ -293,7 +293,7 @@ class Session:
 
     def say_notes(self) -> None:
         """Show what happened to the lease since it was last told."""
-        notes, self.link.notes = self.link.notes, []
+        notes = self.link.notices.take()
         self.alone = self.alone and not notes
         for note in notes:
             say(self.shell, note)
@@ -319,7 +319,7 @@ class Session:
     def _clicked(self, lease: LeaseView) -> None:
         if not self.sticky:
             self.sticky = True
-            self.link.notes.append(
+            self.link.notices.add(
                 f"You asked for a GPU ({lease['gpu_class']}): cells now run beside it. "
                 "%gpu off runs them here again, %%cpu one cell."
             )

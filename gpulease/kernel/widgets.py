@@ -111,7 +111,7 @@ class WidgetRelay:
                 comm.publish_msg("comm_msg", data=data)
             self._manager.comms.pop(comm.comm_id, None)
         if operable.intersection(closing):
-            self._session.link.notes.append("The widgets of GPU cells are closed.")
+            self._session.link.notices.add("The widgets of GPU cells are closed.")
 
     def merge_control(self) -> None:
         """Answer the front end's question for all widgets with those of both sides."""

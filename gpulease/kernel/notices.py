@@ -1,0 +1,96 @@
+"""What a person reads of their GPU between cells: of the next cell, and under the last GPU cell.
+
+Owns the sentences that wait for the next cell, the warning among them that may come to nothing, and
+the one that says how the lease ended.  Refuses to know why any of it is so.  Main thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpulease.kernel.cellnote import CellNote
+from gpulease.protocol import EndView
+
+#: What a supervisor's last word means, where the service has not said it in a sentence yet.
+_END = {
+    "idle": "The GPU has left: it was not used.",
+    "returned": "The GPU was given back.",
+    "preempted": "The GPU went to somebody whose share it is.",
+    "expired": "The GPU has left: its time was up.",
+    "window_over": "The GPU has left: the reserved time is over.",
+    "forced": "The GPU was taken back by an administrator.",
+    "failed": "The GPU is gone: its lease failed.",
+    "parent_gone": "The GPU is gone: the notebook server stopped.",
+}
+
+
+class Notices:
+    """The sentences of one kernel; ``note``, set by the session, stands under its last GPU cell."""
+
+    def __init__(self) -> None:
+        self.note: CellNote | None = None
+        self._sentences: list[str] = []
+        self._warning = ""  # what the next home cell says of a lease that will leave
+        self._ended = ""  # the lease that ended last,
+        self._afterwards = ""  # and how what was said of it ends
+
+    def add(self, *sentences: str) -> None:
+        """Keep sentences for the next cell."""
+        self._sentences += sentences
+
+    def take(self) -> list[str]:
+        """Return what the next cell says, in order, and forget it."""
+        sentences, self._sentences = self._sentences, []
+        return sentences
+
+    def warn(self, sentence: str) -> None:
+        """The GPU will leave; ``withdraw`` takes it back."""
+        self.withdraw()
+        self._warning = sentence
+        self._sentences.append(sentence)
+        if self.note is not None:
+            self.note.warn(sentence)
+
+    def withdraw(self) -> None:
+        """The GPU is used, or kept: a warning holds no longer."""
+        self._forget_warning()
+        if self.note is not None:
+            self.note.withdraw()
+
+    def lease_over(self, lease_id: str, sentence: str, losses: Sequence[str]) -> None:
+        """The lease has left for the reason of ``sentence``; ``losses`` did not come home."""
+        self._ended = lease_id
+        here = "The" if losses else "Your variables are here; the"
+        self._afterwards = f"{here} next %%gpu cell gets a GPU again."
+        self.add(f"{sentence} {self._afterwards}", *losses)
+        self._final(f"{sentence} {self._afterwards}")
+
+    def say_better(self, lease_id: str, end: EndView) -> None:
+        """The service's own words about an end that the supervisor told first."""
+        if lease_id != self._ended or not self._afterwards:
+            return
+        said = next((one for one in self._sentences if one.endswith(self._afterwards)), None)
+        if said is not None:
+            words = f"{end_words(end)} {self._afterwards}"
+            self._sentences[self._sentences.index(said)] = words
+            self._final(words)
+
+    def _final(self, sentence: str) -> None:
+        self._forget_warning()
+        if self.note is not None:
+            self.note.final(sentence)
+
+    def _forget_warning(self) -> None:
+        if self._warning in self._sentences:
+            self._sentences.remove(self._warning)
+        self._warning = ""
+
+
+def end_words(end: EndView | None) -> str:
+    """Return what the service says of an end, with what an admin wrote."""
+    return f"{end['sentence']} {end['note']}".strip() if end else "The lease ended."
+
+
+def last_word(reason: str) -> str:
+    """Return a sentence for the reason that a supervisor gave for its end."""
+    return _END.get(reason, "The lease ended.")
