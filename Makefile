@@ -12,7 +12,7 @@ PINS := pyproject.toml constraints.txt tools/set_up.py
 HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/end_to_end/test_check.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system setup-cluster demo test test-hub55 test-cluster check bench docs clean
+.PHONY: help setup setup-system setup-cluster demo test test-hub55 test-cluster test-images check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest Jupyt
 
 test-cluster: $(VENV)/.ready-test ## run the tests that need Kubernetes, on a cluster of their own
 	@GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} $(BIN)/python -m pytest -m cluster $(ARGS)
+
+test-images: ## as root on Debian: build the images of containers/ on stand-in bases and start their programs (minutes)
+	@tools/test-images
 
 check: $(VENV)/.ready-check ## format, lint, types, layers
 	$(BIN)/ruff format --check .
