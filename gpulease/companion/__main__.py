@@ -1,8 +1,12 @@
-"""``python -m gpulease.companion``: see ``run``."""
+"""``python -m gpulease.companion``: see ``run``, and ``pod_process`` for ``--pod``."""
 
 import sys
 
-from gpulease.companion.run import main
-
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--pod"]:
+        from gpulease.companion import pod_process  # this path imports as little as it can
+
+        sys.exit(pod_process.run())
+    from gpulease.companion.run import main
+
     sys.exit(main())

@@ -14,8 +14,8 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -281,8 +281,26 @@ def _application(connection_file: str) -> Any:
     )
     app.parent_handle = 0  # the private line ends with the supervisor; no polling of parents
     app.log_level = 50
-    app.initialize([])  # type: ignore[no-untyped-call]
+    with _without_debugger():
+        app.initialize([])  # type: ignore[no-untyped-call]
     return app
+
+
+@contextmanager
+def _without_debugger() -> Iterator[None]:
+    """Let ipykernel find no debugger: home's is the one that front ends reach.
+
+    Its import takes as long as all else that makes this a kernel.  User code may import it.
+    """
+    known = sys.modules.get("debugpy")
+    sys.modules["debugpy"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if known is None:
+            del sys.modules["debugpy"]
+        else:
+            sys.modules["debugpy"] = known
 
 
 def _stay() -> None:

@@ -14,9 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-from jupyter_client.manager import AsyncKernelManager
+from typing import TYPE_CHECKING, Any
 
 from gpulease.companion import tree
 from gpulease.companion.activity import Watched
@@ -30,14 +28,21 @@ from gpulease.companion.environment import (
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
 from gpulease.companion.parking import Parking
 from gpulease.companion.ports import Ports
-from gpulease.companion.processes import PORTS_OF_A_KERNEL, CompanionProcess, start_manager
+from gpulease.companion.processes import CompanionProcess
 from gpulease.protocol import DeskOpen, DeskOpened
+
+if TYPE_CHECKING:
+    from jupyter_client.manager import AsyncKernelManager
+
+    from gpulease.companion.ahead import Spawned
 
 log = logging.getLogger("gpulease.companion")
 
 #: Called when a companion ended without being asked to: (kernel_id, detail).
 Died = Callable[[str, str], Awaitable[None]]
 _STOP_SECONDS = 1.0
+#: Five Jupyter channels and the transfer's wire.
+_PORTS_OF_A_KERNEL = 6
 
 
 class Companion:
@@ -129,8 +134,11 @@ class Companions:
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def prepare(self) -> None:
-        """Start one process ahead: ipykernel imported, no device, no user code."""
+    async def prepare(self, spawned: Spawned | None = None) -> None:
+        """Start one process ahead, or take ``spawned``: ipykernel imported, no user code."""
+        if spawned is not None:
+            self._prepared = await CompanionProcess.over(spawned)
+            return
         environ = marked_environment(os.environ, self._mark, in_container=self._in_container)
         self._prepared = await CompanionProcess.start(sys.executable, environ, self._directory)
 
@@ -255,6 +263,9 @@ class Companions:
         bound = await self._process(args, environ)
         ports: list[int] = []
         try:
+            # Imported here: while this waits, the companion imports as well.
+            from gpulease.companion.manager import start_manager
+
             check_python(home=args["python"], away=await bound.prepared())
             order = {
                 "kernel_id": kernel_id,
@@ -265,7 +276,7 @@ class Companions:
                 "packages": list(args["packages"]),
                 "merge_path": self._in_container,
             }
-            ports = self._ports.take(PORTS_OF_A_KERNEL, self._ip)
+            ports = self._ports.take(_PORTS_OF_A_KERNEL, self._ip)
             manager, ready = await start_manager(bound, order, self._directory, self._ip, ports)
         except BaseException:
             self._ports.give_back(ports)

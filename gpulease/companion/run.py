@@ -1,9 +1,9 @@
 """The supervisor's process: from its command line to its exit status.
 
-Four ways to start: by a notebook server, which writes one JSON line to stdin (at once, or later
+Three ways to start: by a notebook server, which writes one JSON line to stdin (at once, or later
 when the supervisor is started ahead); by hand or from a home kernel with a connection file, without
-a hub; and as the process of a lease pod.  Owns the process's own matters: marks, parent, stdin,
-private directory.
+a hub.  A lease pod's process is ``pod_process``.  Owns the process's own matters: marks, parent,
+stdin, private directory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpulease.companion import pod, tree
+from gpulease.companion import pod_process, tree
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.environment import take_mark
 from gpulease.companion.kernels import Companions
+from gpulease.companion.pod_process import LOG_FORMAT
 from gpulease.companion.standalone import removed_at_end, standalone_config, write_connection
 from gpulease.companion.supervisor import Supervisor, private_directory
 from gpulease.errors import GPULeaseError
@@ -65,11 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, *, watch_parent: bool = True) -> int:
     """Run what the arguments say."""
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="gpulease.companion %(levelname)s %(message)s"
-    )
     if arguments.pod:
-        return _run_pod()
+        return pod_process.run()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
     parent = os.getppid() if watch_parent else None
     os.umask(0o077)
     directory = private_directory()
@@ -82,47 +81,13 @@ def run(arguments: argparse.Namespace, *, watch_parent: bool = True) -> int:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _run_pod() -> int:
-    """Run a lease pod's process; its status and its last line say how it ended."""
-    pod.leave_early()
-    os.umask(0o077)
-    directory: Path | None = None
-    try:
-        config = pod.settings(os.environ)
-        directory = pod.directory()
-        reason = asyncio.run(_serve_pod(config, directory))
-    except GPULeaseError as error:
-        pod.last_words(f"{error.reason}: {error.sentence} {error.next_step}".rstrip())
-        return pod.STATUS.get(error.reason, 1)
-    except Exception as error:
-        log.exception("the lease's supervisor failed")
-        pod.last_words(f"failed: {type(error).__name__}")
-        return 1
-    finally:
-        if directory is not None:
-            shutil.rmtree(directory, ignore_errors=True)
-    pod.last_words(f"ended: {reason}")
-    return 0
-
-
-async def _serve_pod(config: SupervisorConfig, directory: Path) -> str:
-    tree.become_subreaper()
-    holder: list[Supervisor] = []
-    companions = _companions(directory, config.lease_id, holder, in_container=True)
-    await companions.prepare()
-    holder.append(Supervisor(config, companions, {config.lease_id}))
-    return await holder[0].run()
-
-
-def _companions(
-    directory: Path, mark: str, holder: list[Supervisor], *, in_container: bool = False
-) -> Companions:
+def _companions(directory: Path, mark: str, holder: list[Supervisor]) -> Companions:
     """Return the companions of the supervisor that ``holder`` will hold."""
 
     async def died(kernel_id: str, detail: str) -> None:
         await holder[0].companion_died(kernel_id, detail)
 
-    return Companions(directory, mark, died, in_container=in_container)
+    return Companions(directory, mark, died)
 
 
 async def _run(arguments: argparse.Namespace, parent: int | None, directory: Path) -> int:

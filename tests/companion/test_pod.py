@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -65,6 +66,28 @@ def test_a_cell_runs_on_the_pods_address_and_ports_in_the_containers_environment
             assert second["ok"]["connection"]["shell_port"] not in ports
             home_again = await home.call("close", kernel_id="k1")
             assert home_again["ok"] is True
+
+    asyncio.run(test())
+
+
+def test_the_companion_is_started_before_anything_heavy_is_imported():
+    heavy = ("asyncio", "zmq", "tornado", "jupyter_client", "ipykernel", "numpy")
+    code = f"import sys, gpulease.companion.pod_process; print(set({heavy}) & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_companion_has_no_debugger_and_its_cells_may_import_one(tmp_path):
+    async def test():
+        async with running(tmp_path) as (_, _, home):
+            opened = (await home.open("k1"))["ok"]
+            with closing(await Cells(opened["connection"]).ready()) as cells:
+                assert (
+                    await cells.text("import sys; print('debugpy' in sys.modules)")
+                ).strip() == "False"
+                assert (
+                    await cells.text("import debugpy; print(debugpy.__name__)")
+                ).strip() == "debugpy"
 
     asyncio.run(test())
 

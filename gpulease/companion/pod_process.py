@@ -1,0 +1,75 @@
+"""A lease pod's process, from its first line to its exit status.
+
+Owns the order in which it starts: settings, then the companion's process, and only then what a
+supervisor needs is imported, so that both import at once.  Before that nothing but the standard
+library's light part may be imported here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from gpulease.companion import pod
+from gpulease.companion.ahead import Spawned, spawn
+from gpulease.companion.config import SupervisorConfig
+from gpulease.companion.environment import marked_environment
+from gpulease.errors import GPULeaseError
+
+log = logging.getLogger("gpulease.companion")
+LOG_FORMAT = "gpulease.companion %(levelname)s %(message)s"
+
+
+def run() -> int:
+    """Run until the lease ends; the status and the last line say how it ended."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
+    pod.leave_early()
+    os.umask(0o077)
+    directory: Path | None = None
+    try:
+        config = pod.settings(os.environ)
+        directory = pod.directory()
+        environ = marked_environment(os.environ, config.lease_id, in_container=True)
+        reason = _serve(config, directory, spawn(sys.executable, environ, directory))
+    except GPULeaseError as error:
+        pod.last_words(f"{error.reason}: {error.sentence} {error.next_step}".rstrip())
+        return pod.STATUS.get(error.reason, 1)
+    except Exception as error:
+        log.exception("the lease's supervisor failed")
+        pod.last_words(f"failed: {type(error).__name__}")
+        return 1
+    finally:
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+    pod.last_words(f"ended: {reason}")
+    return 0
+
+
+def _serve(config: SupervisorConfig, directory: Path, spawned: Spawned) -> str:
+    """Import the rest and serve; a companion whose supervisor fails ends by itself."""
+    import asyncio
+
+    from gpulease.companion import tree
+    from gpulease.companion.kernels import Companions
+    from gpulease.companion.supervisor import Supervisor
+
+    async def serve() -> str:
+        holder: list[Supervisor] = []
+
+        async def died(kernel_id: str, detail: str) -> None:
+            await holder[0].companion_died(kernel_id, detail)
+
+        tree.become_subreaper()
+        companions = Companions(directory, config.lease_id, died, in_container=True)
+        await companions.prepare(spawned)
+        supervisor = Supervisor(config, companions, {config.lease_id})
+        holder.append(supervisor)
+        # Needed once a notebook opens; until then the service and the notebook have to answer.
+        supervisor.spawn(asyncio.to_thread(import_module, "gpulease.companion.manager"))
+        return await supervisor.run()
+
+    return asyncio.run(serve())
