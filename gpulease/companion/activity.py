@@ -25,6 +25,8 @@ from gpulease.protocol import Activity
 #: Use above this share of a core is work; the same figure as for devices.
 BUSY_SHARE = 0.03
 _MOVING_SHARE = 0.02
+#: How long a home kernel's word that a GPU cell is under way holds; it repeats it every second.
+_HOME_SECONDS = 5.0
 _ZMQ_THREADS = "ZMQbg/"
 #: Helpers that multiprocessing leaves behind; they never compute.
 _HELPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker")
@@ -42,11 +44,22 @@ class Watched:
     threads: int = 0
     tasks: int = 0  # the user's tasks on the main thread's loop
     ran: bool = False  # a cell began or ended since the last sample
+    clock: Callable[[], float] = time.monotonic
+    _home_until: float = 0.0  # a GPU cell's values are on their way, until then
 
     def said_cells(self, cells: int) -> None:
         """A cell began or ended."""
         self.cells = cells
         self.ran = True
+
+    def said_home(self, *, runs: bool) -> None:
+        """Home says whether a GPU cell is under way: its values on their way, running, or back."""
+        self._home_until = self.clock() + _HOME_SECONDS if runs else 0.0
+
+    @property
+    def cells_under_way(self) -> int:
+        """Cells that run here, or one whose own values move; bringing home later is no cell."""
+        return max(self.cells, int(self.clock() < self._home_until))
 
 
 @dataclass
@@ -96,7 +109,7 @@ class ActivitySampler:
         moving = span is not None and moved / TICKS / span > _MOVING_SHARE
         return Activity(
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            cells=sum(companion.cells for companion in watched),
+            cells=sum(companion.cells_under_way for companion in watched),
             threads=sum(companion.threads for companion in watched),
             processes=len(strangers),
             tasks=sum(companion.tasks for companion in watched),

@@ -230,6 +230,12 @@ class Companions:
             companion.interrupt()
         return companion is not None
 
+    def cell_at_home(self, kernel_id: str, *, runs: bool) -> None:
+        """A home kernel says whether a GPU cell of it is under way."""
+        companion = self._running.get(kernel_id)
+        if companion is not None:
+            companion.watched.said_home(runs=runs)
+
     def interrupt_cells(self) -> None:
         """Interrupt every cell that runs now."""
         for companion in self.running:

@@ -157,6 +157,7 @@ class Supervisor:
 
     async def _call(self, name: str, args: dict[str, Any], kernel_id: str) -> Any:
         if name == "ping":
+            self._companions.cell_at_home(kernel_id, runs=args.get("cell") is True)
             return {"lease_id": self.config.lease_id}
         if not kernel_id:
             raise GPULeaseError("malformed", "The call does not say for which kernel it is.")

@@ -114,9 +114,10 @@ def _answers(desk: Desk, view: ConnectionView, patience: float) -> None:
     except GPULeaseError as error:
         if error.reason != "lease_unreachable":
             raise
+        within = f" within {patience:.0f} s" if "seconds" in error.numbers else ""
         raise GPULeaseError(
             "lease_unreachable",
-            f"Nobody answered at {view['address']} within {patience:.0f} s.",
+            f"Nobody answered at {view['address']}{within}.",
             next_step="Run it again; a companion of a connection file may have ended or be behind "
             "a firewall: start a new one there (gpulease companion --connection-file FILE).",
             status=504,

@@ -7,7 +7,8 @@ Blocks and decorated functions are GPU cells too.  Main thread only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpulease.errors import GPULeaseError
@@ -59,11 +60,24 @@ class GPUCells:
             session.gate.fresh_companion()
             self._mention_debugger()
             session.note.next_cell(session.kernel.get_parent("shell"))
-            with session.link.noticing_the_dead():
+            with session.link.noticing_the_dead(), self._under_way():
                 self._run_attached(source, silent=silent)
         finally:
             session.alone = False
             session.leave()
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """A cell runs, or its own values move: to the supervisor that is use, not idleness."""
+        attachment = self._session.link.attachment
+        if attachment is None:
+            yield
+            return
+        attachment.desk.cell = True
+        try:
+            yield
+        finally:
+            attachment.desk.cell = False
 
     def _run_attached(self, source: str, *, silent: bool) -> None:
         session = self._session
@@ -162,7 +176,8 @@ class GPUCells:
         session = self._session
         found = _block_options(gpu_class, options)
         self.run(source, found)
-        session.home.before_home_cell(session.gate.running)
+        with self._under_way():
+            session.home.before_home_cell(session.gate.running)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call ``function`` beside a GPU and return its result at home (``@gpu.run``)."""
@@ -173,7 +188,8 @@ class GPUCells:
         try:
             code = f"{name}[3] = {name}[0](*{name}[1], **{name}[2])"
             self.run(code, CellOptions())
-            session.home.before_home_cell(f"{name}\n{session.gate.running}")
+            with self._under_way():
+                session.home.before_home_cell(f"{name}\n{session.gate.running}")
             return namespace[name][3]
         finally:
             namespace.pop(name, None)

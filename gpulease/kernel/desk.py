@@ -35,7 +35,11 @@ class Desk:
 
     ``early`` is called on the I/O thread with each pushed message, ``on_push`` on the main thread,
     and with ``{"push": "lost"}`` once when the supervisor has not answered for ``LOST_AFTER``
-    seconds.
+    seconds; calls that wait for its answer fail then.
+
+    Attributes:
+        cell: whether a GPU cell runs here, from its first value sent to its last value back; the
+            supervisor is told with each ping, and forgets it where none comes.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Desk:
         self._waiting: dict[int, Future[Any]] = {}
         self._heard = time.monotonic()
         self._lost = False
+        self.cell = False
         self.closed = False
         self._socket: zmq.Socket[bytes] = io.call(partial(self._open, view, keys))
 
@@ -63,7 +68,8 @@ class Desk:
         """Return the supervisor's answer.
 
         Raises:
-            GPULeaseError: its problem, or ``lease_unreachable`` after ``timeout`` seconds.
+            GPULeaseError: its problem, or ``lease_unreachable`` after ``timeout`` seconds, sooner
+                where the supervisor is gone.
         """
         future = self.start_call(name, args)
         try:
@@ -81,9 +87,8 @@ class Desk:
         """Send a call and return its future answer; any thread may call it."""
         number = next(self._ids)
         future: Future[Any] = Future()
-        self._waiting[number] = future
         frame = json.dumps({"id": number, "call": name, "args": dict(args)}).encode()
-        self._io.submit(partial(self._send, frame))
+        self._io.submit(partial(self._call, number, frame, future))
         return future
 
     def close(self) -> None:
@@ -108,6 +113,12 @@ class Desk:
     def _disconnected(self, frames: Frames) -> None:  # noqa: ARG002 - the only event asked for
         """The peer hung up: it has a moment to be there again, which libzmq finds out."""
         self._heard = min(self._heard, time.monotonic() - LOST_AFTER + BACK_WITHIN)
+
+    def _call(self, number: int, frame: bytes, future: Future[Any]) -> None:
+        self._waiting[number] = future
+        self._send(frame)
+        if self._lost or self.closed:
+            self._fail("The lease's supervisor does not answer any more.")
 
     def _send(self, frame: bytes) -> None:
         if not self._socket.closed:
@@ -134,9 +145,11 @@ class Desk:
             self._on_push(message)
 
     def _tick(self) -> None:
-        self._send(json.dumps({"id": next(self._ids), "call": "ping", "args": {}}).encode())
+        ping = {"id": next(self._ids), "call": "ping", "args": {"cell": self.cell}}
+        self._send(json.dumps(ping).encode())
         if time.monotonic() - self._heard > LOST_AFTER and not self._lost:
             self._lost = True
+            self._fail("The lease's supervisor does not answer any more.")
             self._inbox.put(partial(self._hand_over, {"push": "lost"}), urgent=True)
 
     def _close(self) -> None:
@@ -144,9 +157,15 @@ class Desk:
         self._io.unregister(self._monitor)
         self._socket.disable_monitor()
         self._io.unregister(self._socket)
-        for future in self._waiting.values():
+        self._fail("The connection to the lease is closed.")
+
+    def _fail(self, why: str) -> None:
+        """On the I/O thread: nobody waits for an answer that cannot come."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
             if future.set_running_or_notify_cancel():
                 future.set_exception(
-                    GPULeaseError("lease_unreachable", "The connection to the lease is closed.")
+                    GPULeaseError(
+                        "lease_unreachable", why, next_step="Run the cell again.", status=504
+                    )
                 )
-        self._waiting.clear()

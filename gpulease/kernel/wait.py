@@ -11,6 +11,7 @@ import html
 import time
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -23,6 +24,13 @@ from gpulease.protocol import AskBody, LeaseView
 
 DEFAULT_WAIT = 300.0
 LEAVE_SECONDS = 90.0
+#: Refusals that say nothing of the request: somebody on the way to the queue cannot answer now.
+OUTAGES = frozenset(
+    ("server_link_down", "service_unreachable", "hub_unreachable", "store_unavailable")
+)
+#: How long a cell waits for them where it says nothing else, and how often it tries (seconds).
+OUTAGE_SECONDS = 60.0
+RETRY_SECONDS = 1.0
 
 
 class GPUNotReady(GPULeaseError):  # noqa: N818 - the name that people read
@@ -81,6 +89,7 @@ class Waiter:
         self._inbox = inbox
         self._link = link
         self._default_class = default_class
+        self._away_since: float | None = None  # since when the service does not answer
         self.status = Progress(shell)  # of the last cell that waited
 
     def ensure(self, options: CellOptions) -> None:
@@ -102,9 +111,35 @@ class Waiter:
                 progress.show("Starting the companion ...")
                 link.obtain(None)
             else:
-                self._obtain(options, progress)
+                self._outlast(options, progress)
         finally:
             progress.clear()
+
+    def _outlast(self, options: CellOptions, progress: Progress) -> None:
+        """Obtain a companion; while the service is away wait for it, as long as for a GPU."""
+        bound = OUTAGE_SECONDS if options.wait is None else options.wait
+        self._away_since = None
+        while (error := self._try(options, progress)) is not None:
+            now = time.monotonic()
+            since = self._away_since = self._away_since or now
+            left = since + bound - now
+            if left <= 0:
+                raise _still_away(error, bound)
+            until = clock(datetime.now(UTC) + timedelta(seconds=left))
+            progress.show(
+                f"{error.sentence} This cell waits for it until {until}; interrupt it to stop."
+            )
+            self._inbox.wait_for(lambda: False, now + min(RETRY_SECONDS, left))
+
+    def _try(self, options: CellOptions, progress: Progress) -> GPULeaseError | None:
+        """Obtain a companion, or return why nobody can be asked for one at present."""
+        try:
+            self._obtain(options, progress)
+        except GPULeaseError as error:
+            if error.reason not in OUTAGES or options.no_wait:
+                raise
+            return error
+        return None
 
     def _obtain(self, options: CellOptions, progress: Progress, *, again: bool = False) -> None:
         link = self._link
@@ -141,6 +176,7 @@ class Waiter:
         if options.in_quota_only:
             body["in_quota_only"] = True
         lease: LeaseView = bus.call("ask", body)
+        self._away_since = None
         known = self._link.leases.get(lease["id"])
         if known is None or known["version"] < lease["version"]:
             self._link.on_bus({"event": "lease", "lease": lease})
@@ -179,7 +215,8 @@ class Waiter:
         asked_here = before is None
         if before is not None and before["state"] in USABLE:
             return before
-        progress.show("Asking for a GPU ...")
+        if self._away_since is None:
+            progress.show("Asking for a GPU ...")
         lease = self.ask(options)
         if lease["state"] not in USABLE and options.no_wait:
             raise self._not_ready(lease, 0.0)
@@ -250,6 +287,16 @@ class Waiter:
             next_step="Run the cell again to ask anew.",
             status=409,
         )
+
+
+def _still_away(error: GPULeaseError, bound: float) -> GPULeaseError:
+    return GPULeaseError(
+        error.reason,
+        f"{error.sentence} This cell waited {bound:.0f} s for it.",
+        next_step="Run the cell again later, or add --else cpu to run it here.",
+        numbers=error.numbers,
+        status=error.status,
+    )
 
 
 def describe(lease: LeaseView) -> str:

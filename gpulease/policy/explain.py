@@ -67,6 +67,13 @@ def explain(
     return Explanation(sentence, step, numbers)
 
 
+def admin_step(lease: Lease) -> str:
+    """Return what an admin can do about somebody's lease, or ``""`` where nothing needs doing."""
+    steps = reasons.ADMIN_STEPS
+    step = steps.get(lease.end_cause) or steps.get(lease.reason, "")
+    return step.format_map({"lease": lease.id})
+
+
 def refusal(code: str) -> Explanation:
     """Return what a refusal's code means.
 

@@ -234,6 +234,32 @@ CAUSES: Final[Words] = {
     "claim_failed": ("The GPU was assigned but could not be prepared.", _TELL),
 }
 
+_LOG: Final = "Look for the lease {lease} in the service's log."
+_CLASS: Final = "Compare the class's settings with the cluster's nodes."
+
+#: What an admin can do about a lease of somebody else, by its reason or the cause of its end.  A
+#: code that is not here needs nothing of an admin.
+ADMIN_STEPS: Final[dict[str, str]] = {
+    "quarantined": "Look at the health of the pool's devices: too few of them work.",
+    "supervisor_failed": _LOG,
+    "start_timeout": _LOG,
+    "failed": _LOG,
+    "image_error": "Check the image's name and the right to pull it.",
+    "no_gpulease": "Install gpulease in the class's image, in the service's version.",
+    "container_error": "Look at the events of the lease's pod.",
+    "out_of_memory": "Give the class more memory if this happens often.",
+    "unschedulable": _CLASS,
+    "claim_failed": _CLASS,
+    "admission_refused": "Change the cluster's rule, or the class's settings, so that they agree.",
+    "quota_exceeded": "Raise the quota of the leases' namespace, or let leases end.",
+    "volume_failed": "Look why the home's volume cannot be mounted beside the GPU.",
+    "cluster_unreachable": "See whether the cluster's API server answers the service.",
+    "server_pod_missing": "See whether the hub spawns into the namespace that the service is told.",
+    "device_unhealthy": "Look at the device's health; it is not given out until it is well.",
+    "device_lost": "See whether the machine and its driver are up.",
+    "undrainable": "If the GPU is needed, end the lease: what cannot travel is parked or lost.",
+}
+
 #: What an admin is told.
 ALERTS: Final[Words] = {
     "mass_idle": (

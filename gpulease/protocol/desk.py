@@ -3,7 +3,8 @@
 The desk, home kernel (DEALER) to supervisor (ROUTER): one JSON frame each way, with an ``id`` that
 the answer repeats.  Calls: ``open`` (DeskOpen -> DeskOpened), ``interrupt``, ``abandon``
 (kill this kernel's companion), ``close`` (end it in order), ``drained`` (DeskDrained),
-``mirror`` (root, wire_key -> MirrorView), ``ping``.
+``mirror`` (root, wire_key -> MirrorView), ``ping`` (``cell``: whether a GPU cell runs there, from
+its first value sent to its last value back; forgotten when no ping comes).
 Pushed without id: ``warn``, ``clear``, ``drain``, ``resume``, ``companion_died``, ``end``.
 Shapes: ``{"id": n, "call": name, "args": {...}}``, answered by ``{"id": n, "ok": ...}`` or
 ``{"id": n, "problem": RFC 9457 object}``; pushed ``{"push": name, ...members}`` with the members

@@ -11,16 +11,34 @@ import contextlib
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .staging import Staging
 from .units import apply_content
 
+#: A process commits on one thread: home's on the main one, the companion's on its worker.  The
+#: switch interval and the handler are the process's own, so where both sides live in one process
+#: a second commit waits; else it would take the first one's long interval for the usual one.
+_ONE_AT_A_TIME = threading.RLock()
+#: Switch intervals in seconds: of the last turn that others get before a commit, and during it.
+_TURN = 0.001
+_LONG = 1.0
+
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold back interrupts (on the main thread) and other threads while the body runs."""
+    """Hold back interrupts (on the main thread) and other threads while the body runs.
+
+    One at a time in a process; the same thread may enter it again.
+    """
+    with _ONE_AT_A_TIME, _held_back():
+        yield
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
     held: list[int] = []
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if main else None
@@ -28,8 +46,13 @@ def undisturbed() -> Iterator[None]:
     if masked:
         signal.signal(signal.SIGINT, lambda number, _frame: held.append(number))
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(10)  # seconds: other threads do not get in between
     try:
+        # A thread that waits for its turn already would come in by the interval that it began
+        # with, and keep this one out for a long one.  So it gets its turn now, a short one; then
+        # it waits anew, by the long interval.
+        sys.setswitchinterval(_TURN)
+        time.sleep(0)
+        sys.setswitchinterval(_LONG)
         yield
     finally:
         sys.setswitchinterval(interval)

@@ -19,7 +19,7 @@ from .conflicts import Conflicts
 from .groups import name_root
 from .ledger import Absent
 from .meanwhile import Meanwhile
-from .sayings import Lost, away_note
+from .sayings import Lost, away_note, loss_notes
 from .shipment import Incoming, Outcome
 from .side import Side
 from .variables import is_user_name
@@ -138,16 +138,14 @@ class Custody:
             if name in side.ns:
                 self.aside[name] = side.ns.pop(name)
         self.lost.update(died)
-        ended = self._clear()
-        return [n for name in sorted(died) if (n := self.explain(name)) is not None] + ended
+        return loss_notes(died) + self._clear()
 
     def companion_left(self, lost: Collection[str] = ()) -> list[Note]:
         """The companion ended in good order: what is newer there was parked, except ``lost``."""
         for name, absent in self.side.ledger.remote.items():
             self.lost[name] = Lost(str(absent.cell or "?"), parked=name not in lost)
-        left = sorted(self.side.ledger.remote)
-        ended = self._clear()
-        return [n for name in left if (n := self.explain(name)) is not None] + ended
+        left = {n: self.lost[n] for n in self.side.ledger.remote if n not in self.side.ns}
+        return loss_notes(left) + self._clear()
 
     def _clear(self) -> list[Note]:
         self.side.ledger.remote.clear()
@@ -164,7 +162,7 @@ class Custody:
         gone = sorted(name for name, lost in self.lost.items() if lost.parked)
         for name in gone:
             self.lost[name] = replace(self.lost[name], parked=False)
-        return [note for name in gone if (note := self.explain(name)) is not None]
+        return loss_notes({n: self.lost[n] for n in gone if n not in self.side.ns})
 
     def recover(self, names: Sequence[str]) -> None:
         """Accept older values: they are home's again."""

@@ -6,6 +6,7 @@ Owns sentences only.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,34 @@ class Lost:
         return (
             f"The value that cell [{self.cell}] gave {name} was lost with the companion.{way_out}"
         )
+
+
+def loss_notes(lost: Mapping[str, Lost]) -> list[Note]:
+    """Say under a cell which names' newest values are lost and which are parked.
+
+    Why, and what can be done, is said by the one that is read.
+    """
+    notes = []
+    for reason, parked in (("lost", False), ("parked", True)):
+        names = sorted(name for name, each in lost.items() if each.parked is parked)
+        if names:
+            notes.append(Note(reason, _LOSSES[reason].format(_listed(names)), tuple(names)))
+    return notes
+
+
+#: So many names stand in a sentence; ``%gpu`` lists them all.
+_LISTED = 12
+_LOSSES = {
+    "lost": "Lost with the companion: {}. Reading one says what can be done.",
+    "parked": "Parked until the next GPU cell: {}.",
+}
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _LISTED
+    return ", ".join(
+        [*names[:_LISTED], *([f"and {more} more (%gpu lists them)"] if more > 0 else [])]
+    )
 
 
 def away_note(name: str, absent: Absent) -> Note:

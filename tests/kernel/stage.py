@@ -73,6 +73,7 @@ class Stage:
         self.channels: dict[str, Channel] = {}
         self.kernels: dict[asyncio.StreamWriter, str] = {}
         self.on_ask: Callable[[LeaseView], None] = lambda _: None
+        self.outage: GPULeaseError | None = None  # what every call is answered with
         self._supervisors: dict[str, subprocess.Popen[bytes]] = {}
         self._made = 0
         self._loop = asyncio.new_event_loop()
@@ -211,6 +212,9 @@ class Stage:
         name, args = message["call"], message.get("args", {})
         self.calls.append((name, args))
         found: Any = None
+        if self.outage is not None and "id" in message:
+            self._write(writer, {"id": message["id"], "problem": self.outage.to_problem()})
+            return
         if name == "ask":
             found = self._ask(args, self.kernels[writer])
         elif name == "keep":

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 
 from tests.helpers import process_is_gone, wait_for
 from tests.kernel.parts import HomeKernel, printed
@@ -24,11 +26,14 @@ def test_a_companion_killed_in_a_cell(home: HomeKernel) -> None:
     )
     assert cell.error.startswith("GPULeaseError: The companion of this notebook died")
     assert "SIGKILL" in cell.error
-    assert companion_pid(home) != pid, "the next GPU cell gets a new companion"
     lost = home.run("made")
     assert not lost.ok
+    said = f"{lost.shown()} {lost.text()} {lost.error}"
+    assert "Lost with the companion: kept, made, time." in said
+    assert said.count("was lost with the companion") == 1, "once is enough"
     count = cell.reply["execution_count"]
     assert f"The value that cell [{count}] gave made was lost" in lost.error
+    assert companion_pid(home) != pid, "the next GPU cell gets a new companion"
     home.run("%gpu recover kept made")
     assert home.run("kept, made").result == "([1, 2, 3, 4], 'there')"
 
@@ -59,6 +64,65 @@ def test_the_supervisor_killed_in_a_cell(fresh: HomeKernel) -> None:
     )
     assert cell.error.startswith("GPULeaseError"), cell.traceback
     assert fresh.run("%%gpu\n6 * 7").result == "42", "a new supervisor and a new companion"
+
+
+def test_the_supervisor_killed_in_a_cell_is_noticed_in_seconds(fresh: HomeKernel) -> None:
+    fresh.connect()
+    supervisor = int(fresh.run("%%gpu\nimport os; os.getppid()").result or 0)
+    killed: list[float] = []
+
+    def kill() -> None:
+        wait_for((fresh.directory / "held").exists, 60, "the cell")
+        os.kill(supervisor, signal.SIGKILL)
+        killed.append(time.monotonic())
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    # It holds the interpreter lock: nothing in the companion can tell of the death but its end.
+    holding = "open('held', 'w').close(); import ctypes; ctypes.PyDLL(None).sleep(600)"
+    cell = fresh.run(f"%%gpu\n{holding}")
+    killer.join()
+    assert "supervisor does not answer" in cell.error, cell.traceback
+    assert time.monotonic() - killed[0] < 15, "not a time-out of a silent one"
+
+
+def test_the_supervisor_killed_while_a_companion_is_opened(fresh: HomeKernel) -> None:
+    fresh.run("%load_ext gpulease")
+    fresh.run(SLOW_OPEN)
+    started = time.monotonic()
+    cell = fresh.run("%gpu connect local")
+    assert "supervisor does not answer any more" in cell.error, cell.traceback
+    assert time.monotonic() - started < 30, "sooner than opening a companion may take"
+    fresh.run("desk.Desk.call = real")
+    assert fresh.run("%gpu connect local").ok
+    assert fresh.run("%%gpu\n6 * 7").result == "42"
+
+
+#: The supervisor of this kernel is killed when it is asked to open a companion.
+SLOW_OPEN = """
+import os, signal
+from gpulease.companion import tree
+from gpulease.kernel import desk
+real = desk.Desk.call
+def call(self, name, args, timeout):
+    if name == "open":
+        for pid in tree.descendants([os.getpid()], tree.process_table()):
+            os.kill(pid, signal.SIGSTOP)  # what it starts cannot answer meanwhile
+        future = self.start_call(name, args)
+        for pid in tree.descendants([os.getpid()], tree.process_table()):
+            os.kill(pid, signal.SIGKILL)
+        self.start_call = lambda *_: future
+    return real(self, name, args, timeout)
+desk.Desk.call = call
+"""
+
+
+def test_a_silent_companion_that_lives_is_not_called_dead(fresh: HomeKernel) -> None:
+    fresh.connect()
+    # Longer than any silence that counts as a death, in C code that keeps the interpreter lock.
+    cell = fresh.run("%%gpu\nimport ctypes; ctypes.PyDLL(None).sleep(18); kept = 'alive'")
+    assert cell.ok, cell.traceback
+    assert fresh.run("kept").result == "'alive'"
 
 
 def test_a_restarted_home_kernel_gets_a_new_companion(fresh: HomeKernel) -> None:

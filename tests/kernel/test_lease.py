@@ -11,6 +11,7 @@ import pytest
 
 from gpulease.companion.environment import ENV_COMPANION, companion_mark
 from gpulease.companion.tree import marked
+from gpulease.errors import GPULeaseError
 from gpulease.kernel.clock import own_times
 from gpulease.protocol import LeaseView
 from tests.helpers import process_is_gone, wait_for
@@ -379,6 +380,100 @@ def test_what_blocked_a_drain_is_looked_at_again_when_it_shall_park(
     # This stage parks nowhere: what did not come home is lost, and says so.
     for name in ("values", "stuck"):
         assert f"gave {name} was lost with the companion" in kernel.run(name).error
+
+
+#: Values that take seconds to be read, and nothing else.
+SLOW = """
+import time
+class Slow:
+    def __getstate__(self):
+        time.sleep(4)
+        return {}
+"""
+
+
+def cells_of(stage: Stage, since: int) -> list[int]:
+    """What the supervisor has said since of cells, a sample a second."""
+    said = [m for _, m in stage.said[since:] if m["type"] == "activity"]
+    return [sample["cells"] for message in said for sample in message["samples"]]
+
+
+def test_a_cell_is_under_way_from_its_first_value_there_to_its_last_value_back(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    kernel.run(SLOW)
+    kernel.run("%%gpu\npass")
+    kernel.run("slow = Slow()")
+    wait_for(lambda: cells_of(stage, 0)[-1:] == [0], what="idleness")
+    before = len(stage.said)
+    sending = kernel.run("%%gpu\nslow; None")
+    assert sending.ok, sending.traceback
+    wait_for(lambda: 1 in cells_of(stage, before), what="its values on their way count as it")
+    wait_for(lambda: cells_of(stage, before)[-1:] == [0], what="idleness")
+    back = len(stage.said)
+    block = kernel.run("with gpu():\n    made = Slow()\nmade; None")
+    assert block.ok, block.traceback
+    wait_for(lambda: cells_of(stage, back).count(1) >= 3, what="its values on their way back, too")
+
+
+def test_what_comes_home_after_a_cell_is_no_cell(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    kernel.run(SLOW)
+    kernel.run("%%gpu\nmade = Slow(); print('made')")
+    before = len(stage.said)
+    wait_for(lambda: len(cells_of(stage, before)) >= 6, what="samples")
+    assert 1 not in cells_of(stage, before)[2:], "the first may be of the cell itself"
+
+
+AWAY = GPULeaseError("service_unreachable", "The lease service does not answer.", status=503)
+
+
+def is_waiting(message: dict[str, object]) -> bool:
+    return "This cell waits for it until" in str(message["content"])
+
+
+def test_a_cell_waits_for_a_service_that_is_away_and_goes_on_by_itself(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    stage.outage = AWAY
+
+    def back() -> None:
+        stage.outage = None
+
+    cell = kernel.run("%%gpu\nimport os; os.getpid()", when=is_waiting, do=back)
+    assert away(kernel, cell), cell.traceback
+    assert "clear_output" in cell.kinds(), "nothing of it stays in the notebook"
+
+
+def test_the_wait_for_a_service_that_is_away_is_bounded(stage: Stage, kernel: HomeKernel) -> None:
+    stage.outage = AWAY
+    cell = kernel.run("%%gpu --wait 1.5s\n1")
+    assert "does not answer. This cell waited 2 s for it." in cell.error
+    assert is_waiting({"content": cell.shown()})
+    assert kernel.run("%%gpu --no-wait\n1").error.startswith("GPULeaseError: The lease service")
+    here = kernel.run("%%gpu --no-wait --else cpu\nimport os; os.getpid()")
+    assert here.result == str(kernel.pid)
+
+
+def test_the_wait_for_a_service_that_is_away_can_be_interrupted(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    stage.outage = AWAY
+    cell = kernel.run("%%gpu\n1", when=is_waiting, do=kernel.interrupt)
+    assert cell.error.startswith("KeyboardInterrupt")
+    assert kernel.run("1 + 1").result == "2"
+
+
+def test_cells_beside_a_gpu_that_is_held_need_no_service(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    assert kernel.run("%%gpu\nx = [1]").ok
+    stage.outage = AWAY
+    stage.hang_up()
+    assert kernel.run("%%gpu\nx.append(2)").kinds() == []
+    assert kernel.run("x").result == "[1, 2]"
+    assert kernel.run("%%gpu\nsum(x)").kinds() == ["execute_result"]
 
 
 #: A home cell that ends once this kernel's companion is open and the test has said so.

@@ -9,7 +9,7 @@ import pytest
 
 import gpulease
 from gpulease.policy import lifecycle, reasons
-from gpulease.policy.explain import explain, refusal
+from gpulease.policy.explain import admin_step, explain, refusal
 from gpulease.policy.forecast import expected_end, expected_start, position
 from gpulease.policy.model import End, EndReason, LeaseState
 from tests.policy.build import (
@@ -73,6 +73,24 @@ def test_a_lease_that_failed_says_why_where_that_is_known(cause):
 def test_every_cause_is_a_code_and_a_requests_own_failures_all_have_words():
     assert set(reasons.CAUSES) <= lifecycle.START_FAILURES
     assert lifecycle.OWN_FAILURES - {"supervisor_failed"} <= set(reasons.CAUSES)
+
+
+def test_an_admins_step_belongs_to_a_code_that_a_lease_can_have():
+    tables = (
+        reasons.WAITING, reasons.STARTING, reasons.ACTIVE, reasons.LEAVING, reasons.ENDED,
+        reasons.CAUSES,
+    )  # fmt: skip
+    assert set(reasons.ADMIN_STEPS) <= {code for words in tables for code in words}
+
+
+@pytest.mark.parametrize("cause", sorted(reasons.CAUSES))
+def test_an_admin_reads_what_an_admin_can_do(cause):
+    ended = lifecycle.apply(active(1), End("r1", cause, EndReason.FAILED), NOW, OUTS)
+    step = admin_step(ended)
+    assert step
+    assert "{" not in step
+    assert step != explain(ended, POLICY).next_step
+    assert not admin_step(active(1)), "a lease that is as it should be needs nothing"
 
 
 @pytest.mark.parametrize(("why", "end"), [("gone", EndReason.FAILED), ("evicted", EndReason.IDLE)])

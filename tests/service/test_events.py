@@ -40,7 +40,8 @@ def lease(name: str, user: str = "stu", **more: Any) -> Lease:
 
 
 def view(each: Lease) -> Any:
-    return {"id": each.id, "version": each.version, "state": each.state.value}
+    state = each.state.value
+    return {"id": each.id, "version": each.version, "state": state, "next_step": "The holder's."}
 
 
 def granted(each: Lease, shown: Any) -> Any:
@@ -166,6 +167,16 @@ def test_the_providers_own_words_reach_admins_alone(events: Events) -> None:
         events.join(each, None)
     details = [each.sink.told[0]["leases"][0].get("detail") for each in found]
     assert details == ["node gpu-7: low on disk", None, None]
+
+
+def test_each_reader_is_told_a_next_step_of_their_own(events: Events) -> None:
+    publish(events, lease("a", user="stu", state=LeaseState.QUEUED, reason="no_gpulease"))
+    found = [reader("root", admin=True), reader("stu"), reader("stu", admin=True)]
+    for each in found:
+        events.join(each, None)
+    admin, holder, both = (each.sink.told[0]["leases"][0]["next_step"] for each in found)
+    assert "Install gpulease" in admin
+    assert holder == both == "The holder's.", "an admin's own lease is theirs"
 
 
 async def test_the_clients_events_survive_a_restart_of_the_service(hub: Hub, tmp_path) -> None:

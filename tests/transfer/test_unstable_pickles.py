@@ -15,10 +15,20 @@ DRAWING = (
 )
 
 
-def test_a_figure_made_away_is_used_at_home_and_away(pair):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"small_seconds": 60.0, "reply_wait": 60.0}, id="at once"),
+        pytest.param({"small_seconds": 0.0, "reply_wait": 0.0}, id="later"),
+    ],
+)
+def test_a_figure_made_away_is_used_at_home_and_away(new_pair, settings):
+    # How soon it comes is the machine's doing; what it is at home is not.
+    pair = new_pair(settings=settings)
+    pair.attach()
     pair.home("import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt")
     pair.gpu("fig, ax = plt.subplots(); ax.plot([1, 2, 3])")
-    wait_for(lambda: (pair.side.commit_pending(), "ax" in pair.ns)[1])  # the reply may be late
+    wait_for(lambda: (pair.side.commit_pending(), "ax" in pair.ns)[1])
     pair.home("ax")
     assert "ax" not in pair.last.moved
     pair.home("ax.plot([3, 4])")
