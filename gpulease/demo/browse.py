@@ -20,6 +20,8 @@ from gpulease.errors import GPULeaseError
 
 #: Bytes of the largest websocket message that is read.
 _MAX_MESSAGE = 256 * 1024 * 1024
+#: What browsers say of a page's own calls; an answer to one never sets a new XSRF cookie.
+_FETCH = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
 
 
 class Browser:
@@ -153,7 +155,7 @@ class Browser:
     async def _call(
         self, method: str, prefix: str, path: str, body: Any, *, cookie_path: str
     ) -> Any:
-        headers = {"X-XSRFToken": self._xsrf(cookie_path), "Accept": "application/json"}
+        headers = {"X-XSRFToken": self._xsrf(cookie_path), "Accept": "application/json", **_FETCH}
         async with self._session.request(
             method, self.url.join(URL(prefix + path)), json=body, headers=headers
         ) as answer:

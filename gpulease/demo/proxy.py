@@ -1,10 +1,11 @@
-"""The demo's proxy: the Python ``configurable-http-proxy`` with three things put right.
+"""The demo's proxy: the Python ``configurable-http-proxy`` with four things put right.
 
 Owns what must differ for live pages and notebooks to work through it: its HTTP client serves more
 than ten requests at a time; a websocket's subprotocol reaches the browser (browsers close a socket
 whose subprotocol is not answered); what the server says first is not lost while the browser's side
-is still opening, and the browser learns when the server has closed.  Runs as the hub's proxy
-command: ``python -m gpulease.demo.proxy ...`` with the arguments of ``configurable-http-proxy``.
+is still opening, and the browser learns when the server has closed; an error page brings no cookie.
+Runs as the hub's proxy command: ``python -m gpulease.demo.proxy ...`` with the arguments of
+``configurable-http-proxy``.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ _OWN_HEADERS = frozenset(
     {"connection", "upgrade", "sec-websocket-key", "sec-websocket-version"}
     | {"sec-websocket-extensions", "sec-websocket-protocol"}
 )
+#: Headers that reach the browser with the page about a server that is not there.
+_OF_AN_ERROR_PAGE = frozenset({"content-type", "content-length", "date", "server"})
 
 
 class Handler(ProxyHandler):
     """Proxies one request or one websocket."""
 
+    _error_page = False
     _pump: asyncio.Task[None] | None = None
     ws_client: WebSocketClientConnection | None
 
@@ -61,6 +65,24 @@ class Handler(ProxyHandler):
             self.finish(error.message)
         except (OSError, TimeoutError) as error:
             await self.handle_proxy_error(503, error)
+
+    def finish(self, chunk: Any = None) -> asyncio.Future[None]:
+        """Send the answer; of an error page's headers only what describes its text.
+
+        The proxy asks the hub for that page as nobody: its XSRF cookie is an unknown visitor's, and
+        in a browser it would take the place of the one that belongs to the log-in.
+        """
+        if self._error_page:
+            for name in {name for name, _ in self._headers.get_all()}:
+                if name.lower() not in _OF_AN_ERROR_PAGE:
+                    self.clear_header(name)
+        done: asyncio.Future[None] = super().finish(chunk)
+        return done
+
+    async def handle_proxy_error(self, code: int, err: Exception | None) -> None:
+        """Answer for a server that is not there, with the hub's page if the hub gives one."""
+        self._error_page = True
+        await super().handle_proxy_error(code, err)
 
     @property
     def max_message_size(self) -> int:

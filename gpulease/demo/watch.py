@@ -40,6 +40,11 @@ class LeaseWatch:
         """Its state, "" where there is none."""
         return str(self.lease["state"]) if self.lease else ""
 
+    @property
+    def follows(self) -> bool:
+        """Whether the service's events still come; what is shown is old otherwise."""
+        return self._task is not None and not self._task.done()
+
     async def wait_for(self, state: str, *, seconds: float) -> dict[str, Any]:
         """Return the newest lease once it is, or since the last call was, in ``state``.
 

@@ -42,6 +42,12 @@ async def refuse(request):
     raise web.HTTPForbidden
 
 
+async def error_page(request):
+    answer = web.Response(text=f"nobody is there for {request.query['url']}", status=200)
+    answer.set_cookie("_xsrf", "a stranger's", path="/")
+    return answer
+
+
 @asynccontextmanager
 async def behind_proxy():
     """A server with its proxy before it; gives the proxy's address and the server's gate."""
@@ -53,17 +59,19 @@ async def behind_proxy():
             web.get("/slow", slow),
             web.get("/quick", quick),
             web.get("/refused", refuse),
+            web.get("/error/503", error_page),
         ]
     )
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", server := free_port()).start()
-    port, api = free_port(), free_port()
+    port, api, nobody = free_port(), free_port(), free_port()
     process = subprocess.Popen(  # noqa: ASYNC220  # it is there at once
         [
             *(sys.executable, "-m", "gpulease.demo.proxy", "--ip", "127.0.0.1"),
             *("--port", str(port), "--api-ip", "127.0.0.1", "--api-port", str(api)),
             *("--default-target", f"http://127.0.0.1:{server}", "--log-level", "ERROR"),
+            *("--error-target", f"http://127.0.0.1:{server}/error"),
         ]
     )
     url = f"http://127.0.0.1:{port}"
@@ -77,6 +85,8 @@ async def behind_proxy():
                     return False
 
             await wait_for_async(answers, what="the proxy answers")
+            route = {"target": f"http://127.0.0.1:{nobody}"}
+            await session.post(f"http://127.0.0.1:{api}/api/routes/away", json=route)
             yield url, session, app[GATE]
     finally:
         process.terminate()
@@ -144,5 +154,18 @@ def test_fifty_waiting_requests_do_not_stop_the_next():
         gate.set()
         for request in waiting:
             assert (await request).status == 200
+
+    run(test)
+
+
+def test_the_page_about_a_server_that_is_not_there_brings_no_cookie():
+    """The hub wrote it for nobody; its cookie would replace the one of the reader's log-in."""
+
+    async def test(url, session, _):
+        async with session.get(f"{url}/away/home") as answer:
+            assert answer.status == 503
+            assert answer.content_type == "text/plain"
+            assert await answer.text() == "nobody is there for /away/home"
+            assert "Set-Cookie" not in answer.headers
 
     run(test)
