@@ -41,6 +41,7 @@ class Watched:
     infrastructure: frozenset[int] = frozenset()  # thread ids from before the first cell
     transfers: frozenset[int] = frozenset()  # thread ids of gpulease's own transfers
     cells: int = 0
+    most: int = 0  # that ran at a time since the last sample: one may begin and end between two
     threads: int = 0
     tasks: int = 0  # the user's tasks on the main thread's loop
     ran: bool = False  # a cell began or ended since the last sample
@@ -50,11 +51,13 @@ class Watched:
     def said_cells(self, cells: int) -> None:
         """A cell began or ended."""
         self.cells = cells
+        self.most = max(self.most, cells)
         self.ran = True
 
     def said_home(self, *, runs: bool) -> None:
         """Home says whether a GPU cell is under way: its values on their way, running, or back."""
         self._home_until = self.clock() + _HOME_SECONDS if runs else 0.0
+        self.most = max(self.most, int(runs))
 
     @property
     def cells_under_way(self) -> int:
@@ -107,9 +110,12 @@ class ActivitySampler:
         self._seen = seen
         share = 0.0 if span is None else ticks / TICKS / span
         moving = span is not None and moved / TICKS / span > _MOVING_SHARE
+        cells = sum(max(companion.most, companion.cells_under_way) for companion in watched)
+        for companion in watched:
+            companion.most = companion.cells
         return Activity(
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            cells=sum(companion.cells_under_way for companion in watched),
+            cells=cells,
             threads=sum(companion.threads for companion in watched),
             processes=len(strangers),
             tasks=sum(companion.tasks for companion in watched),

@@ -11,7 +11,7 @@ class Activity(TypedDict):
     """Supervisor to service: what lives in the lease, one a second, batched."""
 
     at: str
-    cells: int  # user cells running now (sleep and input() included)
+    cells: int  # user cells that ran since the sample before (sleep and input() included)
     threads: int  # threads the user started, alive
     processes: int  # processes the user started, alive
     tasks: NotRequired[int]  # tasks the user left on a companion's loop, alive

@@ -197,6 +197,19 @@ def test_the_same_threads_are_use_when_they_are_the_users(spinning):
     asyncio.run(test())
 
 
+def test_a_cell_that_began_and_ended_between_two_samples_is_in_the_next_one_only(spinning):
+    """Quick cells are use, too: somebody who runs one now and then is there."""
+    pid, _ = spinning
+    watched = Watched(pid)
+    sampler = ActivitySampler(lambda: [pid])
+    said = []
+    for words in ([], [1, 0, 1, 0], [], [1], [], [0], []):
+        for cells in words:
+            watched.said_cells(cells)
+        said.append(sampler.sample([watched])["cells"])
+    assert said == [0, 1, 0, 1, 1, 1, 0]
+
+
 def _sample(cells=0, use=0.0):
     return {
         "at": "", "cells": cells, "threads": 0, "processes": 0, "use": use, "transfers": False
