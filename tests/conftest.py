@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.cluster.fixtures import VARIABLE as GPULEASE_CLUSTER
 from tests.cluster.fixtures import cluster, namespace, why_no_cluster
@@ -26,6 +27,12 @@ if os.environ.get(GPULEASE_CLUSTER):
     INSTALLABLE["cluster"] = "a test cluster"
 __all__ = ["cluster", "namespace"]  # fixtures for every room
 REQUIRE_ALL = os.environ.get("GPULEASE_REQUIRE_ALL") == "1"
+
+#: Seconds for a test with a cluster that says nothing else: it waits for several programs.
+CLUSTER_SECONDS = 600
+# How long an example takes says something of the machine, nothing of the code.
+settings.register_profile("gpulease", deadline=None)
+settings.load_profile("gpulease")
 
 # The rooms whose modules take longest go to the workers first, so that none is left alone with one.
 SLOW_FIRST = ("end_to_end", "browser", "hub", "lab", "service", "kernel", "companion")
@@ -58,6 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, why in missing.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=why))
+        if item.get_closest_marker("cluster") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(CLUSTER_SECONDS))
     items.sort(key=_slowness)  # stable: the order inside a room stays
 
 

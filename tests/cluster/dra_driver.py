@@ -114,7 +114,7 @@ class Driver:
                 "NotifyRegistrationStatus": (self._status, R["RegistrationStatus"]),
             },
         )
-        wait_for(lambda: self.registered, 60, "the kubelet to take the DRA driver")
+        wait_for(lambda: self.registered, 120, "the kubelet to take the DRA driver")
         assert self.registered == "yes"
 
     def stop(self) -> None:
@@ -223,7 +223,7 @@ def _create_anew(cluster: Cluster, document: Object) -> None:
         if error.status != 409:  # left by a test that was killed
             raise
         cluster.api.delete(_path(document))
-        wait_for(lambda: cluster.api.find(_path(document)) is None, 30, "the old one gone")
+        wait_for(lambda: cluster.api.find(_path(document)) is None, 120, "the old one gone")
         cluster.api.create(document)
 
 

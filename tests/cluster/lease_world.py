@@ -21,6 +21,7 @@ from gpulease.providers.kubernetes.manifest import PodSettings
 from gpulease.providers.kubernetes.official import OfficialClient
 from gpulease.providers.kubernetes.provider import KubernetesProvider, Settings
 from gpulease.providers.local import processes
+from tests.cluster import agents
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.images import GPULEASE_IMAGE
@@ -87,7 +88,7 @@ class LeaseWorld:
 
     async def open(self) -> None:
         self.account(manifest.SERVICE_ACCOUNT)
-        await asyncio.wait_for(self.provider.open(), 60)
+        await asyncio.wait_for(self.provider.open(), 120)
 
     async def close(self) -> None:
         await self.provider.close()
@@ -96,7 +97,7 @@ class LeaseWorld:
         """Let a fresh provider follow one that was killed: it said nothing to anybody."""
         await self.provider.close()
         self.provider = self.fresh()
-        await asyncio.wait_for(self.provider.open(), 60)
+        await asyncio.wait_for(self.provider.open(), 120)
 
     @property
     def api(self) -> Api:
@@ -156,7 +157,7 @@ class LeaseWorld:
             assert pod["status"].get("phase") == "Running", pod["status"]
             return pod
 
-        return await wait_for_async(there, 60, f"lease pod of {lease.id}")
+        return await wait_for_async(there, 120, f"lease pod of {lease.id}")
 
     async def run(self, lease: Lease) -> None:
         """Let the pod run, and its supervisor connect."""
@@ -165,15 +166,21 @@ class LeaseWorld:
         self.links.states[lease.id] = LinkState(lease.attempt, connected=True)
 
     async def token(self, lease: Lease) -> str:
-        """Return the token that the kubelet put into the pod, as its processes read it."""
+        """Return the token that the kubelet put into this attempt's pod, as its processes read it.
+
+        Not by the lease's mark alone: another attempt's pod may still be ending.
+        """
+        uid = (await self.running(lease))["metadata"]["uid"]
 
         def found() -> str:
+            inside = agents.processes_of(uid)
             for process in processes.marked().get(lease.id, set()):
-                path = Path(f"/proc/{process.pid}/root{manifest_process.TOKEN_FILE}")
-                return path.read_text(encoding="ascii")
+                if process.pid in inside:
+                    path = Path(f"/proc/{process.pid}/root{manifest_process.TOKEN_FILE}")
+                    return path.read_text(encoding="ascii")
             return ""
 
-        return await wait_for_async(found, 60, f"the token of {lease.id}")
+        return await wait_for_async(found, 120, f"the token of {lease.id}")
 
     async def die(self, lease: Lease) -> None:
         """Kill every process of the lease, as a crash does."""
@@ -188,7 +195,7 @@ class LeaseWorld:
                     continue
             return not left
 
-        await wait_for_async(killed, 60, f"processes of {lease.id} to end")
+        await wait_for_async(killed, 120, f"processes of {lease.id} to end")
 
     async def disconnect(self, lease: Lease) -> None:
         state = self.links.states.get(lease.id)
@@ -201,7 +208,7 @@ class LeaseWorld:
             shown = await self.provider.observe()
             return any(each.lease_id == lease.id and each.devices for each in shown)
 
-        await wait_for_async(seen, 60, f"the provider to see where {lease.id} is")
+        await wait_for_async(seen, 120, f"the provider to see where {lease.id} is")
 
     def _wake(self) -> None:
         self.wakes += 1

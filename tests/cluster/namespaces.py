@@ -133,7 +133,7 @@ def remove(layout: Layout) -> None:
     holder = holder_of(layout)
     if holder is not None and holder != os.getpid() and _is_pause(holder):
         os.kill(holder, signal.SIGKILL)
-        _wait(lambda: not _alive(holder), 20.0, "the cluster's first process to end")
+        _wait(lambda: not _alive(holder), 60.0, "the cluster's first process to end")
     if Path(f"/run/netns/{layout.network_namespace}").exists():
         run("ip", "netns", "delete", layout.network_namespace)
     for hierarchy in _hierarchies():
@@ -215,7 +215,7 @@ def _remove_directory(group: Path) -> None:
             return False
         return True
 
-    _wait(gone, 20.0, f"control group {group} to be empty")
+    _wait(gone, 60.0, f"control group {group} to be empty")
 
 
 def _child_of(outer: int, name: str) -> int:
@@ -226,7 +226,7 @@ def _child_of(outer: int, name: str) -> int:
         pid = int(text.split()[0]) if text.split() else 0
         return pid if pid and _read(Path(f"/proc/{pid}/comm")).strip() == name else 0
 
-    return _wait(child, 20.0, "the cluster's first process")
+    return _wait(child, 60.0, "the cluster's first process")
 
 
 def _is_pause(pid: int) -> bool:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.images import GPULEASE_IMAGE
+from tests.cluster.layout import NODE
 from tests.helpers import wait_for
 
-PATIENCE = 90.0
+PATIENCE = 180.0
 
 
 def pod(
@@ -52,6 +53,17 @@ def wait_for_phase(api: Api, namespace: str, name: str, phase: str = "Running") 
     return wait_for(found, PATIENCE, f"pod {name} {phase}")
 
 
+def wait_for_address(api: Api, namespace: str, name: str) -> str:
+    """Return a pod's address once the kubelet wrote it down: its processes may be heard before."""
+
+    def found() -> str:
+        status = api.pod(namespace, name)["status"]
+        assert "podIP" in status, status
+        return str(status["podIP"])
+
+    return wait_for(found, PATIENCE, f"address of pod {name}")
+
+
 def wait_until_gone(api: Api, path: str) -> None:
     wait_for(lambda: api.find(path) is None, PATIENCE, f"{path} gone")
 
@@ -65,15 +77,31 @@ def new_namespace(api: Api, name: str, labels: dict[str, str] | None = None) -> 
 
 
 def delete_namespace(api: Api, name: str) -> None:
-    """Delete a namespace; its pods are asked to go at once.  It does not wait."""
+    """Delete a namespace; its pods are asked to go at once.
+
+    It waits for those that hold devices of the node: the next test finds all of them free.
+    """
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
-    for each in api.items(f"/api/v1/namespaces/{name}/pods"):
+    pods = f"/api/v1/namespaces/{name}/pods"
+    for each in api.items(pods):
         try:
             api.delete(f"/api/v1/namespaces/{name}/pods/{each['metadata']['name']}", options)
         except ApiError as error:
             if error.status != 404:
                 raise
     api.delete(f"/api/v1/namespaces/{name}")
+
+    def holders() -> list[str]:
+        return [each["metadata"]["name"] for each in api.items(pods) if holds_devices(each)]
+
+    wait_for(lambda: not holders(), PATIENCE, f"the devices of {name} to be free")
+
+
+def holds_devices(found: Object) -> bool:
+    """Whether a pod is on the real node and holds devices of its device plugin."""
+    spec = found["spec"]
+    asked = [each.get("resources", {}).get("limits", {}) for each in spec["containers"]]
+    return spec.get("nodeName") == NODE and any("/" in name for each in asked for name in each)
 
 
 def visible_device(api: Api, namespace: str, name: str) -> str:

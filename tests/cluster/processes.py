@@ -88,7 +88,7 @@ class Processes:
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
-    def wait_until(self, ready: Callable[[], bool], name: str, seconds: float = 60.0) -> None:
+    def wait_until(self, ready: Callable[[], bool], name: str, seconds: float = 180.0) -> None:
         """Wait until `ready`.
 
         Raises RuntimeError with the end of the log when `name` ends or is late.
@@ -104,7 +104,7 @@ class Processes:
 
 def _program_of(outer: subprocess.Popen[bytes]) -> int:
     """Return the process that nsenter forked into the namespaces."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if outer.poll() is not None:
             raise RuntimeError(f"{outer.args!r} ended with {outer.returncode}")
@@ -112,7 +112,7 @@ def _program_of(outer: subprocess.Popen[bytes]) -> int:
         if children and _is_past_nsenter(int(children[0])):
             return int(children[0])
         time.sleep(0.01)
-    raise RuntimeError(f"{outer.args!r} did not start in 20 s")
+    raise RuntimeError(f"{outer.args!r} did not start in 60 s")
 
 
 def _is_past_nsenter(pid: int) -> bool:

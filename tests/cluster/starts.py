@@ -35,7 +35,7 @@ def watch_starts(api: Api, namespace: str) -> "Watch":
         for case in CASES:
             api.create(pod_of(case, namespace))
         watch = Watch(api, namespace)
-        wait_for(watch.all_told, 150, "every start told")
+        wait_for(watch.all_told, 300, "every start told")
     finally:
         api.delete(f"{path}/{name}")
     return watch

@@ -46,7 +46,7 @@ from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.devices import card
 from tests.cluster.layout import NODE
-from tests.cluster.pods import gpu_pod, pod, visible_device, wait_for_phase
+from tests.cluster.pods import gpu_pod, pod, visible_device, wait_for_address, wait_for_phase
 from tests.gpus.stand_in import Driver
 from tests.helpers import wait_for, wait_for_async
 
@@ -110,7 +110,7 @@ def test_a_process_is_found_in_its_pod_by_its_control_group(
     uids = [wait_for_phase(cluster.api, namespace, n)["metadata"]["uid"] for n in names]
     places = Places()
     for uid in uids:
-        found = wait_for(lambda uid=uid: agents.processes_of(uid), 30, "its processes")
+        found = wait_for(lambda uid=uid: agents.processes_of(uid), 120, "its processes")
         assert {places.place(number, 0.0) for number in found} == {uid}
     assert places.place(1, 0.0) not in uids
 
@@ -129,7 +129,7 @@ def test_a_card_that_the_device_plugin_withdraws_is_not_offered_and_the_kubelet_
     assert offered(card(3))
     cluster.devices(unhealthy=(card(3),))
     try:
-        wait_for(lambda: not offered(card(3)), 60, "the card withdrawn")
+        wait_for(lambda: not offered(card(3)), 120, "the card withdrawn")
         assert offered(card(2))
     finally:
         cluster.devices(unhealthy=())
@@ -251,7 +251,7 @@ async def scene(cluster: Cluster, namespace: str) -> AsyncIterator[Scene]:
     transports = list(asyncio.get_running_loop()._transports.values())  # type: ignore[attr-defined]
     for transport in transports:
         transport.abort()
-    await wait_for_async(lambda: all(t._sock is None for t in transports), 30, "all closed")
+    await wait_for_async(lambda: all(t._sock is None for t in transports), 120, "all closed")
 
 
 @pytest.fixture(scope="module")
@@ -294,13 +294,20 @@ async def test_an_agent_in_a_pod_makes_a_lease_busy_then_idle_and_its_silence_is
     async def counted() -> bool:
         return (await scene.judge()).idle_for >= 5
 
-    await wait_for_async(counted, 60, "five idle seconds")
-    assert idle.idle_for <= 5
+    await wait_for_async(counted, 120, "five idle seconds")
+    assert idle.idle_for < (await scene.judge()).idle_for
 
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/agent", options)
+    scene.gaps.clear()
+    await scene.until(Verdict.UNKNOWN, 120)
+
+    async def silent() -> bool:  # the window empties a little before the agent counts as silent
+        await scene.judge()
+        return scene.gaps == {"agent_silent"}
+
+    await wait_for_async(silent, 120, "the agent's silence to be named")
     before = (await scene.until(Verdict.UNKNOWN)).idle_for
-    assert scene.gaps == {"agent_silent"}
     assert (await scene.judge()).idle_for == before, "no word counts for nothing"
 
 
@@ -313,21 +320,22 @@ async def test_a_card_that_fails_puts_its_lease_and_then_its_node_out_of_use(
     name = f"gpulease-{namespace}-1"
     device = (await asyncio.to_thread(visible_device, cluster.api, namespace, name)).strip()
     number = next(n for n in range(4) if card(n) == device)
-    ip = cluster.api.pod(namespace, "agent")["status"]["podIP"]
+    ip = await asyncio.to_thread(wait_for_address, cluster.api, namespace, "agent")
 
     async def listening() -> bool:
-        answer = await AsyncHTTPClient().fetch(f"http://{ip}:8892/healthz")
+        answer = await AsyncHTTPClient().fetch(f"http://{ip}:8892/healthz", raise_error=False)
+        assert answer.code == 200, answer.error
         state = json.loads(answer.body)
         return bool(state["events"] == "ok" and state["kubelet"] == "ok")
 
-    await wait_for_async(listening, 60, "the driver's events listened to")
+    await wait_for_async(listening, 120, "the driver's events listened to")
     driver.event(8, 31, number)  # a program's own fault
     driver.event(8, 79, number)
 
     async def unhealthy() -> list[str]:
         return [each.uuid for each in await scene.provider.devices() if not each.healthy]
 
-    assert await wait_for_async(unhealthy, 60, "a slot out of use") == [scene.lease.devices[0]]
+    assert await wait_for_async(unhealthy, 120, "a slot out of use") == [scene.lease.devices[0]]
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", options)
 
@@ -335,7 +343,7 @@ async def test_a_card_that_fails_puts_its_lease_and_then_its_node_out_of_use(
         found = [each for each in await scene.provider.devices() if each.node == NODE]
         return bool(found) and all(not each.serves for each in found)
 
-    await wait_for_async(closed, 60, "nothing is sent to a node that would give it out again")
+    await wait_for_async(closed, 120, "nothing is sent to a node that would give it out again")
     cluster.devices(unhealthy=(device,))
     try:
 

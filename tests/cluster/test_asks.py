@@ -171,7 +171,7 @@ def test_a_claim_is_bound_and_prepared_and_given_back(
     }
     cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/{meta['name']}")
     wait_until_gone(cluster.api, path)
-    wait_for(lambda: claim["metadata"]["uid"] not in dra.prepared, 60, "the claim given back")
+    wait_for(lambda: claim["metadata"]["uid"] not in dra.prepared, 120, "the claim given back")
 
 
 def held_by(cluster: Cluster, name: str) -> set[tuple[str, str, str]]:
@@ -200,4 +200,4 @@ def test_a_claim_that_no_device_meets_waits(
         conditions = seen["status"].get("conditions") or []
         return next((c.get("message", "") for c in conditions if c["status"] == "False"), "")
 
-    wait_for(lambda: "cannot allocate all claims" in why(), 60, "the scheduler's word")
+    wait_for(lambda: "cannot allocate all claims" in why(), 120, "the scheduler's word")

@@ -19,10 +19,10 @@ GPU = "nvidia.com/gpu"
 @pytest.fixture
 def free_devices(cluster: Cluster) -> Iterator[None]:
     """Wait until no pod of an earlier test holds a device; mend every device afterwards."""
-    wait_for(lambda: _holders(cluster) == 0, 60, "devices free")
+    wait_for(lambda: _holders(cluster) == 0, 120, "devices free")
     yield
     cluster.devices(unhealthy=())
-    wait_for(lambda: _allocatable(cluster) == "4", 60, "devices healthy")
+    wait_for(lambda: _allocatable(cluster) == "4", 120, "devices healthy")
 
 
 def _holders(cluster: Cluster) -> int:
@@ -53,7 +53,11 @@ def test_four_pods_hold_four_devices_and_the_fifth_waits(cluster: Cluster, names
     held = {name: visible_device(api, namespace, name) for name in running()}
     assert sorted(held.values()) == [card(number) for number in range(4)]
     (waiting,) = {f"p{number}" for number in range(5)} - set(held)
-    assert "Insufficient nvidia.com/gpu" in _why_pending(api.pod(namespace, waiting))
+
+    def told() -> bool:  # the scheduler writes it down after it looked
+        return "Insufficient nvidia.com/gpu" in _why_pending(api.pod(namespace, waiting))
+
+    wait_for(told, 90, "the fifth to be told why it waits")
 
     freed = next(iter(held))
     api.delete(f"/api/v1/namespaces/{namespace}/pods/{freed}")
@@ -69,7 +73,7 @@ def _why_pending(found: Object) -> str:
 @pytest.mark.usefixtures("free_devices")
 def test_unhealthy_device_is_not_handed_out(cluster: Cluster, namespace: str) -> None:
     cluster.devices(unhealthy=(card(0), card(1), card(2)))
-    wait_for(lambda: _allocatable(cluster) == "1", 60, "one device allocatable")
+    wait_for(lambda: _allocatable(cluster) == "1", 120, "one device allocatable")
     node = cluster.api.get(f"/api/v1/nodes/{NODE}")
     assert node["status"]["capacity"][GPU] == "4"
     cluster.api.create(gpu_pod(namespace, "only"))

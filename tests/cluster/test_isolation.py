@@ -60,7 +60,7 @@ def test_second_cluster_meets_nobody_and_leaves_nothing_when_killed(
             ]
         finally:
             owner.send_signal(signal.SIGKILL)
-    wait_for(lambda: all(map(process_is_gone, inside)), 60, "every process of it gone")
+    wait_for(lambda: all(map(process_is_gone, inside)), 120, "every process of it gone")
     assert cluster.api.items("/api/v1/nodes")  # the first one never noticed
 
     namespaces.remove(second.layout)

@@ -72,7 +72,7 @@ class Service:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self, first: Path) -> None:
-        await asyncio.wait_for(self.provider.open(), 60)
+        await asyncio.wait_for(self.provider.open(), 120)
         await self.ledger.load(datetime.now(UTC))
         outs = replace(TimeOuts(), claim=3600.0)
         await self.policies.open(await self.provider.devices(), first, outs)
@@ -155,7 +155,7 @@ def uid_of(world: LeaseWorld, lease: Lease) -> str:
 async def rounds(running: Service, count: int = 5) -> None:
     """Let the loop look, plan and perform a few times."""
     before = running.loop.rounds
-    await wait_for_async(lambda: running.loop.rounds >= before + count, 60, "some rounds")
+    await wait_for_async(lambda: running.loop.rounds >= before + count, 120, "some rounds")
 
 
 async def test_a_lease_goes_from_the_queue_to_its_pod_and_back(
@@ -170,12 +170,12 @@ async def test_a_lease_goes_from_the_queue_to_its_pod_and_back(
             after = lifecycle.force_end(lease, datetime.now(UTC), TimeOuts(), "enough")
             after = lifecycle.end(after, after.end_reason_wanted, datetime.now(UTC))
             await running.loop.change(lease, after, "admin", "forced")
-        await wait_for_async(lambda: world.lease_pod(lease) is None, 60, "the pod to be gone")
+        await wait_for_async(lambda: world.lease_pod(lease) is None, 120, "the pod to be gone")
 
         async def free() -> bool:
             return all(d.occupied_by != name for d in await running.provider.devices())
 
-        await wait_for_async(free, 30, "the device to be free")
+        await wait_for_async(free, 120, "the device to be free")
 
 
 async def test_a_replaced_service_finds_its_leases_and_ends_none(
@@ -209,7 +209,7 @@ async def test_a_restored_backup_adopts_what_it_does_not_know(
         lease = await first.connect(name)
         uid = uid_of(world, lease)
     async with service(world, tmp_path, backup.name) as second:
-        await wait_for_async(lambda: name in second.ledger.leases, 30, "the lease to be adopted")
+        await wait_for_async(lambda: name in second.ledger.leases, 120, "the lease to be adopted")
         await rounds(second)
         adopted = second.lease(name)
         assert adopted.state is LeaseState.ACTIVE

@@ -85,4 +85,4 @@ def test_missing_image_is_said_in_the_status(cluster: Cluster, namespace: str) -
             for each in statuses
         )
 
-    wait_for(reason, 60, "ErrImageNeverPull")
+    wait_for(reason, 120, "ErrImageNeverPull")

@@ -22,8 +22,8 @@ def test_pod_outlives_a_kubelet(cluster: Cluster, namespace: str) -> None:
     registered = _registrations(cluster)
     with cluster.without("kubelet"):
         assert not cluster.processes.running("kubelet")
-    wait_for(lambda: _registrations(cluster) > registered, 60, "devices registered again")
-    wait_for(lambda: cluster.node_is_ready(), 60, "node ready with its devices")
+    wait_for(lambda: _registrations(cluster) > registered, 120, "devices registered again")
+    wait_for(lambda: cluster.node_is_ready(), 120, "node ready with its devices")
     after = api.pod(namespace, "steady")["status"]["containerStatuses"][0]
     assert after["containerID"] == before["containerID"]
     assert after["restartCount"] == 0

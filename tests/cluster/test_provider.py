@@ -160,7 +160,7 @@ async def test_the_pod_ends_with_time_to_end_and_its_device_is_free_when_the_obj
             return False
         return not held
 
-    await wait_for_async(going, 60, "the pod to be gone and its device free")
+    await wait_for_async(going, 120, "the pod to be gone and its device free")
     assert all(seen.lease_id != lease.id for seen in await world.provider.observe())
 
 
@@ -178,7 +178,7 @@ async def test_two_writers_create_one_pod(
     await other.start(lease)
     made = await world.running(lease)
     tasks = [p._held[lease.id].start for p in (world.provider, other)]
-    await wait_for_async(lambda: all(start.created for start in tasks), 30, "both to be content")
+    await wait_for_async(lambda: all(start.created for start in tasks), 120, "both to be content")
     assert [start.failed for start in tasks] == ["", ""]
     found = world.api.items(world.pods_path, labelSelector=f"{labels.LEASE}={lease.id}")
     assert [each["metadata"]["uid"] for each in found] == [made["metadata"]["uid"]]
@@ -201,7 +201,7 @@ async def test_a_lost_answer_to_a_create_is_no_second_pod(
     monkeypatch.setattr(world.provider._client, "create", forgetful)
     lease = await begin(world, lease_id("lost"))
     await world.running(lease)
-    await wait_for_async(lambda: world.provider._held[lease.id].start.created, 30)
+    await wait_for_async(lambda: world.provider._held[lease.id].start.created, 120)
     assert len(calls) == 1, "the second create was refused: it is there already"
     assert (await shown(world, lease)).failed == ""
 
@@ -220,7 +220,7 @@ async def test_two_hubs_on_one_cluster_leave_each_other_alone(
     world: LeaseWorld, cluster: Cluster, namespace: str, lease_id: Callable[[str], str]
 ) -> None:
     other = LeaseWorld(cluster, namespace, instance="another-hub")
-    await asyncio.wait_for(other.provider.open(), 60)
+    await asyncio.wait_for(other.provider.open(), 120)
     world.server("stu")
     lease = await begin(world, lease_id("hubs"))
     await world.running(lease)
@@ -229,7 +229,7 @@ async def test_two_hubs_on_one_cluster_leave_each_other_alone(
     async def foreign() -> bool:
         return any(d.occupied_by == "foreign" for d in await cards(other))
 
-    await wait_for_async(foreign, 30, "the other hub to see a device taken")
+    await wait_for_async(foreign, 120, "the other hub to see a device taken")
     assert await other.provider.observe() == []
     await other.provider.stop(ended(lease))
     assert other.provider._starts._deleting == {}
@@ -238,7 +238,7 @@ async def test_two_hubs_on_one_cluster_leave_each_other_alone(
     async def missing() -> bool:
         return any(seen.failed == "server_pod_missing" for seen in await other.provider.observe())
 
-    await wait_for_async(missing, 30, "the other hub's server to be missed")
+    await wait_for_async(missing, 120, "the other hub's server to be missed")
     assert (await shown(world, lease)).gone is False
     await other.close()
 
@@ -294,15 +294,19 @@ async def test_a_device_that_others_took_is_given_up_for_lost(
         await asyncio.to_thread(wait_for_phase, world.api, world.namespace, f"other-{number}")
     lease = replace(lease_on(granted, name=lease_id("theft")))
     await world.provider.start(lease)
-    seen = await until(world, lease, failed="capacity_taken")
-    assert "Insufficient" in seen.detail
+    await until(world, lease, failed="capacity_taken")
+
+    async def why() -> bool:  # the scheduler may say so later than the time-out
+        return "Insufficient" in (await shown(world, lease)).detail
+
+    await wait_for_async(why, 120, "the scheduler's word")
     assert await free(world) == []
     await world.provider.stop(lease)
 
     async def gone() -> bool:
         return world.lease_pod(lease) is None and await world.provider.observe() == []
 
-    await wait_for_async(gone, 60, "the pod that found no place to be gone")
+    await wait_for_async(gone, 120, "the pod that found no place to be gone")
 
 
 async def test_a_server_that_goes_takes_its_lease_along(
@@ -315,7 +319,7 @@ async def test_a_server_that_goes_takes_its_lease_along(
     world.api.delete(f"{world.pods_path}/{server['metadata']['name']}")
     await until(world, lease, parentless=True)
     await wait_for_async(
-        lambda: world.lease_pod(lease) is None, 60, "the lease pod to be collected"
+        lambda: world.lease_pod(lease) is None, 120, "the lease pod to be collected"
     )
     await until(world, lease, gone=True)
 
@@ -336,7 +340,7 @@ async def test_a_used_up_quota_is_said(world: LeaseWorld, lease_id: Callable[[st
     path = f"/api/v1/namespaces/{world.namespace}/resourcequotas"
     world.api.request("POST", path, quota)
     await wait_for_async(
-        lambda: (world.api.get(f"{path}/gpus").get("status") or {}).get("hard"), 30, "the quota"
+        lambda: (world.api.get(f"{path}/gpus").get("status") or {}).get("hard"), 120, "the quota"
     )
     world.server("stu")
     lease = await begin(world, lease_id("quota"))
@@ -364,7 +368,7 @@ async def test_a_home_that_will_not_attach_is_mirrored_the_next_time(
     node = fake_node(world, name, tainted=False)
     lease = lease_on(name=lease_id("attach"))
     try:
-        granted = await wait_for_async(lambda: cards(world, name), 30, "the node's devices")
+        granted = await wait_for_async(lambda: cards(world, name), 120, "the node's devices")
         lease = lease_on(granted[0], name=lease.id)
         await world.provider.start(lease)
 
@@ -374,7 +378,7 @@ async def test_a_home_that_will_not_attach_is_mirrored_the_next_time(
             assert made["spec"].get("nodeName") == name, made["status"]
             return made
 
-        made = await wait_for_async(bound, 60, "the pod to be bound to the node")
+        made = await wait_for_async(bound, 120, "the pod to be bound to the node")
         world.api.create(_event(made, "FailedAttachVolume", "Multi-Attach error for volume home"))
         seen = await until(world, lease, failed="volume_failed")
         assert "Multi-Attach" in seen.detail
@@ -424,14 +428,14 @@ async def test_a_node_that_joins_is_capacity_and_one_that_is_deleted_is_none(
         async def joined() -> bool:
             return len(await cards(world, name)) == 2
 
-        await wait_for_async(joined, 30, "the node's devices")
+        await wait_for_async(joined, 120, "the node's devices")
     finally:
         world.api.delete(path)
 
     async def left() -> bool:
         return await cards(world, name) == []
 
-    await wait_for_async(left, 30, "the node's devices to be gone")
+    await wait_for_async(left, 120, "the node's devices to be gone")
 
 
 async def test_a_cordoned_node_leaves_and_one_that_is_not_ready_is_lost(
@@ -446,14 +450,14 @@ async def test_a_cordoned_node_leaves_and_one_that_is_not_ready_is_lost(
             assert found == {wanted}, found
             return True
 
-        await wait_for_async(lambda: flags((False, False)), 30)
+        await wait_for_async(lambda: flags((False, False)), 120)
         world.api.patch(path, {"spec": {"unschedulable": True}})
-        await wait_for_async(lambda: flags((True, False)), 30)
+        await wait_for_async(lambda: flags((True, False)), 120)
         world.api.patch(path, {"spec": {"unschedulable": None}})
-        await wait_for_async(lambda: flags((False, False)), 30)
+        await wait_for_async(lambda: flags((False, False)), 120)
         condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
         world.api.patch(f"{path}/status", {"status": {"conditions": [condition]}})
-        await wait_for_async(lambda: flags((False, True)), 30)
+        await wait_for_async(lambda: flags((False, True)), 120)
     finally:
         world.api.delete(path)
 
@@ -462,7 +466,7 @@ async def test_a_node_with_a_taint_that_no_class_bears_serves_nobody(world: Leas
     name = f"taint-{world.namespace}"
     path = fake_node(world, name)
     try:
-        await wait_for_async(lambda: _served(world, name, ()), 30)
+        await wait_for_async(lambda: _served(world, name, ()), 120)
     finally:
         world.api.delete(path)
 
@@ -484,14 +488,14 @@ async def test_an_unhealthy_device_is_capacity_no_more(world: LeaseWorld, cluste
         async def noticed() -> bool:
             return [d.healthy for d in await cards(world)].count(False) == 1
 
-        await wait_for_async(noticed, 60, "the unhealthy device")
+        await wait_for_async(noticed, 120, "the unhealthy device")
     finally:
         cluster.devices(unhealthy=before.unhealthy)
 
     async def mended() -> bool:
         return all(d.healthy for d in await cards(world))
 
-    await wait_for_async(mended, 60, "the device to be mended")
+    await wait_for_async(mended, 120, "the device to be mended")
 
 
 # --- the API server is away
@@ -513,8 +517,8 @@ async def test_while_the_api_is_away_nothing_is_known_and_nothing_ends(
                 return True
             return False
 
-        await wait_for_async(unknown, 60, "the capacity to be unknown")
-        assert "pods" in world.provider.problem()
+        await wait_for_async(unknown, 120, "the capacity to be unknown")
+        await wait_for_async(lambda: "pods" in world.provider.problem(), 120, "pods to be unknown")
         seen = next(s for s in await world.provider.observe() if s.lease_id == lease.id)
         assert (seen.gone, seen.parentless, seen.connected) == (False, False, True)
     await asyncio.to_thread(cluster.wait_for_api)
@@ -525,7 +529,7 @@ async def test_while_the_api_is_away_nothing_is_known_and_nothing_ends(
         except OSError:
             return False
 
-    await wait_for_async(known, 60, "the capacity to be known again")
+    await wait_for_async(known, 120, "the capacity to be known again")
     seen = await shown(world, lease)
     assert (seen.gone, seen.connected) == (False, True)
     assert seen.devices
@@ -537,12 +541,12 @@ async def test_a_start_asked_for_while_the_api_is_away_happens_when_it_is_back(
     world.server("stu")
     (granted,) = await some_free(world)
     cluster_copy = world.provider._cluster
-    await wait_for_async(lambda: cluster_copy.server_pod("stu", ""), 30, "the server to be shown")
+    await wait_for_async(lambda: cluster_copy.server_pod("stu", ""), 120, "the server to be shown")
     lease = lease_on(granted, name=lease_id("later"))
     with cluster.without("kube-apiserver"):
         await world.provider.start(lease)
         start = world.provider._held[lease.id].start
-        await wait_for_async(lambda: start.detail, 60, "the server to be missed")
+        await wait_for_async(lambda: start.detail, 120, "the server to be missed")
         assert start.failed == ""
     await asyncio.to_thread(cluster.wait_for_api)
     await world.running(lease)

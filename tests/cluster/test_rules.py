@@ -36,7 +36,7 @@ def test_account_may_do_what_its_role_says_and_nothing_else(
 ) -> None:
     reader = _account_that_lists_pods(cluster.api, namespace)
     path = f"/api/v1/namespaces/{namespace}/pods"
-    wait_for(lambda: _allowed(reader, path), 30, "the role to be known")
+    wait_for(lambda: _allowed(reader, path), 120, "the role to be known")
     with pytest.raises(ApiError) as refused:
         reader.create(pod(namespace, "never"))
     assert refused.value.status == 403
@@ -73,7 +73,7 @@ def test_quota_refuses_one_gpu_too_many(cluster: Cluster, namespace: str) -> Non
         }
     )
     quota = f"/api/v1/namespaces/{namespace}/resourcequotas/gpus"
-    wait_for(lambda: "hard" in api.get(quota).get("status", {}), 30, "the quota to be counted")
+    wait_for(lambda: "hard" in api.get(quota).get("status", {}), 120, "the quota to be counted")
     api.create(pod(namespace, "first", limits={"nvidia.com/gpu": "1"}))
     with pytest.raises(ApiError, match="exceeded quota: gpus") as refused:
         api.create(pod(namespace, "second", limits={"nvidia.com/gpu": "1"}))
@@ -86,7 +86,7 @@ def test_admission_policy_refuses_what_it_names(cluster: Cluster, namespace: str
     cluster.api.create(policy)
     cluster.api.create(binding)
     try:
-        refused = wait_for(lambda: _refusal(cluster.api, namespace), 60, "the policy to be known")
+        refused = wait_for(lambda: _refusal(cluster.api, namespace), 120, "the policy to be known")
     finally:
         group = "/apis/admissionregistration.k8s.io/v1"
         cluster.api.delete(f"{group}/validatingadmissionpolicies/{name}")
@@ -148,7 +148,7 @@ def test_token_of_a_pod_names_its_pod(cluster: Cluster, namespace: str) -> None:
     bearer["spec"]["containers"][0]["volumeMounts"] = [mount]
     cluster.api.create(bearer)
     uid = wait_for_phase(cluster.api, namespace, "bearer")["metadata"]["uid"]
-    token = wait_for(lambda: cluster.api.logs(namespace, "bearer").strip(), 30, "the token")
+    token = wait_for(lambda: cluster.api.logs(namespace, "bearer").strip(), 120, "the token")
     status = _review(cluster.api, token, "gpulease")
     assert status["authenticated"]
     assert status["user"]["extra"]["authentication.kubernetes.io/pod-uid"] == [uid]

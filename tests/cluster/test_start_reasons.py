@@ -11,7 +11,7 @@ from tests.cluster.starts import watch_starts
 from tests.helpers import wait_for
 from tests.providers.kubernetes.failing_pods import CASES, Case, pod_of
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 def test_each_pod_that_cannot_start_says_why(cluster: Cluster, namespace: str) -> None:
@@ -34,7 +34,7 @@ def test_a_quota_and_a_rule_of_the_cluster_are_told_apart(cluster: Cluster, name
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
     )
     path = f"/api/v1/namespaces/{namespace}/resourcequotas/gpus"
-    wait_for(lambda: cluster.api.get(path).get("status", {}).get("used"), 60, "quota counted")
+    wait_for(lambda: cluster.api.get(path).get("status", {}).get("used"), 120, "quota counted")
     two = Case("two", "", container={"resources": {"limits": {"nvidia.com/gpu": "2"}}})
     reading = refused(cluster, pod_of(two, namespace))
     assert (reading.failed, reading.numbers["limited"]) == (

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 
 import pytest
 
@@ -13,7 +14,10 @@ from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
+BUSY_SECONDS = 20.0
 CARDS = {card(number) for number in range(4)}
+#: What the user leaves beside the GPU once the cell is over: use without it would be nobody's.
+LEFT = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 WHERE = "import os; print('at', os.environ['NVIDIA_VISIBLE_DEVICES'], os.environ['HOSTNAME'])"
 
 
@@ -54,13 +58,24 @@ async def test_gpu_comes_to_a_notebook_and_leaves_it_with_all_variables_home(sit
 
 
 async def test_use_that_the_agent_sees_keeps_a_lease(site: Site) -> None:
-    """No cell runs, but the driver sees the card used: the lease stays until that ends."""
+    """No cell runs, but the driver sees the card used while a thread of the user's is left there:
+    the lease stays until that ends.
+    """
     async with at_work(site, "cleo") as cleo:
-        device, _ = seen((await cleo.run(f"%%gpu\n{WHERE}")).text)
+        device, _ = seen((await cleo.run(f"%%gpu\n{LEFT}\n{WHERE}")).text)
         number = sorted(CARDS).index(device)
         site.driver.set({f"{number}.use": 90})
         try:
-            await wait_for_async(lambda: verdict(cleo) == "busy", LONG, "the lease to be busy")
+
+            def busy() -> bool:
+                assert cleo.watch.follows, "the service's events ended"
+                assert verdict(cleo) == "busy", f"{cleo.watch.lease}\n{site.words()}"
+                return True
+
+            await wait_for_async(busy, LONG, "the lease to be busy")
+            # Longer than it takes an idle lease to go, and than the use that the cell itself was.
+            busy_until = time.monotonic() + BUSY_SECONDS
+            await wait_for_async(lambda: time.monotonic() > busy_until or not busy(), LONG)
             assert cleo.watch.state == "active"
         finally:
             site.driver.set({f"{number}.use": 0})

@@ -128,7 +128,7 @@ def policies(installed: Installed) -> Installed:
             and not refusal(service, lease_pod(), installed.servers)
         )
 
-    wait_for(in_force, 60, "the admission policies are in force")
+    wait_for(in_force, 120, "the admission policies are in force")
     return installed
 
 
@@ -142,7 +142,7 @@ def test_the_api_server_finds_no_fault_in_the_expressions(policies):
         mine = [each for each in found if each["metadata"]["name"].endswith(policies.system)]
         return mine if all("typeChecking" in each.get("status", {}) for each in mine) else []
 
-    mine = wait_for(checked, 60, "the policies are checked")
+    mine = wait_for(checked, 120, "the policies are checked")
     assert len(mine) == 2
     assert [each["status"]["typeChecking"] for each in mine] == [{}, {}]
 
@@ -289,9 +289,9 @@ def test_what_a_site_names_is_allowed(policies, name, pattern, change):
     assert refusal(policies.service, pod, policies.servers)
     with site_setting(policies, "gpulease-lease-pods", name, pattern):
         wait_for(
-            lambda: not refusal(policies.service, pod, policies.servers), 60, "the name counts"
+            lambda: not refusal(policies.service, pod, policies.servers), 120, "the name counts"
         )
-    wait_for(lambda: refusal(policies.service, pod, policies.servers), 60, "the rule is back")
+    wait_for(lambda: refusal(policies.service, pod, policies.servers), 120, "the rule is back")
 
 
 # Everybody else's pods.
@@ -379,8 +379,8 @@ def test_a_site_exempts_rules_and_users(policies, setting, value):
     del pod["spec"]["runtimeClassName"]
     assert "scheduler: " in refusal(policies.api, pod, policies.servers)
     with site_setting(policies, "gpulease-no-gpu", setting, value):
-        wait_for(lambda: not refusal(policies.api, pod, policies.servers), 60, "the exemption")
-    wait_for(lambda: refusal(policies.api, pod, policies.servers), 60, "the rule is back")
+        wait_for(lambda: not refusal(policies.api, pod, policies.servers), 120, "the exemption")
+    wait_for(lambda: refusal(policies.api, pod, policies.servers), 120, "the rule is back")
 
 
 # What is already there.

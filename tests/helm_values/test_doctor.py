@@ -124,7 +124,7 @@ async def settled(doctor, check, state, **more):
         assert result.state == state, str(result)
         return result
 
-    result = await wait_for_async(found, 60, f"{check} is {state}")
+    result = await wait_for_async(found, 120, f"{check} is {state}")
     if state == "wrong":
         assert result.next_step
     return result
@@ -231,7 +231,7 @@ async def test_a_node_without_an_agent_is_named(doctor, installed):
         listed = len(named.partition(" and ")[0].split(", ")) if "No agent" in sentence else 0
         return listed + (int(more[1]) if more else 0) - played
 
-    await wait_for_async(lambda: _is(lacking, 1), 60, "the node lacks an agent")
+    await wait_for_async(lambda: _is(lacking, 1), 120, "the node lacks an agent")
     # The shipped DaemonSet with an image and a directory that this cluster has.
     container = {"name": "agent", "image": PAUSE_IMAGE, "imagePullPolicy": "Never"}
     volume = {"name": "pod-resources", "hostPath": {"path": "/", "type": ""}}
@@ -241,7 +241,7 @@ async def test_a_node_without_an_agent_is_named(doctor, installed):
         {"spec": {"template": {"spec": spec}}},
         "strategic-merge",
     )
-    await wait_for_async(lambda: _is(lacking, 0), 60, "the node has an agent")
+    await wait_for_async(lambda: _is(lacking, 0), 120, "the node has an agent")
 
 
 async def _is(asked, number):
@@ -290,5 +290,5 @@ def test_the_command_says_what_is_wrong_and_how_to_mend_it(doctor, installed):
         found = {json.loads(line)["check"]: json.loads(line) for line in lines}
         return status in {0, 1} and found["rights"]["state"] == "ok"
 
-    wait_for(rights_known, 60, "the rights are known")
+    wait_for(rights_known, 120, "the rights are known")
     assert {"check", "state", "sentence", "next_step"} == set(json.loads(lines[0]))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpulease import labels
-from tests.cluster.api import Object
+from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.devices import card
 from tests.cluster.layout import NODE, NODE_ADDRESS
@@ -64,14 +64,7 @@ class Site:
                 stdout=log,
                 stderr=log,
             )
-        ports = self.settings.ports
-        paths = {
-            "proxy": settings.url(ports.public, "/"),
-            "hub": settings.url(ports.public, "/hub/health"),  # its route stands, too
-            "service": settings.url(ports.service, f"{settings.PREFIX}api/health"),
-            "agent": settings.url(ports.agent, "/metrics"),
-        }
-        self._wait_until_it_answers(name, paths[name])
+        self._wait_until_it_answers(name, self._address_of(name))
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """End one process at once."""
@@ -104,6 +97,19 @@ class Site:
         text = self.log(name).read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 
+    def words(self) -> str:
+        """Return what a failure is understood by: the agent's newest figures, and the last lines
+        of agent and service.
+        """
+        try:
+            with urllib.request.urlopen(self._address_of("agent"), timeout=10) as answer:
+                figures = answer.read().decode()
+        except OSError as error:
+            figures = f"no answer: {error}"
+        shown = [line for line in figures.splitlines() if not line.startswith("#")]
+        logs = [f"{name}:\n{self.tail(name, 15)}" for name in ("agent", "service")]
+        return "\n".join(["the agent's figures:", *shown, *logs])
+
     def _wait_until_it_answers(self, name: str, url: str) -> None:
         def answers() -> bool:
             assert self._running[name].poll() is None, f"{name} ended:\n{self.tail(name)}"
@@ -117,6 +123,16 @@ class Site:
                 return False
 
         wait_for(answers, START_MAX, f"{name} to answer")
+
+    def _address_of(self, name: str) -> str:
+        """Return where a process answers once it is ready."""
+        ports = self.settings.ports
+        return {
+            "proxy": settings.url(ports.public, "/"),
+            "hub": settings.url(ports.public, "/hub/health"),  # its route stands, too
+            "service": settings.url(ports.service, f"{settings.PREFIX}api/health"),
+            "agent": settings.url(ports.agent, "/metrics"),
+        }[name]
 
     def _proxy_command(self) -> list[str]:
         ports = self.settings.ports
@@ -157,10 +173,12 @@ def running_site(
 ) -> Iterator[Site]:
     """Install gpulease on the cluster and start a hub and a service; end them afterwards.
 
-    The caller is inside the cluster's network.  Pods that are left stay with the cluster.
+    The caller is inside the cluster's network.  Pods that are left of it end with it: the next
+    site's service would take the leases for its own.
     """
     api = cluster.api
     shipped.apply(api)
+    _clear(api)
     homes.add_volumes(api, cluster.layout.volumes, homes_number)
     hub, own = (shipped.HUB_NAMESPACE, "hub"), (shipped.OWN_NAMESPACE, "gpulease")
     shipped.write_kubeconfig(api, directory / "hub.kubeconfig", *hub)
@@ -180,6 +198,18 @@ def running_site(
         yield site
     finally:
         site.stop()
+        cluster.wait_for_api()
+        _clear(api)
+
+
+def _clear(api: Api) -> None:
+    """End every pod in the servers' namespace, and wait until they are gone."""
+    path = f"/api/v1/namespaces/{shipped.HUB_NAMESPACE}/pods"
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
+    for each in api.items(path):
+        with contextlib.suppress(ApiError):  # it went by itself meanwhile
+            api.delete(f"{path}/{each['metadata']['name']}", options)
+    wait_for(lambda: not api.items(path), START_MAX, "no pod of an earlier site")
 
 
 def _write_agent_token(cluster: Cluster, path: Path) -> None:
