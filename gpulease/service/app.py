@@ -22,6 +22,7 @@ from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.service import logs
 from gpulease.service.kubernetes_settings import KubernetesSettings
+from gpulease.service.option_values import bad_option, size_option
 from gpulease.service.run import Options, RunningService
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class GPULeaseService(Application):
         """
         where = urlsplit(self.service_url)
         if where.scheme != "http" or where.hostname is None:
-            raise _bad("service_url", self.service_url, "http://host:port")
+            raise bad_option("service_url", self.service_url, "http://host:port")
         base = os.environ.get("JUPYTERHUB_BASE_URL") or "/"
         return Options(
             host=where.hostname,
@@ -145,7 +146,7 @@ class GPULeaseService(Application):
             database_url=self.database_url,
             gpus=self.gpus,
             gpu_name=self.gpu_name,
-            gpu_memory=_size(self.gpu_memory),
+            gpu_memory=size_option("gpu_memory", self.gpu_memory),
             simulate=self.simulate,
             policy_file=_path(self.policy_file),
             first_policy_file=_path(self.first_policy_file),
@@ -153,7 +154,7 @@ class GPULeaseService(Application):
                 str(name): float(value) for name, value in self.first_time_outs.items()
             },
             park_dir=self.park_dir,
-            park_limit=_size(self.park_limit),
+            park_limit=size_option("park_limit", self.park_limit),
             park_expiry=self.park_days * 86400.0,
             tick=self.tick,
             hub_seconds=self.hub_seconds,
@@ -209,21 +210,6 @@ def _path(given: str) -> Path | None:
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}" if parts.scheme and parts.netloc else ""
-
-
-def _size(given: str) -> int:
-    from gpulease.policy.units import parse_size
-
-    try:
-        return parse_size(given)
-    except ValueError:
-        raise _bad("gpu_memory", given, "a size such as 16GiB") from None
-
-
-def _bad(name: str, given: str, wanted: str) -> GPULeaseError:
-    return GPULeaseError(
-        "bad_option", f"{name} is {given!r}.", next_step=f"Give {wanted}.", numbers={"option": name}
-    )
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.health import PULL_MAX
 from gpulease.policy.model import GPUClass
-from gpulease.policy.units import parse_size
 from gpulease.providers.base import Provider, SupervisorLink
 from gpulease.providers.kubernetes.manifest import SERVICE_ACCOUNT, PodSettings
 from gpulease.service.metrics import Metrics
+from gpulease.service.option_values import bad_option, size_option
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 #: Seconds that placing a pod, starting and connecting may take beside the pull of its image.
@@ -114,16 +114,13 @@ class KubernetesSettings(Configurable):
         """
         where = urlsplit(self.lease_service_url)
         if where.scheme not in {"http", "https"} or not where.hostname:
-            raise _bad(
-                "lease_service_url",
+            raise bad_option(
+                "KubernetesSettings.lease_service_url",
                 self.lease_service_url,
                 "the address under which pods reach the service, such as "
                 "http://gpulease.jupyterhub:9980/services/gpulease/",
             )
-        try:
-            mirror_limit = parse_size(self.mirror_limit)
-        except ValueError:
-            raise _bad("mirror_limit", self.mirror_limit, "a size such as 2GiB") from None
+        mirror_limit = size_option("KubernetesSettings.mirror_limit", self.mirror_limit)
         return PodSettings(
             service_url=f"{self.lease_service_url.rstrip('/')}/",
             instance=self.instance,
@@ -157,7 +154,9 @@ class KubernetesSettings(Configurable):
         pod = self.pod_settings()
         namespace, _, name = self.agent_account.partition("/")
         if not namespace or not name:
-            raise _bad("agent_account", self.agent_account, "NAMESPACE/NAME")
+            raise bad_option(
+                "KubernetesSettings.agent_account", self.agent_account, "NAMESPACE/NAME"
+            )
         try:
             import kubernetes  # noqa: F401 (said here rather than at the first call)
 
@@ -187,12 +186,3 @@ def own_namespace() -> str:
         return _NAMESPACE_FILE.read_text(encoding="ascii").strip() or "default"
     except OSError:
         return "default"
-
-
-def _bad(name: str, given: str, wanted: str) -> GPULeaseError:
-    return GPULeaseError(
-        "bad_option",
-        f"KubernetesSettings.{name} is {given!r}.",
-        next_step=f"Give {wanted}.",
-        numbers={"option": name},
-    )
