@@ -1,26 +1,20 @@
 """This server's events websocket to the lease service; it also carries the server's reports.
 
-Owns connecting, proving itself with the server's own token, and connecting again.  Refuses to
-know what an event means, and makes no calls: those are ``gpulease.client``'s.
+Owns proving itself with the server's own token, and what an event that cannot be taken leads to.
+Refuses to know what an event means, and makes no calls: those are ``gpulease.client``'s.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
+from gpulease.service_link import LinkEnds, ServiceLink
 
 log = logging.getLogger("gpulease.lab")
 
-_FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 10.0
-_PING_SECONDS = 20.0
 #: What an event of a shape that nobody expects leads to.
 _NOT_AN_EVENT = (ValueError, KeyError, TypeError, AttributeError)
 
@@ -43,80 +37,32 @@ class Upstream:
         on_link: Callable[[bool], None],
     ) -> None:
         self.url = url.rstrip("/")
-        self._headers = {"Authorization": f"token {token}"}
         self._on_event = on_event
-        self._on_link = on_link
-        self._connection: WebSocketClientConnection | None = None
-        self._closed = False
+        ends = LinkEnds(
+            headers=lambda: {"Authorization": f"token {token}"},
+            greeting=lambda: None,
+            take=self._take,
+            link=on_link,
+        )
+        self._link = ServiceLink(f"ws{self.url.removeprefix('http')}/api/events", ends, log)
 
     async def run(self) -> None:
         """Hold the events channel until ``close``."""
-        pause = _FIRST_PAUSE
-        refused = 0
-        while not self._closed:
-            try:
-                await self._connect()
-                refused = 0
-                if await self._read():
-                    pause = _FIRST_PAUSE
-            except HTTPClientError as error:
-                # A token from before the installation is refused for ever; say so once.
-                if refused != error.code:
-                    refused = error.code
-                    log.warning("the lease service refused this server: HTTP %s", error.code)
-            except (OSError, TimeoutError, WebSocketClosedError) as error:
-                log.info("the lease service is not reachable: %s", type(error).__name__)
-            if not self._closed:
-                await asyncio.sleep(pause * random.uniform(0.7, 1.3))
-                pause = min(_LONGEST_PAUSE, pause * 2)
+        await self._link.run()
 
     def send(self, message: Mapping[str, Any]) -> bool:
         """Send over the events channel; False when it is down (say it again when it is up)."""
-        if self._connection is None:
-            return False
-        try:
-            sent = self._connection.write_message(json.dumps(message))
-        except WebSocketClosedError:
-            return False
-        sent.add_done_callback(_heed)
-        return True
+        return self._link.send(message)
 
     def close(self) -> None:
         """Hang up for good."""
-        self._closed = True
-        if self._connection is not None:
-            self._connection.close()
+        self._link.close()
 
-    async def _connect(self) -> None:
-        request = HTTPRequest(
-            f"ws{self.url.removeprefix('http')}/api/events",
-            headers=self._headers,
-            connect_timeout=10,
-            request_timeout=20,
-        )
-        self._connection = await websocket_connect(request, ping_interval=_PING_SECONDS)
-        self._on_link(True)
-
-    async def _read(self) -> bool:
-        """Take events until the channel breaks; tell whether at least one could be taken."""
-        connection = self._connection
-        assert connection is not None
-        taken = False
+    async def _take(self, raw: str | bytes) -> bool:
         try:
-            while (raw := await connection.read_message()) is not None:
-                self._on_event(json.loads(raw))
-                taken = True
+            self._on_event(json.loads(raw))
         except _NOT_AN_EVENT:
             # What this server knows may be wrong from here on: a new channel brings everything.
             log.exception("an event of the lease service could not be taken; connecting anew")
-        finally:
-            connection.close()  # where the service hung up, our own side is still open
-            self._connection = None
-            self._on_link(False)
-        return taken
-
-
-def _heed(sent: asyncio.Future[None]) -> None:
-    """A channel that breaks is noticed by its reader; here it is only not left unsaid."""
-    if not sent.cancelled() and sent.exception() is not None:
-        log.info("a message to the lease service was lost: %s", type(sent.exception()).__name__)
+            return False
+        return True

@@ -1,13 +1,8 @@
 """The supervisor and a lease service that goes and comes."""
 
 import asyncio
-import gc
-import warnings
 
-from gpulease.companion.channel import ServiceChannel
-from gpulease.protocol import SupervisorMessage
 from tests.companion.parts import (
-    TOKEN,
     Cells,
     Lease,
     LeaseService,
@@ -99,29 +94,3 @@ def test_malformed_messages_change_nothing():
             assert len(service.of_type("hello")) == 1
 
     asyncio.run(test())
-
-
-def test_a_service_that_hangs_up_leaves_no_half_open_connection():
-    async def test():
-        service = LeaseService()
-
-        async def heed(_message: SupervisorMessage) -> None:
-            pass
-
-        url = f"{service.url.replace('http', 'ws', 1)}/api/leases/hung-up/supervisor"
-        channel = ServiceChannel(url, lambda: TOKEN, lambda: {"type": "hello"}, heed)
-        running = asyncio.ensure_future(channel.run())
-        try:
-            await wait_for_async(lambda: service.channels, 30, "the channel")
-            service.channels[0].close()
-            await wait_for_async(lambda: len(service.of_type("hello")) == 2, 30, "a new channel")
-        finally:
-            channel.close({"type": "bye", "reason": "ended"})
-            await running
-            await service.stop()
-
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        asyncio.run(test())
-        gc.collect()
-    assert not [each for each in said if "Unclosed" in str(each.message)]

@@ -1,0 +1,110 @@
+"""A link to a lease service that refuses, hangs up, goes and comes."""
+
+import asyncio
+import gc
+import json
+import logging
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gpulease.service_link import LinkEnds, ServiceLink
+from tests.companion.parts import TOKEN, LeaseService
+from tests.helpers import wait_for_async
+
+log = logging.getLogger("gpulease.test_service_link")
+
+
+class Owner:
+    """This end: what it was told, and how it answers."""
+
+    def __init__(self) -> None:
+        self.links: list[bool] = []
+        self.told: list[Any] = []
+        self.attempts = 0
+        self.takes = True
+
+    def ends(self) -> LinkEnds:
+        return LinkEnds(self._headers, lambda: {"type": "hello"}, self._take, self.links.append)
+
+    def _headers(self) -> dict[str, str]:
+        self.attempts += 1
+        return {"Authorization": f"Bearer {TOKEN}"}
+
+    async def _take(self, raw: str | bytes) -> bool:
+        self.told.append(json.loads(raw))
+        return self.takes
+
+
+@asynccontextmanager
+async def linked(
+    *, refuse: bool = False
+) -> AsyncIterator[tuple[LeaseService, Owner, ServiceLink, "asyncio.Task[None]"]]:
+    service, owner = LeaseService(), Owner()
+    service.refuse = refuse
+    url = f"{service.url.replace('http', 'ws', 1)}/api/leases/linked/supervisor"
+    link = ServiceLink(url, owner.ends(), log)
+    running = asyncio.create_task(link.run())
+    try:
+        if not refuse:
+            await wait_for_async(lambda: owner.links == [True], 30, "the link")
+        yield service, owner, link, running
+    finally:
+        link.close()
+        await running
+        await service.stop()
+
+
+async def test_each_connection_begins_with_the_greeting() -> None:
+    async with linked() as (service, owner, link, _running):
+        assert link.send({"type": "one"})
+        await wait_for_async(lambda: service.of_type("one"), 30, "the first message")
+        service.channels[-1].close()
+        await wait_for_async(lambda: owner.links == [True, False, True], 30, "a new link")
+        assert link.send({"type": "two"})
+        await wait_for_async(lambda: service.of_type("two"), 30, "the second message")
+        assert [each["type"] for each in service.heard] == ["hello", "one", "hello", "two"]
+
+
+async def test_what_cannot_be_taken_brings_a_new_connection() -> None:
+    async with linked() as (service, owner, _link, _running):
+        owner.takes = False
+        service.tell({"type": "odd"})
+        await wait_for_async(lambda: owner.links == [True, False, True], 30, "a new link")
+        owner.takes = True
+        service.tell({"type": "fine"})
+        await wait_for_async(lambda: len(owner.told) == 2, 30, "the next message")
+        assert owner.links == [True, False, True]
+
+
+async def test_a_refusal_is_said_once_and_asked_again(caplog) -> None:
+    async with linked(refuse=True) as (service, owner, link, _running):
+        await wait_for_async(lambda: owner.attempts >= 3, 60, "further attempts")
+        assert not link.send({"type": "lost"})
+        said = [each for each in caplog.records if each.levelno >= logging.WARNING]
+        assert [each.getMessage()[-8:] for each in said if each.name == log.name] == ["HTTP 403"]
+        assert TOKEN not in caplog.text
+        service.refuse = False
+        await wait_for_async(lambda: owner.links == [True], 60, "the link")
+
+
+async def test_a_closed_link_stays_down() -> None:
+    async with linked() as (_service, owner, link, running):
+        link.close()
+        await asyncio.wait_for(asyncio.shield(running), 30)
+        assert owner.links == [True, False]
+        assert not link.send({"type": "late"})
+
+
+def test_a_service_that_hangs_up_leaves_no_half_open_connection() -> None:
+    async def hung_up() -> None:
+        async with linked() as (service, owner, _link, _running):
+            service.channels[0].close()
+            await wait_for_async(lambda: owner.links == [True, False, True], 30, "a new link")
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        asyncio.run(hung_up())
+        gc.collect()
+    assert not [each for each in said if "Unclosed" in str(each.message)]
