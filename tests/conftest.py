@@ -21,6 +21,7 @@ from hypothesis import settings
 from tests.cluster.fixtures import VARIABLE as GPULEASE_CLUSTER
 from tests.cluster.fixtures import cluster, namespace, why_no_cluster
 from tests.helpers import chromium_path, postgresql_bin
+from tests.spread import ByUnit, turn_of
 
 INSTALLABLE = {"browser": "Chromium", "compiler": "a C compiler", "postgresql": "PostgreSQL"}
 if os.environ.get(GPULEASE_CLUSTER):
@@ -33,9 +34,6 @@ CLUSTER_SECONDS = 600
 # How long an example takes says something of the machine, nothing of the code.
 settings.register_profile("gpulease", deadline=None)
 settings.load_profile("gpulease")
-
-# The rooms whose modules take longest go to the workers first, so that none is left alone with one.
-SLOW_FIRST = ("end_to_end", "browser", "hub", "lab", "service", "kernel", "companion")
 
 # A shell starts what runs in its background with interrupts ignored, and children inherit that; the
 # suite interrupts itself and its kernels.
@@ -67,12 +65,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=why))
         if item.get_closest_marker("cluster") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(CLUSTER_SECONDS))
-    items.sort(key=_slowness)  # stable: the order inside a room stays
+    items.sort(key=lambda item: turn_of(item.nodeid))  # stable: the order inside a room stays
 
 
-def _slowness(item: pytest.Item) -> int:
-    parts = item.path.parts
-    return next((n for n, room in enumerate(SLOW_FIRST) if room in parts), len(SLOW_FIRST))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit | None:
+    return ByUnit(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,10 @@
-"""A whole demo of one's own: real hub, proxy, lease service and servers, in a child process."""
+"""A whole demo: real hub, proxy, lease service and servers, in a child process.
 
+One can serve several modules: each says which time-outs it wants (``RunningDemo.prepare``), and
+finds no server and no live lease of the module before it.
+"""
+
+import asyncio
 import json
 import signal
 import subprocess
@@ -10,7 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import wait_for
+import yaml
+
+from gpulease.demo.browse import Browser
+from gpulease.demo.options import DemoOptions, Ports
+from tests.helpers import wait_for, wait_for_async
 
 #: Seconds; a first start compiles and migrates, and the machine may be busy.
 START_MAX = 180.0
@@ -44,9 +53,29 @@ class RunningDemo:
         self.home(user).mkdir(parents=True, exist_ok=True)
         (self.home(user) / name).write_text(json.dumps(document))
 
-    def log_tail(self) -> str:
-        log = self.directory / "demo.log"
-        return "\n".join(log.read_text(errors="replace").splitlines()[-60:])
+    def prepare(self, **time_outs: float) -> None:
+        """Stop everybody's servers, let every lease end, and put these time-outs (s) into force."""
+        asyncio.run(self._prepare(time_outs))
+
+    async def _prepare(self, time_outs: dict[str, float]) -> None:
+        async with Browser(self.url) as admin:
+            await admin.log_in("admin", "admin")
+            await admin.open_service()
+            for user in await admin.hub_api("GET", "users"):
+                for name in user["servers"]:
+                    assert not name, "no test of a shared demo starts a named server"
+                    await admin.hub_api("DELETE", f"users/{user['name']}/server")
+
+            async def nothing_runs() -> bool:
+                users = await admin.hub_api("GET", "users")
+                leases = await admin.service_api("GET", "leases?state=live")
+                return not leases["items"] and not any(user["servers"] for user in users)
+
+            await wait_for_async(nothing_runs, STOP_MAX, "every server has stopped")
+            policy = yaml.safe_load((await admin.service_api("GET", "policy"))["text"])
+            outs = DemoOptions(self.directory, Ports(0, 0, 0, 0), **time_outs).time_outs()
+            policy["time_outs"] = {**policy.get("time_outs", {}), **outs}
+            await admin.service_api("PUT", "policy", {"text": yaml.safe_dump(policy)})
 
 
 @contextmanager

@@ -31,6 +31,7 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+    """A demo of its own: its pages show nothing that somebody did before."""
     directory = tmp_path_factory.mktemp("demo")
     options = ("--gpus", "1", "--idle", "8", "--warning", "12", "--warm-up", "1")
     with running_demo(directory, *options) as found:
@@ -171,10 +172,16 @@ def test_an_admin_changes_a_time_out_on_a_page(demo: RunningDemo, profile: Any) 
     page.wait_for_selector(".gl-finding-error")
     number = page.input_value("#policy-text").splitlines().index("nonsense: 1") + 1
     assert f"Line {number}" in page.inner_text(".gl-finding-error")
+    before = page.inner_text("#policy-state")
     page.fill("#policy-text", f"{text}\n# looked at\n")
     page.click("#policy-save")
     page.wait_for_selector("text=(in force)")
-    wait_for(lambda: "by admin" in page.inner_text("#policy-state"), what="the saved version")
+
+    def saved() -> bool:
+        state = page.inner_text("#policy-state")
+        return state != before and "by admin" in state
+
+    wait_for(saved, what="the saved version")
 
 
 def log_in_seconds(demo: RunningDemo, name: str) -> float:

@@ -10,7 +10,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease import protocol
@@ -303,7 +303,6 @@ def test_it_is_the_first_process_of_another_user_on_a_read_only_file_system(tmp_
     asyncio.run(test())
 
 
-@settings(deadline=None)
 @given(
     st.one_of(st.none(), st.integers(-(10**5), 10**5)),
     st.booleans(),

@@ -1,4 +1,4 @@
-"""One running demo for a module: real hub, proxy, service, servers and kernels."""
+"""One running demo for all modules of a worker: real hub, proxy, service, servers and kernels."""
 
 from collections.abc import Iterator
 
@@ -7,10 +7,15 @@ import pytest
 from tests.browser.demo import RunningDemo, running_demo
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
-    """A demo with one simulated GPU; a lease that nobody uses is warned after 20 s."""
-    directory = tmp_path_factory.mktemp("demo")
-    options = ("--gpus", "1", "--idle", "20", "--warning", "3", "--warm-up", "1")
-    with running_demo(directory, *options) as found:
+@pytest.fixture(scope="session")
+def shared_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+    """A demo with one simulated GPU."""
+    with running_demo(tmp_path_factory.mktemp("demo"), "--gpus", "1") as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def demo(shared_demo: RunningDemo) -> RunningDemo:
+    """The demo with everybody's server stopped; a lease that nobody uses is warned after 20 s."""
+    shared_demo.prepare(idle=20, warning=3, warm_up=1)
+    return shared_demo

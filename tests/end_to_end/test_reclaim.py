@@ -2,11 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.browser.demo import RunningDemo, running_demo
+from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import LONG, Person, at_work
 from tests.helpers import wait_for_async
 
@@ -27,11 +26,10 @@ result = 'thread started'
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+def hasty(shared_demo: RunningDemo) -> RunningDemo:
     """A demo whose time-outs are seconds."""
-    options = ("--gpus", "1", "--idle", str(IDLE), "--quiet", str(QUIET), "--warning", "2")
-    with running_demo(tmp_path_factory.mktemp("hasty"), *options, "--warm-up", "1") as found:
-        yield found
+    shared_demo.prepare(idle=IDLE, quiet=QUIET, warning=2, warm_up=1)
+    return shared_demo
 
 
 def seen(student: Person) -> list[str]:

@@ -35,6 +35,7 @@ class NotebookServer:
             "JUPYTER_DATA_DIR": str(directory / "data"),
             "IPYTHONDIR": str(directory / "ipython"),
             "JUPYTER_TOKEN": WEB_TOKEN,
+            "JUPYTER_NO_CONFIG": "1",  # no other extension: JupyterLab alone takes a second
         }
         if service_url:
             environ |= {ENV_SERVICE_URL: service_url, "JUPYTERHUB_API_TOKEN": SERVER_TOKEN}

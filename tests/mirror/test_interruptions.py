@@ -155,7 +155,7 @@ def act(root: Path, what: str, name: str, content: int) -> None:
         path.mkdir()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(ACTS, min_size=1, max_size=4))
 def test_two_real_directories_end_equal_with_every_new_content(rounds):
     with tempfile.TemporaryDirectory() as directory, pair(Path(directory)) as two:

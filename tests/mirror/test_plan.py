@@ -28,7 +28,7 @@ def equal(model: Model) -> bool:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(TREES, TREES, TREES)
 def test_every_pass_ends_with_equal_sides_and_every_new_version(base, home, away):
     model = Model(base, home, away)
@@ -40,7 +40,7 @@ def test_every_pass_ends_with_equal_sides_and_every_new_version(base, home, away
     assert not model.plan().conflicts
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(TREES, TREES, TREES, st.lists(st.booleans(), max_size=30))
 def test_an_interruption_at_any_point_loses_no_version(base, home, away, kept):
     model = Model(base, home, away)
@@ -53,7 +53,6 @@ def test_an_interruption_at_any_point_loses_no_version(base, home, away, kept):
     assert mine | theirs <= contents(model.home)
 
 
-@settings(deadline=None)
 @given(TREES, TREES, TREES)
 def test_what_cannot_travel_is_never_touched_at_home(base, home, away):
     model = Model(base, home, away)
@@ -114,7 +113,6 @@ def test_a_new_file_does_not_take_the_name_of_one_that_home_cannot_send():
     assert model.home == {"x": LARGE, "x (from GPU)": ONE}
 
 
-@settings(deadline=None)
 @example("a/b.tar.gz")
 @example(".bashrc")
 @given(st.text("ab./", min_size=1).filter(lambda p: not p.endswith("/")))

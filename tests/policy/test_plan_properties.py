@@ -95,7 +95,7 @@ def after(view):
     return replace(view, leases=tuple(leases.values()))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_the_listing_does_not_matter(view, random):
     leases, devices = list(view.leases), list(view.devices)
@@ -106,7 +106,7 @@ def test_the_order_of_the_listing_does_not_matter(view, random):
     assert plan(view) == plan(view)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds())
 def test_every_planned_step_is_possible_and_single(view):
     acted = [a.lease_id for a in plan(view) if not isinstance(a, Alert)]
@@ -114,7 +114,7 @@ def test_every_planned_step_is_possible_and_single(view):
     after(view)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds())
 def test_only_free_devices_are_granted_and_each_once(view):
     free = {d.uuid for each in capacity.free_devices(view).values() for d in each}
@@ -131,7 +131,7 @@ def test_only_free_devices_are_granted_and_each_once(view):
             assert all(fitting.suits("t4", d) and not d.leaving for d in given)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds())
 def test_work_conserving(view):
     """Who waits after the plan is limited, not ready, or does not fit what stays free."""
@@ -153,7 +153,7 @@ def test_work_conserving(view):
         assert not fitting.room(suiting, lease.count)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds())
 def test_nobody_busy_or_unheard_of_a_moment_is_asked_to_leave(view):
     for action in plan(view):
@@ -162,7 +162,7 @@ def test_nobody_busy_or_unheard_of_a_moment_is_asked_to_leave(view):
             assert max(evidence.idle_for, evidence.quiet_for) > 0 or evidence.unknown_since
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds())
 def test_reclaim_for_somebody_names_a_waiting_request_and_takes_no_more_than_it_needs(view):
     done = after(view)
@@ -176,7 +176,7 @@ def test_reclaim_for_somebody_names_a_waiting_request_and_takes_no_more_than_it_
         assert len(fresh) <= wanted.count
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_a_plan_at_once_after_a_plan_grants_nothing_more(view):
     """What the first plan could do is done, unless it took something from somebody."""
@@ -186,7 +186,7 @@ def test_a_plan_at_once_after_a_plan_grants_nothing_more(view):
         assert not [a for a in plan(first) if isinstance(a, Start)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_without_capacity_nothing_is_granted_or_reclaimed(view):
     blind = replace(view, capacity_known=False)

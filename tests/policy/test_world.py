@@ -35,7 +35,7 @@ def world(devices: int) -> World:
     return World(POLICY, list(cards(devices)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(2, 4), asks)
 def test_everything_ends_in_bounded_time(devices, arrivals):
     """`World` checks in each tick: no device twice, no state above its bound, one action each."""
@@ -55,7 +55,7 @@ def test_everything_ends_in_bounded_time(devices, arrivals):
     assert all(lease.state is LeaseState.ENDED for lease in place.leases.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 3), st.lists(st.tuples(st.integers(0, 100), healthy), max_size=7))
 def test_single_requests_start_in_the_order_of_their_tickets(devices, arrivals):
     """While a start backs off others pass, and what was reclaimed for one of them stays theirs."""

@@ -54,7 +54,7 @@ def test_a_skip_for_want_of_a_program_fails_only_when_all_is_required(tmp_path, 
     suite = tmp_path / "tests"
     suite.mkdir()
     (suite / "cluster").mkdir()
-    own = ("__init__.py", "conftest.py", "helpers.py")
+    own = ("__init__.py", "conftest.py", "helpers.py", "spread.py")
     for name in (*own, "cluster/__init__.py", "cluster/fixtures.py", "cluster/machine.py"):
         (suite / name).write_text((ROOT / "tests" / name).read_text())
     (suite / "test_it.py").write_text(

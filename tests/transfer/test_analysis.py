@@ -180,7 +180,7 @@ class Traced(dict):
         super().__delitem__(key)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(_line, min_size=1, max_size=4))
 def test_every_name_really_read_is_found(lines):
     source = "\n".join(lines)

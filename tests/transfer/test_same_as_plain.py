@@ -53,7 +53,6 @@ def check(pair, program, monkeypatch):
 
 _settings = settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

@@ -1,0 +1,52 @@
+"""How the suite is spread over the workers of ``make test``.
+
+Owns which tests stay together, because they share what is slow to start, and which go to a worker
+first, so that none is left alone with something long.  A unit is one module, except where it says
+otherwise here; its tests run in order on one worker.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from xdist.scheduler import LoadScopeScheduling
+
+#: Modules that share one running demo (``end_to_end/conftest.py``).
+SHARED_DEMO = frozenset(
+    f"tests/end_to_end/test_{name}.py"
+    for name in ("admin", "kernels", "live_pages", "queue_and_faults", "reclaim")
+)
+#: Modules whose every test starts a demo of its own.
+EACH_ALONE = frozenset({"tests/end_to_end/test_check.py", "tests/end_to_end/test_ending.py"})
+
+#: What takes longest, the longest first: modules, then rooms.
+LONG = (
+    "tests/end_to_end/test_queue_and_faults.py",
+    *sorted(SHARED_DEMO),
+    "tests/end_to_end/test_check.py",
+    "tests/browser/test_round.py",
+    "tests/kernel/test_lease.py",
+    *(f"tests/{room}" for room in ("end_to_end", "hub", "lab", "service")),
+    *(f"tests/{room}" for room in ("kernel", "companion", "browser", "transfer", "store")),
+)
+
+
+def unit_of(nodeid: str) -> str:
+    """Return the name of the unit that a test belongs to."""
+    module = nodeid.partition("::")[0]
+    if module in SHARED_DEMO:
+        return "shared demo"
+    return nodeid if module in EACH_ALONE else module
+
+
+def turn_of(nodeid: str) -> int:
+    """Return when a test's unit is handed out: lower is sooner."""
+    path = PurePosixPath(nodeid.partition("::")[0])
+    return next((n for n, name in enumerate(LONG) if path.is_relative_to(name)), len(LONG))
+
+
+class ByUnit(LoadScopeScheduling):
+    """Hands out whole units, in the order in which they were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
