@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from gpulease.errors import GPULeaseError
 
 if TYPE_CHECKING:
-    from gpulease.providers.kubernetes.checkup import Result
+    from gpulease.providers.kubernetes.findings import Result
 
 #: Seconds by which two clocks may differ before times on pages confuse.
 _CLOCK_MAX = 5.0
@@ -51,19 +51,15 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
     from traitlets.config import Config
     from traitlets.config.loader import PyFileConfigLoader
 
-    from gpulease.providers.kubernetes.checkup import Installation, Result, examine
+    from gpulease.providers.kubernetes.checkup import Installation, examine
     from gpulease.providers.kubernetes.client import ClientError
     from gpulease.providers.kubernetes.official import OfficialClient
     from gpulease.service.kubernetes_settings import KubernetesSettings
 
     config = PyFileConfigLoader(config_file).load_config() if config_file else Config()
     settings = KubernetesSettings(config=config)
-    patterns = [each for each in settings.namespaces if set(each) & set("*?[")]
-    wanted = Installation(
-        settings.pod_settings(),
-        [each for each in settings.namespaces if each not in patterns],
-        settings.agent_account.partition("/")[0],
-    )
+    agents = settings.agent_account.partition("/")[0]
+    wanted = Installation(settings.pod_settings(), settings.namespaces, agents)
     client = OfficialClient(settings.kubeconfig, settings.context)
     try:
         found = [each async for each in examine(client, wanted)]
@@ -76,19 +72,13 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
         ) from error
     finally:
         await client.close()
-    for each in patterns:
-        sentence = (
-            f"Namespaces {each} were not looked at: which there are, the service may not ask."
-        )
-        advice = "Name one in a configuration file of your own, and look again with it."
-        found.append(Result("namespaces", "unknown", sentence, advice))
     found.append(await asyncio.to_thread(_hub, environment.get("JUPYTERHUB_API_URL", "")))
     return found
 
 
 def _hub(url: str) -> Result:
     """Whether the hub can be reached from here, and its clock agrees with ours."""
-    from gpulease.providers.kubernetes.checkup import Result
+    from gpulease.providers.kubernetes.findings import Result
 
     if not url.startswith(("http://", "https://")):
         return Result(

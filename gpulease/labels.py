@@ -33,6 +33,9 @@ AGENT_COMPONENT: Final = "agent"
 SERVICE_COMPONENT: Final = "service"
 CLAIM_COMPONENT: Final = "claim"
 
+#: On a pod that is only offered to the API server (dry run), to see whether a policy refuses it.
+PROBE: Final = PREFIX + "probe"
+
 # Annotations of server pods (written by the spawner) and of lease pods: the exact names.
 USER: Final = PREFIX + "user"
 SERVER: Final = PREFIX + "server"

@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubespawner import KubeSpawner
-from traitlets import Enum, List, Unicode
+from traitlets import Enum, List, Unicode, default
 
 from gpulease import labels
 from gpulease.hub import compat, guard
 from gpulease.hub.guard_places import Rules
 from gpulease.hub.overrides import Settings
 from gpulease.hub.spawner import GPULeaseSpawnerMixin
+from gpulease.hub.user_namespaces import FurnishError, furnish, hub_namespace
 
 
 class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
@@ -31,6 +32,7 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
     """
 
     modify_pod_hook: Any  # KubeSpawner's
+    user_namespace_labels: Any  # KubeSpawner's
 
     gpulease_guard = Enum(
         ["refuse", "strip"],
@@ -59,6 +61,15 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
         config=True,
         help="Tells the pods of this hub and service from those of another in the same cluster.",
     )
+    gpulease_namespace = Unicode(
+        config=True,
+        help="With a namespace for each user: where what leases need there is copied from; by"
+        " default the hub's own namespace.",
+    )
+
+    @default("gpulease_namespace")
+    def _default_gpulease_namespace(self) -> str:
+        return hub_namespace()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -85,8 +96,34 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
             self._site_hook = self.modify_pod_hook
             self.modify_pod_hook = GPULeaseSpawner._guarded
         if self.enable_user_namespaces:
+            # The admission policies go by this label, and so does what the hub may do at all.
+            instance = {labels.INSTANCE: labels.label_value(self.gpulease_instance)}
+            self.user_namespace_labels = {**instance, **self.user_namespace_labels}
             labels_wanted = self._expand_all(self.user_namespace_labels)
             self._refuse(guard.inspect_namespace_labels(labels_wanted))
+
+    async def _ensure_namespace(self) -> None:
+        """Make the user's namespace, and put into it what leases need there.
+
+        Without that the server starts all the same, and leases are refused by the API server.
+        """
+        await super()._ensure_namespace()
+        try:
+            copied = await furnish(
+                self.api.api_client,
+                self.gpulease_namespace,
+                self.namespace,
+                seconds=self.k8s_api_request_timeout,
+            )
+        except FurnishError as error:
+            self.log.error(  # noqa: TRY400 - the sentence says it all
+                "No GPU lease can start in namespace %s: %s Apply helm-values/user-namespaces and"
+                " look with `gpulease doctor`; the next start of the server tries again.",
+                self.namespace,
+                error,
+            )
+        else:
+            self.log.debug("Namespace %s has %s", self.namespace, ", ".join(copied))
 
     async def _guarded(self, pod: Any) -> Any:
         """Run the site's hook, then inspect the final manifest and name the server in it.

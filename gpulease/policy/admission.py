@@ -50,7 +50,7 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
     ``ending`` names the leases that end in this same plan.
     """
     outcome = Admission()
-    limits = queue.Limits(snapshot.policy, queue.holding(snapshot))
+    limits = queue.Limits(snapshot.policy, queue.holding(snapshot), snapshot.bounds)
     requests = queue.waiting(snapshot)
     admissible = [r for r in requests if queue.kept_waiting(r, snapshot.now, limits) is None]
     held = dict(capacity.holds(snapshot, admissible, ending))
@@ -63,7 +63,8 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
             continue
         why = queue.kept_waiting(request, snapshot.now, limits)
         if why is not None:
-            _wait(outcome, request, why)
+            bound = limits.bound(request, request.gpu_class) if why == queue.QUOTA else None
+            _wait(outcome, request, why, bound.detail if bound is not None else "")
             continue
         pool_free = free.get(gpu_class.pool, [])
         suiting = fitting.suiting(gpu_class, pool_free)
@@ -72,7 +73,7 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
             uuids = tuple(device.uuid for device in chosen)
             outcome.actions.append(Start(request.id, "starting", uuids))
             free[gpu_class.pool] = [d for d in pool_free if d not in chosen]
-            limits.grant(request)
+            limits.start(request, gpu_class.name)
             continue
         soon = fitting.suiting(gpu_class, coming.get(gpu_class.pool, []))
         lines = [*_line(request, suiting, held), *_line(request, soon, held)]
@@ -100,11 +101,11 @@ def _substitute(
         if min(want.missing.values(), default=1) == 0 or limits.exceeded(request):
             continue
         found = substitution.substitute(snapshot.policy, request, free, held)
-        if found is None:
+        if found is None or limits.bound(request, found[0].name) is not None:
             continue
         other, chosen = found
         free[other.pool] = [d for d in free[other.pool] if d not in chosen]
-        limits.grant(request)
+        limits.start(request, other.name)
         outcome.unmet.remove(want)
         outcome.actions = [each for each in outcome.actions if each.lease_id != request.id]
         uuids = tuple(device.uuid for device in chosen)
@@ -134,9 +135,9 @@ def _missing(
     }
 
 
-def _wait(outcome: Admission, request: Lease, reason: str) -> None:
+def _wait(outcome: Admission, request: Lease, reason: str, detail: str = "") -> None:
     if reason != request.reason:
-        outcome.actions.append(Wait(request.id, reason))
+        outcome.actions.append(Wait(request.id, reason, detail=detail))
 
 
 def _lacking(snapshot: Snapshot, gpu_class: GPUClass, free: list[Device], request: Lease) -> str:

@@ -65,6 +65,8 @@ def _starts(
     exhausted = False
     for request in line:
         blocked = queue.kept_waiting(request, snapshot.now, limits)
+        if request.reason == queue.QUOTA:
+            continue  # when the owner of a quota has room again nobody knows
         if exhausted or (blocked and not _backs_off(request, snapshot.now)):
             continue
         if len(slots) < request.count:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 
 from gpulease.policy.pods import PodAsk
@@ -262,6 +263,20 @@ class Observed:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """What the owner of the machines leaves to start, beside devices: a namespace's quota.
+
+    ``detail`` names it for admins, with its numbers.  ``left`` is how much may be taken of it, and
+    ``takes`` how much each request, served as a class, takes: (request, class) -> amount; who is
+    not named takes nothing.
+    """
+
+    detail: str
+    left: Decimal
+    takes: Mapping[tuple[str, str], Decimal]
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """Everything one plan is made from.
 
@@ -278,6 +293,7 @@ class Snapshot:
     capacity_known: bool = True
     typical_length: float | None = None  # median seconds a lease lasted lately; None is unknown
     thefts: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
+    bounds: tuple[Bound, ...] = ()
     # Reservations, gangs and projects' use get their fields here.
 
 

@@ -9,7 +9,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from gpulease.policy.lifecycle import HOLDING
-from gpulease.policy.model import GPUClass, Lease, LeaseState, PolicyDocument, Snapshot
+from gpulease.policy.model import Bound, GPUClass, Lease, LeaseState, PolicyDocument, Snapshot
+
+#: Why a request waits that a bound of the site's has no room for.
+QUOTA = "quota_exceeded"
 
 
 def order(lease: Lease) -> tuple[tuple[datetime, int], str]:
@@ -43,8 +46,11 @@ def pool_of(snapshot: Snapshot, lease: Lease) -> str:
 class Limits:
     """Counts what each user and server holds, and what a plan grants them on top."""
 
-    def __init__(self, policy: PolicyDocument, held: Iterable[Lease]) -> None:
+    def __init__(
+        self, policy: PolicyDocument, held: Iterable[Lease], bounds: Iterable[Bound] = ()
+    ) -> None:
         self._policy = policy
+        self._left = [(bound, bound.left) for bound in bounds]
         self._users: dict[str, int] = {}
         self._servers: dict[tuple[str, str], int] = {}
         for lease in held:
@@ -55,6 +61,21 @@ class Limits:
         server = (lease.user, lease.server)
         self._users[lease.user] = self._users.get(lease.user, 0) + 1
         self._servers[server] = self._servers.get(server, 0) + 1
+
+    def start(self, lease: Lease, gpu_class: str) -> None:
+        """Count a lease that this plan starts as a class."""
+        self.grant(lease)
+        key = (lease.id, gpu_class)
+        self._left = [(bound, left - bound.takes.get(key, 0)) for bound, left in self._left]
+
+    def bound(self, lease: Lease, gpu_class: str) -> Bound | None:
+        """Return a bound of the site's that has too little left to serve this request so."""
+        key = (lease.id, gpu_class)
+        for found, left in self._left:
+            wanted = found.takes.get(key, 0)
+            if wanted > 0 and wanted > left:
+                return found
+        return None
 
     def exceeded(self, lease: Lease) -> str:
         """Return the wait reason when one more would be above a limit, else ``""``."""
@@ -74,4 +95,6 @@ def kept_waiting(lease: Lease, now: datetime, limits: Limits) -> str | None:
         return "server_starting"
     if lease.not_before is not None and lease.not_before > now:
         return lease.reason or "backing_off"
-    return limits.exceeded(lease) or None
+    if exceeded := limits.exceeded(lease):
+        return exceeded
+    return QUOTA if limits.bound(lease, lease.gpu_class) is not None else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpulease.gpus.base import GPUInfo, Sample
-from gpulease.policy.model import Device, Lease, Observed
+from gpulease.policy.model import Bound, Device, Lease, Observed
 from gpulease.protocol import Activity, GrantView, SupervisorMessage
 
 
@@ -69,6 +69,9 @@ class Provider(Protocol):
         Raises:
             OSError: the capacity cannot be known at present; the loop grants and reclaims nothing.
         """
+
+    def bounds(self, requests: Sequence[Lease]) -> Sequence[Bound]:
+        """Called before each plan: what beside devices bounds the start of those that wait."""
 
     async def start(self, lease: Lease) -> None:
         """Called after the intent ``starting`` is stored: begin to start this attempt."""

@@ -13,12 +13,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import lifecycle
+from gpulease.policy import lifecycle, queue
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -241,7 +241,9 @@ class Reconciler:
         ]
 
     def _planned(self) -> list[Change]:
-        actions = plan(self.snapshot())
+        snapshot = self.snapshot()
+        bounds = self._provider.bounds(queue.waiting(snapshot))
+        actions = plan(replace(snapshot, bounds=tuple(bounds)))
         alerts = [action for action in actions if isinstance(action, Alert)]
         self._alert([*alerts, *self._strangers.alerts()])
         changes = []

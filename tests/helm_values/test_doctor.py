@@ -12,6 +12,7 @@ import pytest
 from gpulease.doctor_command import look, run
 from gpulease.errors import GPULeaseError
 from gpulease.providers.kubernetes import checkup
+from tests.cluster import rights
 from tests.helm_values import shipped
 from tests.helm_values.conftest import Installed
 from tests.helpers import free_port, wait_for, wait_for_async
@@ -20,15 +21,20 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def test_it_asks_for_the_shipped_rights_and_no_other():
-    granted = set()
-    for document in shipped.load("service/rights.yaml"):
-        inside = document["metadata"].get("namespace") == shipped.SERVERS
-        for rule in document.get("rules", []):
-            for group in rule["apiGroups"]:
-                for resource in rule["resources"]:
-                    granted |= {(verb, group, resource, inside) for verb in rule["verbs"]}
-    assert set(checkup.NEEDS) == granted
-    assert len(checkup.NEEDS) == len(granted)
+    needed = {("service/rights.yaml", need) for need in checkup.NEEDS}
+    needed |= {
+        ("user-namespaces/service.yaml", (verb, "", kind, False))
+        for kind in checkup.WIDE
+        for verb in ("list", "watch")
+    }
+    granted = {
+        (file, (grant.verb, grant.group, grant.resource, bool(grant.namespace)))
+        for file in ("service/rights.yaml", "user-namespaces/service.yaml")
+        for each in rights.given(shipped.load(file), "gpulease")
+        for grant in each.grants()
+    }
+    assert needed == granted
+    assert len(checkup.NEEDS) == len(set(checkup.NEEDS))
 
 
 async def test_a_cluster_that_is_away_is_named(tmp_path):
@@ -145,11 +151,11 @@ def without(api, path):
 
 @pytest.mark.cluster
 async def test_a_whole_installation_is_all_right(doctor, installed):
-    for check in ("rights", "least_rights", "lease_pod", "admission"):
+    for check in ("rights", "least_rights", "lease_pod", "admission", "servers", "network"):
         await settled(doctor, check, "ok")
-    found = await doctor(namespaces=[installed.servers, "hub-*"])
+    found = await doctor()
     assert found["volumes"].state == "unknown"  # no server yet
-    assert found["namespaces"].state == "unknown"  # of a pattern
+    assert "only a lease shows" in found["network"].sentence
     assert found["hub"].state == "unknown"
 
 
@@ -216,6 +222,79 @@ async def test_a_policy_that_is_not_in_force_is_named(doctor, installed):
         wrong = await settled(doctor, "admission", "wrong")
         assert "could mount any Secret" in wrong.sentence
     await settled(doctor, "admission", "ok")
+
+
+@pytest.mark.cluster
+async def test_servers_that_could_have_a_gpu_are_named(doctor, installed):
+    name = f"gpulease-no-gpu-{installed.system}"
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/"
+    await settled(doctor, "servers", "ok")
+    with without(installed.api, path + name):
+        wrong = await settled(doctor, "servers", "wrong")
+        assert "gpulease-no-gpu is not in force" in wrong.sentence
+        assert f"kubectl label namespace {installed.servers} gpulease/instance=" in wrong.next_step
+    await settled(doctor, "servers", "ok")
+    # What was not taken at all was not tried.
+    await settled(doctor, "servers", "unknown", runtime_class="no-such-runtime")
+
+
+@pytest.mark.cluster
+async def test_a_namespace_that_lost_its_label_is_named(doctor, installed):
+    """Both policies' copies go by this test's label here, as the shipped one by the instance's."""
+    path = f"/api/v1/namespaces/{installed.servers}"
+    label = installed.api.get(path)["metadata"]["labels"][shipped.TEST]
+    installed.api.patch(path, {"metadata": {"labels": {shipped.TEST: None}}})
+    try:
+        await settled(doctor, "servers", "wrong")
+    finally:
+        installed.api.patch(path, {"metadata": {"labels": {shipped.TEST: label}}})
+    await settled(doctor, "servers", "ok")
+
+
+@pytest.mark.cluster
+async def test_network_policies_that_are_missing_or_wrong_are_named(doctor, installed):
+    path = f"/apis/networking.k8s.io/v1/namespaces/{installed.servers}/networkpolicies"
+    with without(installed.api, f"{path}/gpulease-lease"):
+        wrong = await settled(doctor, "network", "wrong")
+        assert "bounds what lease pods may be reached by" in wrong.sentence
+    closed = {"podSelector": {}, "policyTypes": ["Egress"], "egress": []}
+    await settled(doctor, "network", "ok")
+    metadata = {"name": "closed", "namespace": installed.servers}
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    installed.api.create({**kind, "metadata": metadata, "spec": closed})
+    try:
+        wrong = await settled(doctor, "network", "wrong")
+        assert "Servers of" in wrong.sentence
+        assert "closed" in wrong.sentence
+        assert "values-z2jh.yaml" in wrong.next_step
+    finally:
+        installed.api.delete(f"{path}/closed")
+    await settled(doctor, "network", "ok")
+
+
+@pytest.mark.cluster
+async def test_namespaces_of_a_pattern_are_those_in_which_servers_run(doctor, installed):
+    from tests.cluster.pods import delete_namespace, new_namespace
+
+    name = f"{installed.servers}-own-ada"
+    pattern = f"{installed.servers}-own-*"
+    none = await settled(doctor, "namespaces", "unknown", namespaces=[pattern])
+    assert "No server runs" in none.sentence
+    new_namespace(installed.api, name)
+    marks = {"component": "singleuser-server", "gpulease/instance": "gpulease"}
+    metadata = {"name": "jupyter-ada", "namespace": name, "labels": marks}
+    spec = {"containers": [{"name": "notebook", "image": "x"}]}
+    try:
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        installed.api.create(body)
+        wrong = await settled(doctor, "rights", "wrong", namespaces=[pattern])
+        assert f"create pods in {name}" in wrong.sentence
+        assert "helm-values/user-namespaces" in wrong.next_step
+        wide = await settled(doctor, "namespaces", "wrong", namespaces=[pattern])
+        assert "list events" in wide.sentence
+        assert "kubectl apply -k helm-values/user-namespaces" in wide.next_step
+    finally:
+        delete_namespace(installed.api, name)
 
 
 @pytest.mark.cluster

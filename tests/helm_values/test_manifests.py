@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpulease.hub import gpu_names, guard
+from gpulease.hub.user_namespaces import SELECTOR
 from tests.helm_values import shipped
 
 
@@ -77,15 +78,50 @@ def test_the_hubs_namespace_is_under_the_policy():
 
 
 def test_no_account_may_read_secrets_or_run_commands_in_pods():
+    everywhere = {
+        each["roleRef"]["name"] for each in shipped.load() if each["kind"] == "ClusterRoleBinding"
+    }
     for each in shipped.load():
         for rule in each.get("rules", []):
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
             assert not {"secrets", "pods/exec", "pods/attach", "serviceaccounts/token"} & set(
                 rule["resources"]
             )
-            if each["kind"] == "ClusterRole":
+            if each["kind"] == "ClusterRole" and each["metadata"]["name"] in everywhere:
                 reads = {"get", "list", "watch"}
                 assert set(rule["verbs"]) <= reads or rule["resources"] == ["tokenreviews"]
+
+
+def test_what_leases_need_in_a_namespace_is_marked_to_be_copied():
+    """The hub copies by these labels into each user's namespace, and the order is its own."""
+    labels = dict(pair.split("=") for pair in SELECTOR.split(","))
+    marked = [
+        (each["kind"], each["metadata"]["name"])
+        for each in shipped.load()
+        if labels.items() <= each["metadata"].get("labels", {}).items()
+        and each["metadata"].get("namespace") == shipped.SERVERS
+    ]
+    assert sorted(marked) == [
+        ("NetworkPolicy", "gpulease-lease"),
+        ("NetworkPolicy", "gpulease-lease-internet"),
+        ("RoleBinding", "gpulease-servers"),
+        ("ServiceAccount", "gpulease-lease"),
+    ]
+
+
+def test_the_hub_may_give_the_one_role_and_no_other():
+    found = shipped.load("user-namespaces/hub.yaml")
+    (bind,) = [
+        rule
+        for each in found
+        for rule in each.get("rules", [])
+        if "bind" in rule["verbs"] or "escalate" in rule["verbs"]
+    ]
+    assert bind["resourceNames"] == ["gpulease-servers"]
+    for each in found:
+        for rule in each.get("rules", []):
+            assert "secrets" not in rule["resources"]
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
 
 
 def test_removing_everything_spares_the_hubs_namespace():

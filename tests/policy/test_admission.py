@@ -1,14 +1,17 @@
 """Who of the waiting gets what is free."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
+from gpulease.policy import forecast, lifecycle
 from gpulease.policy.capacity import GATHER_TURN
-from gpulease.policy.model import Device, End, EndReason, LeaseState, Start, Wait
+from gpulease.policy.model import Bound, Device, End, EndReason, LeaseState, Start, Wait
 from gpulease.policy.planner import plan
 from tests.policy.build import (
     NOW,
+    OUTS,
     active,
     at,
     cards,
@@ -169,3 +172,69 @@ def test_two_leases_a_server_where_the_policy_says_so():
     holder = active(0, user="ann", server="s")
     view = snapshot([holder, request(1, user="ann", server="s")], 2, {"r0": idle(0)}, policy=two)
     assert starts(view) == {"r1": ("GPU-1",)}
+
+
+# --- what beside devices bounds a start: a namespace's quota
+
+
+def bound(left, *numbers, takes=1, gpu_class="t4"):
+    amounts = {(f"r{number}", gpu_class): Decimal(takes) for number in numbers}
+    return Bound("Quota gpus: 1 of 2 used.", Decimal(left), amounts)
+
+
+def test_who_a_quota_has_no_room_for_waits_with_its_numbers_and_holds_nothing():
+    view = snapshot([request(1), request(2), request(3)], 2, bounds=(bound(0, 1, 2),))
+    assert starts(view) == {"r3": ("GPU-0",)}
+    told = {a.lease_id: (a.reason, a.detail) for a in plan(view) if isinstance(a, Wait)}
+    assert told == dict.fromkeys(("r1", "r2"), ("quota_exceeded", "Quota gpus: 1 of 2 used."))
+
+
+def test_the_quotas_numbers_are_recorded_with_the_wait():
+    asked = request(1)
+    (wait,) = plan(snapshot([asked], bounds=(bound(0, 1),)))
+    after = lifecycle.apply(asked, wait, NOW, OUTS)
+    assert (after.reason, after.detail) == ("quota_exceeded", "Quota gpus: 1 of 2 used.")
+    again = snapshot([after], bounds=(bound(0, 1),))
+    assert plan(again) == []
+    assert forecast.forecasts(again)["r1"].expected_start is None
+
+
+def test_what_one_plan_grants_counts_for_the_quota():
+    view = snapshot([request(n) for n in (1, 2, 3)], 3, bounds=(bound(2, 1, 2, 3),))
+    assert list(starts(view)) == ["r1", "r2"]
+    assert waits(view) == {"r3": "quota_exceeded"}
+
+
+def test_a_large_request_that_a_quota_refuses_lets_a_small_one_pass():
+    small, large = request(2), request(1, count=2)
+    amounts = {("r1", "t4"): Decimal(2), ("r2", "t4"): Decimal(1)}
+    view = snapshot([large, small], 2, bounds=(Bound("Quota.", Decimal(1), amounts),))
+    assert list(starts(view)) == ["r2"]
+
+
+def test_nobody_is_asked_to_leave_for_a_request_that_a_quota_keeps_out():
+    view = snapshot([active(0), request(1)], evidence={"r0": idle(10_000)}, bounds=(bound(0, 1),))
+    assert not [a for a in plan(view) if a.lease_id == "r0" and a.reason == "nominated"]
+    asked = snapshot([active(0), request(1)], evidence={"r0": idle(400)})
+    assert plan(replace(asked, bounds=(bound(0, 1),))) != plan(asked)
+
+
+def test_a_fall_back_that_a_quota_refuses_serves_nobody():
+    base = policy()
+    t4, slices = base.classes
+    offered = replace(base, classes=(replace(t4, fallback=("slice",)), slices))
+    devices = (Device("S-0", "slices"), *cards(1, occupied_by="foreign"))
+    view = snapshot([request(1)], devices, policy=offered)
+    assert starts(view) == {"r1": ("S-0",)}
+    assert starts(replace(view, bounds=(bound(0, 1, gpu_class="slice"),))) == {}
+
+
+def test_a_quota_that_is_overdrawn_leaves_those_in_peace_who_take_nothing_of_it():
+    view = snapshot([request(1)], bounds=(bound(-3, 2),))
+    assert starts(view) == {"r1": ("GPU-0",)}
+
+
+def test_what_a_quota_said_is_over_once_something_else_keeps_the_request():
+    told = request(1, reason="quota_exceeded", detail="Quota gpus: 1 of 2 used.")
+    (wait,) = plan(snapshot([active(0), told], evidence={"r0": idle(0)}))
+    assert lifecycle.apply(told, wait, NOW, OUTS).detail == ""

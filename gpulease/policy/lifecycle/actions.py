@@ -129,7 +129,9 @@ def _end(action: model.End, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
 
 @_applied.register
 def _wait(action: model.Wait, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
-    return move(lease, LeaseState.QUEUED, action.reason, now)
+    # What a quota said is over once something else keeps the request waiting.
+    said = "" if lease.reason == "quota_exceeded" else lease.detail
+    return replace(move(lease, LeaseState.QUEUED, action.reason, now), detail=said)
 
 
 @_applied.register

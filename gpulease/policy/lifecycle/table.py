@@ -33,6 +33,7 @@ WAIT_REASONS = frozenset(
         "server_limit",
         "held",
         "quarantined",
+        "quota_exceeded",
         "server_starting",
         "backing_off",
     }

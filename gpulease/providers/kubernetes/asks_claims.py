@@ -138,10 +138,19 @@ def quantity(text: str) -> int:
     Raises:
         ValueError: it is no quantity.
     """
+    return int(amount(text))
+
+
+def amount(text: str) -> Decimal:
+    """Return a Kubernetes quantity.
+
+    Raises:
+        ValueError: it is no quantity.
+    """
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in _UNITS:
         raise ValueError(f"{text!r} is no quantity")
-    return int(Decimal(match[1]) * _UNITS[match[2]])
+    return Decimal(match[1]) * _UNITS[match[2]]
 
 
 def _memory_fits(ask: PodAsk, device: Mapping[str, Any], domain: str) -> bool:

@@ -6,14 +6,18 @@ dry run), and what mends what is wrong.  Changes nothing.  Refuses to know the c
 
 from __future__ import annotations
 
-import copy
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from fnmatch import fnmatchcase
+from http import HTTPStatus
+from typing import Final
 
 from gpulease import labels
+from gpulease.providers.kubernetes.checkup_network import faults
+from gpulease.providers.kubernetes.checkup_pods import examine_pods
 from gpulease.providers.kubernetes.client import (
     CLAIMS,
+    NETWORK_POLICIES,
     NODES,
     PODS,
     Client,
@@ -21,17 +25,19 @@ from gpulease.providers.kubernetes.client import (
     Manifest,
     Resource,
 )
+from gpulease.providers.kubernetes.findings import Result
 from gpulease.providers.kubernetes.manifest import PodSettings
 
-State = Literal["ok", "wrong", "unknown"]
-
 _REVIEWS: Final = Resource("selfsubjectaccessreviews", "authorization.k8s.io")
+#: What is watched in the servers' namespace, or in the whole cluster where there are several.
+WIDE: Final = ("events", "resourcequotas")
 #: What the service needs: verb, API group, resource, and whether in the servers' namespaces alone.
 NEEDS: Final = (
     *(("get", "", "pods", True), ("create", "", "pods", True), ("delete", "", "pods", True)),
-    *(("list", "", "events", True), ("watch", "", "events", True)),
+    *((verb, "", kind, True) for kind in WIDE for verb in ("list", "watch")),
     ("get", "", "persistentvolumeclaims", True),
     ("create", "resource.k8s.io", "resourceclaimtemplates", True),
+    ("list", "networking.k8s.io", "networkpolicies", True),
     *((verb, "", kind, False) for kind in ("nodes", "pods") for verb in ("list", "watch")),
     ("get", "", "persistentvolumes", False),
     *(
@@ -44,19 +50,15 @@ NEEDS: Final = (
 #: What it must not have: then the namespace's Secrets, the hub's among them, would be open to it.
 _TOO_MUCH: Final = (("get", "", "secrets", True), ("create", "", "pods/exec", True))
 _MANIFESTS: Final = "Apply helm-values anew: kubectl apply -k helm-values."
+_BY_THE_HUB: Final = (
+    "The hub puts it there when a server starts: apply helm-values/user-namespaces, start the"
+    " server again, and look into the hub's log."
+)
 _SERVERS: Final = "component=singleuser-server"
 _HOMES_MAX: Final = 20
 _NAMES_MAX: Final = 5
-
-
-@dataclass(frozen=True)
-class Result:
-    """One answer: which check, how it stands, in a sentence, and what to do where it is wrong."""
-
-    check: str
-    state: State
-    sentence: str
-    next_step: str = ""
+#: Namespaces of a pattern that are looked at, each with some twenty questions.
+_NAMESPACES_MAX: Final = 10
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Installation:
 
     Attributes:
         pod: what all lease pods are.
-        namespaces: of the notebook servers, by name.
+        namespaces: of the notebook servers, by name or pattern.
         agents: namespace of the node agents.
     """
 
@@ -80,26 +82,75 @@ async def examine(client: Client, wanted: Installation) -> AsyncIterator[Result]
     Raises:
         UnavailableError: there is no answer.
     """
-    for namespace in wanted.namespaces:
-        yield await _rights(client, namespace)
-        yield await _no_more_rights(client, namespace)
-        servers = (await client.list_all(PODS, labels=_SERVERS)).items
+    servers = (await client.list_all(PODS, labels=_SERVERS)).items
+    plain = [each for each in wanted.namespaces if not is_pattern(each)]
+    found, unseen = _matching(servers, wanted)
+    for namespace in [*plain, *found]:
         own = [each for each in servers if each["metadata"]["namespace"] == namespace]
-        body = _sample(wanted.pod, namespace, own)
-        yield await _taken(client, body, namespace)
-        yield await _bounded(client, body, namespace)
+        mend = _BY_THE_HUB if namespace in found else _MANIFESTS
+        yield await _rights(client, namespace, mend)
+        yield await _no_more_rights(client, namespace)
+        async for result in examine_pods(client, wanted.pod, own, namespace, mend):
+            yield result
+        yield await _network(client, wanted.pod, own, namespace, mend)
         yield await _homes(client, own, namespace)
+    if len(wanted.namespaces) > 1 or len(plain) < len(wanted.namespaces):
+        yield await _wide(client)
+    for result in unseen:
+        yield result
     yield await _agents(client, wanted.agents)
 
 
-async def _rights(client: Client, namespace: str) -> Result:
+def is_pattern(namespace: str) -> bool:
+    """Whether this is a pattern of names, not a name."""
+    return bool(set(namespace) & set("*?["))
+
+
+def _matching(servers: Sequence[Manifest], wanted: Installation) -> tuple[list[str], list[Result]]:
+    """Return the namespaces of patterns in which servers run, and what could not be looked at."""
+    instance = labels.label_value(wanted.pod.instance)
+    inhabited = {
+        str(each["metadata"]["namespace"])
+        for each in servers
+        if (each["metadata"].get("labels") or {}).get(labels.INSTANCE) == instance
+    }
+    found, unseen = set[str](), []
+    for pattern in filter(is_pattern, wanted.namespaces):
+        mine = {each for each in inhabited if fnmatchcase(each, pattern)}
+        found |= mine
+        if not mine:
+            said = f"No server runs in a namespace {pattern}, so none was looked at."
+            unseen.append(Result("namespaces", "unknown", said, "Start a server and look again."))
+    looked = sorted(found - set(wanted.namespaces))[:_NAMESPACES_MAX]
+    if len(found) > len(looked):
+        said = f"{len(looked)} of {len(found)} namespaces with servers were looked at."
+        unseen.append(Result("namespaces", "ok", said))
+    return looked, unseen
+
+
+async def _wide(client: Client) -> Result:
+    """Whether the service may watch the whole cluster's events and quotas."""
+    missing = [
+        f"{verb} {kind}"
+        for kind in WIDE
+        for verb in ("list", "watch")
+        if not await _may(client, verb, "", kind, "")
+    ]
+    if missing:
+        sentence = f"With several namespaces the service must, and may not, {', '.join(missing)}."
+        step = "kubectl apply -k helm-values/user-namespaces"
+        return Result("namespaces", "wrong", sentence, step)
+    return Result("namespaces", "ok", "The service may watch events and quotas everywhere.")
+
+
+async def _rights(client: Client, namespace: str, mend: str) -> Result:
     missing = [
         f"{verb} {resource}{' in ' + namespace if inside else ''}"
         for verb, group, resource, inside in NEEDS
         if not await _may(client, verb, group, resource, namespace if inside else "")
     ]
     if missing:
-        return Result("rights", "wrong", f"The service may not {', '.join(missing)}.", _MANIFESTS)
+        return Result("rights", "wrong", f"The service may not {', '.join(missing)}.", mend)
     return Result("rights", "ok", f"The service has its rights for {namespace}.")
 
 
@@ -137,80 +188,33 @@ async def _may(client: Client, verb: str, group: str, resource: str, namespace: 
     return bool(answer.get("status", {}).get("allowed"))
 
 
-def _sample(settings: PodSettings, namespace: str, servers: Sequence[Manifest]) -> Manifest:
-    """Return a pod such as a lease's, without its GPU; no image where none is known yet."""
-    image = settings.image
-    if not image and servers:
-        image = str(servers[0]["spec"]["containers"][0]["image"])
-    spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "serviceAccountName": settings.service_account,
-        "automountServiceAccountToken": False,
-        "containers": [{"name": "companion", "image": image}],
-    }
-    chosen = {
-        "runtimeClassName": settings.runtime_class,
-        "priorityClassName": settings.priority_class,
-    }
-    marks = {
-        labels.NAME: labels.APP,
-        labels.COMPONENT: labels.LEASE_COMPONENT,
-        labels.INSTANCE: labels.label_value(settings.instance),
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "gpulease-doctor", "namespace": namespace, "labels": marks},
-        "spec": spec | {key: value for key, value in chosen.items() if value},
-    }
-
-
-async def _taken(client: Client, body: Manifest, namespace: str) -> Result:
-    """Whether the API server takes a lease pod: account, runtime class, priority, image, quota."""
-    if not body["spec"]["containers"][0]["image"]:
-        sentence = f"No server runs in {namespace}, so the image of lease pods is not known."
-        return Result("lease_pod", "unknown", sentence, "Start a server and look again.")
-    said = await _refusal(client, body, namespace)
-    if said:
-        return Result(
-            "lease_pod",
-            "wrong",
-            f"The API server takes no lease pod in {namespace}: {said}",
-            "It names what is missing: the service account (helm-values/leases), a RuntimeClass or"
-            " PriorityClass of the settings, a quota, or the lists at the top of the admission"
-            " policy gpulease-lease-pods.",
-        )
-    return Result("lease_pod", "ok", f"A lease pod would be taken in {namespace}.")
-
-
-async def _bounded(client: Client, body: Manifest, namespace: str) -> Result:
-    """Whether the admission policy keeps the service from mounting a Secret."""
-    thief = copy.deepcopy(body)
-    thief["spec"]["containers"][0]["image"] = body["spec"]["containers"][0]["image"] or "none"
-    thief["spec"]["volumes"] = [{"name": "x", "secret": {"secretName": "gpulease-doctor"}}]
-    said = await _refusal(client, thief, namespace)
-    if "ValidatingAdmissionPolicy" in said and "gpulease-lease-pods" in said:
-        return Result("admission", "ok", f"The service's pods in {namespace} are bounded.")
-    if said:
-        sentence = f"Something else refuses the service's pods in {namespace} first: {said}"
-        return Result("admission", "unknown", sentence, "Mend that, then look again.")
-    return Result(
-        "admission",
-        "wrong",
-        f"The service could mount any Secret of {namespace}, the hub's among them: the admission"
-        " policy gpulease-lease-pods is not in force.",
-        _MANIFESTS,
-    )
-
-
-async def _refusal(client: Client, body: Manifest, namespace: str) -> str:
+async def _network(
+    client: Client,
+    settings: PodSettings,
+    servers: Sequence[Manifest],
+    namespace: str,
+    mend: str,
+) -> Result:
+    """Whether the network policies, by their form, fit the traffic of leases."""
     try:
-        await client.create(PODS, body, namespace, dry_run=True)
+        policies = (await client.list_all(NETWORK_POLICIES, namespace)).items
     except ClientError as error:
-        if error.status in range(400, 500):
-            return error.message
-        raise
-    return ""
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        said = f"The network policies of {namespace} may not be read."
+        return Result("network", "unknown", said, mend)
+    marks = next((each["metadata"].get("labels") for each in servers), None)
+    found = faults(policies, settings, namespace, marks)
+    if found:
+        said = " ".join(each.sentence for each in found)
+        steps = " ".join(dict.fromkeys(each.next_step for each in found))
+        return Result("network", "wrong", said, f"{steps} {mend}" if mend == _BY_THE_HUB else steps)
+    return Result(
+        "network",
+        "ok",
+        f"By the network policies of {namespace} lease pods reach the service, and servers lease"
+        " pods. Whether the network enforces them and carries that traffic only a lease shows.",
+    )
 
 
 async def _homes(client: Client, servers: Sequence[Manifest], namespace: str) -> Result:

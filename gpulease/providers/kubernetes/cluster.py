@@ -16,6 +16,7 @@ from gpulease.providers.kubernetes.client import (
     EVENTS,
     NODES,
     PODS,
+    QUOTAS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     Client,
@@ -62,12 +63,14 @@ class Cluster:
         self._events = Watched(
             client, EVENTS, where, fields="involvedObject.kind=Pod", keep=self._kept_event
         )
+        self._quotas = Watched(client, QUOTAS, where, keep=_kept_quota, changed=self._quota_changed)
         self._uids: dict[str, Key] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
         """Begin to watch; returns when pods and nodes were listed, however long that takes."""
-        everything = (self._pods, self._nodes, self._slices, self._claims, self._events)
+        lists = (self._pods, self._nodes, self._slices, self._claims)
+        everything = (*lists, self._events, self._quotas)
         for watched in everything:
             task = asyncio.create_task(watched.run(), name=f"watch {watched.resource.plural}")
             task.add_done_callback(_ended)
@@ -98,7 +101,7 @@ class Cluster:
 
     def worry(self) -> str:
         """Return what is missing that only makes reasons poorer, "" when nothing is."""
-        return "; ".join(_problems([self._events]))
+        return "; ".join(_problems([self._events, self._quotas]))
 
     @property
     def nodes(self) -> Iterable[Manifest]:
@@ -114,6 +117,11 @@ class Cluster:
     def claims(self) -> Iterable[Manifest]:
         """Every ResourceClaim."""
         return self._claims.objects.values()
+
+    @property
+    def quotas(self) -> list[Manifest]:
+        """Every ResourceQuota where servers run; none while they may not be watched."""
+        return [each for key, each in self._quotas.objects.items() if self._is_servers(key[0])]
 
     def uses(self) -> list[pods.PodUse]:
         """Return what each pod takes that takes devices."""
@@ -193,6 +201,12 @@ class Cluster:
         self.version += 1
         self._changed(None, None)
 
+    def _quota_changed(self, before: Manifest | None, after: Manifest | None) -> None:
+        if before != after and any(
+            each and self._is_servers(key_of(each)[0]) for each in (before, after)
+        ):
+            self._changed(None, None)  # who waits for it may start
+
     def _bump(self, *_: Manifest | None) -> None:
         self.version += 1
 
@@ -210,6 +224,14 @@ def _kept_node(manifest: Manifest) -> Manifest:
     status = manifest.get("status") or {}
     kept = {k: status[k] for k in ("capacity", "allocatable", "conditions") if k in status}
     return {**pods.lean(manifest), "status": kept}
+
+
+def _kept_quota(quota: Manifest) -> Manifest:
+    """Return a quota without what changes and says nothing, so that equal means unchanged."""
+    meta, status = quota["metadata"], quota.get("status") or {}
+    kept = {key: meta.get(key) for key in ("name", "namespace")}
+    used = {key: status.get(key) or {} for key in ("hard", "used")}
+    return {"metadata": kept, "spec": quota.get("spec") or {}, "status": used}
 
 
 def _heartbeat_only(before: Manifest | None, after: Manifest | None) -> bool:

@@ -15,11 +15,11 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import GPUInfo, Sample
-from gpulease.policy.model import Device, GPUClass, Lease, LeaseState, Observed
+from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
 from gpulease.policy.pods import AskKind
 from gpulease.protocol import Activity, GrantView
 from gpulease.providers.base import SupervisorLink, SupervisorReport
-from gpulease.providers.kubernetes import pods
+from gpulease.providers.kubernetes import pods, quotas
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.capacity import Capacity
 from gpulease.providers.kubernetes.client import (
@@ -145,6 +145,36 @@ class KubernetesProvider:
         """
         classes = self._classes()
         return self._capacity.look(classes, self._granted(), self._clock())
+
+    def bounds(self, requests: Sequence[Lease]) -> Sequence[Bound]:
+        """Return what the quotas of the servers' namespaces leave for those who wait."""
+        found = self._cluster.quotas
+        if not found or not requests:
+            return ()
+        offered = {each.name: each for each in self._classes()}
+        there = self._pods()
+        coming = [
+            held.lease
+            for held in self._held.values()
+            if held.lease.state is LeaseState.STARTING
+            and not (held.stopping or held.start.failed or held.seen)
+            and held.lease.attempt not in there.get(held.lease.id, {})
+        ]
+
+        def served(lease: Lease) -> list[GPUClass]:
+            own = offered.get(lease.gpu_class)
+            names = (own.name, *own.fallback) if own is not None else ()
+            return [offered[name] for name in names if name in offered]
+
+        def granted(lease: Lease) -> list[GPUClass]:
+            return served(lease)[:1]
+
+        return quotas.bounds(
+            found,
+            quotas.wishes_of(requests, served, self._cluster.server_pod),
+            quotas.wishes_of(coming, granted, self._cluster.server_pod),
+            self._settings.pod,
+        )
 
     async def start(self, lease: Lease) -> None:
         """Make the pod of this attempt be there, if it is not and the lease has not begun yet."""

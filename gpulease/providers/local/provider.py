@@ -20,7 +20,7 @@ from typing import Any
 from gpulease.gpus.base import GPUInfo, Probe, Sample
 from gpulease.gpus.nvml import LOST_GAPS
 from gpulease.gpus.simulated import SimulatedProbe
-from gpulease.policy.model import Device, Lease, LeaseState, Observed
+from gpulease.policy.model import Bound, Device, Lease, LeaseState, Observed
 from gpulease.protocol import Activity, GrantView
 from gpulease.providers.base import SupervisorLink, SupervisorReport
 from gpulease.providers.local import processes
@@ -111,6 +111,10 @@ class LocalProvider:
     async def devices(self) -> Sequence[Device]:
         """Return every device with what occupies it."""
         return [self._device(info) for info in self._infos.values()]
+
+    def bounds(self, requests: Sequence[Lease]) -> Sequence[Bound]:  # noqa: ARG002
+        """Return nothing: only its devices bound one machine."""
+        return ()
 
     async def start(self, lease: Lease) -> None:
         """Hold the devices for this attempt; the grant travels on the server's own channel."""

@@ -31,6 +31,7 @@ class Settings:
         tick: seconds between rounds of the service.
         extra_hub: further lines of the hub's configuration.
         mount_homes: whether servers have a home on a volume of their own.
+        namespaces: in which servers run, for the service.
     """
 
     directory: Path
@@ -40,6 +41,7 @@ class Settings:
     tick: float = 0.5
     extra_hub: str = ""
     mount_homes: bool = True
+    namespaces: tuple[str, ...] = (HUB_NAMESPACE,)
 
 
 def url(port: int, path: str = "/") -> str:
@@ -116,7 +118,7 @@ c.GPULeaseService.tick = {settings.tick}
 c.GPULeaseService.hub_seconds = 2.0
 c.GPULeaseService.provider = "kubernetes"
 c.KubernetesSettings.kubeconfig = "{directory}/service.kubeconfig"
-c.KubernetesSettings.namespaces = ["{HUB_NAMESPACE}"]
+c.KubernetesSettings.namespaces = {list(settings.namespaces)}
 c.KubernetesSettings.agent_account = "{OWN_NAMESPACE}/gpulease-agent"
 c.KubernetesSettings.lease_service_url = "{url(ports.service, PREFIX)}"
 c.KubernetesSettings.priority_class = "gpulease-lease"

@@ -17,6 +17,8 @@ from tests.cluster.processes import REPOSITORY
 HUB_NAMESPACE = "jupyterhub"
 OWN_NAMESPACE = "gpulease-system"
 SHIPPED = REPOSITORY / "helm-values"
+#: What only hubs with a namespace for each user apply.
+USER_NAMESPACES = SHIPPED / "user-namespaces"
 _LEFT_OUT = {"Kustomization", "Deployment", "DaemonSet", "Service", "PersistentVolumeClaim"}
 #: What the chart's own hub may do, as far as KubeSpawner needs it here.
 _HUB_RULES = [
@@ -30,16 +32,18 @@ _HUB_RULES = [
 
 
 def documents(folder: Path = SHIPPED) -> Iterator[Object]:
-    """Yield every shipped object."""
+    """Yield every shipped object; those for user namespaces only from their own folder."""
     for path in sorted(folder.rglob("*.yaml")):
+        if folder == SHIPPED and USER_NAMESPACES in path.parents:
+            continue
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             if document and "kind" in document:
                 yield document
 
 
-def apply(api: Api) -> None:
+def apply(api: Api, folder: Path = SHIPPED) -> None:
     """Create the namespaces, accounts, rights and policies; what is there stays."""
-    for document in sorted(documents(), key=lambda each: each["kind"] != "Namespace"):
+    for document in sorted(documents(folder), key=lambda each: each["kind"] != "Namespace"):
         if document["kind"] in _LEFT_OUT or document["apiVersion"].startswith("monitoring."):
             continue
         if document["kind"] == "Namespace":
@@ -48,6 +52,8 @@ def apply(api: Api) -> None:
                 new_namespace(api, name, labels)
         else:
             create(api, _for_this_site(document))
+    if folder != SHIPPED:
+        return
     for kind, rest in _hub_account():
         version = "v1" if kind == "ServiceAccount" else "rbac.authorization.k8s.io/v1"
         metadata = {"name": "hub", "namespace": HUB_NAMESPACE}

@@ -80,10 +80,9 @@ class Site:
                     self.kill(name, signal.SIGTERM)
 
     def lease_pods(self) -> list[Object]:
-        """Return the pods of this site's leases."""
-        path = f"/api/v1/namespaces/{shipped.HUB_NAMESPACE}/pods"
+        """Return the pods of this site's leases, in whichever namespace."""
         selector = labels.lease_selector(labels.APP)
-        return self.cluster.api.items(path, labelSelector=selector)
+        return self.cluster.api.items("/api/v1/pods", labelSelector=selector)
 
     def allocatable(self) -> int:
         """Return how many whole cards the node offers."""

@@ -1,0 +1,143 @@
+"""ResourceQuotas of the namespaces in which servers run, as bounds of what may start there.
+
+Owns what a lease pod counts for under a quota, which quotas count for it, and what is left of each.
+Pure: quotas and servers' pods as the API server gives them.  Refuses to decide who starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from gpulease.policy.model import Bound, GPUClass, Lease
+from gpulease.policy.pods import AskKind, device_class_of
+from gpulease.providers.kubernetes.asks import ask_of, limits
+from gpulease.providers.kubernetes.asks_claims import amount
+from gpulease.providers.kubernetes.manifest import PodSettings, notebook_container
+from gpulease.providers.kubernetes.manifest_process import computed
+
+Manifest = Mapping[str, Any]
+Amounts = dict[str, Decimal]
+
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+_CLAIMS: Final = "count/resourceclaims.resource.k8s.io"
+_DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A pod that would be created: which class serves the lease, beside which server's pod."""
+
+    lease: Lease
+    gpu_class: GPUClass
+    server: Manifest
+
+    @property
+    def namespace(self) -> str:
+        """Return where the pod would stand."""
+        return str(self.server["metadata"]["namespace"])
+
+
+def counted(wish: Wish) -> Amounts:
+    """Return what a lease pod counts for, by the names that quotas bound."""
+    ask, count = ask_of(wish.gpu_class), wish.lease.count
+    found: Amounts = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    asked = computed(notebook_container(wish.server), ask)
+    for kind, amounts in asked.items():
+        found |= {f"{kind}.{name}": amount(text) for name, text in amounts.items()}
+    for name in _COMPUTE:
+        # What is limited and not requested is requested as much; and both may be bounded plainly.
+        limit = found.get(f"limits.{name}", Decimal(0))
+        found[name] = found.setdefault(f"requests.{name}", limit)
+    found |= {f"requests.{name}": amount(text) for name, text in limits(ask, count).items()}
+    if ask.kind is AskKind.DRA:
+        found |= {_CLAIMS: Decimal(1), f"{device_class_of(ask)}{_DEVICES}": Decimal(count)}
+    return found
+
+
+def counts_for(quota: Manifest, wish: Wish, settings: PodSettings) -> bool:
+    """Whether a quota's scopes take a lease pod in; one without scopes counts for every pod."""
+    spec = quota.get("spec") or {}
+    named = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
+    scopes = [*named, *((spec.get("scopeSelector") or {}).get("matchExpressions") or ())]
+    return all(_in_scope(each, wish, settings) for each in scopes)
+
+
+def _in_scope(scope: Manifest, wish: Wish, settings: PodSettings) -> bool:
+    name = scope["scopeName"]
+    if name == "PriorityClass":
+        chosen = ask_of(wish.gpu_class).priority_class or settings.priority_class
+        values = scope.get("values") or ()
+        return {
+            "In": chosen in values,
+            "NotIn": chosen not in values,
+            "Exists": bool(chosen),
+            "DoesNotExist": not chosen,
+        }[scope["operator"]]
+    found = counted(wish)
+    effort = any(found[f"requests.{each}"] for each in ("cpu", "memory"))
+    # Each lease pod has a deadline, which is what "terminating" means here.
+    return {"Terminating": True, "BestEffort": not effort, "NotBestEffort": effort}.get(name, False)
+
+
+def bounds(
+    quotas: Iterable[Manifest],
+    wishes: Sequence[Wish],
+    coming: Sequence[Wish],
+    settings: PodSettings,
+) -> list[Bound]:
+    """Return what each quota leaves for those who wait.
+
+    Args:
+        quotas: of any namespaces.
+        wishes: how each request that waits could be served.
+        coming: pods that are decided and not there yet: the quota does not count them so far.
+        settings: of all lease pods.
+    """
+    found = []
+    for quota in quotas:
+        namespace = str(quota["metadata"]["namespace"])
+        mine = _those(quota, namespace, wishes, settings)
+        if not mine:
+            continue
+        soon = _those(quota, namespace, coming, settings)
+        status = quota.get("status") or {}
+        hard, used = status.get("hard") or {}, status.get("used") or {}
+        for name, most in sorted(hard.items()):
+            takes = {key: each[name] for key, each in mine.items() if each.get(name)}
+            if not takes:
+                continue
+            expected = sum((each.get(name, Decimal(0)) for each in soon.values()), Decimal(0))
+            left = amount(str(most)) - amount(str(used.get(name, "0"))) - expected
+            detail = (
+                f"Quota {quota['metadata']['name']} of namespace {namespace}: {used.get(name, '0')}"
+                f" of {most} {name} used"
+            )
+            found.append(Bound(f"{detail}.", left, takes))
+    return found
+
+
+def _those(
+    quota: Manifest, namespace: str, wishes: Sequence[Wish], settings: PodSettings
+) -> dict[tuple[str, str], Amounts]:
+    return {
+        (wish.lease.id, wish.gpu_class.name): counted(wish)
+        for wish in wishes
+        if wish.namespace == namespace and counts_for(quota, wish, settings)
+    }
+
+
+def wishes_of(
+    requests: Iterable[Lease],
+    classes: Callable[[Lease], Sequence[GPUClass]],
+    server_pod: Callable[[str, str], Manifest | None],
+) -> list[Wish]:
+    """Return how each request could be served; one whose server has no pod yet is left out."""
+    return [
+        Wish(lease, gpu_class, server)
+        for lease in requests
+        if (server := server_pod(lease.user, lease.server)) is not None
+        for gpu_class in classes(lease)
+    ]
