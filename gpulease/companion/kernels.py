@@ -130,6 +130,7 @@ class Companions:
         self._homes_interpreter = False
         self._died = died
         self._prepared: CompanionProcess | None = None
+        self._opening: set[int] = set()
         self._running: dict[str, Companion] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -162,7 +163,7 @@ class Companions:
 
     def infrastructure(self) -> list[int]:
         """Pids below the supervisor that are neither companions nor the user's."""
-        return [self._prepared.process.pid] if self._prepared else []
+        return [*self._opening, *([self._prepared.process.pid] if self._prepared else [])]
 
     async def open(self, args: DeskOpen) -> DeskOpened:
         """Return this home kernel's companion, started when it does not run.
@@ -267,6 +268,7 @@ class Companions:
         else:
             environ.pop("PYTHONHASHSEED", None)
         bound = await self._process(args, environ)
+        self._opening.add(bound.process.pid)
         ports: list[int] = []
         try:
             # Imported here: while this waits, the companion imports as well.
@@ -290,6 +292,8 @@ class Companions:
             bound.link.close()
             bound.process.wait()
             raise
+        finally:
+            self._opening.discard(bound.process.pid)
         companion = Companion(kernel_id, bound, manager, ready, args)
         companion.ports = ports
         self._running[kernel_id] = companion

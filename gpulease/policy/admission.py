@@ -68,7 +68,8 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
             continue
         pool_free = free.get(gpu_class.pool, [])
         suiting = fitting.suiting(gpu_class, pool_free)
-        chosen = _choose(request, suiting, held)
+        near = snapshot.near.get(request.id, "")
+        chosen = _choose(request, suiting, held, near)
         if len(chosen) == request.count:
             uuids = tuple(device.uuid for device in chosen)
             outcome.actions.append(Start(request.id, "starting", uuids))
@@ -77,7 +78,7 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
             continue
         soon = fitting.suiting(gpu_class, coming.get(gpu_class.pool, []))
         lines = [*_line(request, suiting, held), *_line(request, soon, held)]
-        hoped = fitting.together(lines, request.count)
+        hoped = fitting.together(lines, request.count, near=near)
         if capacity.gathers(request, snapshot):
             held.update({d.uuid: request.id for d in hoped if d in suiting})
         coming[gpu_class.pool] = [d for d in coming.get(gpu_class.pool, []) if d not in hoped]
@@ -100,7 +101,8 @@ def _substitute(
         request = want.request
         if min(want.missing.values(), default=1) == 0 or limits.exceeded(request):
             continue
-        found = substitution.substitute(snapshot.policy, request, free, held)
+        near = snapshot.near.get(request.id, "")
+        found = substitution.substitute(snapshot.policy, request, free, held, near)
         if found is None or limits.bound(request, found[0].name) is not None:
             continue
         other, chosen = found
@@ -112,10 +114,10 @@ def _substitute(
         outcome.actions.append(Start(request.id, "starting", uuids, other.name))
 
 
-def _choose(request: Lease, free: list[Device], held: Mapping[str, str]) -> list[Device]:
+def _choose(request: Lease, free: list[Device], held: Mapping[str, str], near: str) -> list[Device]:
     """Pick the request's devices, of one node: what is held for it first, then by identifier."""
     mine = [uuid for uuid, holder in held.items() if holder == request.id]
-    return fitting.together(_line(request, free, held), request.count, mine)
+    return fitting.together(_line(request, free, held), request.count, mine, near)
 
 
 def _line(request: Lease, free: list[Device], held: Mapping[str, str]) -> list[Device]:

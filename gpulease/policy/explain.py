@@ -42,8 +42,12 @@ def explain(
     *,
     position: int | None = None,
     expected: datetime | None = None,
+    said: str = "",
 ) -> Explanation:
-    """Return what to say of a lease; ``position`` and ``expected`` come from ``forecast``."""
+    """Return what to say of a lease; ``position`` and ``expected`` come from ``forecast``.
+
+    ``said``: a code of ``reasons.PROGRESS``, of a start that is under way.
+    """
     words = _WORDS[lease.state]
     sentence, step = (
         reasons.CAUSES.get(lease.end_cause) or words.get(lease.reason) or words.get("") or ("", "")
@@ -61,6 +65,8 @@ def explain(
         numbers["drain_until"] = _iso(lease.drain_until)
     elif lease.asked_class and lease.state is not LeaseState.ENDED:
         sentence = f"{sentence} {lease.asked_class} was full: {lease.gpu_class} serves you."
+    if lease.state is LeaseState.STARTING:
+        sentence = f"{sentence} {reasons.PROGRESS.get(said, '')}"
     sentence = f"{sentence} {_left_behind(lease)}".strip()
     if lease.end_note:
         sentence = f"{sentence} The admin wrote: {lease.end_note}"

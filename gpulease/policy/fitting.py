@@ -29,22 +29,27 @@ def by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
     return found
 
 
-def together(devices: Sequence[Device], count: int, preferred: Iterable[str] = ()) -> list[Device]:
+def together(
+    devices: Sequence[Device], count: int, preferred: Iterable[str] = (), near: str = ""
+) -> list[Device]:
     """Return up to ``count`` devices of one node, as many as can be had.
 
     Of the nodes that have enough, the one with most of the ``preferred`` devices is taken, then
-    the one where the fewest stay behind, so that whole nodes stay for those who want several.
+    the ``near`` one, then the one where the fewest stay behind, so that whole nodes stay for those
+    who want several.
 
     Args:
         devices: in the order in which they are taken within a node.
         preferred: identifiers.
+        near: a node, "" for none.
     """
     wanted = set(preferred)
 
-    def rank(node: str) -> tuple[int, int, int, str]:
+    def rank(node: str) -> tuple[int, int, bool, int, str]:
         there = nodes[node]
         liked = sum(device.uuid in wanted for device in there)
-        return -min(count, len(there)), -min(count, liked), len(there), node
+        far = not near or node != near
+        return -min(count, len(there)), -min(count, liked), far, len(there), node
 
     nodes = by_node(devices)
     best = min(nodes, key=rank, default=None)

@@ -92,7 +92,7 @@ def _check_start(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Act
     if broken:
         return _failed_start(snapshot, lease, broken)
     if seen is not None and seen.connected:
-        return Activate(lease.id, "connected")
+        return Activate(lease.id, "connected", ends=seen.ends)
     stage = seen.stage if seen is not None and seen.stage in STAGES else lease.reason
     if stage != lease.reason:
         return Progress(lease.id, stage)

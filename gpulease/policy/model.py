@@ -246,6 +246,7 @@ class Observed:
     what a start does now, and ``detail`` a sentence of the provider's about it, for admins.
     ``record`` is the lease as what runs describes itself, for a store that does not know it.
     ``parentless``: the notebook server is gone for good, there is nobody to drain to.
+    ``said``: code of ``reasons.PROGRESS``, for its holder.  ``ends``: no end is granted beyond it.
     """
 
     lease_id: str
@@ -260,6 +261,8 @@ class Observed:
     detail: str = ""
     record: Lease | None = None
     parentless: bool = False
+    said: str = ""
+    ends: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -282,6 +285,7 @@ class Snapshot:
 
     ``thefts``: when others took, in each pool, a device that had been granted; forgotten once a
     start in that pool succeeds.
+    ``near``: the node of each request's notebook server, where that is known: its home is there.
     """
 
     now: datetime
@@ -294,6 +298,7 @@ class Snapshot:
     typical_length: float | None = None  # median seconds a lease lasted lately; None is unknown
     thefts: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
     bounds: tuple[Bound, ...] = ()
+    near: Mapping[str, str] = field(default_factory=dict)
     # Reservations, gangs and projects' use get their fields here.
 
 
@@ -319,12 +324,13 @@ class Start(Action):
 
 @dataclass(frozen=True)
 class Activate(Action):
-    """The supervisor is there: the lease counts from now on.
+    """The supervisor is there: the lease counts from now on, until ``ends`` at most.
 
     ``devices``: those that it really runs on, ``()`` for the granted ones.
     """
 
     devices: tuple[str, ...] = ()
+    ends: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
+#: What a start meets while it stays in one stage, in words for its holder; the cluster's own words,
+#: with their names of machines and images, are for admins.
+PROGRESS: Final[dict[str, str]] = {
+    "": "",
+    "asked_again": "The cluster does not answer at present; it is asked again.",
+    "no_room_yet": "No machine has room for it yet; the cluster goes on looking.",
+    "pulled_again": "It could not be loaded at once; the cluster tries again.",
+    "files_not_there": "Your files cannot be reached there yet; the cluster tries again.",
+    "claim_not_ready": "The GPU is not ready there yet; the cluster tries again.",
+}
+
 #: Code -> (sentence, next step).
 Words = dict[str, tuple[str, str]]
 

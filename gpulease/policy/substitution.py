@@ -25,6 +25,7 @@ def substitute(
     request: Lease,
     free: Mapping[str, Sequence[Device]],
     held: Mapping[str, str],
+    near: str = "",
 ) -> tuple[GPUClass, list[Device]] | None:
     """Return the first fall-back with room, and the devices, ``None`` when there is none.
 
@@ -33,10 +34,11 @@ def substitute(
         request: one that its own class cannot serve now.
         free: what is left of each pool once everybody was served who asked for it.
         held: devices that are kept for somebody.
+        near: the node of its notebook server, "" where that is not known.
     """
     for other in alternatives(policy, request):
         open_to_all = [d for d in free.get(other.pool, ()) if d.uuid not in held]
-        chosen = fitting.together(fitting.suiting(other, open_to_all), request.count)
+        chosen = fitting.together(fitting.suiting(other, open_to_all), request.count, near=near)
         if len(chosen) == request.count:
             return other, chosen
     return None

@@ -73,6 +73,9 @@ class Provider(Protocol):
     def bounds(self, requests: Sequence[Lease]) -> Sequence[Bound]:
         """Called before each plan: what beside devices bounds the start of those that wait."""
 
+    def near(self, lease: Lease) -> str:
+        """Called before each plan for a waiting request: the node of its server, "" unknown."""
+
     async def start(self, lease: Lease) -> None:
         """Called after the intent ``starting`` is stored: begin to start this attempt."""
 

@@ -1,15 +1,32 @@
 """A lease as others than its holder read it.
 
 Owns that the provider's own words (names of nodes, images, volumes) go to admins alone, and that
-nobody is told to do what only the holder can.
+nobody is told to do what only the holder can.  Those of a start are its newest: within one stage
+they change without a change of the record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from gpulease.policy.explain import admin_step
-from gpulease.policy.model import Lease
+from gpulease.policy.model import Lease, LeaseState, Observed
 from gpulease.protocol import LeaseView
 from gpulease.service.auth import Asker
+
+
+def said_of(lease: Lease, observed: Mapping[str, Observed]) -> Observed | None:
+    """Return what is seen of a lease's present start, ``None`` when it does not start."""
+    seen = observed.get(lease.id)
+    starts = lease.state is LeaseState.STARTING
+    return seen if starts and seen is not None and seen.attempt == lease.attempt else None
+
+
+def newest(lease: Lease, observed: Mapping[str, Observed]) -> Lease:
+    """Return the lease with the newest of the provider's words."""
+    seen = said_of(lease, observed)
+    return replace(lease, detail=seen.detail) if seen is not None and seen.detail else lease
 
 
 def with_detail(asker: Asker, lease: Lease, view: LeaseView) -> LeaseView:

@@ -102,9 +102,13 @@ class Events:
         self._readers.discard(reader)
 
     def publish(self, lease: Lease, view: LeaseView) -> None:
-        """Tell the readers of a lease if its view changed."""
+        """Tell the readers of a lease if its view changed, or the words that admins read."""
         known = self._shown.get(lease.id)
-        if known is not None and known.view == view and known.lease.attempt == lease.attempt:
+        if (
+            known is not None
+            and known.view == view
+            and (known.lease.attempt, known.lease.detail) == (lease.attempt, lease.detail)
+        ):
             return
         self._shown[lease.id] = Shown(lease, view)
         self._changed(lease.id)

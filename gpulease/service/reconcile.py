@@ -122,7 +122,12 @@ class Reconciler:
             capacity_known=sight.capacity_known,
             typical_length=self._ledger.typical_length(),
             thefts=self._thefts.times,
+            near=self._near(),
         )
+
+    def _near(self) -> dict[str, str]:
+        queued = [x for x in self._ledger.leases.values() if x.state is LeaseState.QUEUED]
+        return {x.id: node for x in queued if (node := self._provider.near(x))}
 
     async def recover(self) -> None:
         """Tell the provider what the store intends; called once, before the first round."""

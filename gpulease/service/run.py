@@ -30,6 +30,7 @@ from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
 from gpulease.service.agents import Agents
 from gpulease.service.auth import ServiceOAuth
+from gpulease.service.details import newest
 from gpulease.service.events import Events
 from gpulease.service.evidence import Watch
 from gpulease.service.front import FrontDesk
@@ -288,7 +289,7 @@ class RunningService:
         services = self.services
         views = services.views.leases(snapshot.leases, snapshot)
         for lease, view in zip(snapshot.leases, views, strict=True):
-            services.events.publish(lease, view)
+            services.events.publish(newest(lease, snapshot.observed), view)
         services.events.publish_classes(services.views.classes(snapshot))
         live = {each.id for each in snapshot.leases if each.state is not LeaseState.ENDED}
         services.metrics.show(

@@ -18,7 +18,7 @@ from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.protocol import Blocker, ClassView, DeviceView, EndView, KeepView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.service.auth import Asker
-from gpulease.service.details import with_detail
+from gpulease.service.details import newest, said_of, with_detail
 from gpulease.service.reconcile import Reconciler
 
 #: Utilisation is shown in steps, so that noise makes no event.
@@ -57,7 +57,14 @@ class Views:
         outs = lifecycle.time_outs_of(snapshot.policy, lease)
         place = ahead.position if ahead else None
         expected = ahead.expected_start if ahead else None
-        said = explain(lease, snapshot.policy, position=place, expected=expected)
+        seen = said_of(lease, snapshot.observed)
+        said = explain(
+            lease,
+            snapshot.policy,
+            position=place,
+            expected=expected,
+            said=seen.said if seen is not None else "",
+        )
         evidence = snapshot.evidence.get(lease.id)
         devices = device_views(lease, snapshot.devices)
         return {
@@ -98,8 +105,10 @@ class Views:
         self, asker: Asker, leases: Sequence[Lease], busy: Mapping[str, float | None] | None = None
     ) -> list[LeaseView]:
         """Return leases as this asker sees them: an admin with the provider's own words."""
-        views = self.leases(leases, self._loop.snapshot(), busy)
-        return [with_detail(asker, each, view) for each, view in zip(leases, views, strict=True)]
+        snapshot = self._loop.snapshot()
+        views = self.leases(leases, snapshot, busy)
+        newer = [newest(each, snapshot.observed) for each in leases]
+        return [with_detail(asker, each, view) for each, view in zip(newer, views, strict=True)]
 
     def granted(self, lease: Lease, view: LeaseView) -> LeaseView:
         """Return the view as the lease's own server sees it: with the grant, while there is one."""

@@ -1,7 +1,7 @@
 """A site for this folder's tests: gpulease as shipped, a hub and a service, on the cluster."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.cluster.cluster import Cluster
+    from tests.cluster.lease_world import LeaseWorld
     from tests.cluster.site.site import Site
 
 POLICY = """
@@ -49,3 +50,24 @@ def site(cluster: "Cluster") -> "Iterator[Site]":
     directory = Path(tempfile.mkdtemp(prefix="site-", dir=cluster.layout.logs))
     with running_site(cluster, directory, POLICY, homes_number=8) as running:
         yield running
+
+
+@pytest.fixture
+def lease_id(namespace: str) -> Callable[[str], str]:
+    """Names that no other test has: a lease's processes are found by them."""
+    return lambda name: f"{name}-{namespace}"
+
+
+@pytest.fixture
+async def world(
+    cluster: "Cluster", namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> "AsyncIterator[LeaseWorld]":
+    """A provider in a namespace of its own; what its lease pods run ends when it is asked to."""
+    from gpulease.providers.kubernetes import manifest
+    from tests.cluster.lease_world import OBEDIENT, LeaseWorld
+
+    monkeypatch.setattr(manifest, "COMMAND", OBEDIENT)
+    found = LeaseWorld(cluster, namespace)
+    await found.open()
+    yield found
+    await found.close()

@@ -1,7 +1,7 @@
 """Leases as pods of a real cluster, and what the cluster may do to them meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -9,101 +9,28 @@ from typing import Any
 import pytest
 
 from gpulease import labels
-from gpulease.policy.model import Device, Lease, LeaseState, Observed
+from gpulease.policy.model import LeaseState
 from gpulease.policy.pods import PodAsk
 from gpulease.protocol import ENV_LEASE
-from gpulease.providers.kubernetes import manifest
 from gpulease.providers.kubernetes.client import UnavailableError
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
-from tests.cluster.lease_world import CARD, OBEDIENT, LeaseWorld
+from tests.cluster.lease_looks import (
+    GPU,
+    begin,
+    cards,
+    fake_node,
+    free,
+    shown,
+    some_free,
+    until,
+)
+from tests.cluster.lease_world import CARD, LeaseWorld
 from tests.cluster.pods import gpu_pod, pod, wait_for_phase
 from tests.contract.provider import active, ended, lease_on
 from tests.helpers import wait_for_async
 
 pytestmark = pytest.mark.cluster
-GPU = "nvidia.com/gpu"
-
-
-@pytest.fixture
-def lease_id(namespace: str) -> Callable[[str], str]:
-    """Names that no other test has: a lease's processes are found by them."""
-    return lambda name: f"{name}-{namespace}"
-
-
-@pytest.fixture
-async def world(
-    cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[LeaseWorld]:
-    monkeypatch.setattr(manifest, "COMMAND", OBEDIENT)
-    found = LeaseWorld(cluster, namespace)
-    await found.open()
-    yield found
-    await found.close()
-
-
-async def cards(world: LeaseWorld, node: str = "node1") -> list[Device]:
-    shown = await world.provider.devices()
-    return [device for device in shown if device.node == node and f"/{GPU}/" in device.uuid]
-
-
-async def free(world: LeaseWorld) -> list[Device]:
-    return [device for device in await cards(world) if device.occupied_by is None]
-
-
-async def some_free(world: LeaseWorld, count: int = 1) -> list[Device]:
-    """Return free cards; those of the test before may only just be coming free."""
-
-    async def found() -> list[Device]:
-        there = await free(world)
-        return there[:count] if len(there) >= count else []
-
-    return await wait_for_async(found, 90, f"{count} free cards")
-
-
-async def shown(world: LeaseWorld, lease: Lease) -> Observed:
-    await world.provider.devices()
-    for seen in await world.provider.observe():
-        if seen.lease_id == lease.id:
-            return seen
-    raise AssertionError(f"{lease.id} is not shown")
-
-
-async def until(world: LeaseWorld, lease: Lease, seconds: float = 60, **wanted: Any) -> Observed:
-    """Wait until the provider shows these of a lease."""
-
-    async def found() -> Observed | None:
-        seen = await shown(world, lease)
-        have = {name: getattr(seen, name) for name in wanted}
-        assert have == wanted, seen
-        return seen
-
-    return await wait_for_async(found, seconds, f"{lease.id} with {wanted}")
-
-
-async def begin(world: LeaseWorld, name: str, *, user: str = "stu", **changed: Any) -> Lease:
-    """Start a lease of a user on the first free devices."""
-    count = changed.pop("count", 1)
-    lease = replace(lease_on(*await some_free(world, count), name=name), user=user, **changed)
-    await world.provider.start(lease)
-    return lease
-
-
-def fake_node(
-    world: LeaseWorld, name: str, *, ready: str = "True", gpus: int = 2, tainted: bool = True
-) -> str:
-    """Register a machine that nobody runs, with GPUs, for one test."""
-    path = f"/api/v1/nodes/{name}"
-    marks = {labels.INSTANCE: labels.label_value(world.instance), "test": world.namespace}
-    metadata = {"name": name, "labels": marks}
-    taint = {"key": "test", "value": "nobody", "effect": "NoSchedule"}
-    spec = {"taints": [taint]} if tainted else {}
-    world.api.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec})
-    amount = {GPU: str(gpus), "cpu": "8", "memory": "64Gi", "pods": "10"}
-    condition = {"type": "Ready", "status": ready, "reason": "Test", "message": "said by a test"}
-    status = {"capacity": amount, "allocatable": amount, "conditions": [condition]}
-    world.api.patch(f"{path}/status", {"status": status})
-    return path
 
 
 # --- the way of a lease

@@ -140,6 +140,14 @@ def test_a_warning_says_why_and_until_when():
     assert "14:00:30" in explain(warned(1), POLICY).sentence
 
 
+@pytest.mark.parametrize("said", sorted(reasons.PROGRESS))
+def test_a_start_says_what_it_meets_while_its_stage_stays(said):
+    pulling = starting(1, reason="pulling")
+    words = explain(pulling, policy(), said=said).sentence
+    assert words == f"{explain(pulling, policy()).sentence} {reasons.PROGRESS[said]}".strip()
+    assert explain(active(1), policy(), said=said) == explain(active(1), policy())
+
+
 def test_an_admins_note_is_shown_as_it_was_written():
     ended = lifecycle.force_end(request(1), NOW, OUTS, "no {idle} today")
     assert explain(ended, POLICY).sentence.endswith("The admin wrote: no {idle} today")

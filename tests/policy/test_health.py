@@ -16,6 +16,7 @@ from tests.policy.build import (
     busy,
     cards,
     draining,
+    policy,
     seen,
     snapshot,
     starting,
@@ -26,6 +27,20 @@ from tests.policy.build import (
 def test_a_connected_lease_becomes_active():
     lease = starting(0)
     assert plan(snapshot([lease], observed=[seen(lease)])) == [Activate("r0", "connected")]
+
+
+def test_a_longer_length_since_the_start_never_outlives_what_runs():
+    """The policy was changed between the start and the connection."""
+    lease, longer = starting(1), replace(OUTS, hard_length=10 * OUTS.hard_length)
+    told = policy(longer)
+    view = snapshot([lease], 2, observed=[seen(lease, ends=at(4000))], policy=told)
+    (action,) = plan(view)
+    assert lifecycle.apply(lease, action, NOW, longer).hard_end == at(4000)
+    (free,) = plan(replace(view, observed={lease.id: seen(lease)}))
+    assert lifecycle.apply(lease, free, NOW, longer).hard_end == at(longer.hard_length)
+    (short,) = plan(view)
+    brief = replace(OUTS, hard_length=600)
+    assert lifecycle.apply(lease, short, NOW, brief).hard_end == at(600)
 
 
 def test_an_older_attempts_supervisor_does_not_count():

@@ -82,7 +82,9 @@ def worlds(draw):
             "stage": draw(st.sampled_from(["", "", "scheduling", "pulling"])),
         }
         observed.append(seen(lease, **words))
-    return snapshot(leases, tuple(devices), evidence, observed, policy=POLICY)
+    homes = st.sampled_from(["", "", "n0", "n1", "n9"])
+    near = {x.id: node for x in leases if (node := draw(homes))}
+    return snapshot(leases, tuple(devices), evidence, observed, policy=POLICY, near=near)
 
 
 def after(view):
@@ -132,6 +134,41 @@ def test_only_free_devices_are_granted_and_each_once(view):
 
 
 @settings(max_examples=300)
+@given(worlds())
+def test_where_servers_run_decides_where_and_never_who(view):
+    """Requests for one device: with and without the nodes of their servers the same are served."""
+    alone = replace(view, leases=tuple(replace(x, count=1) for x in view.leases))
+    served = {a.lease_id for a in plan(alone) if isinstance(a, Start)}
+    assert served == {a.lease_id for a in plan(replace(alone, near={})) if isinstance(a, Start)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds())
+def test_the_first_in_line_is_served_where_its_server_runs(view):
+    """It had the choice among all that is free and kept for nobody."""
+    requests = queue.waiting(view)
+    first = [a for a in plan(view) if isinstance(a, Start) and a.lease_id == requests[0].id]
+    nominated = any(x.nominated_for for x in view.leases)
+    if not first or nominated:
+        return
+    home, count = view.near.get(requests[0].id, ""), requests[0].count
+    free = [d for d in capacity.free_devices(view)["cards"] if fitting.suits("t4", d)]
+    known = {d.uuid: d for d in view.devices}
+    if home and sum(d.node == home for d in free) >= count:
+        assert {known[uuid].node for uuid in first[0].devices} == {home}
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds())
+def test_no_end_is_granted_beyond_that_of_what_runs(view):
+    seen = {i: replace(each, ends=at(60)) for i, each in view.observed.items()}
+    bounded = replace(view, observed=seen)
+    for lease in after(bounded).leases:
+        if lease.state is LeaseState.ACTIVE and lease.active_since == view.now:
+            assert lease.hard_end == at(60)
+
+
+@settings(max_examples=300, deadline=None)
 @given(worlds())
 def test_work_conserving(view):
     """Who waits after the plan is limited, not ready, or does not fit what stays free."""

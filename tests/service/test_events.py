@@ -179,6 +179,16 @@ def test_each_reader_is_told_a_next_step_of_their_own(events: Events) -> None:
     assert holder == both == "The holder's.", "an admin's own lease is theirs"
 
 
+def test_newer_words_are_told_though_nothing_else_changed(events: Events) -> None:
+    admin = reader("root", admin=True)
+    events.join(admin, None)
+    for words in ("tries to pull", "tries to pull", "backs off"):
+        publish(events, lease("a", detail=words))
+    assert isinstance(admin.sink, Sink)
+    details = [each["lease"]["detail"] for each in admin.sink.told if each["type"] == "lease"]
+    assert details == ["tries to pull", "backs off"]
+
+
 async def test_the_clients_events_survive_a_restart_of_the_service(hub: Hub, tmp_path) -> None:
     port = free_port()
     token = hub.server_token("stu")

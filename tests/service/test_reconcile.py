@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy import reasons
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
 from gpulease.service import effects, reconcile
 from gpulease.service.links import Links
@@ -59,6 +61,53 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
     assert services.loop.problem == ""
     monkeypatch.undo()
     await site.lease(one["id"], "queued")
+
+
+async def test_what_a_start_meets_is_told_while_its_stage_stays(site: Site, monkeypatch) -> None:
+    """To its holder in a sentence, to admins in the provider's words, to the history not again."""
+    services = site.service.services
+    whole, words = services.provider.observe, {"detail": "Pulling image", "said": ""}
+
+    async def observe() -> Any:
+        return [replace(each, connected=False, stage="pulling", **words) for each in await whole()]
+
+    monkeypatch.setattr(services.provider, "observe", observe)
+    told: list[Any] = []
+    admin_told: list[Any] = []
+    token = site.hub.server_token("stu")
+    asked = await site.client(token).ask({})
+    follow = [
+        asyncio.ensure_future(_follow(site.client(token), told)),
+        asyncio.ensure_future(_follow(site.client(site.hub.admin_token()), admin_told)),
+    ]
+    await wait_for_async(lambda: told and told[-1]["reason"] == "pulling", 30, "the stage")
+    rows = services.ledger.store.transitions(asked["id"])
+    before = told[-1]
+    for said, detail in (("pulled_again", "ErrImagePull: lost"), ("", "Pulling image again")):
+        words |= {"said": said, "detail": detail}
+        await wait_for_async(
+            lambda said=said: told[-1]["sentence"].endswith(
+                reasons.PROGRESS[said] or before["sentence"]
+            ),
+            30,
+            "its sentence",
+        )
+        await wait_for_async(
+            lambda detail=detail: admin_told[-1].get("detail") == detail, 30, "the words"
+        )
+        found = await site.client(site.hub.admin_token()).lease(asked["id"])
+        assert found["detail"] == detail
+    assert told[-1]["version"] == before["version"]
+    assert "detail" not in told[-1]
+    assert services.ledger.store.transitions(asked["id"]) == rows
+    for each in follow:
+        each.cancel()
+
+
+async def _follow(client: Any, told: list[Any]) -> None:
+    async for message in client.events():
+        found = message.get("leases") or [message.get("lease")]
+        told += [each for each in found if each]
 
 
 def reconcile_report(**members: Any) -> Any:

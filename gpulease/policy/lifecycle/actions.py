@@ -63,12 +63,14 @@ def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lea
 @_applied.register
 def _activate(action: model.Activate, lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
     length = min(time_outs.hard_length, lease.wanted or time_outs.hard_length)
+    # What runs was made under the policy of its start: a longer one since cannot lengthen it.
+    until = now + timedelta(seconds=length)
     active = move(lease, LeaseState.ACTIVE, "connected", now)
     return replace(
         active,
         active_since=now,
         failures=0,
-        hard_end=now + timedelta(seconds=length),
+        hard_end=until if action.ends is None else min(until, action.ends),
         devices=action.devices or lease.devices,
     )
 

@@ -65,6 +65,8 @@ class Cluster:
         )
         self._quotas = Watched(client, QUOTAS, where, keep=_kept_quota, changed=self._quota_changed)
         self._uids: dict[str, Key] = {}
+        self._servers: dict[tuple[str, str], Manifest] = {}
+        self._servers_at = -1
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -149,14 +151,9 @@ class Cluster:
 
     def server_pod(self, user: str, server: str) -> Manifest | None:
         """Return the newest living pod of a notebook server, in the servers' namespaces only."""
-        found = [
-            manifest
-            for key, manifest in self._pods.objects.items()
-            if self._is_servers(key[0])
-            and pods.server_of(manifest, self.instance) == (user, server)
-            and pods.runs(manifest)
-        ]
-        return max(found, key=lambda each: str(each["metadata"]["creationTimestamp"]), default=None)
+        if self._servers_at != self.version:  # asked for each request of each plan
+            self._servers, self._servers_at = self._find_servers(), self.version
+        return self._servers.get((user, server))
 
     def node(self, name: str) -> Manifest | None:
         """Return a node by its name."""
@@ -170,6 +167,16 @@ class Cluster:
             for event in self._events.objects.values()
             if (event.get("involvedObject") or {}).get("uid") == uid
         ]
+
+    def _find_servers(self) -> dict[tuple[str, str], Manifest]:
+        found: dict[tuple[str, str], Manifest] = {}
+        for key, manifest in self._pods.objects.items():
+            if not self._is_servers(key[0]) or not pods.runs(manifest):
+                continue
+            whose = pods.server_of(manifest, self.instance)
+            if whose is not None and _made(manifest) >= _made(found.get(whose, manifest)):
+                found[whose] = manifest
+        return found
 
     def _is_servers(self, namespace: str) -> bool:
         return any(fnmatchcase(namespace, pattern) for pattern in self._namespaces)
@@ -213,6 +220,10 @@ class Cluster:
 
 def _problems(watched: Iterable[Watched]) -> list[str]:
     return [each.problem for each in watched if each.problem]
+
+
+def _made(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["creationTimestamp"])
 
 
 def _claims(manifest: Manifest) -> bool:

@@ -272,6 +272,10 @@ def _affinity(making: _Making) -> dict[str, Any]:
         # Kubernetes decides; landing where the planner thought keeps its count exact.
         here = {"matchFields": [condition("metadata.name", "In", granted)]}
         preferred.append({"weight": 10, "preference": here})
+    beside = str(making.server["spec"].get("nodeName") or "")
+    if beside and beside != granted and not node:
+        there = {"matchFields": [condition("metadata.name", "In", beside)]}
+        preferred.append({"weight": 5, "preference": there})
     if preferred:
         affinity["preferredDuringSchedulingIgnoredDuringExecution"] = preferred
     return {"nodeAffinity": affinity}

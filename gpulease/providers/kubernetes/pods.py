@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpulease import labels
@@ -148,6 +148,22 @@ def files_of(manifest: Manifest | None) -> str:
     return f"Files: {way}. {why}" if way else ""
 
 
+def ends_of(manifest: Manifest) -> datetime | None:
+    """Return until when a lease pod may be used, so that all goes home before its deadline.
+
+    That is what it was made for, or what is left before ``activeDeadlineSeconds``, which others may
+    have lowered, ends it; ``None`` where it says neither.
+    """
+    spec = manifest.get("spec") or {}
+    started = _instant((manifest.get("status") or {}).get("startTime"))
+    deadline = spec.get("activeDeadlineSeconds")
+    found = [_instant(_notes(manifest).get(labels.ENDS))]
+    if started is not None and deadline is not None:
+        leaving = int(spec.get("terminationGracePeriodSeconds") or 0)
+        found.append(started + timedelta(seconds=int(deadline) - leaving))
+    return min((each for each in found if each is not None), default=None)
+
+
 def record_of(manifest: Manifest) -> Lease | None:
     """Return the lease that a lease pod describes, for a store that does not know it.
 
@@ -177,7 +193,7 @@ def record_of(manifest: Manifest) -> Lease | None:
         attempt=_whole(marks.get(labels.ATTEMPT)),
         devices=tuple(each for each in str(notes.get(labels.SLOTS, "")).split(",") if each),
         active_since=granted,
-        hard_end=_instant(notes.get(labels.ENDS)),
+        hard_end=ends_of(manifest),
     )
 
 

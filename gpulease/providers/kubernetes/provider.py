@@ -176,6 +176,11 @@ class KubernetesProvider:
             self._settings.pod,
         )
 
+    def near(self, lease: Lease) -> str:
+        """Return the node on which the pod of the request's notebook server runs, if it does."""
+        server = self._cluster.server_pod(lease.user, lease.server)
+        return str(server["spec"].get("nodeName") or "") if server is not None else ""
+
     async def start(self, lease: Lease) -> None:
         """Make the pod of this attempt be there, if it is not and the lease has not begun yet."""
         held = self._held.get(lease.id)
@@ -306,6 +311,8 @@ class KubernetesProvider:
             stage=reading.stage,
             detail=reading.detail or pods.files_of(pod),
             parentless=self._parentless(held, pod),
+            said=reading.said,
+            ends=pods.ends_of(pod) if pod is not None else None,
         )
 
     def _unknown(self, lease_id: str, there: Mapping[int, Manifest]) -> Observed:
@@ -330,7 +337,9 @@ class KubernetesProvider:
         if start.failed:
             return Reading(failed=start.failed, detail=start.detail)
         if pod is None:
-            return Reading("starting", detail=start.detail)
+            return Reading(
+                "starting", detail=start.detail, said="asked_again" if start.detail else ""
+            )
         outs = next((c.time_outs for c in self._classes() if c.name == held.lease.gpu_class), None)
         bounds = Bounds(
             bind=self._settings.bind_timeout,

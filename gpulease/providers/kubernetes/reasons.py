@@ -90,13 +90,15 @@ class Reading:
     """One reading of a start.
 
     ``stage`` is what it does now, "" once it is over; ``failed`` why it failed, "" while it has
-    not.  ``detail`` is for admins; ``numbers`` are JSON values.
+    not.  ``detail`` is for admins, ``said`` a code of ``policy.reasons.PROGRESS`` for the lease's
+    holder; ``numbers`` are JSON values.
     """
 
     stage: str = ""
     failed: str = ""
     detail: str = ""
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    said: str = ""
 
 
 def read_pod(
@@ -221,9 +223,14 @@ def _ended(seen: _Seen) -> Reading | None:
 
 
 def _node_lost(seen: _Seen) -> Reading | None:
-    """Read a bound pod whose node stopped answering: only its readiness says so."""
+    """Read a bound pod whose node stopped answering: only its readiness says so.
+
+    The node controller takes it back without a word; a kubelet always gives its reason.
+    """
     ready = seen.condition("Ready")
-    if ready.get("status") == "False" and ready.get("reason") in ("NodeLost", "NodeNotReady"):
+    silent = not ready.get("reason") and seen.condition("ContainersReady").get("status") == "True"
+    named = ready.get("reason") in ("NodeLost", "NodeNotReady")
+    if ready.get("status") == "False" and (named or silent):
         detail = _sentence("The node does not answer", ready.get("message"))
         return Reading(failed="node_lost", detail=detail)
     return None
@@ -242,7 +249,8 @@ def _unbound(seen: _Seen) -> Reading | None:
     waited = seen.since((seen.pod.get("metadata") or {}).get("creationTimestamp"))
     detail = _cut(message)
     if waited < seen.bounds.bind:
-        return Reading("scheduling", detail=detail, numbers=numbers)
+        said = "no_room_yet" if message else ""
+        return Reading("scheduling", detail=detail, numbers=numbers, said=said)
     in_use = not message or any(words in message for words in _IN_USE)
     code = "capacity_taken" if in_use else "unschedulable"
     return Reading(failed=code, detail=detail or "No node was found in time.", numbers=numbers)
@@ -266,7 +274,8 @@ def _waiting(seen: _Seen) -> Reading | None:
         if reason in _IMAGE_ERRORS:
             return Reading(failed="image_error", detail=detail, numbers={"image": _image(each)})
         if reason == _FIRST_PULL_FAILED:
-            return Reading("pulling", detail=detail, numbers={"image": _image(each)})
+            numbers = {"image": _image(each)}
+            return Reading("pulling", detail=detail, numbers=numbers, said="pulled_again")
         if reason in _CONTAINER_ERRORS:
             return Reading(failed="container_error", detail=detail)
     return None
@@ -283,7 +292,8 @@ def _volume(seen: _Seen) -> Reading | None:
     numbers = {"seconds": round(seconds)}
     if seconds >= seen.bounds.attach:
         return Reading(failed="volume_failed", detail=_words(tried[-1]), numbers=numbers)
-    return Reading("starting_container", detail=_words(tried[-1]), numbers=numbers)
+    detail = _words(tried[-1])
+    return Reading("starting_container", detail=detail, numbers=numbers, said="files_not_there")
 
 
 def _preparing(seen: _Seen) -> Reading | None:
@@ -302,7 +312,9 @@ def _preparing(seen: _Seen) -> Reading | None:
             return Reading(failed="claim_failed", detail=_words(reported[-1]))
         detail = _words(seen.events[-1]) if seen.events else "The node has not started it."
         return Reading(failed="start_timeout", detail=detail)
-    return Reading("starting_container", detail=_words(reported[-1]) if reported else "")
+    if reported:
+        return Reading("starting_container", detail=_words(reported[-1]), said="claim_not_ready")
+    return Reading("starting_container")
 
 
 def _running(seen: _Seen) -> Reading | None:

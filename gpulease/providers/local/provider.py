@@ -116,6 +116,10 @@ class LocalProvider:
         """Return nothing: only its devices bound one machine."""
         return ()
 
+    def near(self, lease: Lease) -> str:  # noqa: ARG002
+        """Return nothing: there is one machine."""
+        return ""
+
     async def start(self, lease: Lease) -> None:
         """Hold the devices for this attempt; the grant travels on the server's own channel."""
         held = self._held.get(lease.id)

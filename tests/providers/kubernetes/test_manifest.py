@@ -213,8 +213,10 @@ def test_it_keeps_off_another_installations_nodes_and_prefers_the_granted_one():
         {"key": "gpulease/instance", "operator": "DoesNotExist"},
     ]
     affinity = manifest["spec"]["affinity"]["nodeAffinity"]
-    (preferred,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert preferred["preference"]["matchFields"][0]["values"] == ["gpu-1"]
+    preferred = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [
+        (each["weight"], each["preference"]["matchFields"][0]["values"]) for each in preferred
+    ] == [(10, ["gpu-1"]), (5, ["cpu-1"])], "the granted node first, then the server's own"
 
 
 def test_it_lands_where_its_volume_is():

@@ -94,6 +94,26 @@ def test_a_lease_pod_tells_its_lease():
     assert found.kernel_id == "k-1"
 
 
+@pytest.mark.parametrize(
+    ("ends", "deadline", "until"),
+    [
+        ("2026-01-01T17:05:00+00:00", None, datetime(2026, 1, 1, 17, 5, tzinfo=UTC)),
+        ("2026-01-01T17:05:00+00:00", 36000, datetime(2026, 1, 1, 17, 5, tzinfo=UTC)),
+        ("2026-01-01T17:05:00+00:00", 3700, datetime(2026, 1, 1, 10, 0, tzinfo=UTC)),
+        (None, 3700, datetime(2026, 1, 1, 10, 0, tzinfo=UTC)),
+        (None, None, None),
+    ],
+)  # fmt: skip
+def test_a_pod_may_be_used_until_all_can_still_go_home(ends, deadline, until):
+    """What it was made for, or less where somebody lowered its deadline."""
+    found = lease_pod("l1", notes={labels.ENDS: ends} if ends else None)
+    found["spec"]["terminationGracePeriodSeconds"] = 100
+    found["status"]["startTime"] = "2026-01-01T09:00:00Z"
+    if deadline is not None:
+        found["spec"]["activeDeadlineSeconds"] = deadline
+    assert pods.ends_of(found) == until
+
+
 def test_a_pod_that_says_too_little_tells_no_lease():
     assert pods.record_of(lease_pod("l1")) is None
 

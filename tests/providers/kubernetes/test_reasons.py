@@ -44,6 +44,15 @@ def test_each_pod_that_cannot_start_was_recorded_with_its_code(case):
 def test_a_pod_on_a_node_that_went_away_is_read_as_lost():
     shots = RECORDED["pods"]["node-lost"]
     assert [shot["stage"] or shot["failed"] for shot in shots] == ["connecting", "node_lost"]
+    lost = json.loads(json.dumps(shots[-1]["pod"]))
+    now = datetime.fromisoformat(shots[-1]["at"])
+    conditions = lost["status"]["conditions"]
+    # Before it takes the pod away, the cluster only takes its readiness back, without a reason.
+    lost["status"]["conditions"] = [c for c in conditions if c["type"] != "DisruptionTarget"]
+    assert read_pod(lost, now=now).failed == "node_lost"
+    (ready,) = [c for c in lost["status"]["conditions"] if c["type"] == "Ready"]
+    ready["reason"] = "ContainersNotReady"
+    assert read_pod(lost, now=now).failed != "node_lost"
 
 
 @pytest.mark.parametrize("refusal", RECORDED["refusals"], ids=lambda r: r["name"])
