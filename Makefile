@@ -23,7 +23,7 @@ $(VENV)/.ready-%: $(PINS)
 
 setup: $(VENV)/.ready-check ## make the environment .venv with everything for work on gpulease
 
-setup-system: ## as root on Debian: install Chromium, PostgreSQL and gcc for the tests that need them
+setup-system: ## as root on Debian: install Chromium, PostgreSQL, gcc and promtool for the tests that need them
 	@tools/setup-system
 
 setup-cluster: $(VENV)/.ready-test ## as root on Debian with Go: what test-cluster needs (10 to 30 minutes once)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from gpulease.gpus.base import GPUInfo, Sample
@@ -56,6 +57,8 @@ class Provider(Protocol):
     """
 
     name: str
+    #: Seconds for which it keeps in mind that somebody's home would not attach; 0: homes are local.
+    home_memory: float
 
     async def open(self) -> None:
         """Called once before the first plan; returns when ``devices`` can be trusted."""
@@ -125,6 +128,9 @@ class Provider(Protocol):
 
     async def sample(self) -> Sequence[Sample]:
         """Called once a second: the use of each device; gaps where there is no word."""
+
+    def recall_home(self, user: str, why: str, at: datetime) -> None:
+        """Called before the first round: this home would not attach then, by the store's record."""
 
     def problem(self) -> str:
         """Called by ``health``: why there is no device or which fail, "" when all is well."""

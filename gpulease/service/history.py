@@ -12,6 +12,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.auth import Asker
 from gpulease.service.front import FrontDesk
+from gpulease.service.incidents import note_for
 from gpulease.service.ledger import Ledger
 from gpulease.service.minutes import share
 
@@ -60,7 +61,7 @@ class History:
                 return found
         return self._front.visible(asker, lease_id)
 
-    async def events(self, lease: Lease) -> list[dict[str, Any]]:
+    async def events(self, asker: Asker, lease: Lease) -> list[dict[str, Any]]:
         """Return what happened to a lease, oldest first."""
         rows = await self._ledger.call(self._ledger.store.transitions, lease.id)
         return [
@@ -71,7 +72,7 @@ class History:
                 "from": row.source,
                 "to": row.target,
                 "attempt": row.attempt,
-                "note": row.note,
+                "note": note_for(asker, row.source, row.target, row.note),
                 "version": row.version,
             }
             for row in rows

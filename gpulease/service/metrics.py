@@ -7,7 +7,7 @@ or a lease: those would make a series of each person and each click.
 from __future__ import annotations
 
 from collections import Counter as Count
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -35,6 +35,30 @@ class Metrics:
         )
         self._devices = Gauge(
             "gpulease_devices", "Devices by use.", ["pool", "use"], registry=self.registry
+        )
+        self._silence = Gauge(
+            "gpulease_longest_silence_seconds",
+            "For how long the most silent lease has had no evidence of use.",
+            ["gpu_class"],
+            registry=self.registry,
+        )
+        self._overdue = Gauge(
+            "gpulease_longest_overdue_seconds",
+            "By how much the latest reclaim is past its bound.",
+            ["gpu_class"],
+            registry=self.registry,
+        )
+        self._alerts = Gauge(
+            "gpulease_alerts",
+            "Alerts that stand now, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._thefts = Counter(
+            "gpulease_thefts_total",
+            "Devices that others took after they had been granted.",
+            ["pool"],
+            registry=self.registry,
         )
         self._waiting = Histogram(
             "gpulease_waiting_seconds",
@@ -138,10 +162,27 @@ class Metrics:
                 self._leases.labels(name, state.value).set(found[name, state])
 
     def show_devices(self, uses: Iterable[tuple[str, str]]) -> None:
-        """Set the gauge of devices; each item is a pool and ``free``, ``used`` or ``lost``."""
+        """Set the gauge of devices; each item is a pool and a use."""
         self._devices.clear()
         for (pool, use), count in Count(uses).items():
             self._devices.labels(pool, use).set(count)
+            self._thefts.labels(pool)  # counts from 0, so that the first one is an increase
+
+    def show_standing(
+        self, silences: Mapping[str, float], overdue: Mapping[str, float], alerts: Iterable[str]
+    ) -> None:
+        """Set the gauges of what should not stand for long; ``alerts`` are reasons."""
+        for gauge, found in ((self._silence, silences), (self._overdue, overdue)):
+            gauge.clear()
+            for name, seconds in found.items():
+                gauge.labels(name).set(max(0.0, seconds))
+        self._alerts.clear()
+        for reason, count in Count(alerts).items():
+            self._alerts.labels(reason).set(count)
+
+    def stolen(self, pool: str) -> None:
+        """Count a device that others took after it had been granted."""
+        self._thefts.labels(pool).inc()
 
     def text(self) -> bytes:
         """Return Prometheus's text format."""

@@ -41,6 +41,7 @@ OPERATIONS = (
     ),
     Operation("get", "classes", "What is on offer and what is free."),
     Operation("get", "servers", "The asker's running servers."),
+    Operation("get", "incidents", "What went wrong around leases, newest first.", query=_PAGE),
     Operation("get", "me", "Who the service takes the asker for."),
     Operation("get", "policy", "The policy in force."),
     Operation("put", "policy", "Put another text into force, at once.", bodies.PolicyBody),

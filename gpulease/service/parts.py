@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpulease.service.front import FrontDesk
     from gpulease.service.history import History
     from gpulease.service.hubapi import HubAPI
+    from gpulease.service.incidents import Incidents
     from gpulease.service.ledger import Ledger
     from gpulease.service.links import Links
     from gpulease.service.metrics import Metrics
@@ -48,6 +49,7 @@ class Services:
     policies: Policies
     views: Views
     history: History
+    incidents: Incidents
     metrics: Metrics
     agents: Agents
 

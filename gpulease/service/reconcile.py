@@ -35,6 +35,7 @@ from gpulease.policy.planner import plan
 from gpulease.providers.base import Provider
 from gpulease.service import effects
 from gpulease.service.evidence import Watch
+from gpulease.service.incidents import Incidents
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
@@ -133,6 +134,9 @@ class Reconciler:
         """Tell the provider what the store intends; called once, before the first round."""
         known = list(self._ledger.leases)
         self._minutes.begin(await self._ledger.call(self._ledger.store.busy_seconds, known))
+        await Incidents(self._ledger).recall(
+            self._policies.current, self._thefts, self._strangers, self._provider, self.clock()
+        )
         for lease in self._ledger.leases.values():
             if lease.state in lifecycle.HOLDING:
                 await self._provider.start(lease)
@@ -306,7 +310,9 @@ class Reconciler:
         pools = {device.uuid: device.pool for device in self.sight.devices}
         for change in changes:
             held = change.before.devices if change.before is not None else ()
-            self._thefts.moved(change, next((pools.get(u, "") for u in held), ""), self.clock())
+            pool = next((pools.get(uuid, "") for uuid in held), "")
+            if self._thefts.moved(change, pool, self.clock()):
+                self._metrics.stolen(pool)
         done += changes
 
     async def _perform(self, change: Change) -> None:

@@ -96,7 +96,7 @@ class LeaseEvents(BaseHandler):
     async def get(self, lease_id: str) -> None:
         """Answer the lease's history, oldest first."""
         lease = await self.services.history.one(self.asker, lease_id)
-        self.answer({"items": await self.services.history.events(lease)})
+        self.answer({"items": await self.services.history.events(self.asker, lease)})
 
 
 class Servers(BaseHandler):

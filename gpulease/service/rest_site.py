@@ -76,6 +76,18 @@ class PolicyVersion(BaseHandler):
         self.answer(found.view(pinned=self.services.policies.pinned))
 
 
+class IncidentList(BaseHandler):
+    """``incidents``: what went wrong around leases, for admins."""
+
+    async def get(self) -> None:
+        """Answer a page, newest first."""
+        _admins_only(self.asker)
+        offset = self.number("offset", 0, 10**9)
+        limit = self.number("limit", 20, 200)
+        items, total = await self.services.incidents.page(offset, limit)
+        self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
+
+
 class Me(BaseHandler):
     """``me``: who the service takes the asker for, and what they may do."""
 

@@ -61,6 +61,7 @@ def application(
         (rf"{api}agents/batches", agents.AgentBatches),
         (rf"{api}classes", rest_leases.Classes),
         (rf"{api}servers", rest_leases.Servers),
+        (rf"{api}incidents", rest_site.IncidentList),
         (rf"{api}me", rest_site.Me),
         (rf"{api}policy", rest_site.Policy),
         (rf"{api}policy/check", rest_site.PolicyCheck),

@@ -28,6 +28,7 @@ from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
+from gpulease.service import standing
 from gpulease.service.agents import Agents
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.details import newest
@@ -36,6 +37,7 @@ from gpulease.service.evidence import Watch
 from gpulease.service.front import FrontDesk
 from gpulease.service.history import History
 from gpulease.service.hubapi import HubAPI
+from gpulease.service.incidents import Incidents
 from gpulease.service.kubernetes_settings import KubernetesSettings
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
@@ -181,6 +183,7 @@ class RunningService:
             policies=policies,
             views=Views(loop, provider),
             history=History(ledger, front),
+            incidents=Incidents(ledger),
             metrics=metrics,
             agents=Agents(provider),
         )
@@ -297,6 +300,11 @@ class RunningService:
             [each.name for each in snapshot.policy.classes],
         )
         services.metrics.show_devices(services.views.uses(snapshot))
+        services.metrics.show_standing(
+            standing.silences(snapshot),
+            standing.overdue(snapshot),
+            [alert.reason for alert in services.loop.alerts],
+        )
         services.ledger.forget(snapshot.now, services.loop.sight.observed)
         services.events.forget(set(services.ledger.leases))
         services.links.forget(live)

@@ -66,14 +66,21 @@ class Thefts:
     def __init__(self) -> None:
         self._times: dict[str, tuple[datetime, ...]] = {}
 
-    def moved(self, change: Change, pool: str, now: datetime) -> None:
-        """Note a recorded change of a lease of this pool."""
+    def moved(self, change: Change, pool: str, now: datetime) -> bool:
+        """Note a recorded change of a lease of this pool; say whether it is a theft."""
         before, after = change.before, change.after
         if before is None or before.state is not LeaseState.STARTING:
-            return
-        if after.state is LeaseState.QUEUED and after.reason == "capacity_taken":
-            self._times[pool] = (*self._times.get(pool, ()), now)
-        elif after.state is LeaseState.ACTIVE:
+            return False
+        stolen = after.state is LeaseState.QUEUED and after.reason == "capacity_taken"
+        if stolen or after.state is LeaseState.ACTIVE:
+            self.recall(pool, now, stolen=stolen)
+        return stolen
+
+    def recall(self, pool: str, at: datetime, *, stolen: bool) -> None:
+        """Note that a start in this pool found its device taken, or succeeded; oldest first."""
+        if stolen:
+            self._times[pool] = (*self._times.get(pool, ()), at)
+        else:
             self._times.pop(pool, None)
 
     @property

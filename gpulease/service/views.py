@@ -17,6 +17,7 @@ from gpulease.policy.idle_case import warned_at
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.protocol import Blocker, ClassView, DeviceView, EndView, KeepView, LeaseView
 from gpulease.providers.base import Provider
+from gpulease.service import standing
 from gpulease.service.auth import Asker
 from gpulease.service.details import newest, said_of, with_detail
 from gpulease.service.reconcile import Reconciler
@@ -143,11 +144,7 @@ class Views:
     def uses(self, snapshot: Snapshot) -> Iterable[tuple[str, str]]:
         """Return each device's pool and use, for the metrics."""
         free = {d.uuid for found in capacity.free_devices(snapshot).values() for d in found}
-        for device in snapshot.devices:
-            if not capacity.usable(device):
-                yield device.pool, "lost"
-            else:
-                yield device.pool, "free" if device.uuid in free else "used"
+        return standing.device_uses(snapshot, free)
 
 
 def device_views(lease: Lease, devices: Sequence[Device]) -> list[DeviceView]:

@@ -21,7 +21,7 @@ from gpulease.store.models import (
     PolicyRow,
     TransitionRow,
 )
-from gpulease.store.records import Page, PolicyVersion, TransitionRecord, from_json
+from gpulease.store.records import Incident, Page, PolicyVersion, TransitionRecord, from_json
 
 MAX_PAGE = 500
 
@@ -149,6 +149,43 @@ def transitions(session: Session, lease_id: str) -> list[TransitionRecord]:
         )
         for row in session.scalars(query.order_by(TransitionRow.id))
     ]
+
+
+def incidents(
+    session: Session,
+    whys: Sequence[str],
+    *,
+    since: datetime | None,
+    offset: int,
+    limit: int | None,
+) -> tuple[list[Incident], int]:
+    """Return the changes for these reasons, newest first, and how many there are."""
+    chosen: list[sa.ColumnElement[bool]] = [TransitionRow.why.in_(whys)]
+    if since is not None:
+        chosen.append(TransitionRow.at >= since)
+    total = session.scalar(sa.select(sa.func.count(TransitionRow.id)).where(*chosen))
+    query = (
+        sa.select(TransitionRow, LeaseRow.user, LeaseRow.gpu_class)
+        .join(LeaseRow, LeaseRow.id == TransitionRow.lease_id)
+        .where(*chosen)
+        .order_by(TransitionRow.id.desc())
+        .offset(offset)
+        .limit(limit)
+    )
+    found = [
+        Incident(
+            lease_id=row.lease_id,
+            user=user,
+            gpu_class=gpu_class,
+            at=row.at,
+            who=row.who,
+            why=row.why,
+            source=row.source,
+            note=row.note,
+        )
+        for row, user, gpu_class in session.execute(query)
+    ]
+    return found, total or 0
 
 
 def lengths(session: Session, last: int) -> list[float]:

@@ -73,6 +73,20 @@ class TransitionRecord:
 
 
 @dataclass(frozen=True)
+class Incident:
+    """A row of the audit that an admin should know of, with whose lease it was."""
+
+    lease_id: str
+    user: str
+    gpu_class: str
+    at: datetime
+    who: str
+    why: str
+    source: str
+    note: str
+
+
+@dataclass(frozen=True)
 class PolicyVersion:
     """One saved policy document."""
 

@@ -28,6 +28,7 @@ from gpulease.store.records import (
     Change,
     EvidenceMinute,
     IdempotencyKey,
+    Incident,
     Page,
     PolicyVersion,
     TransitionRecord,
@@ -193,6 +194,21 @@ class Store:
         """Return a lease's audit, oldest first."""
         with self._read() as session:
             return history.transitions(session, lease_id)
+
+    def incidents(
+        self,
+        whys: Sequence[str],
+        *,
+        since: datetime | None = None,
+        offset: int = 0,
+        limit: int | None = 50,
+    ) -> tuple[list[Incident], int]:
+        """Return changes for these reasons from ``offset`` on, newest first, and their number.
+
+        ``since`` leaves older ones out; ``limit`` ``None`` gives all.
+        """
+        with self._read() as session:
+            return history.incidents(session, whys, since=since, offset=offset, limit=limit)
 
     def typical_length(self, last: int = 50) -> float | None:
         """Return the median seconds from active to end of the last leases; ``None`` is unknown."""

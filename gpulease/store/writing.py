@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.lifecycle import HOLDING
+from gpulease.policy.model import LeaseState
 from gpulease.store.models import (
     EvidenceMinuteRow,
     GrantRow,
@@ -87,8 +88,15 @@ def _audit(change: Change, now: datetime) -> TransitionRow:
         source=before.state.value if before is not None else "",
         target=after.state.value,
         attempt=after.attempt,
-        note=after.end_note,
+        note=after.end_note or _failure(change),
     )
+
+
+def _failure(change: Change) -> str:
+    """Return the provider's words on a start that failed: the lease forgets them with the next."""
+    before, after = change.before, change.after
+    failed = before is not None and before.state is LeaseState.STARTING
+    return after.detail if failed and after.state is LeaseState.QUEUED else ""
 
 
 def _grant(session: Session, change: Change) -> None:

@@ -2,11 +2,15 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.helm_values import shipped
+from tests.helm_values.alert_cases import CASES, document
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: What others export: Prometheus itself and kube-state-metrics.
@@ -83,3 +87,47 @@ def test_panels_do_not_overlap():
         }
         assert not cells & taken
         taken |= cells
+
+
+# --- Prometheus's own reading
+
+
+def test_every_alert_has_cases_in_which_it_fires_and_in_which_it_is_silent():
+    fires = {case.alert for case in CASES if case.labels is not None}
+    silent = {case.alert for case in CASES if case.labels is None}
+    assert fires == silent == {rule["alert"] for rule in rules()}
+
+
+@pytest.fixture
+def rule_file(tmp_path):
+    (found,) = shipped.load("monitoring/alerts.yaml")
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": found["spec"]["groups"]}))
+    return file
+
+
+def promtool(*arguments):
+    """Run it; without it the test is skipped."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed (make setup-system)")
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_prometheus_takes_the_rules(rule_file):
+    done = promtool("check", "rules", str(rule_file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules())} rules found" in done.stdout
+
+
+def test_each_alert_fires_when_it_should_and_not_else(rule_file, tmp_path):
+    plain = yaml.safe_load(rule_file.read_text())
+    for group in plain["groups"]:
+        for rule in group["rules"]:
+            del rule["annotations"]  # their words hold figures
+    bare = tmp_path / "bare.yaml"
+    bare.write_text(yaml.safe_dump(plain))
+    cases = tmp_path / "cases.yaml"
+    cases.write_text(yaml.safe_dump(document(rules(), bare.name)))
+    done = promtool("test", "rules", str(cases))
+    assert done.returncode == 0, done.stdout + done.stderr

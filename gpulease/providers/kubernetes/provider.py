@@ -32,7 +32,7 @@ from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings
 from gpulease.providers.kubernetes.reasons import Bounds, Reading, read_pod
 from gpulease.providers.kubernetes.slots import Attempt
-from gpulease.providers.kubernetes.starts import Start, Starts
+from gpulease.providers.kubernetes.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.tokens import Tokens
 from gpulease.providers.kubernetes.usage import Usage
 
@@ -86,6 +86,7 @@ class KubernetesProvider:
     """
 
     name = "kubernetes"
+    home_memory = MIRROR_SECONDS
 
     def __init__(
         self,
@@ -128,6 +129,10 @@ class KubernetesProvider:
         await self._cluster.close()
         await self._client.close()
 
+    def recall_home(self, user: str, why: str, at: datetime) -> None:
+        """Mirror this user's homes for as long as if it had happened here."""
+        self._starts.mirror(user, why, at)
+
     def problem(self) -> str:
         """Say what is missing: a right, the API server, GPUs, or some of them that fail."""
         claims = any(ask_of(each).kind is AskKind.DRA for each in self._classes())
@@ -148,10 +153,8 @@ class KubernetesProvider:
 
     def bounds(self, requests: Sequence[Lease]) -> Sequence[Bound]:
         """Return what the quotas of the servers' namespaces leave for those who wait."""
-        found = self._cluster.quotas
-        if not found or not requests:
+        if not self._cluster.quotas:
             return ()
-        offered = {each.name: each for each in self._classes()}
         there = self._pods()
         coming = [
             held.lease
@@ -160,21 +163,8 @@ class KubernetesProvider:
             and not (held.stopping or held.start.failed or held.seen)
             and held.lease.attempt not in there.get(held.lease.id, {})
         ]
-
-        def served(lease: Lease) -> list[GPUClass]:
-            own = offered.get(lease.gpu_class)
-            names = (own.name, *own.fallback) if own is not None else ()
-            return [offered[name] for name in names if name in offered]
-
-        def granted(lease: Lease) -> list[GPUClass]:
-            return served(lease)[:1]
-
-        return quotas.bounds(
-            found,
-            quotas.wishes_of(requests, served, self._cluster.server_pod),
-            quotas.wishes_of(coming, granted, self._cluster.server_pod),
-            self._settings.pod,
-        )
+        ahead = quotas.Ahead(requests, coming, self._classes(), self._cluster.server_pod)
+        return quotas.bounds(self._cluster.quotas, ahead, self._settings.pod)
 
     def near(self, lease: Lease) -> str:
         """Return the node on which the pod of the request's notebook server runs, if it does."""
@@ -392,13 +382,13 @@ class KubernetesProvider:
     def _note_volume(self, held: _Held) -> None:
         """Mirror a user's home from now on when its volume would not attach."""
         pod = self._cluster.pod(held.start.key)
-        if pod is None or held.lease.user in self._starts.mirrored:
+        if pod is None or self._starts.mirrored(held.lease.user, self._clock()):
             return
         reading = self._read_start(held, pod)
         if reading.failed == "volume_failed":
-            self._starts.mirrored[held.lease.user] = reading.detail
+            self._starts.mirror(held.lease.user, reading.detail, self._clock())
             log.warning(
-                "the home of %s is mirrored from now on: %s",
+                "the home of %s is mirrored for a day: %s",
                 held.lease.user,
                 reading.detail,
                 extra={"lease": held.lease.id, "reason": "volume_failed"},

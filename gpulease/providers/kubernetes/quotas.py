@@ -82,20 +82,49 @@ def _in_scope(scope: Manifest, wish: Wish, settings: PodSettings) -> bool:
     return {"Terminating": True, "BestEffort": not effort, "NotBestEffort": effort}.get(name, False)
 
 
-def bounds(
-    quotas: Iterable[Manifest],
-    wishes: Sequence[Wish],
-    coming: Sequence[Wish],
-    settings: PodSettings,
-) -> list[Bound]:
+@dataclass(frozen=True)
+class Ahead:
+    """Who may start next.
+
+    Attributes:
+        requests: those that wait; each may be served by its class or by a fall-back of it.
+        coming: leases whose pods are decided and not there yet: no quota counts them so far.
+        classes: on offer.
+        server_pod: returns the pod of a user's server; whose is not there is left out.
+    """
+
+    requests: Sequence[Lease]
+    coming: Sequence[Lease]
+    classes: Sequence[GPUClass]
+    server_pod: Callable[[str, str], Manifest | None]
+
+    def wishes(self) -> list[Wish]:
+        """Return each pod that could serve one who waits."""
+        return [wish for lease in self.requests for wish in self._of(lease)]
+
+    def decided(self) -> list[Wish]:
+        """Return each pod that is on its way."""
+        return [wish for lease in self.coming for wish in self._of(lease)[:1]]
+
+    def _of(self, lease: Lease) -> list[Wish]:
+        server = self.server_pod(lease.user, lease.server)
+        offered = {each.name: each for each in self.classes}
+        own = offered.get(lease.gpu_class)
+        if server is None or own is None:
+            return []
+        names = (own.name, *own.fallback)
+        return [Wish(lease, offered[name], server) for name in names if name in offered]
+
+
+def bounds(quotas: Iterable[Manifest], ahead: Ahead, settings: PodSettings) -> list[Bound]:
     """Return what each quota leaves for those who wait.
 
     Args:
         quotas: of any namespaces.
-        wishes: how each request that waits could be served.
-        coming: pods that are decided and not there yet: the quota does not count them so far.
+        ahead: who waits, and whose pod comes.
         settings: of all lease pods.
     """
+    wishes, coming = ahead.wishes(), ahead.decided()
     found = []
     for quota in quotas:
         namespace = str(quota["metadata"]["namespace"])
@@ -127,17 +156,3 @@ def _those(
         for wish in wishes
         if wish.namespace == namespace and counts_for(quota, wish, settings)
     }
-
-
-def wishes_of(
-    requests: Iterable[Lease],
-    classes: Callable[[Lease], Sequence[GPUClass]],
-    server_pod: Callable[[str, str], Manifest | None],
-) -> list[Wish]:
-    """Return how each request could be served; one whose server has no pod yet is left out."""
-    return [
-        Wish(lease, gpu_class, server)
-        for lease in requests
-        if (server := server_pod(lease.user, lease.server)) is not None
-        for gpu_class in classes(lease)
-    ]

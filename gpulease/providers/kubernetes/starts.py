@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from gpulease import labels
 from gpulease.errors import GPULeaseError
@@ -49,6 +49,8 @@ END_GRACE = 15
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 #: Seconds for which a server's pod is looked for, and between two looks.
 _SERVER_SECONDS, _SERVER_POLL = 3.0, 0.1
+#: Seconds for which homes of a user are mirrored after one would not attach.
+MIRROR_SECONDS = 86400.0
 #: Calls that may be under way at once.
 _AT_ONCE = 16
 
@@ -94,12 +96,20 @@ class Starts:
         self._wake = wake
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._deleting: dict[str, asyncio.Task[None]] = {}
-        #: Users whose home would not attach, and why: theirs are mirrored from then on.
-        self.mirrored: dict[str, str] = {}
+        self._mirrored: dict[str, tuple[str, datetime]] = {}
 
     def begin(self, start: Start) -> None:
         """Begin to create an attempt's pod."""
         start.task = asyncio.create_task(self._run(start), name=f"start {start.lease.id}")
+
+    def mirror(self, user: str, why: str, at: datetime) -> None:
+        """Mirror this user's homes for a day from ``at``: one would not attach."""
+        self._mirrored[user] = (why, at)
+
+    def mirrored(self, user: str, now: datetime) -> str:
+        """Return why this user's homes are mirrored whatever their claims say, else ""."""
+        why, at = self._mirrored.get(user, ("", now))
+        return why if now - at < timedelta(seconds=MIRROR_SECONDS) else ""
 
     def delete(self, pod: Manifest, grace: int | None = END_GRACE) -> None:
         """Begin to delete this very pod; a second call meanwhile does nothing."""
@@ -242,7 +252,7 @@ class Starts:
             ),
             granted=granted,
             home=self._settings.home,
-            mirror_because=self.mirrored.get(lease.user, ""),
+            mirror_because=self.mirrored(lease.user, datetime.now(UTC)),
         )
         files = decide(server, notebook_container(server), seen)
         if files.way == MIRROR:

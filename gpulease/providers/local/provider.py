@@ -60,6 +60,7 @@ class LocalProvider:
     """
 
     name = "local"
+    home_memory = 0.0
 
     def __init__(
         self,
@@ -103,6 +104,9 @@ class LocalProvider:
         samples = await asyncio.to_thread(self._probe.sample)
         self._samples = {sample.uuid: sample for sample in samples}
         return samples
+
+    def recall_home(self, user: str, why: str, at: datetime) -> None:
+        """Keep nothing in mind: homes are where the leases are."""
 
     def problem(self) -> str:
         """Say why there is no device."""

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpulease.providers.kubernetes.quotas import Wish, bounds, counted, counts_for
+from gpulease.providers.kubernetes.quotas import Ahead, Wish, bounds, counted, counts_for
 from tests.policy.build import request
 from tests.providers.kubernetes.expected import class_of
 from tests.providers.kubernetes.server_pods import SETTINGS, server
@@ -16,6 +16,15 @@ GPU = "requests.nvidia.com/gpu"
 
 def wish(number=1, count=1, gpu_class=CARD):
     return Wish(request(number, count=count), gpu_class, server())
+
+
+def left(quotas, waiting, coming=(), classes=(CARD,), pod=lambda *_: server()):
+    """What the quotas leave; who waits and comes asks for class `gpu` unless it says other."""
+
+    def asked(numbers):
+        return [request(n, count=c, gpu_class=name) for n, c, name in numbers]
+
+    return bounds(quotas, Ahead(asked(waiting), asked(coming), classes, pod), SETTINGS)
 
 
 def quota(hard, used=None, namespace="hub", **spec):
@@ -65,7 +74,7 @@ def test_a_claim_counts_by_its_device_class():
 
 
 def test_what_is_left_is_without_what_is_used_and_what_is_on_its_way():
-    (found,) = bounds([quota({GPU: "8"}, {GPU: "3"})], [wish(1, 2)], [wish(2, 4)], SETTINGS)
+    (found,) = left([quota({GPU: "8"}, {GPU: "3"})], [(1, 2, "gpu")], [(2, 4, "gpu")])
     assert found.left == 1
     assert found.takes == {("r1", "gpu"): 2}
     assert found.detail == f"Quota gpus of namespace hub: 3 of 8 {GPU} used."
@@ -73,14 +82,14 @@ def test_what_is_left_is_without_what_is_used_and_what_is_on_its_way():
 
 def test_only_quotas_of_the_servers_namespace_and_of_what_a_pod_takes_count():
     other = [quota({GPU: "0"}, namespace="elsewhere"), quota({"count/secrets": "0"})]
-    assert bounds(other, [wish()], [], SETTINGS) == []
-    both = bounds([quota({GPU: "1", "pods": "10"}, {"pods": "10"})], [wish()], [], SETTINGS)
+    assert left(other, [(1, 1, "gpu")]) == []
+    both = left([quota({GPU: "1", "pods": "10"}, {"pods": "10"})], [(1, 1, "gpu")])
     assert {each.left for each in both} == {0, 1}
 
 
 def test_a_quota_that_is_not_counted_yet_bounds_nothing():
     new = {**quota({GPU: "0"}), "status": {}}
-    assert bounds([new], [wish()], [], SETTINGS) == []
+    assert left([new], [(1, 1, "gpu")]) == []
 
 
 @pytest.mark.parametrize(
@@ -108,3 +117,19 @@ def test_a_quota_that_is_not_counted_yet_bounds_nothing():
 def test_scopes(scopes, counts):
     settings = replace(SETTINGS, priority_class="leases")
     assert counts_for(quota({GPU: "1"}, **scopes), wish(), settings) is counts
+
+
+def test_each_fall_back_takes_what_it_asks_for():
+    slices = replace(class_of({"kind": "mig", "profile": "1g.5gb"}), name="slice")
+    card = replace(CARD, fallback=("slice", "gone"))
+    hard = {GPU: "1", "requests.nvidia.com/mig-1g.5gb": "3"}
+    found = left([quota(hard)], [(1, 1, "gpu")], [(2, 1, "slice")], (card, slices))
+    assert {tuple(each.takes): each.left for each in found} == {
+        (("r1", "gpu"),): 1,
+        (("r1", "slice"),): 2,
+    }
+
+
+def test_whose_server_or_class_is_not_there_takes_nothing():
+    assert left([quota({GPU: "1"})], [(1, 1, "gpu")], pod=lambda *_: None) == []
+    assert left([quota({GPU: "1"})], [(1, 1, "withdrawn")]) == []

@@ -1,0 +1,95 @@
+"""What went wrong around leases and an admin should know of, also after a restart of the service.
+
+Owns which recorded changes are incidents and what a new service takes from them: pools that others
+take from, leases that were adopted, homes that would not attach.  They stand in the audit; nothing
+is stored beside it.  Refuses to decide what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from gpulease.policy import reasons
+from gpulease.policy.model import LeaseState, PolicyDocument
+from gpulease.policy.planner import THEFT_HOLD
+from gpulease.providers.base import Provider
+from gpulease.service.auth import Asker
+from gpulease.service.ledger import Ledger
+from gpulease.service.strangers import Strangers, Thefts
+from gpulease.store import Incident
+
+#: Taken by others, run unknown to the database, a home that would not attach.
+WHYS: Final = ("capacity_taken", "adopted", "volume_failed")
+_STARTED: Final = "connected"
+
+
+class Incidents:
+    """The incidents of the audit."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def page(self, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
+        """Return incidents newest first, and how many there are altogether."""
+        store = self._ledger.store
+        rows, total = await self._ledger.call(store.incidents, WHYS, offset=offset, limit=limit)
+        return [_view(row) for row in rows], total
+
+    async def recall(
+        self,
+        policy: PolicyDocument,
+        thefts: Thefts,
+        strangers: Strangers,
+        provider: Provider,
+        now: datetime,
+    ) -> None:
+        """Let the parts of a new service know what the one before it had seen.
+
+        Raises:
+            GPULeaseError: the store cannot be read.
+        """
+        pools = {each.name: each.pool for each in policy.classes}
+        since = now - timedelta(seconds=THEFT_HOLD)
+        for row in await self._since(("capacity_taken", _STARTED), since):
+            if row.source == LeaseState.STARTING.value and row.gpu_class in pools:
+                thefts.recall(pools[row.gpu_class], row.at, stolen=row.why == "capacity_taken")
+        oldest = min((lease.created for lease in self._ledger.live()), default=now)
+        adopted = {row.lease_id for row in await self._since(("adopted",), oldest)}
+        for lease in self._ledger.live():
+            if lease.id in adopted:
+                strangers.adopted(lease)
+        kept = now - timedelta(seconds=provider.home_memory)
+        for row in await self._since(("volume_failed",), kept):
+            provider.recall_home(row.user, row.note or row.why, row.at)
+
+    async def _since(self, whys: Sequence[str], since: datetime) -> list[Incident]:
+        """Return what was recorded from then on, oldest first."""
+        store = self._ledger.store
+        rows, _ = await self._ledger.call(store.incidents, whys, since=since, limit=None)
+        return rows[::-1]
+
+
+def note_for(asker: Asker, source: str, target: str, note: str) -> str:
+    """Return a change's note as this asker reads it.
+
+    Why a start failed is told in the provider's own words, with names of nodes and volumes: those
+    go to admins alone.
+    """
+    failed = source == LeaseState.STARTING.value and target == LeaseState.QUEUED.value
+    return "" if failed and not asker.admin else note
+
+
+def _view(row: Incident) -> dict[str, Any]:
+    sentence, _ = reasons.ALERTS.get(row.why) or reasons.WAITING[row.why]
+    return {
+        "at": row.at.isoformat(),
+        "who": row.who,
+        "why": row.why,
+        "sentence": sentence,
+        "user": row.user,
+        "lease": row.lease_id,
+        "gpu_class": row.gpu_class,
+        "note": row.note,
+    }

@@ -1,0 +1,159 @@
+"""Incidents: what a new service knows of what the one before it saw, and who reads what of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy import lifecycle
+from gpulease.policy.model import EndReason, LeaseState
+from gpulease.policy.planner import robbed_pools
+from gpulease.service.incidents import Incidents
+from gpulease.service.ledger import Ledger
+from gpulease.service.strangers import Strangers, Thefts
+from gpulease.store import Change, Store, upgrade
+from tests.policy.build import active, policy, request, snapshot, starting
+from tests.service.kit import Site
+
+NOW = datetime.now(UTC)
+
+
+class Homes:
+    """What a provider keeps in mind of homes."""
+
+    home_memory = 3600.0
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[str, datetime]] = {}
+
+    def recall_home(self, user: str, why: str, at: datetime) -> None:
+        self.kept[user] = (why, at)
+
+
+async def ledger(tmp_path) -> Ledger:
+    address = f"sqlite:///{tmp_path}/store.sqlite"
+    upgrade(address)
+    book = Ledger(Store.open(address), lambda *_: None)
+    await book.load(NOW)
+    return book
+
+
+async def fails(book: Ledger, number: int, why: str, ago: float, detail: str = "") -> None:
+    """Record a start that failed so many seconds ago."""
+    before = starting(number, f"n0/{number}")
+    await book.record([Change(None, before, "stu", "asked")], NOW)
+    after = replace(
+        before, state=LeaseState.QUEUED, reason=why, devices=(), detail=detail, version=2
+    )
+    await book.record([Change(before, after, "planner", why)], NOW - timedelta(seconds=ago))
+
+
+async def starts(book: Ledger, number: int, ago: float) -> None:
+    before = starting(number, f"n0/{number}")
+    await book.record([Change(None, before, "stu", "asked")], NOW)
+    after = replace(active(number, f"n0/{number}"), version=2)
+    change = Change(before, after, "planner", "connected")
+    await book.record([change], NOW - timedelta(seconds=ago))
+
+
+async def recalled(tmp_path) -> tuple[Thefts, Strangers, Homes]:
+    """What a service knows that begins with this store."""
+    book = await ledger(tmp_path)
+    thefts, strangers, homes = Thefts(), Strangers(book, "planner"), Homes()
+    provider: Any = homes
+    await Incidents(book).recall(policy(), thefts, strangers, provider, NOW)
+    book.close()
+    return thefts, strangers, homes
+
+
+async def test_a_robbed_pool_stays_robbed_when_the_service_is_restarted(tmp_path) -> None:
+    book = await ledger(tmp_path)
+    await fails(book, 1, "capacity_taken", 300)
+    await fails(book, 2, "capacity_taken", 200)
+    book.close()
+    thefts, _, _ = await recalled(tmp_path)
+    view = replace(snapshot([]), now=NOW, thefts=thefts.times)
+    assert robbed_pools(view) == {"cards"}
+
+
+async def test_what_is_long_past_or_made_good_is_not_recalled(tmp_path) -> None:
+    book = await ledger(tmp_path)
+    await fails(book, 1, "capacity_taken", 5000)
+    await fails(book, 2, "capacity_taken", 400)
+    await starts(book, 3, 300)
+    await fails(book, 4, "capacity_taken", 200)
+    await fails(book, 5, "image_error", 100)
+    book.close()
+    thefts, _, homes = await recalled(tmp_path)
+    assert [len(times) for times in thefts.times.values()] == [1]
+    assert homes.kept == {}
+
+
+async def test_an_adopted_lease_is_still_told_of_until_it_ends(tmp_path) -> None:
+    book = await ledger(tmp_path)
+    lease = active(1, "n0/1", version=1)
+    await book.record([Change(None, lease, "planner", "adopted")], NOW)
+    book.close()
+    _, strangers, _ = await recalled(tmp_path)
+    assert [(each.lease_id, each.reason) for each in strangers._adopted.values()] == [
+        ("r1", "adopted")
+    ]
+    book = await ledger(tmp_path)
+    over = lifecycle.end(book.leases["r1"], EndReason.EXPIRED, NOW)
+    await book.record([Change(lease, over, "planner", "expired")], NOW)
+    book.close()
+    _, strangers, _ = await recalled(tmp_path)
+    assert strangers.alerts() == []
+
+
+async def test_a_home_that_would_not_attach_is_kept_in_mind(tmp_path) -> None:
+    book = await ledger(tmp_path)
+    await fails(book, 1, "volume_failed", 600, "FailedAttachVolume: held by node n7")
+    await fails(book, 2, "volume_failed", 7200, "long ago")
+    book.close()
+    _, _, homes = await recalled(tmp_path)
+    why, at = homes.kept["user1"]
+    assert why == "FailedAttachVolume: held by node n7"
+    assert (NOW - at).total_seconds() == pytest.approx(600)
+    assert set(homes.kept) == {"user1"}
+
+
+async def test_incidents_are_listed_newest_first_with_when_who_and_why(tmp_path) -> None:
+    book = await ledger(tmp_path)
+    await fails(book, 1, "capacity_taken", 900, "0/3 nodes")
+    await fails(book, 2, "image_error", 600)
+    await fails(book, 3, "volume_failed", 300, "held by node n7")
+    await book.record([Change(None, request(4), "u", "asked")], NOW)
+    items, total = await Incidents(book).page(0, 1)
+    assert total == 2
+    (newest,) = items
+    assert (newest["why"], newest["user"], newest["who"]) == ("volume_failed", "user3", "planner")
+    assert newest["note"] == "held by node n7"
+    assert newest["sentence"]
+    (older,) = (await Incidents(book).page(1, 1))[0]
+    assert (older["why"], older["note"]) == ("capacity_taken", "0/3 nodes")
+    book.close()
+
+
+async def test_admins_read_incidents_and_nobody_else(site: Site) -> None:
+    book = site.service.services.ledger
+    async with book.lock:
+        await fails(book, 1, "capacity_taken", 900, "0/3 nodes of gpu-pool")
+    admin = site.client(site.hub.admin_token())
+    found = await admin.call("GET", "incidents")
+    assert found["total"] == 1
+    assert found["items"][0]["note"] == "0/3 nodes of gpu-pool"
+    student = site.client(site.hub.page_token("user1"))
+    with pytest.raises(GPULeaseError) as refused:
+        await student.call("GET", "incidents")
+    assert refused.value.reason == "admins_only"
+
+    # Its holder reads that the start failed, not the cluster's own words.
+    for client, note in ((admin, "0/3 nodes of gpu-pool"), (student, "")):
+        told = (await client.call("GET", "leases/r1/events"))["items"]
+        (failed,) = [each for each in told if each["why"] == "capacity_taken"]
+        assert failed["note"] == note
