@@ -179,6 +179,39 @@ def test_health_is_shown_part_by_part(stage: Stage, page: Any) -> None:
     assert "local" in page.inner_text("#health")
 
 
+def incident(number: int, **changed: Any) -> dict[str, Any]:
+    told = {
+        "at": soon(-60 * number),
+        "who": "planner",
+        "why": "capacity_taken",
+        "sentence": "The GPU was taken by other work before it could be used.",
+        "user": f"student-{number}",
+        "lease": f"lease-{number}",
+        "gpu_class": "a100",
+        "note": "0/3 nodes are available",
+    }
+    return told | changed
+
+
+def test_incidents_are_told_with_the_clusters_words_page_by_page(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "health")
+    page.wait_for_selector("#incidents >> text=None.")
+    stage.incidents = [incident(number) for number in range(25)]
+    page.reload()
+    page.wait_for_selector("#incidents tbody tr")
+    assert page.locator("#incidents tbody tr").count() == 20
+    first = page.inner_text("#incidents tbody tr:first-child")
+    assert "student-0" in first
+    assert "taken by other work" in first
+    assert "0/3 nodes are available" in first
+    page.click("#incidents >> text=Older")
+    page.wait_for_selector("#incidents >> text=student-24")
+    assert page.locator("#incidents tbody tr").count() == 5
+    page.set_viewport_size({"width": 320, "height": 700})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
 @pytest.mark.parametrize("path", ["admin", "group", "policy", "health"])
 def test_it_fits_320_pixels(stage: Stage, page: Any, path: str) -> None:
     stage.reader = ADMIN

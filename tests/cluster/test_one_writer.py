@@ -107,6 +107,9 @@ async def test_a_restored_backup_adopts_what_it_does_not_know(
         assert [alert.reason for alert in second.loop.alerts] == ["adopted"]
         history = await second.ledger.call(second.ledger.store.transitions, name)
         assert [each.why for each in history] == ["adopted"]
+    async with service(world, tmp_path, backup.name) as third:
+        await rounds(third)
+        assert [alert.reason for alert in third.loop.alerts] == ["adopted"], "a restart forgot it"
 
 
 async def test_while_the_database_is_away_nothing_is_granted_or_ended(

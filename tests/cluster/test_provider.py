@@ -310,7 +310,7 @@ async def test_a_home_that_will_not_attach_is_mirrored_the_next_time(
         seen = await until(world, lease, failed="volume_failed")
         assert "Multi-Attach" in seen.detail
         await world.provider.stop(lease)
-        assert "Multi-Attach" in world.provider._starts.mirrored["stu"]
+        assert "Multi-Attach" in world.provider._starts.mirrored("stu", datetime.now(UTC))
     finally:
         now = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         path = f"{world.pods_path}/{labels.lease_pod_name(lease.id, lease.attempt)}"

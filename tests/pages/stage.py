@@ -106,6 +106,7 @@ class Stage:
             {"name": "", "display_name": "", "ready": True, "url": "/user/ada/"}
         ]
         self.reader = PageReader("ada")
+        self.incidents: list[dict[str, Any]] = []
         self.policy = {"version": 1, "text": "pools: {}\n", "author": "root", "at": soon(-60)}
         self.versions = [dict(self.policy)]
         self.findings: list[dict[str, Any]] = []
@@ -234,6 +235,10 @@ class API(Base):
             self.finish({"items": newest[offset : offset + limit], "total": len(newest)})
         elif self.path_name.startswith("policy/versions/"):
             self.finish(stage.versions[int(self.path_name.rpartition("/")[2]) - 1])
+        elif self.path_name == "incidents":
+            found = stage.incidents
+            at, size = (int(self.get_argument(name)) for name in ("offset", "limit"))
+            self.finish({"items": found[at : at + size], "total": len(found), "offset": at})
         elif self.path_name == "health":
             self.finish({"status": "ok", "provider": {"name": "local", "devices": 2}})
         else:
