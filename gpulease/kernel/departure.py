@@ -49,8 +49,13 @@ class Departure:
         self.leaving: Callable[[], list[str]] = list
         self.files: Files | None = None  # set by the session
 
+    @property
+    def in_order(self) -> bool:
+        """Whether what the companion still has is not needed: all is home, or will be parked."""
+        return self.drained is not None and (self.drained.done or self.parks)
+
     def begin_anew(self) -> None:
-        """Another companion is there."""
+        """Another companion is there, or the one that was to leave stays."""
         self.drained, self.parks, self.lost = None, False, ()
 
     def parked(self, push: Push) -> None:

@@ -16,6 +16,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel.relay import say
 from gpulease.kernel.route import Route
 from gpulease.kernel.wait import Progress
+from gpulease.transfer.api import Progress as TransferProgress
+from gpulease.transfer.api import SwitchReport
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
@@ -50,13 +52,27 @@ class Gate:
             progress = Progress(session.shell)
             try:
                 show = session.shower(progress)
-                with session.link.noticing_the_dead():
-                    report = session.home.before_home_cell(way.reads, progress=show)
-                    session.results.before(way.body)
+                report = self._bring(way, show)
             finally:
                 progress.clear()
             session.say_report(report)
         self._running.append(way.body)
+
+    def _bring(self, way: Route, show: TransferProgress) -> SwitchReport:
+        session = self._session
+
+        def bring() -> SwitchReport:
+            with session.link.noticing_the_dead():
+                report = session.home.before_home_cell(way.reads, progress=show)
+                session.results.before(way.body)
+                return report
+
+        try:
+            return bring()
+        except GPULeaseError as error:
+            if error.reason != "companion_gone" or not session.link.departure.in_order:
+                raise
+            return bring()  # the lease has ended after its drain: what can be here is here
 
     def after(self, way: Route, *, failed: bool) -> None:
         """The home cell ended: its settings reach the companion."""

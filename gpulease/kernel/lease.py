@@ -256,6 +256,7 @@ class LeaseLink:
         elif kind == "resume":
             self.phase = Phase.ATTACHED
             self.notices.withdraw()
+            self.departure.begin_anew()
             self.notices.add("The GPU stays: the reclaim was called off.")
         elif kind == "end":
             known = self.ends.get(self.attachment.view["lease_id"])
@@ -285,13 +286,20 @@ class LeaseLink:
 
     @contextmanager
     def noticing_the_dead(self) -> Iterator[None]:
-        """Detach when the transfer finds the companion gone, so that the next cell gets another."""
+        """Detach when the transfer finds the companion gone, so that the next cell gets another.
+
+        After a drain that is the lease's own end, whose telling is on its way still.
+        """
         try:
             yield
         except GPULeaseError as error:
             if error.reason == "companion_gone" and self.attachment is not None:
-                self.attachment.desk.start_call("abandon", {"kernel_id": self.kernel_id})
-                self.companion_died("The companion of this notebook died.")
+                if self.departure.in_order:
+                    self._lost_lease(last_word(""))
+                else:
+                    desk = self.attachment.desk
+                    desk.start_call("abandon", {"kernel_id": self.kernel_id})
+                    self.companion_died("The companion of this notebook died.")
             raise
 
     def abandon(self) -> None:
@@ -335,8 +343,7 @@ class LeaseLink:
         self._lost_lease(sentence)
 
     def _lost_lease(self, sentence: str) -> None:
-        report = self.departure.drained
-        in_order = report is not None and (report.done or self.departure.parks)
+        in_order = self.departure.in_order
         if self._executor.busy:
             self._executor.fail(
                 GPULeaseError(

@@ -238,6 +238,45 @@ def test_reclaim_brings_everything_home_and_the_next_cell_asks_again(
     assert asks(stage) == 2
 
 
+#: Ends the companion when home asks it for the last time.
+DIES_WHEN_ASKED = """
+def arm(companion):
+    import os, signal
+    from gpulease.transfer.bringing import Bringing
+    plain = Bringing.all_changed
+    def all_changed(self, *given):
+        Bringing.all_changed = plain
+        os.kill(companion, signal.SIGKILL)
+        return plain(self, *given)
+    Bringing.all_changed = all_changed
+arm({companion})
+del arm
+"""
+
+
+def test_a_cell_between_the_end_and_its_telling_finds_everything_home(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    companion = kernel.run("%%gpu\nimport os\nos.getpid()").result
+    kernel.run(DIES_WHEN_ASKED.format(companion=companion))
+    kernel.run("%%gpu\nvalues = [1]")
+    stage.order(LEASE, type="drain", until=in_seconds(20), reason="idle", park=False)
+    assert stage.hear("drained", LEASE)["result"] == "done"
+    supervisor = stage.hear("hello", LEASE)["pid"]
+    os.kill(supervisor, signal.SIGSTOP)  # what it says of the end comes late
+    try:
+        cell = kernel.run("values")
+        assert cell.result == "[1]", cell.traceback
+        assert "lost" not in cell.shown() + cell.text("stderr")
+        assert process_is_gone(int(companion or 0))
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    stage.end(LEASE, "idle", "It was idle.")
+    again = kernel.run("%%gpu\nvalues.append(2)\nvalues")
+    assert again.result == "[1, 2]", again.traceback
+
+
 def test_what_becomes_of_the_gpu_stands_under_the_last_gpu_cell(
     stage: Stage, kernel: HomeKernel
 ) -> None:
