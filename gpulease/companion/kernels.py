@@ -29,6 +29,7 @@ from gpulease.companion.handshake import check_packages, check_protocol, check_p
 from gpulease.companion.parking import Parking
 from gpulease.companion.ports import Ports
 from gpulease.companion.processes import CompanionProcess
+from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import DeskOpen, DeskOpened
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Companions:
         self._opening: set[int] = set()
         self._running: dict[str, Companion] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = KeptTasks(log, "watching a companion failed")
 
     async def prepare(self, spawned: Spawned | None = None) -> None:
         """Start one process ahead, or take ``spawned``: ipykernel imported, no user code."""
@@ -216,8 +217,7 @@ class Companions:
             companion.bound.process.wait()
             await self._clean_up(companion)
         self._running.clear()
-        for task in list(self._tasks):
-            task.cancel()
+        self._beside.cancel()
 
     def children(self) -> set[int]:
         """Pids that a ``Popen`` of ours waits for."""
@@ -297,8 +297,8 @@ class Companions:
         companion = Companion(kernel_id, bound, manager, ready, args)
         companion.ports = ports
         self._running[kernel_id] = companion
-        self._keep(companion.listen())
-        self._keep(self._watch(companion))
+        self._beside.keep(companion.listen())
+        self._beside.keep(self._watch(companion))
         return companion
 
     async def _process(self, args: DeskOpen, environ: Mapping[str, str]) -> CompanionProcess:
@@ -356,16 +356,6 @@ class Companions:
         companion.bound.link.close()
         self._ports.give_back(companion.ports)
         await companion.manager.cleanup_resources()
-
-    def _keep(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("watching a companion failed", exc_info=task.exception())
 
 
 def not_parked(detail: str) -> dict[str, Any]:

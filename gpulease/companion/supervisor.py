@@ -30,6 +30,7 @@ from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.pod import END_SECONDS
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
+from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import PROTOCOL_VERSION, DeskOpen, SupervisorMessage
 
 log = logging.getLogger("gpulease.companion")
@@ -61,7 +62,7 @@ class Supervisor:
         self._marks = marks
         self._hard_end = config.hard_end
         self._drain: Drain | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._beside = KeptTasks(log, "the supervisor's work failed")
         self._ending: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
         self._leaving = False
         self._drained: SupervisorMessage | None = None  # what leaving by itself came to
@@ -108,9 +109,7 @@ class Supervisor:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run something beside; if it fails that is logged."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        self._beside.keep(work)
 
     async def on_order(self, order: dict[str, Any]) -> None:
         """Do what the notebook server says on stdin."""
@@ -321,8 +320,7 @@ class Supervisor:
         detail = f"{len(left)} processes could not be ended" if left else ""
         self._say_bye(reason, detail, parked)
         await asyncio.sleep(0)
-        for task in self._tasks:
-            task.cancel()
+        self._beside.cancel()
         await self.desk.stop()
 
     def _say_bye(self, reason: str, detail: str, parked: Parked | None) -> None:
@@ -352,11 +350,6 @@ class Supervisor:
     def _tell(self, message: SupervisorMessage) -> None:
         if self._channel is not None:
             self._channel.send(message)
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("the supervisor's work failed", exc_info=task.exception())
 
 
 def _became(parked: Parked) -> str:

@@ -16,6 +16,7 @@ from typing import Any, cast
 from gpulease.client import Client
 from gpulease.companion.parking import Parking
 from gpulease.errors import GPULeaseError
+from gpulease.kept_tasks import KeptTasks
 from gpulease.lab.board import Board
 from gpulease.lab.bus import Bus
 from gpulease.lab.supervisors import Supervisors
@@ -55,7 +56,7 @@ class Core:
         self._alive = alive
         self._on_change = on_change
         self._parkings: set[Parking] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._beside = KeptTasks(log, "the server extension's work failed")
         self._report_due: asyncio.TimerHandle | None = None
         self.client: Client | None = None
         self.upstream: Upstream | None = None
@@ -69,9 +70,9 @@ class Core:
         """Listen to kernels, connect to the service, start a supervisor ahead."""
         await self.bus.open()
         if self.upstream is not None:
-            self._keep(self.upstream.run())
+            self._beside.keep(self.upstream.run())
         if self.supervisors is not None:
-            self._keep(self.supervisors.open())
+            self._beside.keep(self.supervisors.open())
 
     async def close(self, seconds: float = 5.0) -> None:
         """End what this server started and hang up."""
@@ -80,8 +81,7 @@ class Core:
         if self.upstream is not None:
             self.upstream.close()
         await self.bus.close()
-        for task in list(self._tasks):
-            task.cancel()
+        self._beside.cancel()
 
     def on_event(self, message: dict[str, Any]) -> None:
         """Take in a message of the service."""
@@ -203,21 +203,11 @@ class Core:
         lease = self.board.leases[lease_id]
         if grant["park_dir"]:
             self._parkings.add(Parking(grant["park_dir"], lease["user"], lease["server"]))
-        self._keep(self.supervisors.granted(lease, grant))
+        self._beside.keep(self.supervisors.granted(lease, grant))
 
     def _ended(self, lease_id: str) -> None:
         if self.supervisors is not None:
             self.supervisors.ended(lease_id)
-
-    def _keep(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("the server extension's work failed", exc_info=task.exception())
 
 
 def _lease_id(args: Mapping[str, Any]) -> str:

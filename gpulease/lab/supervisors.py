@@ -20,6 +20,7 @@ from typing import Any
 from gpulease.companion.environment import marked_environment
 from gpulease.companion.parking import PARK_EXPIRY, PARK_LIMIT
 from gpulease.companion.tree import end_tree
+from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import GrantView, LeaseView
 
 log = logging.getLogger("gpulease.lab")
@@ -119,7 +120,7 @@ class Supervisors:
         self._known: dict[tuple[str, int], Supervised] = {}
         self._over: set[str] = set()  # a lease may end while its supervisor is being started
         self._lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = KeptTasks(log, "watching a supervisor failed")
         self._closed = False
 
     async def open(self) -> None:
@@ -128,7 +129,7 @@ class Supervisors:
             if self._standby and self._waiting is None and not self._closed:
                 mark = f"standby-{secrets.token_hex(8)}"
                 self._waiting = await Supervised.start(mark, standby=True)
-                self._keep(self._follow(self._waiting))
+                self._beside.keep(self._follow(self._waiting))
 
     @property
     def ready_ahead(self) -> int | None:
@@ -163,7 +164,7 @@ class Supervisors:
                 self.ended(lease["id"])
         log.info("lease %s: supervisor %d", lease["id"], supervised.process.pid)
         if self._standby:
-            self._keep(self._replace())
+            self._beside.keep(self._replace())
 
     async def _replace(self) -> None:
         """Start another ahead, but not while the lease that took the last one needs the cores."""
@@ -179,7 +180,7 @@ class Supervisors:
             if known.process.returncode is None and known.state != "ending":
                 known.state = "ending"
                 known.tell({"type": "end", "reason": "ended"})
-                self._keep(self._insist(known))
+                self._beside.keep(self._insist(known))
             elif known.process.returncode is not None:
                 del self._known[key]
 
@@ -206,15 +207,14 @@ class Supervisors:
             _, late = await asyncio.wait(waits, timeout=seconds)
             for wait in late:
                 wait.cancel()
-        for task in list(self._tasks):
-            task.cancel()
+        self._beside.cancel()
 
     async def _take(self, lease_id: str) -> Supervised:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and waiting.process.returncode is None:
             return waiting
         supervised = await Supervised.start(lease_id, standby=False)
-        self._keep(self._follow(supervised))
+        self._beside.keep(self._follow(supervised))
         return supervised
 
     async def _follow(self, supervised: Supervised) -> None:
@@ -251,16 +251,6 @@ class Supervisors:
                 await supervised.process.wait()
         except TimeoutError:
             await end_tree(supervised.marks, reap=False)
-
-    def _keep(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("watching a supervisor failed", exc_info=task.exception())
 
 
 async def _pass_on(process: asyncio.subprocess.Process) -> str:
