@@ -6,6 +6,7 @@ finds no server and no live lease of the module before it.
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from tests.helpers import wait_for, wait_for_async
 #: Seconds; a first start compiles and migrates, and the machine may be busy.
 START_MAX = 180.0
 STOP_MAX = 90.0
+#: Ends a demo with its test process, also where that is killed (xdist ends its workers so).
+WITH_US = ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def running_demo(directory: Path, *arguments: str) -> Iterator[RunningDemo]:
     command = [sys.executable, "-m", "gpulease.cli", "demo", "--port", "0", "--simulate"]
     with said.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--dir", str(directory), *arguments],
+            [*WITH_US, *command, "--dir", str(directory), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -14,7 +14,6 @@ from typing import Any
 
 from gpulease import labels
 from gpulease.policy.model import GPUClass, Lease
-from gpulease.protocol import SupervisorMessage
 from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes import manifest, manifest_process
 from gpulease.providers.kubernetes.manifest import PodSettings
@@ -26,6 +25,7 @@ from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.images import GPULEASE_IMAGE
 from tests.cluster.pods import wait_for_phase
+from tests.contract.provider import Links
 from tests.helpers import wait_for_async
 
 CARD = GPUClass("any", "cards", max_count=4)
@@ -33,21 +33,6 @@ CARD = GPUClass("any", "cards", max_count=4)
 OBEDIENT = ("sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait")
 #: Goes on for a while after it was asked to end.
 SLOW = ("sh", "-c", "trap '' TERM; sleep 3600")
-
-
-class Links:
-    """The supervisor channels, as a test says they are."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, LinkState] = {}
-        self.sent: list[tuple[str, SupervisorMessage]] = []
-
-    def state(self, lease_id: str) -> LinkState | None:
-        return self.states.get(lease_id)
-
-    def send(self, lease_id: str, message: SupervisorMessage) -> bool:
-        self.sent.append((lease_id, message))
-        return lease_id in self.states
 
 
 @dataclass

@@ -13,8 +13,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpulease.policy.model import Device, EndReason, Lease, LeaseState, Observed
-from gpulease.providers.base import Provider
+from gpulease.protocol import SupervisorMessage
+from gpulease.providers.base import LinkState, Provider
 from tests.helpers import wait_for_async
+
+
+class Links:
+    """The supervisor channels, as a test says they are."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, LinkState] = {}
+        self.sent: list[tuple[str, SupervisorMessage]] = []
+
+    def state(self, lease_id: str) -> LinkState | None:
+        return self.states.get(lease_id)
+
+    def send(self, lease_id: str, message: SupervisorMessage) -> bool:
+        self.sent.append((lease_id, message))
+        return lease_id in self.states
 
 
 class World(ABC):

@@ -12,7 +12,7 @@ from gpulease.demo.watch import LeaseWatch
 from tests.browser.demo import RunningDemo
 
 #: Seconds; the machine may be busy.
-LONG = 120.0
+LONG = 180.0
 
 
 @dataclass

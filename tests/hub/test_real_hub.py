@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import aiohttp
@@ -11,28 +9,17 @@ import pytest
 
 from gpulease.demo.browse import Browser
 from gpulease.errors import GPULeaseError
-from tests.helpers import free_port, wait_for
+from tests.helpers import free_port
+from tests.hub.running import PASSWORD, HubPlace, running_hub
 
 pytestmark = pytest.mark.timeout(300)
 
 SERVICE_TOKEN = "service-token-for-this-test-only"
 
 CONFIG = """
-import sys
 from gpulease.hub import compat, setup_gpulease
 
-c = get_config()
-c.JupyterHub.bind_url = "http://127.0.0.1:{public}/"
-c.JupyterHub.hub_bind_url = "http://127.0.0.1:{hub}"
-c.JupyterHub.db_url = "sqlite:///{directory}/hub.sqlite"
-c.JupyterHub.cookie_secret_file = "{directory}/secret"
-c.JupyterHub.authenticator_class = "dummy"
 c.JupyterHub.default_url = "/hub/home"
-c.DummyAuthenticator.password = "secret"
-c.Authenticator.allow_all = True
-c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{proxy}"
-c.ConfigurableHTTPProxy.pid_file = "{directory}/proxy.pid"
-c.ConfigurableHTTPProxy.command = [sys.executable, "-m", "gpulease.demo.proxy"]
 c.SimpleLocalProcessSpawner.home_dir_template = "{directory}/homes/{{username}}"
 c.Spawner.cmd = [sys.executable, "{server}"]
 c.Spawner.environment = {{"SITE": "own", "PYTHONHASHSEED": "7"}}
@@ -80,42 +67,21 @@ def hub(tmp_path_factory):
     directory = tmp_path_factory.mktemp("hub")
     (directory / "site").mkdir()
     (directory / "site" / "home.html").write_text(SITE_HOME)
-    ports = {name: free_port() for name in ("public", "hub", "proxy", "service")}
-    config = directory / "jupyterhub_config.py"
-    config.write_text(
-        CONFIG.format(
-            **ports,
-            directory=directory,
-            token=SERVICE_TOKEN,
-            server=Path(__file__).with_name("stand_in_server.py"),
-        )
+    place = HubPlace(directory)
+    rest = CONFIG.format(
+        directory=directory,
+        service=free_port(),
+        token=SERVICE_TOKEN,
+        server=Path(__file__).with_name("stand_in_server.py"),
     )
-    log = directory / "hub.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterhub", "-f", str(config)],
-            cwd=directory,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        url = f"http://127.0.0.1:{ports['public']}/"
-        wait_for(
-            lambda: process.poll() is not None or "is now running at" in log.read_text(),
-            seconds=170,
-            what="the hub runs",
-        )
-        assert process.poll() is None, log.read_text()
-        asyncio.run(_start(url))
-        yield url, directory
-    finally:
-        process.terminate()
-        process.wait(60)
+    with running_hub(place, rest):
+        asyncio.run(_start(place.url))
+        yield place.url, directory
 
 
 async def _start(url):
     async with Browser(url) as browser:
-        await browser.log_in("stu", "secret")
+        await browser.log_in("stu", PASSWORD)
         await browser.spawn()
 
 
@@ -133,7 +99,7 @@ async def ask(url, path, token):
 
 async def scopes_of(url, user):
     async with Browser(url) as browser:
-        await browser.log_in(user, "secret")
+        await browser.log_in(user, PASSWORD)
         return set((await browser.hub_api("GET", "user"))["scopes"])
 
 
@@ -191,7 +157,7 @@ def test_the_home_page_shows_the_sites_own_page_and_the_card(hub):
 
     async def home():
         async with Browser(url) as browser:
-            await browser.log_in("stu", "secret")
+            await browser.log_in("stu", PASSWORD)
             return await browser.visit("hub/home")
 
     page = asyncio.run(home())
@@ -207,7 +173,7 @@ def test_a_refused_spawn_tells_its_reason(hub):
 
     async def spawn():
         async with Browser(url) as browser:
-            await browser.log_in("wants-gpu", "secret")
+            await browser.log_in("wants-gpu", PASSWORD)
             with pytest.raises(GPULeaseError) as refused:
                 await browser.spawn()
             return refused.value

@@ -2,9 +2,6 @@
 
 import asyncio
 import base64
-import os
-import subprocess
-import sys
 import uuid
 
 import psutil
@@ -14,8 +11,9 @@ from traitlets.config import Config
 from gpulease import labels
 from gpulease.demo.browse import Browser
 from gpulease.errors import GPULeaseError
-from tests.helpers import free_port, wait_for, wait_for_async
+from tests.helpers import wait_for, wait_for_async
 from tests.hub.conftest import Groups
+from tests.hub.running import PASSWORD, HubPlace, running_hub
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -200,20 +198,8 @@ async def test_internal_ssl_gives_the_pod_its_secret_and_service(
 # A whole hub.
 
 CONFIG = """
-import sys
 from gpulease.hub import setup_gpulease
 
-c = get_config()
-c.JupyterHub.bind_url = "http://198.18.0.1:{public}/"
-c.JupyterHub.hub_bind_url = "http://198.18.0.1:{hub}"
-c.JupyterHub.db_url = "sqlite:///{directory}/hub.sqlite"
-c.JupyterHub.cookie_secret_file = "{directory}/secret"
-c.JupyterHub.authenticator_class = "dummy"
-c.DummyAuthenticator.password = "secret"
-c.Authenticator.allow_all = True
-c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{proxy}"
-c.ConfigurableHTTPProxy.pid_file = "{directory}/proxy.pid"
-c.ConfigurableHTTPProxy.command = [sys.executable, "-m", "gpulease.demo.proxy"]
 c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
 c.KubeSpawner.namespace = "{namespace}"
 c.KubeSpawner.image = "{image}"
@@ -242,37 +228,17 @@ setup_gpulease(c, service_url="http://127.0.0.1:9", service_token="for this test
 def hub(cluster, namespace, tmp_path):
     from tests.cluster.images import GPULEASE_IMAGE
 
-    ports = {name: free_port() for name in ("public", "hub", "proxy")}
-    config = tmp_path / "jupyterhub_config.py"
-    config.write_text(
-        CONFIG.format(**ports, directory=tmp_path, namespace=namespace, image=GPULEASE_IMAGE)
-    )
-    log = tmp_path / "hub.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterhub", "-f", str(config)],
-            cwd=tmp_path,
-            env={**os.environ, "KUBECONFIG": str(cluster.layout.kubeconfig)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_for(
-            lambda: process.poll() is not None or "is now running at" in log.read_text(),
-            seconds=PATIENT,
-            what="the hub runs",
-        )
-        assert process.poll() is None, log.read_text()
-        yield f"http://198.18.0.1:{ports['public']}/", log
-    finally:
-        process.terminate()
-        process.wait(60)
+    place = HubPlace(tmp_path, host="198.18.0.1")
+    rest = CONFIG.format(namespace=namespace, image=GPULEASE_IMAGE)
+    env = {"KUBECONFIG": str(cluster.layout.kubeconfig)}
+    with running_hub(place, rest, env=env, seconds=PATIENT):
+        yield place.url, place.log
 
 
 async def test_a_real_hub_starts_a_real_server_and_refuses_one_with_a_gpu(hub, cluster, namespace):
     url, log = hub
     async with Browser(url) as browser:
-        await browser.log_in("stu", "secret")
+        await browser.log_in("stu", PASSWORD)
         with pytest.raises(GPULeaseError, match="Your server was not started") as refused:
             await browser.hub_api("POST", "users/stu/server", {"profile": "gpu"})
         assert refused.value.status == 400

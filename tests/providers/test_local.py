@@ -14,28 +14,13 @@ import pytest
 from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import ENV_LEASE, GrantView, SupervisorMessage
+from gpulease.protocol import ENV_LEASE, GrantView
 from gpulease.providers.base import LinkState, SupervisorReport
 from gpulease.providers.local import LocalProvider, processes
-from tests.contract.provider import ProviderContract, World, active, ended, lease_on
+from tests.contract.provider import Links, ProviderContract, World, active, ended, lease_on
 from tests.gpus.conftest import driver  # noqa: F401 - a fixture: the NVML stand-in
 from tests.gpus.stand_in import Driver
 from tests.helpers import process_is_gone, wait_for_async
-
-
-class Link:
-    """The supervisor channels, as the service shows them."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, LinkState] = {}
-        self.sent: list[tuple[str, SupervisorMessage]] = []
-
-    def state(self, lease_id: str) -> LinkState | None:
-        return self.states.get(lease_id)
-
-    def send(self, lease_id: str, message: SupervisorMessage) -> bool:
-        self.sent.append((lease_id, message))
-        return lease_id in self.states
 
 
 def grant(lease: Lease, token: str, visible: str, simulated: bool) -> GrantView:
@@ -53,7 +38,7 @@ class LocalWorld(World):
     """Real processes that carry the mark of their lease."""
 
     def __init__(self, **settings: float) -> None:
-        self.link = Link()
+        self.link = Links()
         self.now = 1000.0
         self.settings = {"lost_after": 0.0, **settings}
         self.children: dict[str, list[subprocess.Popen[bytes]]] = {}
@@ -89,7 +74,7 @@ class LocalWorld(World):
         return found["token"]
 
     async def restart(self) -> None:
-        self.link = Link()
+        self.link = Links()
         self.probe = SimulatedProbe(3)
         await self.open()
 

@@ -2,30 +2,15 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from gpulease.demo.browse import Browser
-from gpulease.demo.kernel_socket import CellRun, KernelSocket
 from gpulease.demo.watch import LeaseWatch
 from tests.cluster.site.site import PASSWORD, Site
+from tests.end_to_end.people import LONG, Person
 
-#: Seconds; the machine may be busy.
-LONG = 180.0
+__all__ = ["LONG", "Student", "at_work"]
 
-
-@dataclass
-class Student:
-    """Somebody at work; `kernel` is the home kernel's websocket."""
-
-    browser: Browser
-    kernel: KernelSocket
-    watch: LeaseWatch
-
-    async def run(self, code: str, *, seconds: float = LONG) -> CellRun:
-        """Run a cell that is to work."""
-        done = await self.kernel.execute(code, seconds=seconds)
-        assert done.status == "ok", f"{code!r} failed with {done.error}; it showed {done.text}"
-        return done
+Student = Person
 
 
 @asynccontextmanager
