@@ -1,6 +1,7 @@
 """Students at one hub with one GPU: queue, servers that stop, a service that is killed."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -85,6 +86,11 @@ def test_a_killed_service_loses_no_lease_and_stops_no_cell(demo: RunningDemo):
             cell = asyncio.ensure_future(student.run("%%gpu\ntime.sleep(3)\nprint(kept, 'ran on')"))
             killed = service_of(demo)
             killed.kill()
+            with contextlib.suppress(GPULeaseError):  # the hub's page about what is away
+                await student.browser.visit("services/gpulease/")
+            # That page was nobody's: the person's own calls to the hub go on.
+            made = await student.browser.hub_api("POST", "users/student/tokens", {"expires_in": 60})
+            assert made["token"]
             assert "here ran on" in (await cell).text
 
             def restarted():
