@@ -86,7 +86,7 @@ def make(layout: Layout, pause: Path, attached: bool) -> int:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=_die_with_parent if attached else None,
+            preexec_fn=die_with_parent if attached else None,
         )
     outer.returncode = 0  # it may outlive this process on purpose: no warning about that
     holder = _child_of(outer.pid, pause.name)
@@ -244,7 +244,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Let the kernel kill this process when the thread that started it ends; for `preexec_fn`."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -16,6 +16,7 @@ from tests.cluster import namespaces
 from tests.cluster.cluster import Cluster
 from tests.cluster.layout import Layout
 from tests.cluster.processes import REPOSITORY
+from tests.cluster.site.site import PROCESSES
 from tests.helpers import process_is_gone, wait_for
 
 pytestmark = pytest.mark.cluster
@@ -67,6 +68,38 @@ def test_second_cluster_meets_nobody_and_leaves_nothing_when_killed(
     assert not Path(f"/run/netns/{second.layout.network_namespace}").exists()
     assert not list(Path("/sys/fs/cgroup").glob(f"*/{second.layout.control_group}"))
     assert str(directory) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
+
+
+SITE = """
+import sys, tempfile
+from pathlib import Path
+from tests.cluster.cluster import Cluster
+from tests.cluster.conftest import POLICY
+from tests.cluster.site.site import running_site
+
+cluster = Cluster.at(Path(sys.argv[1]))
+cluster.enter()
+with running_site(cluster, Path(sys.argv[2]), POLICY) as site:
+    site.kill("agent")
+    site.start("agent")
+    print(*site.pids(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_site_whose_test_is_killed_leaves_no_process(cluster: Cluster, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SITE, str(cluster.layout.directory), str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        try:
+            assert owner.stdout is not None
+            pids = [int(word) for word in owner.stdout.readline().split()]
+            assert len(pids) == len(PROCESSES)
+            assert not any(map(process_is_gone, pids))
+        finally:
+            owner.send_signal(signal.SIGKILL)
+    wait_for(lambda: all(map(process_is_gone, pids)), 60, "every process of the site gone")
 
 
 def test_record_says_who_holds_a_number(cluster: Cluster) -> None:

@@ -1,4 +1,7 @@
-"""Starts, kills and restarts a site's processes, each by its name."""
+"""Starts, kills and restarts a site's processes, each by its name.
+
+They end with the test's process, even if that is killed.
+"""
 
 import contextlib
 import os
@@ -10,10 +13,12 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from gpulease import labels
+from tests.cluster import namespaces
 from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.devices import card
@@ -41,6 +46,8 @@ class Site:
         self.driver = Driver(chosen.directory / "driver", CARDS)
         self.driver.set(uuids)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        # The kernel ends a child with the thread that started it; this one lives as long as we do.
+        self._starter = ThreadPoolExecutor(1, "site")
 
     @property
     def url(self) -> str:
@@ -55,15 +62,7 @@ class Site:
             "service": [sys.executable, "-m", "gpulease.cli", "service", "--config", "service.py"],
             "agent": self._agent_command(),
         }
-        with self.log(name).open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                commands[name],
-                cwd=self.settings.directory,
-                env=self._environment(name),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self._running[name] = self._starter.submit(self._run, name, commands[name]).result()
         self._wait_until_it_answers(name, self._address_of(name))
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
@@ -78,6 +77,11 @@ class Site:
             if name in self._running:
                 with contextlib.suppress(ProcessLookupError):
                     self.kill(name, signal.SIGTERM)
+        self._starter.shutdown()
+
+    def pids(self) -> list[int]:
+        """Return the processes that run."""
+        return [process.pid for process in self._running.values()]
 
     def lease_pods(self) -> list[Object]:
         """Return the pods of this site's leases, in whichever namespace."""
@@ -122,6 +126,18 @@ class Site:
                 return False
 
         wait_for(answers, START_MAX, f"{name} to answer")
+
+    def _run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        with self.log(name).open("ab") as log:
+            return subprocess.Popen(
+                command,
+                cwd=self.settings.directory,
+                env=self._environment(name),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=namespaces.die_with_parent,
+            )
 
     def _address_of(self, name: str) -> str:
         """Return where a process answers once it is ready."""
