@@ -247,11 +247,6 @@ async def scene(cluster: Cluster, namespace: str) -> AsyncIterator[Scene]:
     server.stop()
     await server.close_all_connections()
     await provider.close()
-    # A watch that is cut off waits long for the API server to say good-bye.
-    transports = list(asyncio.get_running_loop()._transports.values())  # type: ignore[attr-defined]
-    for transport in transports:
-        transport.abort()
-    await wait_for_async(lambda: all(t._sock is None for t in transports), 120, "all closed")
 
 
 @pytest.fixture(scope="module")

@@ -42,9 +42,6 @@ PAGE = 500
 CALL_SECONDS = 30.0
 #: Seconds without a word after which a watch that should have ended is given up.
 _SILENT = 15.0
-#: Seconds in which encrypted connections end after they were closed: the package's transport does
-#: not wait for them.
-_GOODBYE = 0.25
 _TRANSPORT = (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError)
 _EXTRA = "authentication.kubernetes.io/"
 
@@ -78,11 +75,10 @@ class OfficialClient:
         self._opening = asyncio.Lock()
 
     async def close(self) -> None:
-        """Close all connections; the next call opens them again."""
+        """Cut all connections and wait for their end; the next call opens new ones."""
         api, self._api = self._api, None
         if api is not None:
             await api.close()
-            await asyncio.sleep(_GOODBYE)
 
     async def list_all(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
@@ -278,6 +274,8 @@ async def _open(kubeconfig: str, context: str) -> Any:
     from kubernetes.aio.client.api_client import ApiClient
     from kubernetes.aio.client.configuration import Configuration
 
+    from gpulease.providers.kubernetes.connections import Transport
+
     config: Any = importlib.import_module("kubernetes.aio.config")
     settings = Configuration()
     try:
@@ -293,7 +291,9 @@ async def _open(kubeconfig: str, context: str) -> Any:
     except (config.ConfigException, OSError, ValueError) as error:
         raise UnavailableError(f"there is no usable cluster configuration: {error}") from error
     settings.retries = None
-    return ApiClient(settings)
+    api = ApiClient(settings)
+    api.rest_client = Transport(settings)
+    return api
 
 
 def _in_cluster() -> bool:
