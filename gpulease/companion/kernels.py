@@ -133,6 +133,7 @@ class Companions:
         self._prepared: CompanionProcess | None = None
         self._opening: set[int] = set()
         self._running: dict[str, Companion] = {}
+        self._starting = 0
         self._locks: dict[str, asyncio.Lock] = {}
         self._beside = KeptTasks(log, "watching a companion failed")
 
@@ -162,6 +163,12 @@ class Companions:
         """The companions that live now."""
         return list(self._running.values())
 
+    @property
+    def watched(self) -> list[Watched]:
+        """Whose use counts: the companions', and a home kernel's that waits for its companion."""
+        waiting = [Watched(0, cells=1) for _ in range(self._starting)]
+        return [companion.watched for companion in self.running] + waiting
+
     def infrastructure(self) -> list[int]:
         """Pids below the supervisor that are neither companions nor the user's."""
         return [*self._opening, *([self._prepared.process.pid] if self._prepared else [])]
@@ -182,7 +189,11 @@ class Companions:
                 companion = None
             fresh = companion is None
             if companion is None:
-                companion = await self._start(args)
+                self._starting += 1
+                try:
+                    companion = await self._start(args)
+                finally:
+                    self._starting -= 1
             return self._opened(companion, args, fresh)
 
     async def close(self, kernel_id: str, *, now: bool = False) -> None:

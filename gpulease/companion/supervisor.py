@@ -288,8 +288,7 @@ class Supervisor:
 
     def _look(self) -> None:
         tree.reap_strangers(spare_children=self._companions.children())
-        watched = [companion.watched for companion in self._companions.running]
-        batch = self._batches.add(self._sampler.sample(watched))
+        batch = self._batches.add(self._sampler.sample(self._companions.watched))
         if batch:
             self._tell(SupervisorMessage(type="activity", samples=batch))
 

@@ -141,6 +141,16 @@ class LeaseService:
     def samples(self) -> list[dict[str, Any]]:
         return [sample for message in self.of_type("activity") for sample in message["samples"]]
 
+    async def cell_seen(self) -> None:
+        """Wait until the newest sample, of those from now on, is of a cell that runs."""
+        known = len(self.samples())
+
+        def runs() -> bool:
+            samples = self.samples()
+            return len(samples) > known and bool(samples[-1]["cells"])
+
+        await wait_for_async(runs, 60, "a cell")
+
     async def hello(self) -> dict[str, Any]:
         """Wait for a supervisor."""
         await wait_for_async(lambda: self.channels and self.of_type("hello"), 60, "a hello")

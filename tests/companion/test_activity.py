@@ -7,6 +7,9 @@ import sys
 import pytest
 
 from gpulease.companion.activity import BUSY_SHARE, ActivitySampler, Batches, Watched, kind_of
+from gpulease.companion.kernels import Companions
+from gpulease.errors import GPULeaseError
+from gpulease.protocol import PROTOCOL_VERSION
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import wait_for_async
 
@@ -208,6 +211,36 @@ def test_a_cell_that_began_and_ended_between_two_samples_is_in_the_next_one_only
             watched.said_cells(cells)
         said.append(sampler.sample([watched])["cells"])
     assert said == [0, 1, 0, 1, 1, 1, 0]
+
+
+def test_a_home_kernel_that_waits_for_its_companion_is_use(tmp_path):
+    """A start may take longer than an idle lease is left: it must not end under the start."""
+    go = asyncio.Event()
+
+    class Slow(Companions):
+        async def _start(self, args):
+            await go.wait()
+            raise GPULeaseError("companion_failed", "Slow, and then not at all.", status=500)
+
+    async def died(_kernel, _detail):
+        raise AssertionError("nothing ran")
+
+    async def test():
+        companions = Slow(tmp_path, "a-mark", died)
+        sampler = ActivitySampler(companions.infrastructure)
+        assert sampler.sample(companions.watched)["cells"] == 0
+        opening = asyncio.ensure_future(
+            companions.open({"kernel_id": "k1", "protocol": PROTOCOL_VERSION, "wire_key": "k"})
+        )
+        await wait_for_async(lambda: sampler.sample(companions.watched)["cells"], 30, "the start")
+        sample = sampler.sample(companions.watched)
+        assert (sample["cells"], sample["threads"], sample["use"]) == (1, 0, 0.0)
+        go.set()
+        with pytest.raises(GPULeaseError):
+            await opening
+        assert sampler.sample(companions.watched)["cells"] == 0
+
+    asyncio.run(test())
 
 
 def _sample(cells=0, use=0.0):

@@ -201,9 +201,7 @@ def test_a_drain_waits_for_home_and_interrupts_what_runs():
             with closing(Cells(opened["connection"])) as cells:
                 await cells.ready()
                 msg_id = cells.begin("import time; time.sleep(600)")
-                await wait_for_async(
-                    lambda: any(sample["cells"] for sample in service.samples()), 60, "a cell"
-                )
+                await service.cell_seen()
                 service.tell({"type": "drain", "until": _soon(), "reason": "idle", "park": False})
                 assert (await home.pushed("drain"))["reason"] == "idle"
                 assert (await cells.reply(msg_id))["ename"] == "KeyboardInterrupt"

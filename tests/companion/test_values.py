@@ -261,7 +261,7 @@ def test_a_cell_that_ends_at_its_interrupt_keeps_its_companion(tmp_path):
             with closing(Cells(opened["connection"])) as cells:
                 await cells.ready()
                 msg_id = cells.begin("import time; time.sleep(600)")
-                await wait_for_async(lambda: any(s["cells"] for s in service.samples()), 60)
+                await service.cell_seen()
                 until = (datetime.now(UTC) + timedelta(seconds=60)).isoformat()
                 service.tell(
                     {"type": "drain", "until": until, "reason": "quiet", "park": False,
