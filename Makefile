@@ -13,7 +13,7 @@ PINS := pyproject.toml constraints.txt tools/set_up.py
 HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/end_to_end/test_check.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system setup-cluster demo test test-hub55 test-cluster test-images check bench docs clean
+.PHONY: help setup setup-system setup-cluster demo test test-hub55 test-cluster test-nightly test-images check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest Jupyt
 
 test-cluster: $(VENV)/.ready-test ## run the tests that need Kubernetes, on a cluster of their own
 	@GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} $(BIN)/python -m pytest -m cluster $(ARGS)
+
+test-nightly: $(VENV)/.ready-test ## kill every part of a site at work on a cluster, 50 rounds (about half an hour)
+	@GPULEASE_FAULT_ROUNDS=$${GPULEASE_FAULT_ROUNDS:-50} $(MAKE) --no-print-directory test-cluster \
+		ARGS="tests/cluster/test_faults.py $(ARGS)"
 
 test-images: ## as root on Debian: build the images of containers/ on stand-in bases and start their programs (minutes)
 	@tools/test-images

@@ -8,32 +8,35 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from tests.cluster.faults import killing
-from tests.cluster.faults.killing import Fault
-from tests.cluster.faults.rest import REST_SECONDS, Watchman, settle
+from tests.cluster.faults.killing import COMPANION, Fault
+from tests.cluster.faults.picture import look
+from tests.cluster.faults.rest import Watchman, settle
 from tests.cluster.faults.work import Outcome, work
 from tests.cluster.site.people import Student, at_work
 from tests.cluster.site.site import Site
 
 ROUNDS = int(os.environ.get("GPULEASE_FAULT_ROUNDS", "10"))
 SEED = int(os.environ.get("GPULEASE_FAULT_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+STUDENTS = ("dora", "emil", "fern")
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120 + 240 * ROUNDS)]
 
 
 async def test_nothing_is_lost_whatever_dies(site: Site, say: Callable[[str], None]) -> None:
     say(f"seed {SEED}, {ROUNDS} rounds")
-    watchman = Watchman(site)
+    watchman = Watchman(lambda: look(site))
     watching = asyncio.ensure_future(watchman.watch())
     wrong: list[str] = []
     try:
-        async with at_work(site, "dora") as dora, at_work(site, "emil") as emil:
+        async with contextlib.AsyncExitStack() as stack:
+            students = [await stack.enter_async_context(at_work(site, n)) for n in STUDENTS]
             for number, fault in enumerate(killing.plan(SEED, ROUNDS), 1):
-                found = await _round(site, (dora, emil), number, fault, say)
+                found = await _round(site, students, number, fault, say)
                 found += watchman.take()
                 for each in found:
                     say(f"WRONG: {each}")
@@ -48,16 +51,19 @@ async def test_nothing_is_lost_whatever_dies(site: Site, say: Callable[[str], No
 
 async def _round(
     site: Site,
-    students: tuple[Student, ...],
+    students: Sequence[Student],
     number: int,
     fault: Fault,
     say: Callable[[str], None],
 ) -> list[str]:
     began = time.monotonic()
-    working = [asyncio.ensure_future(work(each, number * 10)) for each in students]
+    may_lose = fault.target == COMPANION
+    working = [
+        asyncio.ensure_future(work(each, number * 10, may_lose=may_lose)) for each in students
+    ]
     hit = await killing.strike(site, fault)
     outcomes: list[Outcome] = await asyncio.gather(*working)
-    seconds, left = await settle(site, students[0])
+    seconds, left = await settle(site)
     say(f"round {number}: {fault} (hit: {hit})")
     for outcome in outcomes:
         say(f"    {outcome}")
@@ -65,6 +71,5 @@ async def _round(
     wrong = [
         f"round {number}, {fault}: {each.student}: {w}" for each in outcomes for w in each.wrong
     ]
-    if left:
-        wrong.append(f"round {number}, {fault}: not at rest after {REST_SECONDS:g} s: {left}")
+    wrong += [f"round {number}, {fault}: not at rest after {seconds:.0f} s: {w}" for w in left]
     return wrong

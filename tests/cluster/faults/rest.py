@@ -1,24 +1,30 @@
-"""What must hold at any time, and what must hold once a site is at rest."""
+"""Looks at a site all the time and once it is at rest, and keeps what was wrong."""
 
 import asyncio
+import sqlite3
 import time
-from collections import Counter
+from collections.abc import Callable
 
-from gpulease import labels
-from gpulease.errors import GPULeaseError
-from tests.cluster.api import ApiError, Object
-from tests.cluster.site.people import Student
+from tests.cluster.api import ApiError
+from tests.cluster.faults import invariants
+from tests.cluster.faults.picture import Picture, look
 from tests.cluster.site.site import Site
 
 REST_SECONDS = 60.0
-CARDS = 4
+#: Its own bound (seconds) has a node that is not ready: rest is counted from when it is.
+NODE_SECONDS = 120.0
+_AWAY = (OSError, ApiError, sqlite3.OperationalError)
 
 
 class Watchman:
-    """Looks at the cluster all the time and writes down what must never be."""
+    """Looks at the site all the time and writes down what must never be, or not for long."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(
+        self, take_picture: Callable[[], Picture], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._take_picture = take_picture
+        self._clock = clock
+        self._strays: dict[str, float] = {}
         self.wrong: list[str] = []
         self.looks = 0
 
@@ -28,44 +34,47 @@ class Watchman:
         return found
 
     async def watch(self) -> None:
-        """Look until cancelled; an API server that is away is looked at later."""
+        """Look until cancelled; what is away is looked at later."""
         while True:
             try:
-                pods = await asyncio.to_thread(self._site.lease_pods)
-            except (OSError, ApiError):
-                pods = []
-            self._look(pods)
+                self.see(await asyncio.to_thread(self._take_picture))
+            except _AWAY:
+                # Whoever could have put a stray right was away, too: its time begins anew.
+                self._strays.clear()
             await asyncio.sleep(0.5)
 
-    def _look(self, pods: list[Object]) -> None:
+    def see(self, seen: Picture) -> None:
+        """Judge one picture."""
         self.looks += 1
-        living = [pod for pod in pods if pod["status"].get("phase") == "Running"]
-        if len(living) > CARDS:
-            self.wrong.append(f"{len(living)} GPU pods run on {CARDS} cards")
-        leases = Counter(pod["metadata"]["labels"][labels.LEASE] for pod in living)
-        for lease, number in leases.items():
-            ending = [p for p in living if p["metadata"].get("deletionTimestamp")]
-            if number - len(ending) > 1:
-                self.wrong.append(f"lease {lease} has {number} pods")
+        now = self._clock()
+        self.wrong += invariants.always(seen)
+        strays = invariants.strays(seen)
+        self._strays = {name: self._strays.get(name, now) for name in strays}
+        for name, since in self._strays.items():
+            if now - since > REST_SECONDS:
+                self.wrong.append(f"for over {REST_SECONDS:g} s: {strays[name]}")
 
 
-async def settle(site: Site, student: Student) -> tuple[float, str]:
+async def settle(site: Site) -> tuple[float, list[str]]:
     """Wait until nothing is leased and no GPU pod is left.
 
-    Returns the seconds it took, and what was not at rest in time ("" when all is).
+    Returns the seconds it took, and what was not at rest in time.
     """
     began = time.monotonic()
-    left = "nothing was seen"
-    while time.monotonic() - began < REST_SECONDS:
+    ready = began  # since when the node is, as far as is known
+    left = ["nothing could be seen"]
+    while True:
+        now = time.monotonic()
+        if now - ready > REST_SECONDS or now - began > NODE_SECONDS + REST_SECONDS:
+            return now - began, left
         try:
-            live = (await student.browser.service_api("GET", "leases?state=live"))["items"]
-            pods = await asyncio.to_thread(site.lease_pods)
-        except (GPULeaseError, OSError, ApiError) as error:
-            left = f"no answer: {error}"
+            seen = await asyncio.to_thread(look, site)
+        except _AWAY as error:
+            left = [f"it could not be seen: {error}"]
         else:
-            states = [f"{lease['id']} {lease['state']}" for lease in live]
-            left = "; ".join([*states, *(pod["metadata"]["name"] for pod in pods)])
+            left = invariants.at_rest(seen)
             if not left:
-                return time.monotonic() - began, ""
+                return time.monotonic() - began, []
+            if not seen.node_ready and now - began < NODE_SECONDS:
+                ready = time.monotonic()
         await asyncio.sleep(0.5)
-    return time.monotonic() - began, left

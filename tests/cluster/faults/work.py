@@ -30,8 +30,14 @@ class Outcome:
         return f"{self.student}: {'; '.join(self.steps)}"
 
 
-async def work(student: Student, count: int) -> Outcome:
-    """Set the values at home, change them beside the GPU, read them at home afterwards."""
+async def work(student: Student, count: int, *, may_lose: bool = False) -> Outcome:
+    """Set the values at home, change them beside the GPU, read them at home afterwards.
+
+    Args:
+        student: who does it.
+        count: a number that no other round has.
+        may_lose: the companion is killed: what was not home yet may be lost, with a word.
+    """
     outcome = Outcome(student.browser.user)
     if await _run(student, outcome, SET.format(count=count), "set") is None:
         outcome.wrong.append("a plain cell at home failed")
@@ -42,13 +48,13 @@ async def work(student: Student, count: int) -> Outcome:
     try:
         await wait_for_async(lambda: _has_none(student), CELL_SECONDS, "no lease")
     except WaitedTooLongError:
-        lease = student.watch.lease or {}
         outcome.wrong.append(
-            f"the lease did not end in {CELL_SECONDS:g} s: {lease.get('state')},"
-            f" {lease.get('reason')}, {lease.get('verdict')}"
+            f"the lease did not end in {CELL_SECONDS:g} s: {await _leases(student)}"
         )
     read = await _run(student, outcome, READ, "read")
     allowed = {count + 1} if shown is not None else {count, count + 1}
+    if read is None and not may_lose:
+        outcome.wrong.append(f"a drained variable was lost: {outcome.steps[-1]}")
     if read is not None and not any(f"home {n} {n}" in read for n in allowed):
         outcome.wrong.append(f"read {read!r} at home, where {sorted(allowed)} was right")
     return outcome
@@ -62,6 +68,16 @@ async def _has_none(student: Student) -> bool:
     except (GPULeaseError, OSError):
         return False  # the service or the hub is away
     return not found["items"]
+
+
+async def _leases(student: Student) -> str:
+    """Return what the service says of the student's leases, and why."""
+    try:
+        found = await student.browser.service_api("GET", "leases?state=live&mine=1")
+    except (GPULeaseError, OSError) as error:
+        return f"the service says {error}"
+    keys = ("id", "state", "reason", "verdict")
+    return "; ".join(" ".join(str(each.get(key)) for key in keys) for each in found["items"])
 
 
 async def _run(student: Student, outcome: Outcome, code: str, step: str) -> str | None:
