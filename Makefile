@@ -12,6 +12,10 @@ PINS := pyproject.toml constraints.txt tools/set_up.py
 # What meets the hub, with a whole round over HTTP.
 HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/end_to_end/test_check.py
 
+# Bytecode is kept: the suite's many processes would compile the same files anew, half the time that
+# collecting takes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-system setup-cluster demo test test-hub55 test-cluster test-nightly test-images check bench docs clean
 
