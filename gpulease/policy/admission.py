@@ -6,7 +6,7 @@ work-conserving: a request under its limits that fits what is free and not held 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpulease.policy import capacity, fitting, queue, substitution
@@ -21,6 +21,7 @@ from gpulease.policy.model import (
     Start,
     Wait,
 )
+from gpulease.policy.stock import Stock, joined
 
 
 @dataclass(frozen=True)
@@ -49,101 +50,110 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
 
     ``ending`` names the leases that end in this same plan.
     """
-    outcome = Admission()
-    limits = queue.Limits(snapshot.policy, queue.holding(snapshot), snapshot.bounds)
-    requests = queue.waiting(snapshot)
-    admissible = [r for r in requests if queue.kept_waiting(r, snapshot.now, limits) is None]
-    held = dict(capacity.holds(snapshot, admissible, ending))
-    free = capacity.free_devices(snapshot)
-    coming = capacity.coming_devices(snapshot, ending)
-    for request in requests:
-        gpu_class = queue.class_of(snapshot.policy, request.gpu_class)
+    through = _Pass(snapshot, ending)
+    for request in through.requests:
+        through.serve(request)
+    through.substitute()
+    return through.outcome
+
+
+class _Pass:
+    """One pass over the queue, with what is left at each step."""
+
+    def __init__(self, snapshot: Snapshot, ending: frozenset[str]) -> None:
+        self.outcome = Admission()
+        self.requests = queue.waiting(snapshot)
+        self._snapshot = snapshot
+        self._limits = queue.Limits(snapshot.policy, queue.holding(snapshot), snapshot.bounds)
+        held = capacity.holds(
+            snapshot, [each for each in self.requests if self._kept_waiting(each) is None], ending
+        )
+        free = capacity.free_devices(snapshot)
+        coming = capacity.coming_devices(snapshot, ending)
+        pools = free.keys() | coming.keys() | {each.pool for each in snapshot.policy.classes}
+        self._free = {pool: Stock(free.get(pool, ()), held) for pool in pools}
+        self._coming = {pool: Stock(coming.get(pool, ()), held) for pool in pools}
+        self._rooms: dict[tuple[str, int], Mapping[str, int]] = {}
+
+    def serve(self, request: Lease) -> None:
+        """Grant a request what it asks for, or say what it waits for."""
+        gpu_class = queue.class_of(self._snapshot.policy, request.gpu_class)
         if gpu_class is None:
-            outcome.actions.append(End(request.id, "unknown_class", EndReason.DENIED))
-            continue
-        why = queue.kept_waiting(request, snapshot.now, limits)
+            self.outcome.actions.append(End(request.id, "unknown_class", EndReason.DENIED))
+            return
+        why = self._kept_waiting(request)
         if why is not None:
-            bound = limits.bound(request, request.gpu_class) if why == queue.QUOTA else None
-            _wait(outcome, request, why, bound.detail if bound is not None else "")
-            continue
-        pool_free = free.get(gpu_class.pool, [])
-        suiting = fitting.suiting(gpu_class, pool_free)
-        near = snapshot.near.get(request.id, "")
-        chosen = _choose(request, suiting, held, near)
+            bound = self._limits.bound(request, request.gpu_class) if why == queue.QUOTA else None
+            self._wait(request, why, bound.detail if bound is not None else "")
+            return
+        free = self._free[gpu_class.pool]
+        # Of one node: what is held for it first, then by identifier.
+        chosen = fitting.of_one_node(
+            free.line(request), request.count, free.kept_for(request), self._near(request)
+        )
         if len(chosen) == request.count:
-            uuids = tuple(device.uuid for device in chosen)
-            outcome.actions.append(Start(request.id, "starting", uuids))
-            free[gpu_class.pool] = [d for d in pool_free if d not in chosen]
-            limits.start(request, gpu_class.name)
-            continue
-        soon = fitting.suiting(gpu_class, coming.get(gpu_class.pool, []))
-        lines = [*_line(request, suiting, held), *_line(request, soon, held)]
-        hoped = fitting.together(lines, request.count, near=near)
-        if capacity.gathers(request, snapshot):
-            held.update({d.uuid: request.id for d in hoped if d in suiting})
-        coming[gpu_class.pool] = [d for d in coming.get(gpu_class.pool, []) if d not in hoped]
-        missing = _missing(snapshot, gpu_class, request, lines)
-        outcome.unmet.append(Unmet(request, gpu_class.pool, missing))
-        _wait(outcome, request, _lacking(snapshot, gpu_class, suiting, request))
-    _substitute(snapshot, outcome, free, held, limits)
-    return outcome
+            self.outcome.actions.append(self._grant(request, chosen, gpu_class))
+        else:
+            self._leave_waiting(request, gpu_class)
 
+    def substitute(self) -> None:
+        """Serve by a fall-back who lacks a device that does not come free by itself."""
+        served: dict[str, Start] = {}
+        for want in self.outcome.unmet:
+            request = want.request
+            if min(want.missing.values(), default=1) == 0 or self._limits.exceeded(request):
+                continue
+            other = substitution.substitute(
+                self._snapshot.policy, request, self._free, self._near(request)
+            )
+            if other is not None and self._limits.bound(request, other[0].name) is None:
+                gpu_class, chosen = other
+                served[request.id] = self._grant(request, chosen, gpu_class, gpu_class.name)
+        found = self.outcome
+        found.unmet = [each for each in found.unmet if each.request.id not in served]
+        found.actions = [each for each in found.actions if each.lease_id not in served]
+        found.actions += served.values()
 
-def _substitute(
-    snapshot: Snapshot,
-    outcome: Admission,
-    free: dict[str, list[Device]],
-    held: Mapping[str, str],
-    limits: queue.Limits,
-) -> None:
-    """Serve by a fall-back who lacks a device that does not come free by itself."""
-    for want in list(outcome.unmet):
-        request = want.request
-        if min(want.missing.values(), default=1) == 0 or limits.exceeded(request):
-            continue
-        near = snapshot.near.get(request.id, "")
-        found = substitution.substitute(snapshot.policy, request, free, held, near)
-        if found is None or limits.bound(request, found[0].name) is not None:
-            continue
-        other, chosen = found
-        free[other.pool] = [d for d in free[other.pool] if d not in chosen]
-        limits.start(request, other.name)
-        outcome.unmet.remove(want)
-        outcome.actions = [each for each in outcome.actions if each.lease_id != request.id]
-        uuids = tuple(device.uuid for device in chosen)
-        outcome.actions.append(Start(request.id, "starting", uuids, other.name))
+    def _kept_waiting(self, request: Lease) -> str | None:
+        return queue.kept_waiting(request, self._snapshot.now, self._limits)
 
+    def _near(self, request: Lease) -> str:
+        return self._snapshot.near.get(request.id, "")
 
-def _choose(request: Lease, free: list[Device], held: Mapping[str, str], near: str) -> list[Device]:
-    """Pick the request's devices, of one node: what is held for it first, then by identifier."""
-    mine = [uuid for uuid, holder in held.items() if holder == request.id]
-    return fitting.together(_line(request, free, held), request.count, mine, near)
+    def _grant(
+        self, request: Lease, chosen: Sequence[Device], gpu_class: GPUClass, fallback: str = ""
+    ) -> Start:
+        self._free[gpu_class.pool].take(chosen)
+        self._limits.start(request, gpu_class.name)
+        return Start(request.id, "starting", tuple(d.uuid for d in chosen), fallback)
 
+    def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
+        free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
+        lines = joined(free.line(request), coming.line(request))
+        hoped = fitting.of_one_node(lines, request.count, near=self._near(request))
+        room = self._room(gpu_class, request.count)
+        missing = room
+        if lines:
+            missing = {node: max(0, n - len(lines.get(node, ()))) for node, n in room.items()}
+        self.outcome.unmet.append(Unmet(request, gpu_class.pool, missing))
+        lacking = "no_capacity" if room else "quarantined"
+        self._wait(request, "held" if free.has_room(gpu_class.name, request.count) else lacking)
+        if capacity.gathers(request, self._snapshot):
+            free.keep(hoped, request)
+        coming.take(hoped)
 
-def _line(request: Lease, free: list[Device], held: Mapping[str, str]) -> list[Device]:
-    """Return what the request may take, what is held for it first."""
-    mine = [d for d in free if held.get(d.uuid) == request.id]
-    return [*mine, *(d for d in free if d.uuid not in held)]
+    def _room(self, gpu_class: GPUClass, count: int) -> Mapping[str, int]:
+        """Return the nodes that could serve so many devices of a class at all, each with ``count``.
 
+        It is what is missing there for a request that finds nothing free.
+        """
+        key = gpu_class.name, count
+        if key not in self._rooms:
+            good = capacity.in_service(self._snapshot).get(gpu_class.pool, ())
+            suiting = [device for device in good if fitting.suits(gpu_class.name, device)]
+            self._rooms[key] = dict.fromkeys(sorted(fitting.room(suiting, count)), count)
+        return self._rooms[key]
 
-def _missing(
-    snapshot: Snapshot, gpu_class: GPUClass, request: Lease, lines: list[Device]
-) -> dict[str, int]:
-    there = fitting.by_node(lines)
-    good = fitting.suiting(gpu_class, capacity.in_service(snapshot, gpu_class.pool))
-    return {
-        node: max(0, request.count - len(there.get(node, ())))
-        for node in sorted(fitting.room(good, request.count))
-    }
-
-
-def _wait(outcome: Admission, request: Lease, reason: str, detail: str = "") -> None:
-    if reason != request.reason:
-        outcome.actions.append(Wait(request.id, reason, detail=detail))
-
-
-def _lacking(snapshot: Snapshot, gpu_class: GPUClass, free: list[Device], request: Lease) -> str:
-    if fitting.room(free, request.count):
-        return "held"
-    good = fitting.suiting(gpu_class, capacity.in_service(snapshot, gpu_class.pool))
-    return "no_capacity" if fitting.room(good, request.count) else "quarantined"
+    def _wait(self, request: Lease, reason: str, detail: str = "") -> None:
+        if reason != request.reason:
+            self.outcome.actions.append(Wait(request.id, reason, detail=detail))

@@ -7,11 +7,14 @@ for its place gives way and takes what the other left, in one node.  Pure.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from gpulease.policy import fitting
-from gpulease.policy.capacity import grantable
+from gpulease.policy.capacity import grantable, known_devices
 from gpulease.policy.health import observed_of
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
 from gpulease.policy.queue import holding
+from gpulease.policy.stock import Stock, joined
 
 
 def bindings(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
@@ -22,7 +25,6 @@ def bindings(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """
     if not snapshot.capacity_known:
         return {}
-    known = {device.uuid: device for device in snapshot.devices}
     landed = {
         lease.id: actual for lease in holding(snapshot) if (actual := _actual(snapshot, lease))
     }
@@ -32,29 +34,20 @@ def bindings(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
         for lease in holding(snapshot)
         if lease.id in landed and set(landed[lease.id]) != set(lease.devices)
     }
-    displaced = [
-        lease
-        for lease in holding(snapshot)
-        if lease.id not in landed and any(uuid in owner for uuid in lease.devices)
-    ]
+    waiting = [lease for lease in holding(snapshot) if lease.id not in landed]
+    displaced = [x for x in waiting if any(uuid in owner for uuid in x.devices)]
     if any(lease.state is not LeaseState.STARTING for lease in displaced):
         # A lease that runs is not moved by a guess: the next look tells where it is.
         displaced = [lease for lease in displaced if lease.state is LeaseState.STARTING]
+        settled = {u for x in waiting if x.state is not LeaseState.STARTING for u in x.devices}
         wrong = {
-            lease_id: actual
-            for lease_id, actual in wrong.items()
-            if not _clashes(snapshot, lease_id, actual, landed)
+            lease_id: actual for lease_id, actual in wrong.items() if settled.isdisjoint(actual)
         }
-    taken = set(owner) | {
-        uuid
-        for lease in holding(snapshot)
-        if lease.id not in landed and lease not in displaced
-        for uuid in lease.devices
-    }
+    moving = {lease.id for lease in displaced}
+    taken = set(owner) | {u for x in waiting if x.id not in moving for u in x.devices}
+    room = _Room(snapshot, taken, landed.keys(), moving)
     for lease in displaced:
-        found = _room_for(snapshot, lease, taken, known)
-        taken |= set(found)
-        wrong[lease.id] = found
+        wrong[lease.id] = room.take(lease)
     return wrong
 
 
@@ -63,47 +56,49 @@ def _actual(snapshot: Snapshot, lease: Lease) -> tuple[str, ...]:
     return seen.devices if seen is not None and not seen.gone else ()
 
 
-def _clashes(
-    snapshot: Snapshot, lease_id: str, actual: tuple[str, ...], landed: dict[str, tuple[str, ...]]
-) -> bool:
-    return any(
-        other.id != lease_id
-        and other.id not in landed
-        and other.state is not LeaseState.STARTING
-        and set(other.devices) & set(actual)
-        for other in holding(snapshot)
-    )
+class _Room:
+    """What is left for those who must give way, once everybody who landed has their place.
+
+    Args:
+        taken: devices that are somebody's for sure.
+        landed: leases that landed.
+        moving: leases that give way.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, taken: Set[str], landed: Set[str], moving: Set[str]
+    ) -> None:
+        self._known = known_devices(snapshot)
+        left = [d for d in self._known.values() if d.uuid not in taken and grantable(d)]
+        shown = {d.uuid: d.occupied_by for d in left if d.occupied_by is not None}
+        own = {uuid: holder for uuid, holder in shown.items() if holder in moving}
+        pools = {device.pool for device in left}
+        self._stocks = {
+            pool: (
+                Stock([d for d in left if d.pool == pool and _is_for(d, moving)], own),
+                # What the others left counts as free though the provider still shows it as theirs.
+                Stock([d for d in left if d.pool == pool and d.occupied_by in landed], {}),
+            )
+            for pool in pools
+        }
+
+    def take(self, lease: Lease) -> tuple[str, ...]:
+        """Take devices of one node for a lease, its own first."""
+        pool = next((self._known[u].pool for u in lease.devices if u in self._known), "")
+        if pool not in self._stocks:
+            return ()
+        free, left = self._stocks[pool]
+        nodes = joined(free.line(lease), left.loose(lease.gpu_class))
+        if lease.count > 1:
+            nodes = {
+                node: sorted(there, key=lambda device: device.uuid not in lease.devices)
+                for node, there in nodes.items()
+            }
+        chosen = fitting.of_one_node(nodes, lease.count, lease.devices)
+        free.take(chosen)
+        left.take(chosen)
+        return tuple(device.uuid for device in chosen)
 
 
-def _room_for(
-    snapshot: Snapshot, lease: Lease, taken: set[str], known: dict[str, Device]
-) -> tuple[str, ...]:
-    """Return devices of one node for a lease that must give way, its own first."""
-    pools = {known[uuid].pool for uuid in lease.devices if uuid in known}
-    free = [
-        device
-        for device in sorted(snapshot.devices, key=lambda d: (d.uuid not in lease.devices, d.uuid))
-        if device.pool in pools
-        and device.uuid not in taken
-        and grantable(device)
-        and device.occupied_by in (None, lease.id)
-        and fitting.suits(lease.gpu_class, device)
-    ]
-    # What the others left counts as free although the provider still shows it as theirs.
-    left = _left_behind(snapshot, pools, taken, {device.uuid for device in free})
-    chosen = fitting.together([*free, *left], lease.count, lease.devices)
-    return tuple(device.uuid for device in chosen)
-
-
-def _left_behind(
-    snapshot: Snapshot, pools: set[str], taken: set[str], listed: set[str]
-) -> list[Device]:
-    leavers = {lease.id for lease in holding(snapshot) if _actual(snapshot, lease)}
-    return [
-        device
-        for device in sorted(snapshot.devices, key=lambda d: d.uuid)
-        if device.pool in pools
-        and device.uuid not in taken | listed
-        and grantable(device)
-        and device.occupied_by in leavers
-    ]
+def _is_for(device: Device, moving: Set[str]) -> bool:
+    return device.occupied_by is None or device.occupied_by in moving

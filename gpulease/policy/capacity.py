@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from math import log2
 
 from gpulease.policy.fitting import suits, together
+from gpulease.policy.memo import once
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
-from gpulease.policy.queue import holding, pool_of
+from gpulease.policy.queue import holding, pool_of, waiting_ids
 
 #: A request for several devices gathers them in turns: for this long (seconds) it takes what is
 #: there or waits, then for twice as long it holds what comes free, and so on with doubled turns.
@@ -29,11 +30,18 @@ def grantable(device: Device) -> bool:
     return usable(device) and not device.leaving
 
 
-def free_devices(snapshot: Snapshot) -> dict[str, list[Device]]:
+@once
+def known_devices(snapshot: Snapshot) -> Mapping[str, Device]:
+    """Return the devices by identifier, in the order of the identifiers."""
+    return {device.uuid: device for device in sorted(snapshot.devices, key=lambda d: d.uuid)}
+
+
+@once
+def free_devices(snapshot: Snapshot) -> Mapping[str, Sequence[Device]]:
     """Return each pool's devices that may be given now: grantable, unoccupied, in no lease."""
     taken = {uuid for lease in holding(snapshot) for uuid in lease.devices}
     free: dict[str, list[Device]] = {}
-    for device in sorted(snapshot.devices, key=lambda d: d.uuid):
+    for device in known_devices(snapshot).values():
         if grantable(device) and device.occupied_by is None and device.uuid not in taken:
             free.setdefault(device.pool, []).append(device)
     return free
@@ -46,7 +54,7 @@ def coming_devices(snapshot: Snapshot, ending: frozenset[str]) -> dict[str, list
     """
     held_by = {uuid: x.id for x in holding(snapshot) for uuid in x.devices}
     coming: dict[str, list[Device]] = {}
-    for device in sorted(snapshot.devices, key=lambda d: d.uuid):
+    for device in known_devices(snapshot).values():
         holder = held_by.get(device.uuid)
         releasing = holder in ending if holder else device.occupied_by not in (None, "foreign")
         if grantable(device) and releasing:
@@ -54,13 +62,20 @@ def coming_devices(snapshot: Snapshot, ending: frozenset[str]) -> dict[str, list
     return coming
 
 
-def in_service(snapshot: Snapshot, pool: str) -> list[Device]:
-    """Return the pool's devices that may be given to somebody, now or when they come free."""
-    return [
-        device
-        for device in snapshot.devices
-        if device.pool == pool and grantable(device) and device.occupied_by != "foreign"
-    ]
+@once
+def in_service(snapshot: Snapshot) -> Mapping[str, Sequence[Device]]:
+    """Return each pool's devices that may be given to somebody, now or when they come free."""
+    found: dict[str, list[Device]] = {}
+    for device in snapshot.devices:
+        if grantable(device) and device.occupied_by != "foreign":
+            found.setdefault(device.pool, []).append(device)
+    return found
+
+
+@once
+def leaving_devices(snapshot: Snapshot) -> frozenset[str]:
+    """Return the devices whose node is about to go."""
+    return frozenset(device.uuid for device in snapshot.devices if device.leaving)
 
 
 def holds(
@@ -90,9 +105,11 @@ def holds(
         kept = [d for d in [*now, *soon] if d.uuid in reclaimed or d.uuid in loose]
         for request in line:
             count = min(request.count, claims.get(request.id, 0))
+            if not count or not kept:
+                continue
             mine = together([d for d in kept if suits(request.gpu_class, d)], count)
             held.update((device.uuid, request.id) for device in mine)
-            kept = [device for device in kept if device not in mine]
+            kept = [device for device in kept if device.uuid not in held]
     return held
 
 
@@ -100,9 +117,9 @@ def _nominated(snapshot: Snapshot) -> tuple[dict[str, int], set[str]]:
     """Return each nominee's number of devices, and the devices that were given up already."""
     claims: dict[str, int] = {}
     reclaimed: set[str] = set()
-    waiting_ids = {lease.id for lease in snapshot.leases if lease.state is LeaseState.QUEUED}
+    requests = waiting_ids(snapshot)
     for lease in snapshot.leases:
-        if lease.nominated_for in waiting_ids and lease.nominated_for is not None:
+        if lease.nominated_for in requests and lease.nominated_for is not None:
             claims[lease.nominated_for] = claims.get(lease.nominated_for, 0) + len(lease.devices)
             reclaimed.update(lease.devices if lease.state is LeaseState.ENDED else ())
     return claims, reclaimed

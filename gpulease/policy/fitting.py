@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpulease.policy.model import Device, GPUClass, Lease
+from gpulease.policy.model import Device, Lease
 
 
 def suits(gpu_class: str, device: Device) -> bool:
     """Whether a device can serve a class of its pool."""
     return device.serves is None or gpu_class in device.serves
-
-
-def suiting(gpu_class: GPUClass, devices: Iterable[Device]) -> list[Device]:
-    """Return those of a pool's devices that can serve a class."""
-    return [device for device in devices if suits(gpu_class.name, device)]
 
 
 def by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
@@ -43,17 +38,26 @@ def together(
         preferred: identifiers.
         near: a node, "" for none.
     """
+    return of_one_node(by_node(devices), count, preferred, near)
+
+
+def of_one_node(
+    nodes: Mapping[str, Sequence[Device]],
+    count: int,
+    preferred: Iterable[str] = (),
+    near: str = "",
+) -> list[Device]:
+    """Return what ``together`` does, of devices that are sorted by node already."""
     wanted = set(preferred)
 
     def rank(node: str) -> tuple[int, int, bool, int, str]:
         there = nodes[node]
-        liked = sum(device.uuid in wanted for device in there)
+        liked = sum(device.uuid in wanted for device in there) if wanted else 0
         far = not near or node != near
         return -min(count, len(there)), -min(count, liked), far, len(there), node
 
-    nodes = by_node(devices)
     best = min(nodes, key=rank, default=None)
-    return nodes[best][:count] if best is not None else []
+    return list(nodes[best][:count]) if best is not None else []
 
 
 def room(devices: Iterable[Device], count: int) -> frozenset[str]:

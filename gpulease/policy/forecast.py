@@ -6,12 +6,14 @@ nothing than guesses: ``None`` is unknown.  Refuses to promise: the plan decides
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpulease.policy import capacity, queue
 from gpulease.policy.idle_case import warned_at
 from gpulease.policy.lifecycle import time_outs_of
+from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, LeaseState, Snapshot
 
 #: A drain rarely takes its whole bound; what is expected of one is this share of it.
@@ -38,7 +40,8 @@ def expected_start(snapshot: Snapshot, lease_id: str) -> datetime | None:
     return found.expected_start if found is not None else None
 
 
-def forecasts(snapshot: Snapshot) -> dict[str, Forecast]:
+@once
+def forecasts(snapshot: Snapshot) -> Mapping[str, Forecast]:
     """Return the forecast of every request that waits, by lease.
 
     Each request of a line takes the devices that come free first; what those hold again
@@ -60,7 +63,7 @@ def _starts(
     snapshot: Snapshot, line: list[Lease], pool: str, limits: queue.Limits
 ) -> dict[str, datetime]:
     """Return the known starts of one line."""
-    slots = _slots(snapshot, pool)
+    slots = _slots(snapshot, pool, sum(request.count for request in line))
     starts: dict[str, datetime] = {}
     exhausted = False
     for request in line:
@@ -104,17 +107,23 @@ def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:
     return min(known, default=None)
 
 
-def _slots(snapshot: Snapshot, pool: str) -> list[datetime]:
-    """Return when the pool's devices come free, soonest first; unknown ones are left out."""
+def _slots(snapshot: Snapshot, pool: str, wanted: int) -> list[datetime]:
+    """Return when so many of the pool's devices come free, or more, soonest first.
+
+    Unknown ones are left out.
+    """
     now = snapshot.now
     free = capacity.free_devices(snapshot).get(pool, [])
     coming = capacity.coming_devices(snapshot, frozenset()).get(pool, [])
     slots = [now] * (len(free) + len(coming))
-    usable = {d.uuid for d in snapshot.devices if d.pool == pool and capacity.usable(d)}
+    if len(slots) >= wanted:
+        return slots
+    known = capacity.known_devices(snapshot)
     for lease in queue.holding(snapshot):
         end = expected_end(snapshot, lease)
         if end is not None:
-            slots += [max(now, end)] * sum(uuid in usable for uuid in lease.devices)
+            theirs = [known[uuid] for uuid in lease.devices if uuid in known]
+            slots += [max(now, end)] * sum(d.pool == pool and capacity.usable(d) for d in theirs)
     return sorted(slots)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from gpulease.policy.capacity import usable
+from gpulease.policy.capacity import known_devices, usable
 from gpulease.policy.lifecycle import OTHERS_FAILURES, STAGES, START_FAILURES, time_outs_of
 from gpulease.policy.model import (
     Action,
@@ -76,7 +76,7 @@ def device_trouble(snapshot: Snapshot, lease: Lease) -> str:
     """
     if not snapshot.capacity_known:
         return ""
-    known = {device.uuid: device for device in snapshot.devices}
+    known = known_devices(snapshot)
     if any(uuid not in known for uuid in lease.devices):
         return "device_lost"
     if any(not known[uuid].healthy for uuid in lease.devices):
@@ -107,7 +107,7 @@ def _broken(snapshot: Snapshot, lease: Lease) -> str:
     """Return why a start cannot go on with its devices, else ``""``."""
     if not snapshot.capacity_known:
         return ""
-    known = {device.uuid: device for device in snapshot.devices}
+    known = known_devices(snapshot)
     mine = [known.get(uuid) for uuid in lease.devices]
     if any(device is not None and device.node and device.lost for device in mine):
         return "node_lost"

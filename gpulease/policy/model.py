@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
+from typing import Any
 
 from gpulease.policy.pods import PodAsk
 
@@ -283,8 +285,7 @@ class Bound:
 class Snapshot:
     """Everything one plan is made from.
 
-    ``thefts``: when others took, in each pool, a device that had been granted; forgotten once a
-    start in that pool succeeds.
+    ``thefts``: when others took a granted device, by pool; forgotten once a start there succeeds.
     ``near``: the node of each request's notebook server, where that is known: its home is there.
     """
 
@@ -300,6 +301,11 @@ class Snapshot:
     bounds: tuple[Bound, ...] = ()
     near: Mapping[str, str] = field(default_factory=dict)
     # Reservations, gangs and projects' use get their fields here.
+
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What was worked out of it already: ``policy.memo``."""
+        return {}
 
 
 @dataclass(frozen=True)

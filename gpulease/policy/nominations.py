@@ -6,10 +6,11 @@ reclaim and preemption inside a project will add further victims here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpulease.policy import queue
 from gpulease.policy.admission import Unmet
+from gpulease.policy.capacity import known_devices
 from gpulease.policy.fitting import node_of, suits
 from gpulease.policy.health import observed_of
 from gpulease.policy.idle_case import idle_case
@@ -55,23 +56,27 @@ class _Supply:
     def __init__(self, snapshot: Snapshot, pool: str, *, reclaims: bool) -> None:
         self.taken_for: dict[str, str] = {}
         self._snapshot = snapshot
-        self._waiting = {x.id for x in snapshot.leases if x.state is LeaseState.QUEUED}
+        self._waiting = queue.waiting_ids(snapshot)
         self._missing: dict[str, int] = {}
         self._near: dict[str, str | None] = {}
-        self._devices = {device.uuid: device for device in snapshot.devices}
+        self._devices = known_devices(snapshot)
         leases = [x for x in queue.holding(snapshot) if queue.pool_of(snapshot, x) == pool]
-        self._leaving = sorted((x for x in leases if self._leaves(x)), key=self._leaves_first)
+        leaving = sorted((x for x in leases if self._leaves(x)), key=self._leaves_first)
+        self._leaving = {lease.id: lease for lease in leaving}
+        self._own: dict[str, list[Lease]] = {}
+        for lease in leaving:
+            self._own.setdefault(lease.nominated_for or "", []).append(lease)
         idle = [x for x in leases if x.state is LeaseState.ACTIVE and why_idle(snapshot, x, True)]
-        self._idle = sorted(idle, key=self._most_idle_first) if reclaims else []
+        idle.sort(key=self._most_idle_first)
+        self._idle = {lease.id: lease for lease in idle} if reclaims else {}
 
     def take_own(self, want: Unmet) -> None:
         """Give a request what already leaves in its name."""
         request = want.request.id
         self._settle(want)
-        for lease in self._leaving:
-            if lease.nominated_for == request and self._helps(lease, want):
+        for lease in self._own.get(request, ()):
+            if self._helps(lease, want):
                 self._take(lease, request, request)
-        self._leaving = [x for x in self._leaving if x.id not in self.taken_for]
 
     def take_leaving(self, want: Unmet) -> None:
         """Give a request what leaves anyway.
@@ -80,22 +85,29 @@ class _Supply:
         the two requests only swapped, and both claims stand.
         """
         request = want.request.id
-        for lease in [x for x in self._leaving if self._helps(x, want)]:
-            if self._missing[request] > 0:
-                self._leaving.remove(lease)
-                name = lease.nominated_for if lease.nominated_for in self._waiting else None
-                self._take(lease, request, name or request)
+        for lease in self._enough(self._leaving, want):
+            name = lease.nominated_for if lease.nominated_for in self._waiting else None
+            self._take(lease, request, name or request)
 
     def take_idle(self, want: Unmet) -> None:
         """Ask idle leases to leave for a request, if there are enough of them."""
         request = want.request.id
-        helping = [x for x in self._idle if self._helps(x, want)]
-        if sum(len(lease.devices) for lease in helping) < self._missing[request]:
-            return
-        for lease in helping:
-            if self._missing[request] > 0:
-                self._idle.remove(lease)
+        helping = self._enough(self._idle, want)
+        if sum(len(lease.devices) for lease in helping) >= self._missing[request]:
+            for lease in helping:
                 self._take(lease, request, request)
+
+    def _enough(self, supply: Mapping[str, Lease], want: Unmet) -> list[Lease]:
+        """Return the first leases that give a request what it lacks, or all that help it."""
+        found: list[Lease] = []
+        missing = self._missing[want.request.id]
+        for lease in supply.values():
+            if missing <= 0:
+                break
+            if self._helps(lease, want):
+                found.append(lease)
+                missing -= len(lease.devices)
+        return found
 
     def _settle(self, want: Unmet) -> None:
         """Choose the node on which a request for several devices gathers them.
@@ -110,7 +122,8 @@ class _Supply:
             return
 
         def rank(node: str) -> tuple[int, bool, int, str]:
-            there = [x for x in [*self._leaving, *self._idle] if self._node(x) == node]
+            both = (*self._leaving.values(), *self._idle.values())
+            there = [x for x in both if self._node(x) == node]
             own = sum(len(x.devices) for x in there if x.nominated_for == request.id)
             short = sum(len(x.devices) for x in there) < want.missing[node]
             return -own, short, want.missing[node], node
@@ -134,6 +147,8 @@ class _Supply:
         if self._missing[request] > 0:
             self.taken_for[lease.id] = name
             self._missing[request] -= len(lease.devices)
+            self._leaving.pop(lease.id, None)
+            self._idle.pop(lease.id, None)
 
     def _leaves(self, lease: Lease) -> bool:
         if lease.state is LeaseState.DRAINING:

@@ -8,8 +8,9 @@ lease gets at most one action a plan.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpulease.policy import admission, health, queue, reclaim
 from gpulease.policy.binding import bindings
@@ -132,9 +133,7 @@ def mass_idle(snapshot: Snapshot) -> Alert | None:
         and evidence.before in (Verdict.BUSY, Verdict.QUIET)
         and (snapshot.now - evidence.since).total_seconds() < outs.idle + outs.unknown_hold
     )
-    together = max(
-        (sum(0 <= (b - a).total_seconds() <= TOGETHER for b in begun) for a in begun), default=0
-    )
+    together = _most_within(begun, timedelta(seconds=TOGETHER))
     if together < FAULT_COUNT or together <= FAULT_SHARE * len(watched):
         return None
     return Alert(
@@ -144,6 +143,16 @@ def mass_idle(snapshot: Snapshot) -> Alert | None:
         "reclaimed until the monitoring has been looked at.",
         {"together": together, "leases": len(watched)},
     )
+
+
+def _most_within(times: Sequence[datetime], span: timedelta) -> int:
+    """Return how many of these instants, in order, lie within one span at most."""
+    most = first = 0
+    for last, at in enumerate(times):
+        while at - times[first] > span:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
 
 
 def _silent(snapshot: Snapshot) -> list[Alert]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from gpulease.policy.lifecycle import HOLDING
+from gpulease.policy.memo import once
 from gpulease.policy.model import Bound, GPUClass, Lease, LeaseState, PolicyDocument, Snapshot
 
 #: Why a request waits that a bound of the site's has no room for.
@@ -20,14 +21,22 @@ def order(lease: Lease) -> tuple[tuple[datetime, int], str]:
     return lease.ticket, lease.id
 
 
-def waiting(snapshot: Snapshot) -> list[Lease]:
+@once
+def waiting(snapshot: Snapshot) -> tuple[Lease, ...]:
     """Return the queued requests, first come first."""
-    return sorted((x for x in snapshot.leases if x.state is LeaseState.QUEUED), key=order)
+    return tuple(sorted((x for x in snapshot.leases if x.state is LeaseState.QUEUED), key=order))
 
 
-def holding(snapshot: Snapshot) -> list[Lease]:
+@once
+def waiting_ids(snapshot: Snapshot) -> frozenset[str]:
+    """Return the identifiers of the queued requests."""
+    return frozenset(lease.id for lease in waiting(snapshot))
+
+
+@once
+def holding(snapshot: Snapshot) -> tuple[Lease, ...]:
     """Return the leases that hold devices, by ticket."""
-    return sorted((x for x in snapshot.leases if x.state in HOLDING), key=order)
+    return tuple(sorted((x for x in snapshot.leases if x.state in HOLDING), key=order))
 
 
 def class_of(policy: PolicyDocument, name: str) -> GPUClass | None:
@@ -50,7 +59,12 @@ class Limits:
         self, policy: PolicyDocument, held: Iterable[Lease], bounds: Iterable[Bound] = ()
     ) -> None:
         self._policy = policy
-        self._left = [(bound, bound.left) for bound in bounds]
+        self._bounds = tuple(bounds)
+        self._left = [bound.left for bound in self._bounds]
+        self._meant: dict[tuple[str, str], list[int]] = {}  # request and class -> its bounds
+        for index, bound in enumerate(self._bounds):
+            for key in bound.takes:
+                self._meant.setdefault(key, []).append(index)
         self._users: dict[str, int] = {}
         self._servers: dict[tuple[str, str], int] = {}
         for lease in held:
@@ -66,15 +80,16 @@ class Limits:
         """Count a lease that this plan starts as a class."""
         self.grant(lease)
         key = (lease.id, gpu_class)
-        self._left = [(bound, left - bound.takes.get(key, 0)) for bound, left in self._left]
+        for index in self._meant.get(key, ()):
+            self._left[index] -= self._bounds[index].takes[key]
 
     def bound(self, lease: Lease, gpu_class: str) -> Bound | None:
         """Return a bound of the site's that has too little left to serve this request so."""
         key = (lease.id, gpu_class)
-        for found, left in self._left:
-            wanted = found.takes.get(key, 0)
-            if wanted > 0 and wanted > left:
-                return found
+        for index in self._meant.get(key, ()):
+            wanted = self._bounds[index].takes[key]
+            if wanted > 0 and wanted > self._left[index]:
+                return self._bounds[index]
         return None
 
     def exceeded(self, lease: Lease) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from gpulease.policy.capacity import leaving_devices
 from gpulease.policy.health import observed_of
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
@@ -27,6 +28,7 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.policy.nominations import why_idle
+from gpulease.policy.queue import waiting_ids
 
 #: A warned lease of which nothing is heard for less than this (seconds) stays warned.
 SHORT_GAP = 10.0
@@ -56,10 +58,7 @@ def decide(
 
 def _name(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str | None:
     """Return in whose name a lease leaves: a nomination lapses with its request only."""
-    waits = any(
-        x.id == lease.nominated_for and x.state is LeaseState.QUEUED for x in snapshot.leases
-    )
-    return lease.nominated_for if waits else nominee
+    return lease.nominated_for if lease.nominated_for in waiting_ids(snapshot) else nominee
 
 
 def _expiring(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
@@ -80,7 +79,7 @@ def _node_leaving(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Acti
 
 
 def _leaves_with_node(snapshot: Snapshot, lease: Lease) -> bool:
-    leaving = {device.uuid for device in snapshot.devices if device.leaving}
+    leaving = leaving_devices(snapshot)
     return snapshot.capacity_known and not leaving.isdisjoint(lease.devices)
 
 

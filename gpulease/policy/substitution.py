@@ -7,10 +7,11 @@ fall-back.  Refuses to know why the request waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from gpulease.policy import fitting, queue
 from gpulease.policy.model import Device, GPUClass, Lease, PolicyDocument
+from gpulease.policy.stock import Stock
 
 
 def alternatives(policy: PolicyDocument, request: Lease) -> list[GPUClass]:
@@ -23,8 +24,7 @@ def alternatives(policy: PolicyDocument, request: Lease) -> list[GPUClass]:
 def substitute(
     policy: PolicyDocument,
     request: Lease,
-    free: Mapping[str, Sequence[Device]],
-    held: Mapping[str, str],
+    free: Mapping[str, Stock],
     near: str = "",
 ) -> tuple[GPUClass, list[Device]] | None:
     """Return the first fall-back with room, and the devices, ``None`` when there is none.
@@ -33,12 +33,12 @@ def substitute(
         policy: the classes on offer.
         request: one that its own class cannot serve now.
         free: what is left of each pool once everybody was served who asked for it.
-        held: devices that are kept for somebody.
         near: the node of its notebook server, "" where that is not known.
     """
     for other in alternatives(policy, request):
-        open_to_all = [d for d in free.get(other.pool, ()) if d.uuid not in held]
-        chosen = fitting.together(fitting.suiting(other, open_to_all), request.count, near=near)
+        left = free.get(other.pool)
+        open_to_all = left.loose(other.name) if left is not None else {}
+        chosen = fitting.of_one_node(open_to_all, request.count, near=near)
         if len(chosen) == request.count:
             return other, chosen
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -44,6 +45,7 @@ def format_duration(seconds: float) -> str:
     return "".join(parts)
 
 
+@lru_cache(maxsize=1024)
 def say_duration(seconds: float) -> str:
     """Return a duration as a sentence says it: ``45 s``, ``5 min``, ``1 h 30 min``."""
     words = {"h": "h", "m": "min", "s": "s"}

@@ -27,7 +27,10 @@ class Sink(Protocol):
     """Where a reader's messages go."""
 
     def put(self, message: dict[str, Any]) -> None:
-        """Queue one message; a reader that does not keep up is dropped by the sink."""
+        """Queue one message, which nobody changes: others may be told the same.
+
+        A reader that does not keep up is dropped by the sink.
+        """
 
     def close(self) -> None:
         """Hang up at shutdown; the reader comes back and resumes."""
@@ -77,6 +80,8 @@ class Events:
         self._first = self._id
         self._changes: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self._readers: set[Reader] = set()
+        self._pages: set[Reader] = set()
+        self._servers: dict[tuple[str, str], set[Reader]] = {}  # by user and server
         self._shown: dict[str, Shown] = {}
         self._classes: list[ClassView] = []
 
@@ -88,6 +93,7 @@ class Events:
     def join(self, reader: Reader, resume: int | None) -> None:
         """Open a channel: a snapshot, or what changed since ``resume``."""
         self._readers.add(reader)
+        self._side(reader).add(reader)
         if resume is None or not self._bridges(resume):
             reader.sink.put(self._snapshot(reader))
             return
@@ -95,11 +101,20 @@ class Events:
         for key in changed:
             self._send(reader, key)
         if not changed:
-            reader.sink.put({**_now(), "type": "classes", "id": self._id, "classes": self._classes})
+            reader.sink.put(self._told_classes())
 
     def leave(self, reader: Reader) -> None:
         """Close a channel."""
         self._readers.discard(reader)
+        side = self._side(reader)
+        side.discard(reader)
+        if not side and reader.server is not None:
+            del self._servers[reader.asker.name, reader.server]
+
+    def is_final(self, lease: Lease) -> bool:
+        """Whether this very record is shown and nothing of it will change any more."""
+        known = self._shown.get(lease.id)
+        return known is not None and known.lease is lease and lease.state is LeaseState.ENDED
 
     def publish(self, lease: Lease, view: LeaseView) -> None:
         """Tell the readers of a lease if its view changed, or the words that admins read."""
@@ -109,6 +124,7 @@ class Events:
             and known.view == view
             and (known.lease.attempt, known.lease.detail) == (lease.attempt, lease.detail)
         ):
+            self._shown[lease.id] = Shown(lease, known.view)
             return
         self._shown[lease.id] = Shown(lease, view)
         self._changed(lease.id)
@@ -132,17 +148,32 @@ class Events:
     def _changed(self, key: str) -> None:
         self._id += 1
         self._changes.append((self._id, key))
-        for reader in list(self._readers):
+        shown = self._shown.get(key)
+        if shown is None:
+            told = self._told_classes()
+            for reader in list(self._readers):
+                reader.sink.put(told)
+            return
+        mine = self._servers.get((shown.lease.user, shown.lease.server), ())
+        for reader in (*self._pages, *mine):
             self._send(reader, key)
 
     def _send(self, reader: Reader, key: str) -> None:
-        if key == _CLASSES:
-            reader.sink.put({**_now(), "type": "classes", "id": self._id, "classes": self._classes})
-            return
+        """Tell one reader of one change; ``key`` is a lease or the classes."""
         shown = self._shown.get(key)
-        if shown is not None and reader.sees(shown.lease):
+        if key == _CLASSES:
+            reader.sink.put(self._told_classes())
+        elif shown is not None and reader.sees(shown.lease):
             view = self._view(reader, shown)
             reader.sink.put({**_now(), "type": "lease", "id": self._id, "lease": view})
+
+    def _told_classes(self) -> dict[str, Any]:
+        return {**_now(), "type": "classes", "id": self._id, "classes": self._classes}
+
+    def _side(self, reader: Reader) -> set[Reader]:
+        if reader.server is None:
+            return self._pages
+        return self._servers.setdefault((reader.asker.name, reader.server), set())
 
     def _snapshot(self, reader: Reader) -> dict[str, Any]:
         leases = [

@@ -242,7 +242,8 @@ class FrontDesk:
                 await self._loop.change(lease, after, lease.user, "claimed")
 
     def _devices(self, lease: Lease) -> list[DeviceView]:
-        return device_views(lease, self._loop.sight.devices)
+        known = {device.uuid: device for device in self._loop.sight.devices}
+        return device_views(lease, known)
 
 
 def _key(asker: Asker, body: AskBody, key: str, now: datetime) -> IdempotencyKey | None:

@@ -33,12 +33,10 @@ class Ledger:
 
     Args:
         store: where they are kept.
-        changed: called with each recorded change (``None`` before a lease was made).
+        changed: called with the changes that were recorded together.
     """
 
-    def __init__(
-        self, store: Store, changed: Callable[[Lease | None, Lease, datetime], None]
-    ) -> None:
+    def __init__(self, store: Store, changed: Callable[[Sequence[Change], datetime], None]) -> None:
         self.store = store
         self.lock = asyncio.Lock()
         self.leases: dict[str, Lease] = {}
@@ -86,7 +84,7 @@ class Ledger:
         await self.call(self.store.save, changes, now)
         for change in changes:
             self.leases[change.after.id] = change.after
-            self._changed(change.before, change.after, now)
+        self._changed(changes, now)
 
     async def repeated(self, key: IdempotencyKey, now: datetime) -> Lease | None:
         """Return the lease that this key made, ``None`` for a new key.

@@ -130,8 +130,12 @@ class Reconciler:
         queued = [x for x in self._ledger.leases.values() if x.state is LeaseState.QUEUED]
         return {x.id: node for x in queued if (node := self._provider.near(x))}
 
-    async def recover(self) -> None:
-        """Tell the provider what the store intends; called once, before the first round."""
+    async def recover(self, devices: Sequence[Device] = ()) -> None:
+        """Tell the provider what the store intends; called once, before the first round.
+
+        ``devices`` are what is shown of them until then.
+        """
+        self.sight.devices = devices
         known = list(self._ledger.leases)
         self._minutes.begin(await self._ledger.call(self._ledger.store.busy_seconds, known))
         await Incidents(self._ledger).recall(
@@ -144,7 +148,11 @@ class Reconciler:
                 await self._provider.stop(lease)
 
     async def run(self) -> None:
-        """Run rounds; a failing round is logged and tried again at the next tick."""
+        """Run rounds; a failing round is logged and tried again at the next tick.
+
+        Between rounds there is as long a pause as a round took: where many things change at once,
+        requests are answered meanwhile, and one round takes in what many events told.
+        """
         while not self._closed:
             began = time.perf_counter()
             try:
@@ -155,7 +163,9 @@ class Reconciler:
             except Exception as error:
                 log.exception("a round of the loop failed")
                 self._fail("internal", type(error).__name__)
-            self._metrics.planned(time.perf_counter() - began)
+            took = time.perf_counter() - began
+            self._metrics.planned(took)
+            await asyncio.sleep(min(took, self._tick))
             await self._rest()
 
     async def close(self) -> None:

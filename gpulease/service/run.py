@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,7 +49,7 @@ from gpulease.service.reconcile import Reconciler
 from gpulease.service.routes import application
 from gpulease.service.servers import Servers
 from gpulease.service.views import Views
-from gpulease.store import Store, upgrade
+from gpulease.store import Change, Store, upgrade
 
 log = logging.getLogger(__name__)
 
@@ -189,8 +189,9 @@ class RunningService:
         )
         await ledger.load(datetime.now(UTC))
         outs = _time_outs(options.first_time_outs)
-        await policies.open(await provider.devices(), options.first_policy_file, outs)
-        await loop.recover()
+        devices = await provider.devices()
+        await policies.open(devices, options.first_policy_file, outs)
+        await loop.recover(devices)
         self._listen(hub_auth, secret)
         self._tasks = [
             asyncio.create_task(loop.run(), name="reconcile"),
@@ -268,9 +269,18 @@ class RunningService:
         if hasattr(self, "services"):
             self._wake()
 
-    def _moved(self, before: Lease | None, after: Lease, now: datetime) -> None:
+    def _moved(self, changes: Sequence[Change], now: datetime) -> None:
         """Log and count each recorded change, and tell the readers at once."""
         services = self.services
+        for change in changes:
+            self._note(change.before, change.after, now)
+        moved = [change.after for change in changes]
+        for lease, view in zip(
+            moved, services.views.leases(moved, services.loop.snapshot()), strict=True
+        ):
+            services.events.publish(lease, view)
+
+    def _note(self, before: Lease | None, after: Lease, now: datetime) -> None:
         source = before.state.value if before else "asked"
         log.info(
             "%s -> %s",
@@ -285,13 +295,13 @@ class RunningService:
             },
         )
         if before is not None:
-            services.metrics.moved(before, after, now)
-        services.events.publish(after, services.views.lease(after))
+            self.services.metrics.moved(before, after, now)
 
     def _publish(self, snapshot: Snapshot) -> None:
         services = self.services
-        views = services.views.leases(snapshot.leases, snapshot)
-        for lease, view in zip(snapshot.leases, views, strict=True):
+        leases = [each for each in snapshot.leases if not services.events.is_final(each)]
+        views = services.views.leases(leases, snapshot)
+        for lease, view in zip(leases, views, strict=True):
             services.events.publish(newest(lease, snapshot.observed), view)
         services.events.publish_classes(services.views.classes(snapshot))
         live = {each.id for each in snapshot.leases if each.state is not LeaseState.ENDED}

@@ -31,6 +31,23 @@ _REFUSED = 4400
 _SLOW = 4408
 
 
+class _Writer:
+    """Writes JSON; one message for many readers is written once."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._text = ""
+
+    def text(self, message: Any) -> str:
+        """Return a message as JSON."""
+        if message is not self._last:
+            self._last, self._text = message, json.dumps(message)
+        return self._text
+
+
+_writer = _Writer()
+
+
 class _Socket(WebSocketHandler):
     """Sends JSON without waiting for the peer."""
 
@@ -43,7 +60,7 @@ class _Socket(WebSocketHandler):
         if stream is not None and len(getattr(stream, "_write_buffer", None) or b"") > _BACKLOG:
             self.close(_SLOW, "too slow")
             return
-        IOLoop.current().add_callback(self._write, json.dumps(message))
+        IOLoop.current().add_callback(self._write, _writer.text(message))
 
     async def _write(self, text: str) -> None:
         try:

@@ -14,6 +14,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import capacity, forecast, lifecycle
 from gpulease.policy.explain import explain
 from gpulease.policy.idle_case import warned_at
+from gpulease.policy.memo import once
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.protocol import Blocker, ClassView, DeviceView, EndView, KeepView, LeaseView
 from gpulease.providers.base import Provider
@@ -47,7 +48,8 @@ class Views:
 
         ``busy``: the busy share, 0 to 1, of leases that are not in memory any more.
         """
-        found = forecast.forecasts(snapshot)
+        asking = any(lease.state is LeaseState.QUEUED for lease in leases)
+        found = forecast.forecasts(snapshot) if asking else {}
         views = [self._view(lease, snapshot, found.get(lease.id)) for lease in leases]
         for view in views:
             if busy and view["id"] in busy:
@@ -67,7 +69,7 @@ class Views:
             said=seen.said if seen is not None else "",
         )
         evidence = snapshot.evidence.get(lease.id)
-        devices = device_views(lease, snapshot.devices)
+        devices = device_views(lease, capacity.known_devices(snapshot))
         return {
             "id": lease.id,
             "version": lease.version,
@@ -124,6 +126,7 @@ class Views:
         """Return what is on offer and what of it is free now."""
         snapshot = snapshot or self._loop.snapshot()
         free = capacity.free_devices(snapshot)
+        total = Counter(device.pool for device in snapshot.devices)
         queued = Counter(
             lease.gpu_class for lease in snapshot.leases if lease.state is LeaseState.QUEUED
         )
@@ -132,8 +135,8 @@ class Views:
                 "name": each.name,
                 "title": each.title or each.name,
                 "memory": each.memory,
-                "simulated": any(d.simulated for d in snapshot.devices if d.pool == each.pool),
-                "total": sum(device.pool == each.pool for device in snapshot.devices),
+                "simulated": each.pool in _simulated_pools(snapshot),
+                "total": total[each.pool],
                 "free": len(free.get(each.pool, ())),
                 "queued": queued[each.name],
                 "max_count": each.max_count,
@@ -147,9 +150,8 @@ class Views:
         return standing.device_uses(snapshot, free)
 
 
-def device_views(lease: Lease, devices: Sequence[Device]) -> list[DeviceView]:
-    """Return the lease's devices."""
-    known = {device.uuid: device for device in devices}
+def device_views(lease: Lease, known: Mapping[str, Device]) -> list[DeviceView]:
+    """Return the lease's devices, of those that are known by their identifiers."""
     return [
         {
             "uuid": device.uuid,
@@ -167,7 +169,12 @@ def _simulated(lease: Lease, snapshot: Snapshot, devices: Sequence[DeviceView]) 
         return any(device["simulated"] for device in devices)
     pools = {each.name: each.pool for each in snapshot.policy.classes}
     pool = pools.get(lease.gpu_class)
-    return any(device.simulated for device in snapshot.devices if device.pool == pool)
+    return pool in _simulated_pools(snapshot)
+
+
+@once
+def _simulated_pools(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(device.pool for device in snapshot.devices if device.simulated)
 
 
 def _keep(lease: Lease, outs: TimeOuts) -> KeepView:

@@ -12,14 +12,13 @@ from datetime import datetime
 
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind
-from gpulease.providers.kubernetes import pods, slices, slots
+from gpulease.providers.kubernetes import slices, slots
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_claims import device_text
 from gpulease.providers.kubernetes.client import UnavailableError
 from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.slots import Attempt
 from gpulease.providers.kubernetes.usage import Claimed, LeasePod, Usage
-from gpulease.providers.kubernetes.watch import key_of
 
 
 class Capacity:
@@ -61,12 +60,10 @@ class Capacity:
     def lease_pods(self) -> list[LeasePod]:
         """Return the bound pods of leases with their slots."""
         found = []
-        for pod in self._cluster.lease_pods():
-            use = pods.use_of(pod, self._cluster.instance)
+        for use in self._cluster.pods.uses:
             held = self.held.get((use.lease, use.attempt), ())
-            if use.node and held:
-                namespace, name = key_of(pod)
-                found.append(LeasePod(use.uid, namespace, name, use.node, held))
+            if use.lease and use.node and held:
+                found.append(LeasePod(use.uid, *use.key, use.node, held))
         return found
 
     def claimed(self) -> dict[Claimed, str]:
@@ -85,7 +82,7 @@ class Capacity:
         self, classes: Sequence[GPUClass], granted: Mapping[Attempt, tuple[str, ...]]
     ) -> None:
         cluster = self._cluster
-        uses = cluster.uses()
+        uses = cluster.pods.uses
         # Where a pod was found once it stays, whatever was granted: it does not move.
         there = {(use.lease, use.attempt) for use in uses if use.lease and use.node}
         sticky = {key: names for key, names in self.held.items() if key in there}

@@ -22,6 +22,7 @@ from gpulease.providers.kubernetes.client import (
     Client,
     Manifest,
 )
+from gpulease.providers.kubernetes.index import PodIndex
 from gpulease.providers.kubernetes.watch import Key, Watched, key_of
 
 log = logging.getLogger(__name__)
@@ -56,17 +57,21 @@ class Cluster:
         plain = [each for each in self._namespaces if not set(each) & set("*?[")]
         #: One namespace is watched alone; several, or patterns, need the whole cluster's events.
         where = plain[0] if len(self._namespaces) == len(plain) == 1 else ""
+        self._index = PodIndex(instance)
         self._pods = Watched(client, PODS, keep=self._kept_pod, changed=self._pod_changed)
         self._nodes = Watched(client, NODES, keep=_kept_node, changed=self._node_changed)
         self._slices = Watched(client, RESOURCE_SLICES, changed=self._bump, optional=True)
         self._claims = Watched(client, RESOURCE_CLAIMS, changed=self._bump, optional=True)
         self._events = Watched(
-            client, EVENTS, where, fields="involvedObject.kind=Pod", keep=self._kept_event
+            client,
+            EVENTS,
+            where,
+            fields="involvedObject.kind=Pod",
+            keep=self._kept_event,
+            changed=self._event_changed,
         )
         self._quotas = Watched(client, QUOTAS, where, keep=_kept_quota, changed=self._quota_changed)
-        self._uids: dict[str, Key] = {}
-        self._servers: dict[tuple[str, str], Manifest] = {}
-        self._servers_at = -1
+        self._events_of: dict[str, dict[Key, Manifest]] = {}  # by the pod's UID
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -125,35 +130,23 @@ class Cluster:
         """Every ResourceQuota where servers run; none while they may not be watched."""
         return [each for key, each in self._quotas.objects.items() if self._is_servers(key[0])]
 
-    def uses(self) -> list[pods.PodUse]:
-        """Return what each pod takes that takes devices."""
-        return [
-            use
-            for manifest in self._pods.objects.values()
-            if (use := pods.use_of(manifest, self.instance)).asks or use.lease or _claims(manifest)
-        ]
-
-    def lease_pods(self) -> list[Manifest]:
-        """Return the pods of this installation's leases."""
-        return [
-            manifest
-            for manifest in self._pods.objects.values()
-            if pods.is_lease(manifest, self.instance)
-        ]
+    @property
+    def pods(self) -> PodIndex:
+        """Every pod that counts."""
+        return self._index
 
     def pod(self, key: Key) -> Manifest | None:
         """Return a pod by namespace and name."""
         return self._pods.objects.get(key)
 
-    def has_pod(self, uid: str) -> bool:
-        """Whether this very pod is there."""
-        return uid in self._uids
-
     def server_pod(self, user: str, server: str) -> Manifest | None:
         """Return the newest living pod of a notebook server, in the servers' namespaces only."""
-        if self._servers_at != self.version:  # asked for each request of each plan
-            self._servers, self._servers_at = self._find_servers(), self.version
-        return self._servers.get((user, server))
+        found = [
+            manifest
+            for manifest in self._index.servers(user, server)
+            if self._is_servers(key_of(manifest)[0]) and pods.runs(manifest)
+        ]
+        return max(found, key=lambda each: str(each["metadata"]["creationTimestamp"]), default=None)
 
     def node(self, name: str) -> Manifest | None:
         """Return a node by its name."""
@@ -161,22 +154,7 @@ class Cluster:
 
     def events_of(self, pod: Manifest) -> list[Manifest]:
         """Return the events about this very pod."""
-        uid = pod["metadata"].get("uid")
-        return [
-            event
-            for event in self._events.objects.values()
-            if (event.get("involvedObject") or {}).get("uid") == uid
-        ]
-
-    def _find_servers(self) -> dict[tuple[str, str], Manifest]:
-        found: dict[tuple[str, str], Manifest] = {}
-        for key, manifest in self._pods.objects.items():
-            if not self._is_servers(key[0]) or not pods.runs(manifest):
-                continue
-            whose = pods.server_of(manifest, self.instance)
-            if whose is not None and _made(manifest) >= _made(found.get(whose, manifest)):
-                found[whose] = manifest
-        return found
+        return list(self._events_of.get(str(pod["metadata"].get("uid", "")), {}).values())
 
     def _is_servers(self, namespace: str) -> bool:
         return any(fnmatchcase(namespace, pattern) for pattern in self._namespaces)
@@ -192,10 +170,7 @@ class Cluster:
 
     def _pod_changed(self, before: Manifest | None, after: Manifest | None) -> None:
         self.version += 1
-        if before is not None:
-            self._uids.pop(str(before["metadata"].get("uid")), None)
-        if after is not None:
-            self._uids[str(after["metadata"].get("uid"))] = key_of(after)
+        self._index.change(before, after)
         shown = after if after is not None else before
         if shown is not None and (
             pods.is_lease(shown, self.instance) or self._is_servers(key_of(shown)[0])
@@ -214,6 +189,15 @@ class Cluster:
         ):
             self._changed(None, None)  # who waits for it may start
 
+    def _event_changed(self, before: Manifest | None, after: Manifest | None) -> None:
+        if before is not None:
+            there = self._events_of.get(_about(before), {})
+            there.pop(key_of(before), None)
+            if not there:
+                self._events_of.pop(_about(before), None)
+        if after is not None:
+            self._events_of.setdefault(_about(after), {})[key_of(after)] = after
+
     def _bump(self, *_: Manifest | None) -> None:
         self.version += 1
 
@@ -222,12 +206,8 @@ def _problems(watched: Iterable[Watched]) -> list[str]:
     return [each.problem for each in watched if each.problem]
 
 
-def _made(manifest: Manifest) -> str:
-    return str(manifest["metadata"]["creationTimestamp"])
-
-
-def _claims(manifest: Manifest) -> bool:
-    return bool((manifest.get("spec") or {}).get("resourceClaims"))
+def _about(event: Manifest) -> str:
+    return str((event.get("involvedObject") or {}).get("uid", ""))
 
 
 def _kept_node(manifest: Manifest) -> Manifest:

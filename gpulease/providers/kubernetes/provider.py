@@ -35,6 +35,7 @@ from gpulease.providers.kubernetes.slots import Attempt
 from gpulease.providers.kubernetes.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.tokens import Tokens
 from gpulease.providers.kubernetes.usage import Usage
+from gpulease.providers.kubernetes.watch import key_of
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ class KubernetesProvider:
         """Return what the quotas of the servers' namespaces leave for those who wait."""
         if not self._cluster.quotas:
             return ()
-        there = self._pods()
+        there = self._cluster.pods.leases
         coming = [
             held.lease
             for held in self._held.values()
@@ -177,7 +178,7 @@ class KubernetesProvider:
         if held is None or held.lease.attempt != lease.attempt:
             held = _Held(Start(lease))
             self._held[lease.id] = held
-            there = self._pods().get(lease.id, {})
+            there = self._cluster.pods.leases.get(lease.id, {})
             if lease.attempt in there:
                 held.seen, held.start.created = True, True
             elif max(there, default=0) > lease.attempt:
@@ -199,7 +200,7 @@ class KubernetesProvider:
             held.stopping = held.start.unwanted = True
             self._link.send(lease.id, {"type": "end", "reason": lease.end_reason or lease.reason})
         self._note_volume(held)
-        for pod in self._pods().get(lease.id, {}).values():
+        for pod in self._cluster.pods.leases.get(lease.id, {}).values():
             self._delete(pod)
         if held.start.created and not held.seen:
             self._starts.delete_unseen(held.start)
@@ -208,7 +209,7 @@ class KubernetesProvider:
     async def observe(self) -> Sequence[Observed]:
         """Show every lease that is held or has a pod, known or not."""
         shown = []
-        found = self._pods()
+        found = self._cluster.pods.leases
         for lease_id in sorted(self._held.keys() | found.keys()):
             there = found.get(lease_id, {})
             held = self._held.get(lease_id)
@@ -284,7 +285,8 @@ class KubernetesProvider:
         pod = there.get(lease.attempt)
         connected = link is not None and link.connected
         held.seen = held.seen or pod is not None
-        over = pod is not None and pods.use_of(pod, self._cluster.instance).over
+        use = self._cluster.pods.use(key_of(pod)) if pod is not None else None
+        over = use is not None and use.over
         reading = self._read_start(held, pod) if not connected or over else Reading()
         failed = reading.failed
         if not failed and link is not None and link.bye and not connected:
@@ -344,15 +346,7 @@ class KubernetesProvider:
             owners = pod["metadata"].get("ownerReferences") or []
             held.start.owner = next((str(o["uid"]) for o in owners), held.start.owner)
         owner = held.start.owner
-        return bool(owner) and held.seen and not self._cluster.has_pod(owner)
-
-    def _pods(self) -> dict[str, dict[int, Manifest]]:
-        """Return each lease's pods by attempt."""
-        found: dict[str, dict[int, Manifest]] = {}
-        for pod in self._cluster.lease_pods():
-            use = pods.use_of(pod, self._cluster.instance)
-            found.setdefault(use.lease, {})[use.attempt] = pod
-        return found
+        return bool(owner) and held.seen and not self._cluster.pods.has(owner)
 
     def _granted(self) -> dict[Attempt, tuple[str, ...]]:
         return {
@@ -369,7 +363,7 @@ class KubernetesProvider:
     def _forget(self, lease_id: str) -> bool:
         """Drop a stopped lease once nothing of it is left; say whether it was dropped."""
         held = self._held.get(lease_id)
-        if held is None or not held.stopping or lease_id in self._pods():
+        if held is None or not held.stopping or lease_id in self._cluster.pods.leases:
             return False
         task = held.start.task
         if task is not None and not task.done():

@@ -124,14 +124,14 @@ def bounds(quotas: Iterable[Manifest], ahead: Ahead, settings: PodSettings) -> l
         ahead: who waits, and whose pod comes.
         settings: of all lease pods.
     """
-    wishes, coming = ahead.wishes(), ahead.decided()
+    wishes, coming = _by_namespace(ahead.wishes()), _by_namespace(ahead.decided())
     found = []
     for quota in quotas:
         namespace = str(quota["metadata"]["namespace"])
-        mine = _those(quota, namespace, wishes, settings)
+        mine = _those(quota, wishes.get(namespace, ()), settings)
         if not mine:
             continue
-        soon = _those(quota, namespace, coming, settings)
+        soon = _those(quota, coming.get(namespace, ()), settings)
         status = quota.get("status") or {}
         hard, used = status.get("hard") or {}, status.get("used") or {}
         for name, most in sorted(hard.items()):
@@ -148,11 +148,18 @@ def bounds(quotas: Iterable[Manifest], ahead: Ahead, settings: PodSettings) -> l
     return found
 
 
+def _by_namespace(wishes: Iterable[Wish]) -> dict[str, list[Wish]]:
+    found: dict[str, list[Wish]] = {}
+    for wish in wishes:
+        found.setdefault(wish.namespace, []).append(wish)
+    return found
+
+
 def _those(
-    quota: Manifest, namespace: str, wishes: Sequence[Wish], settings: PodSettings
+    quota: Manifest, wishes: Sequence[Wish], settings: PodSettings
 ) -> dict[tuple[str, str], Amounts]:
     return {
         (wish.lease.id, wish.gpu_class.name): counted(wish)
         for wish in wishes
-        if wish.namespace == namespace and counts_for(quota, wish, settings)
+        if counts_for(quota, wish, settings)
     }

@@ -1,0 +1,29 @@
+"""What is worked out of a snapshot once, however often it is asked for.
+
+A plan asks the same questions for each of hundreds of leases: which device is this, who holds what.
+A snapshot never changes, so an answer holds as long as it does.  Owns the keeping; refuses to keep
+what depends on anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar, cast
+
+from gpulease.policy.model import Snapshot
+
+R = TypeVar("R")
+
+
+def once(question: Callable[[Snapshot], R]) -> Callable[[Snapshot], R]:
+    """Let a pure function of a snapshot be worked out once for each; nobody changes its answer."""
+
+    @wraps(question)
+    def answered(snapshot: Snapshot) -> R:
+        known = snapshot.memo
+        if question not in known:
+            known[question] = question(snapshot)
+        return cast("R", known[question])
+
+    return answered

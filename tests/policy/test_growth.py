@@ -1,0 +1,110 @@
+"""A plan costs in step with what there is: a hub of hundreds must not be slow by its size.
+
+Counted are the steps that the interpreter makes, so that a busy machine changes nothing.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from gpulease.policy import forecast
+from gpulease.policy.model import Device, Snapshot
+from gpulease.policy.planner import plan
+from tests.policy.build import (
+    OUTS,
+    active,
+    cards,
+    draining,
+    idle,
+    policy,
+    request,
+    seen,
+    snapshot,
+    starting,
+)
+
+NODES = 10
+POLICY = policy(leases_per_user=2)
+
+
+def devices(number: int, holders: dict[str, str] | None = None) -> tuple[Device, ...]:
+    """Return devices on a fixed number of nodes, each with whom it shows."""
+    return tuple(
+        replace(each, node=f"n{index % NODES}", occupied_by=(holders or {}).get(each.uuid))
+        for index, each in enumerate(cards(number))
+    )
+
+
+def all_queued(number: int) -> Snapshot:
+    return snapshot([request(n) for n in range(number)], devices(number), policy=POLICY)
+
+
+def all_starting(number: int) -> Snapshot:
+    """Each landed on another device than it was granted, and half of them only now."""
+    leases = [starting(n) for n in range(number)]
+    landed = [seen(leases[n], devices=(f"GPU-{number - 1 - n}",)) for n in range(number // 2)]
+    holders = {each.devices[0]: each.lease_id for each in landed}
+    return snapshot(leases, devices(number, holders), {}, landed, policy=POLICY)
+
+
+def all_active(number: int, *, idle_for: float = 5, waiting: bool = False) -> Snapshot:
+    leases = [active(n) for n in range(number)]
+    holders = {each.devices[0]: each.id for each in leases}
+    queued = [request(number + n) for n in range(number)] if waiting else []
+    return snapshot(
+        [*leases, *queued],
+        devices(number, holders),
+        {each.id: idle(idle_for) for each in leases},
+        [seen(each, connected=True, in_use=True) for each in leases],
+        policy=POLICY,
+    )
+
+
+def all_draining(number: int) -> Snapshot:
+    leases = [draining(n) for n in range(number)]
+    queued = [request(number + n) for n in range(number)]
+    holders = {each.devices[0]: each.id for each in leases}
+    drained = [seen(each, drained="done") for each in leases]
+    return snapshot([*leases, *queued], devices(number, holders), {}, drained, policy=POLICY)
+
+
+WORLDS: dict[str, Callable[[int], Snapshot]] = {
+    "all queued": all_queued,
+    "all starting, elsewhere": all_starting,
+    "all used": all_active,
+    "all idle": lambda number: all_active(number, idle_for=OUTS.idle + 1),
+    "full, and as many wait": lambda number: all_active(number, waiting=True),
+    "full, idle for those who wait": lambda n: all_active(n, idle_for=OUTS.idle + 1, waiting=True),
+    "all draining, and as many wait": all_draining,
+}
+
+
+def steps(work: Callable[[Snapshot], object], view: Snapshot) -> int:
+    """Return how many lines were run and calls made."""
+    counted = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal counted
+        counted += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work(view)
+    finally:
+        sys.settrace(before)
+    return counted
+
+
+@pytest.mark.parametrize("work", [plan, forecast.forecasts])
+@pytest.mark.parametrize("world", WORLDS)
+def test_four_times_as_much_costs_about_four_times_as_much(
+    world: str, work: Callable[[Snapshot], object]
+) -> None:
+    small, large = (steps(work, WORLDS[world](number)) for number in (60, 240))
+    assert large <= 6 * small, f"{small} steps for 60, {large} for 240"
