@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -72,20 +73,24 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
         ) from error
     finally:
         await client.close()
-    found.append(await asyncio.to_thread(_hub, environment.get("JUPYTERHUB_API_URL", "")))
+    found.append(await asyncio.to_thread(_hub, environment))
     return found
 
 
-def _hub(url: str) -> Result:
+def _hub(environment: Mapping[str, str]) -> Result:
     """Whether the hub can be reached from here, and its clock agrees with ours."""
     from gpulease.providers.kubernetes.findings import Result
 
+    url = environment.get("JUPYTERHUB_API_URL", "")
     if not url.startswith(("http://", "https://")):
         return Result(
             "hub", "unknown", "JUPYTERHUB_API_URL is not set.", "Run this in the service's pod."
         )
     try:
-        with urllib.request.urlopen(url, timeout=_HUB_SECONDS) as answer:  # noqa: S310 - http(s)
+        tls = _internal_tls(environment)
+        with urllib.request.urlopen(  # noqa: S310 - http(s)
+            url, timeout=_HUB_SECONDS, context=tls
+        ) as answer:
             told = answer.headers.get("Date", "")
     except urllib.error.HTTPError as error:
         told = error.headers.get("Date", "")  # an answer all the same
@@ -103,6 +108,17 @@ def _hub(url: str) -> Result:
         sentence = f"The hub's clock and this one are {apart:.0f} seconds apart."
         return Result("clock", "wrong", sentence, "Let all nodes follow one time server.")
     return Result("hub", "ok", "The hub answers, and its clock agrees.")
+
+
+def _internal_tls(environment: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Return what the service itself shows and trusts under the hub's ``internal_ssl``."""
+    names = ("JUPYTERHUB_SSL_CERTFILE", "JUPYTERHUB_SSL_KEYFILE")
+    certificate, key = (environment.get(name, "") for name in names)
+    if not certificate or not key:
+        return None
+    found = ssl.create_default_context(cafile=environment.get("JUPYTERHUB_SSL_CLIENT_CA") or None)
+    found.load_cert_chain(certificate, key)
+    return found
 
 
 def _line(each: Result) -> str:

@@ -7,6 +7,7 @@ activity.  Refuses to draw conclusions: what a stopped server means is the recon
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -42,7 +43,11 @@ class HubServer:
 
 
 class HubAPI:
-    """Asks the hub; answers of ``server_active`` are believed for ``cache_seconds``."""
+    """Asks the hub; answers of ``server_active`` are believed for ``cache_seconds``.
+
+    ``tls``: whom to trust and who we are, where the hub's inner traffic is encrypted
+    (``internal_ssl``).
+    """
 
     def __init__(
         self,
@@ -51,12 +56,14 @@ class HubAPI:
         *,
         cache_seconds: float = 5.0,
         timeout: float = 10.0,
+        tls: ssl.SSLContext | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url.rstrip("/")
         self._token = token
         self._cache_seconds = cache_seconds
         self._timeout = timeout
+        self._tls = tls
         self._clock = clock
         self._known: dict[str, tuple[float, dict[str, HubServer]]] = {}
         #: What went wrong in the last call, "" when it worked; shown on ``health``.
@@ -115,6 +122,7 @@ class HubAPI:
             body=None if body is None else json.dumps(body),
             request_timeout=self._timeout,
             connect_timeout=self._timeout,
+            ssl_options=self._tls,
         )
         try:
             response = await AsyncHTTPClient().fetch(request)

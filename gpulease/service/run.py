@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from jupyterhub.utils import make_ssl_context
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
@@ -155,7 +156,9 @@ class RunningService:
 
         links = Links(self._wake, grace)
         hub_auth = _hub_auth(options)
-        hub = HubAPI(hub_auth.api_url, hub_auth.api_token)
+        # None unless the hub's inner traffic is encrypted: JUPYTERHUB_SSL_KEYFILE and its like.
+        tls = make_ssl_context(hub_auth.keyfile, hub_auth.certfile, cafile=hub_auth.client_ca)
+        hub = HubAPI(hub_auth.api_url, hub_auth.api_token, tls=tls)
         provider = await self._provider(links, policies, secret, metrics)
         loop = Reconciler(
             ledger,

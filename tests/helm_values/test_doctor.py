@@ -65,16 +65,16 @@ def test_a_hub_that_is_away_or_whose_clock_differs_is_named():
     Thread(target=server.serve_forever, daemon=True).start()
     try:
         url = f"http://127.0.0.1:{server.server_port}/hub/api"
-        assert _hub(url).state == "ok"
+        assert _hub({"JUPYTERHUB_API_URL": url}).state == "ok"
         Slow.late = 90
-        wrong = _hub(url)
+        wrong = _hub({"JUPYTERHUB_API_URL": url})
         assert (wrong.check, wrong.state) == ("clock", "wrong")
         assert "time server" in wrong.next_step
     finally:
         server.shutdown()
         server.server_close()
-    assert _hub(url).state == "wrong"
-    assert _hub("").state == "unknown"
+    assert _hub({"JUPYTERHUB_API_URL": url}).state == "wrong"
+    assert _hub({}).state == "unknown"
 
 
 def kubeconfig(directory: Path, port: int) -> Path:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import uuid
 
 import psutil
@@ -193,6 +194,33 @@ async def test_internal_ssl_gives_the_pod_its_secret_and_service(
     service = cluster.api.get(f"/api/v1/namespaces/{namespace}/services/{spawner.pod_name}")
     # KubeSpawner selects by the labels it gives; ours beside them must not be in the way.
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+
+    # Nothing of it travels to a lease pod beside this server: not volume, not mount, not a path.
+    assert spawner.secret_name in json.dumps(pod["spec"])
+    made = lease_pod_beside(pod)
+    spec = json.dumps(made["spec"])
+    for each in (spawner.secret_name, spawner.secret_mount_path, "JUPYTERHUB_SSL", "ssl.key"):
+        assert each not in spec
+
+
+def lease_pod_beside(pod):
+    """The lease pod that would be made beside this server's pod, by the service's own functions."""
+    from gpulease.policy.model import GPUClass
+    from gpulease.providers.kubernetes.manifest import (
+        PodSettings,
+        lease_pod,
+        notebook_container,
+    )
+    from gpulease.providers.kubernetes.volumes import Situation, decide
+    from tests.policy.build import NOW, starting
+
+    home = "/home/jovyan"
+    nothing = Situation(
+        claims={}, volumes={}, server=None, candidates=(), granted="", home=home, mirror_because=""
+    )
+    files = decide(pod, notebook_container(pod), nothing)
+    settings = PodSettings(service_url="http://x.y:1/", instance="gpulease")
+    return lease_pod(starting(1), GPUClass("t4", "cards"), pod, files, settings, now=NOW)
 
 
 # A whole hub.

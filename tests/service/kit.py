@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -127,8 +128,8 @@ class _Activity(_Base):
 
 
 @asynccontextmanager
-async def hub_api() -> AsyncIterator[Hub]:
-    """Run the hub's API."""
+async def hub_api(tls: ssl.SSLContext | None = None) -> AsyncIterator[Hub]:
+    """Run the hub's API, encrypted where it is told how."""
     hub = Hub()
     app = Application(
         [
@@ -139,10 +140,10 @@ async def hub_api() -> AsyncIterator[Hub]:
         ],
         hub=hub,
     )
-    server = HTTPServer(app)
+    server = HTTPServer(app, ssl_options=tls)
     sockets = bind_sockets(0, "127.0.0.1")
     server.add_sockets(sockets)
-    hub.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/hub/api"
+    hub.url = f"http{'s' if tls else ''}://127.0.0.1:{sockets[0].getsockname()[1]}/hub/api"
     try:
         yield hub
     finally:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import ssl
+from pathlib import Path
 
+import pytest
+from jupyterhub.utils import make_ssl_context
+
+from gpulease.service.auth import ServiceOAuth
 from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
-from tests.service.kit import Hub
+from tests.service.kit import Hub, hub_api
 
 
 @pytest.mark.parametrize("count", [3, 450])
@@ -63,3 +68,45 @@ async def test_a_hub_that_is_away_says_nothing(hub: Hub) -> None:
 async def test_names_are_quoted(hub: Hub) -> None:
     hub.user("a b@c", "")
     assert await HubAPI(hub.url, "t").server_active("a%20b%40c".replace("%20", " "), "") is False
+
+
+# --- the hub's inner traffic encrypted: both sides show certificates of the hub's authorities
+
+
+@pytest.fixture
+def authorities(tmp_path: Path) -> dict[str, dict[str, str]]:
+    """Certificates as a hub with ``internal_ssl`` makes them, and a stranger's."""
+    from certipy import Certipy
+
+    pairs = {}
+    for name, authority in (("hub", "hub-ca"), ("service", "services-ca"), ("other", "other-ca")):
+        made = Certipy(store_dir=str(tmp_path / "pki"))
+        root = made.create_ca(authority, overwrite=True)
+        signed = made.create_signed_pair(
+            name, authority, alt_names=["IP:127.0.0.1", "DNS:localhost"], overwrite=True
+        )
+        pairs[name] = {**signed["files"], "authority": root["files"]["cert"]}
+    return pairs
+
+
+async def test_an_encrypted_hub_is_asked_with_the_services_certificate(
+    authorities: dict[str, dict[str, str]],
+) -> None:
+    hubs, own, other = (authorities[name] for name in ("hub", "service", "other"))
+    listening = make_ssl_context(
+        hubs["key"], hubs["cert"], cafile=own["authority"], purpose=ssl.Purpose.CLIENT_AUTH
+    )
+
+    def tls(pair: dict[str, str], trusted: str) -> ssl.SSLContext:
+        auth = ServiceOAuth(parent=None, keyfile=pair["key"], certfile=pair["cert"])
+        auth.client_ca = trusted
+        return make_ssl_context(auth.keyfile, auth.certfile, cafile=auth.client_ca)
+
+    async with hub_api(listening) as hub:
+        hub.user("stu", "")
+        api = HubAPI(hub.url, "t", tls=tls(own, hubs["authority"]))
+        assert await api.server_active("stu", "")
+        # Without a certificate, with a stranger's, or trusting another authority: no answer.
+        for wrong in (None, tls(other, hubs["authority"]), tls(own, other["authority"])):
+            with pytest.raises(HubUnreachableError):
+                await HubAPI(hub.url, "t", tls=wrong).servers("stu")
