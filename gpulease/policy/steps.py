@@ -1,0 +1,129 @@
+"""What a plan says is to be done: one frozen dataclass for each kind of step.
+
+Owns their shapes.  What each changes in a lease's record is ``lifecycle``'s; when each comes is the
+planner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpulease.policy.model import EndReason
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing to do, with the reason that is recorded; the kinds are the subclasses.
+
+    ``detail`` is what the provider says of it, for admins.
+    """
+
+    lease_id: str
+    reason: str
+    detail: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class Start(Action):
+    """Grant these devices and start the lease, as ``gpu_class`` where that is a fallback."""
+
+    devices: tuple[str, ...]
+    gpu_class: str = ""
+
+
+@dataclass(frozen=True)
+class Activate(Action):
+    """The supervisor is there: the lease counts from now on, until ``ends`` at most.
+
+    ``devices``: those that it really runs on, ``()`` for the granted ones.
+    """
+
+    devices: tuple[str, ...] = ()
+    ends: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Progress(Action):
+    """A start reached another stage, which is the reason; ``devices`` as in ``Activate``."""
+
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bind(Action):
+    """Record the devices of a lease: where it really runs, or what is left for one that waits."""
+
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Requeue(Action):
+    """Back to the queue with the old ticket, not before ``not_before``.
+
+    ``failure`` says whether the start counts as failed; a lost race for a device does not.
+    """
+
+    not_before: datetime
+    failure: bool = True
+
+
+@dataclass(frozen=True)
+class Warn(Action):
+    """Say that the lease will be taken at ``until`` for ``reason``."""
+
+    until: datetime
+    end_reason: EndReason
+    nominated_for: str | None = None
+
+
+@dataclass(frozen=True)
+class Clear(Action):
+    """The warning is over: the lease is used again."""
+
+
+@dataclass(frozen=True)
+class Drain(Action):
+    """Bring the variables home until ``until``; then the lease ends for ``end_reason``."""
+
+    until: datetime
+    end_reason: EndReason
+    park: bool
+    nominated_for: str | None = None
+
+
+@dataclass(frozen=True)
+class Resume(Action):
+    """Back to active: undrainable without pressure (once), or asked for again."""
+
+    undrainable: bool = False
+
+
+@dataclass(frozen=True)
+class End(Action):
+    """Stop what is left and free the devices."""
+
+    end_reason: EndReason
+
+
+@dataclass(frozen=True)
+class Wait(Action):
+    """Still queued, but for another reason than was recorded."""
+
+
+@dataclass(frozen=True)
+class Nominate(Action):
+    """Record whom a warned or draining lease is taken for (``None``: nobody any more)."""
+
+    nominated_for: str | None
+
+
+@dataclass(frozen=True)
+class Alert(Action):
+    """Nothing to do to a lease: something an admin must know (``lease_id`` may be empty)."""
+
+    sentence: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
