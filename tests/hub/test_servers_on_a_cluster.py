@@ -175,6 +175,82 @@ async def test_each_user_has_a_namespace(cluster, make_real_spawner):
             cluster.api.delete(path)
 
 
+MARKS = {labels.NAME: labels.APP, labels.COMPONENT: labels.LEASE_COMPONENT}
+
+
+def what_leases_need(namespace, *ports):
+    """Objects that the hub copies, and one that is none of ours."""
+    own = {"name": "gpulease-lease", "namespace": namespace, "labels": MARKS}
+    rights = "rbac.authorization.k8s.io"
+    network = {
+        "podSelector": {"matchLabels": MARKS},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}],
+    }
+    return [
+        {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": own,
+         "spec": network},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": own,
+         "automountServiceAccountToken": False},
+        {"apiVersion": f"{rights}/v1", "kind": "RoleBinding", "metadata": own,
+         "roleRef": {"apiGroup": rights, "kind": "ClusterRole", "name": "view"},
+         "subjects": [{"kind": "ServiceAccount", "name": "x", "namespace": namespace}]},
+        {"apiVersion": "v1", "kind": "ServiceAccount",
+         "metadata": {"name": "the-hubs-own", "namespace": namespace}},
+    ]  # fmt: skip
+
+
+async def test_what_leases_need_is_copied_and_a_server_starts_without_it(
+    cluster, namespace, make_real_spawner, caplog
+):
+    from tests.cluster.api import path_of
+
+    user = f"u{uuid.uuid4().hex[:6]}"
+    spawner = make_real_spawner(
+        user=user,
+        enable_user_namespaces=True,
+        user_namespace_template="hub-{username}",
+        gpulease_namespace=namespace,
+    )
+    own = f"hub-{user}"
+    path = f"/api/v1/namespaces/{own}"
+
+    def copy(document):
+        return cluster.api.find(path_of(document).replace(namespace, own))
+
+    try:
+        # Nothing is there to copy: the server runs, and the log says what is amiss.
+        await start(spawner)
+        assert pods_of(cluster.api, own)[0]["status"]["phase"] == "Running"
+        assert cluster.api.get(path)["metadata"]["labels"][labels.INSTANCE] == "gpulease"
+        assert f"No GPU lease can start in namespace {own}" in caplog.text
+        assert "has no NetworkPolicy" in caplog.text
+        await spawner.stop(now=True)
+        caplog.clear()
+
+        *ours, other = what_leases_need(namespace, 8890)
+        for document in (*ours, other):
+            cluster.api.create(document)
+        await start(spawner)
+        assert "No GPU lease" not in caplog.text
+        assert all(copy(document) for document in ours)
+        assert copy(other) is None
+        assert copy(ours[1])["automountServiceAccountToken"] is False
+        assert copy(ours[2])["subjects"] == ours[2]["subjects"]
+        await spawner.stop(now=True)
+
+        # What bounds lease pods follows its source.
+        changed = what_leases_need(namespace, 8890, 8891)[0]
+        cluster.api.patch(path_of(changed), {"spec": changed["spec"]})
+        await start(spawner)
+        ports = copy(changed)["spec"]["ingress"][0]["ports"]
+        assert [each["port"] for each in ports] == [8890, 8891]
+    finally:
+        await spawner.stop(now=True)
+        if cluster.api.find(path):
+            cluster.api.delete(path)
+
+
 async def test_internal_ssl_gives_the_pod_its_secret_and_service(
     cluster, namespace, make_real_spawner, tmp_path
 ):
