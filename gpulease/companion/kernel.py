@@ -1,9 +1,9 @@
 """The companion kernel: an IPython kernel that runs the cells of one home kernel.
 
-Owns what differs from an ordinary kernel: it counts cells as home does, tells the transfer side
-and the supervisor when user code runs, keeps no history and reads no start-up files (home did
-both already), and takes its orders from a supervisor over a private line.  It imports ipykernel
-before it knows for whom, so that a process started ahead becomes a companion in a moment.
+Owns its process from the first import to the end: it keeps no history and reads no start-up files
+(home did both already), and takes its orders from a supervisor over a private line.  It imports
+ipykernel before it knows for whom, so that a process started ahead becomes a companion in a moment.
+What its kernel does otherwise than ipykernel's is ``cellkernel``'s.
 Knows nothing of leases, services or queues.
 """
 
@@ -14,140 +14,38 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
+from gpulease.companion.cellkernel import CellWatch, CompanionKernel, NoShellThread
 from gpulease.companion.environment import take_mark
 from gpulease.companion.link import LinkEnd
-from gpulease.companion.loopwork import LoopWork, user_code
+from gpulease.companion.loopwork import LoopWork
 from gpulease.companion.tree import die_with_parent
 from gpulease.kernel.blocks import gpu
-from gpulease.kernel.sources import learn
-from gpulease.protocol import ENV_LEASE, EXECUTE_METADATA
+from gpulease.protocol import ENV_LEASE
 from gpulease.transfer.api import Away
 from gpulease.transfer.away import AwaySide
 
 _LOOK_SECONDS = 1.0
-_TICK_SECONDS = 0.1
-
-
-class CellWatch:
-    """Tells supervisor and transfer side when user code runs on the main thread."""
-
-    def __init__(self, link: LinkEnd) -> None:
-        self._link = link
-        self._running = 0
-        self.away: Away | None = None
-
-    def begin(self, source: str) -> None:
-        """A cell or callback starts."""
-        self._running += 1
-        self._tell()
-        if self.away is not None:
-            self.away.cell_started(source)
-
-    def end(self, execution_count: int | None, result: Any) -> None:
-        """The cell or callback ended; ``result`` is what the cell would display."""
-        if self.away is not None:
-            self.away.cell_ended(execution_count, result)
-        self._running -= 1
-        self._tell()
-
-    def _tell(self) -> None:
-        with suppress(OSError):  # the supervisor is gone: this process ends in a moment
-            self._link.send({"type": "cells", "cells": self._running})
-
-
-class CompanionKernel(IPythonKernel):
-    """An IPython kernel whose cells are counted and watched."""
-
-    shell: Any
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
-        # ipykernel waits here so that output comes before the reply; home waits for both anyway.
-        self._execute_sleep = 0.0
-        self.watch: CellWatch | None = None
-        self._result: Any = None
-        self.shell.events.register("post_run_cell", self._keep_result)
-        for name in ("comm_open", "comm_msg", "comm_close"):
-            self.shell_handlers[name] = self._watched(self.shell_handlers[name])
-
-    def _keep_result(self, result: Any) -> None:
-        self._result = getattr(result, "result", None)
-
-    def _watched(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
-        async def watched(stream: Any, ident: Any, message: Any) -> None:
-            assert self.watch is not None
-            self.watch.begin("")
-            try:
-                with user_code():
-                    found = handler(stream, ident, message)
-                    if asyncio.iscoroutine(found):
-                        await found
-            finally:
-                self.watch.end(None, None)
-
-        return watched
-
-    async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Run under home's execution count."""
-        said = (parent.get("metadata") or {}).get(EXECUTE_METADATA) or {}
-        count = said.get("execution_count")
-        if isinstance(count, int) and count > 0:
-            self.shell.execution_count = count
-        for cell in said.get("cells") or ():
-            learn(self.shell, cell["name"], cell["execution_count"], cell["text"])
-        await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
-
-    async def do_execute(
-        self,
-        code: str,
-        silent: bool,
-        store_history: bool = True,
-        user_expressions: dict[str, str] | None = None,
-        allow_stdin: bool = False,
-        *,
-        cell_meta: dict[str, Any] | None = None,
-        cell_id: str | None = None,
-    ) -> dict[str, Any]:
-        """Run a cell, watched."""
-        assert self.watch is not None
-        self._result = None
-        self.watch.begin(code)
-        # An interrupt during `await` is noticed when the loop turns, so it is made to turn.
-        ticker = asyncio.ensure_future(_tick())
-        count = self.shell.execution_count
-        try:
-            with user_code():
-                reply: dict[str, Any] = await super().do_execute(  # type: ignore[no-untyped-call]
-                    code, silent, store_history, user_expressions, allow_stdin,
-                    cell_meta=cell_meta, cell_id=cell_id,
-                )  # fmt: skip
-        finally:
-            ticker.cancel()
-            result, self._result = self._result, None
-            self.watch.end(count, result)
-        return reply
-
-
-async def _tick() -> None:
-    while True:  # noqa: ASYNC110 - the turning of the loop is the purpose
-        await asyncio.sleep(_TICK_SECONDS)
 
 
 class CompanionApp(IPKernelApp):
     """The kernel application without what home has done already."""
 
     name = "ipython-kernel"
+
+    def init_control(self, context: Any) -> None:
+        """Have no thread between the shell channel and the cells: home asks one thing at a time."""
+        super().init_control(context)  # type: ignore[no-untyped-call]
+        self.shell_channel_thread = NoShellThread()
 
     def load_config_file(self, *args: Any, **kwargs: Any) -> None:
         """Read no configuration: extensions and start-up lines ran at home."""
@@ -277,7 +175,10 @@ def _application(connection_file: str) -> Any:
     config.HistoryManager.enabled = False
     config.InteractiveShellApp.exec_PYTHONSTARTUP = False
     app = CompanionApp.instance(
-        config=config, kernel_class=CompanionKernel, connection_file=connection_file
+        config=config,
+        kernel_class=CompanionKernel,
+        outstream_class="gpulease.companion.streams.QuietStream",
+        connection_file=connection_file,
     )
     app.parent_handle = 0  # the private line ends with the supervisor; no polling of parents
     app.log_level = 50

@@ -16,6 +16,7 @@ from gpulease.kernel.options import CellOptions, parse_duration
 from gpulease.kernel.outputs import CARRIER
 from gpulease.kernel.relay import say
 from gpulease.kernel.wait import Progress
+from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
@@ -100,20 +101,23 @@ class GPUCells:
         session.alone = False  # from here on the cell's own output counts
         session.sources.remember(source, count, session.link.attachment)
         cells = session.sources.untold(session.link.attachment)
-        session.home.expect_gpu_cell()
+        expect = session.home.expect_gpu_cell()
         try:
-            reply = session.executor.run_cell(source, count, silent=silent, cells=cells)
+            reply = session.executor.run_cell(
+                source, count, silent=silent, cells=cells, expect=expect
+            )
         except GPULeaseError:
             self.failed = False
             raise
-        after = session.home.after_gpu_cell(count)
+        said: ReplyMetadata | dict[str, Any] = reply["metadata"].get(EXECUTE_METADATA) or {}
+        after = session.home.after_gpu_cell(count, said.get("nothing_new"))
         session.say_report(report, after)
         self._bring_files()
         self.cost = {
             "bytes": report.bytes + after.bytes,
             "seconds": report.seconds + after.seconds,
         }
-        self._finish(reply)
+        self._finish(reply["content"])
 
     def _bring_files(self) -> None:
         progress = Progress(self._session.shell)

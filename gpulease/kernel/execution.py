@@ -80,9 +80,15 @@ class Executor:
             request.reply = message
 
     def run_cell(
-        self, source: str, execution_count: int, *, silent: bool, cells: Sequence[CellText] = ()
-    ) -> Mapping[str, Any]:
-        """Run a cell away as home's current request and return the reply's content.
+        self,
+        source: str,
+        execution_count: int,
+        *,
+        silent: bool,
+        cells: Sequence[CellText] = (),
+        expect: Mapping[str, Any] | None = None,
+    ) -> Message:
+        """Run a cell away as home's current request and return the reply.
 
         Raises:
             GPULeaseError: ``companion_died`` and what else the session set as failure.
@@ -98,6 +104,8 @@ class Executor:
             "stop_on_error": False,
         }
         said: ExecuteMetadata = {"execution_count": execution_count, "cells": list(cells)}
+        if expect is not None:
+            said["expect"] = dict(expect)
         metadata = {EXECUTE_METADATA: said}
         request = self._send("execute_request", content, msg_id=msg_id, metadata=metadata)
         if parent:
@@ -142,7 +150,7 @@ class Executor:
         request = self._open[sent] = Request(sent, quiet=quiet)
         return request
 
-    def _finish(self, request: Request) -> Mapping[str, Any]:
+    def _finish(self, request: Request) -> Message:
         try:
             while True:
                 try:
@@ -158,8 +166,7 @@ class Executor:
             self._relay.flush()
             raise request.failure
         assert request.reply is not None
-        content: Mapping[str, Any] = request.reply["content"]
-        return content
+        return request.reply
 
     def _wait(self, request: Request) -> None:
         if request.interrupted:

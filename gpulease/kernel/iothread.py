@@ -32,6 +32,7 @@ class Inbox:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._items: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake = wake
+        self._waiting = False  # the main thread is in ``wait_for``, and takes what comes
         self.nudge: Callable[[], None] = lambda: None
 
     def put(self, action: Callable[[], None], *, urgent: bool = False) -> None:
@@ -40,7 +41,8 @@ class Inbox:
         ``urgent``: also ends a wait for the person's input, which does not look into this inbox.
         """
         self._items.put(action)
-        self._wake()
+        if not self._waiting:
+            self._wake()
         if urgent:
             self.nudge()
 
@@ -67,12 +69,18 @@ class Inbox:
 
     def wait_for(self, done: Callable[[], bool], deadline: float | None = None) -> bool:
         """Run events until ``done()``; False when ``deadline`` (monotonic seconds) passed first."""
-        while not done():
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return False
-            self.run_one(left)
-        return True
+        before, self._waiting = self._waiting, True
+        try:
+            while not done():
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self.run_one(left)
+            return True
+        finally:
+            self._waiting = before
+            if not before and not self._items.empty():
+                self._wake()  # it came when it was to be taken here, and was not
 
 
 class IOThread:

@@ -7,6 +7,7 @@ so that no queue text is saved in the notebook.
 
 from __future__ import annotations
 
+import functools
 import html
 import time
 import uuid
@@ -46,9 +47,13 @@ class Progress:
     def __init__(self, shell: Any, alone: Callable[[], bool] = lambda: False) -> None:
         self._shell = shell
         self._alone = alone
-        self.display_id = f"gpulease-{uuid.uuid4().hex}"
         self._shown = ""
         self.used = False
+
+    @functools.cached_property
+    def display_id(self) -> str:
+        """Its id; most cells have nothing to show, and need none."""
+        return f"gpulease-{uuid.uuid4().hex}"
 
     def show(self, text: str) -> None:
         """Show or replace the text; an equal text is not sent again."""

@@ -36,6 +36,7 @@ from gpulease.protocol.desk import (
     DeskOpened,
     ExecuteMetadata,
     MirrorView,
+    ReplyMetadata,
 )
 from gpulease.protocol.names import (
     DEFAULT_PORTS,
@@ -125,6 +126,7 @@ __all__ = [
     "LeaseStateName",
     "LeaseView",
     "MirrorView",
+    "ReplyMetadata",
     "SupervisorMessage",
     "SupervisorMessageType",
 ]

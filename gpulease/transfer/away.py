@@ -6,13 +6,12 @@ at once when some starts.  It decides nothing: the home side says when a switch 
 
 from __future__ import annotations
 
-import collections
 import logging
 import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,17 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 
 from .api import DrainReport, Endpoint, Place, TransferSettings, VariableStatus
+from .expected import NOTHING_NEW, Expected
 from .groups import AbandonedError, merge, name_root, names_of
 from .message import Message
 from .park import read_parked, write_parked
 from .pickling import Packed
-from .plan import Wanted, plan
+from .plan import Wanted, gone_names, plan
 from .refuse import RefusedError
 from .shipment import Incoming, Item, Outcome, Shipment
 from .side import Hidden, Side
 from .threads import UserThreads
+from .touched import near_names, touched_names
 from .wire import Wire
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class AwaySide:
         self._abandon = threading.Event()
         self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
-        self._expected: collections.deque[Message] = collections.deque()
+        self._expected = Expected(self._requests.put)
         self._offered: dict[str, Shipment] = {}
         self._announced: set[str] = set()
         self._results: dict[int, Any] = {}
@@ -85,8 +86,16 @@ class AwaySide:
                 self._wire.withdraw()
             self.side.state.settle()
 
-    def cell_ended(self, execution_count: int | None, result: Any) -> None:
-        """User code ended: from now on everything here is unverified."""
+    def expect(self, said: Mapping[str, Any]) -> None:
+        """Home wants what the coming cell changes, as soon as it has ended."""
+        self._expected.add(said)
+
+    def cell_ended(self, execution_count: int | None, result: Any) -> int | None:
+        """User code ended: from now on everything here is unverified.
+
+        Returns what of ``expect`` is answered by saying so: nothing of it can be new.
+        """
+        told = None
         with self._lock:
             self._running = max(0, self._running - 1)
             self._generation += 1
@@ -94,10 +103,11 @@ class AwaySide:
                 self._cell = execution_count
                 if result is not None:
                     self._keep(execution_count, result)
-                self._due()
+                told = self._expected.ended(self._nothing_new)
             if not self._running:
                 self._abandon.clear()
                 self._idle.notify_all()
+        return told
 
     def _keep(self, execution_count: int, result: Any) -> None:
         """Keep a result for home to fetch; of many the oldest go, as in IPython's ``Out``."""
@@ -142,18 +152,32 @@ class AwaySide:
     def _enqueue(self, message: Message) -> None:
         if message.kind == "cancel":
             self._cancelled.add(int(message.body["number"]))
-        elif message.kind == "expect":
-            self._expected.append(message)
         elif message.kind == "due":
-            self._due()
+            if self._expected.due(message.body):
+                self._reply(Message(int(message.body["number"]), "collect", {}), NOTHING_NEW)
             self._reply(message, {})
         else:
             self._requests.put(message)
 
-    def _due(self) -> None:
-        """A cell ended: what is expected of it is collected now (any thread)."""
-        while self._expected:
-            self._requests.put(self._expected.popleft())
+    def _nothing_new(self, message: Message) -> bool:
+        """Say whether a cell that touched these can have changed nothing (main thread, locked).
+
+        No name, no state of the process: told without a look into any value.
+        """
+        touched = message.body["touched"]
+        return (
+            touched is not None
+            and message.number not in self._cancelled
+            and self._running == 0
+            and not near_names(self.side, touched, self._announced)
+            and not self._threads.alive()
+            and self._rest_is_known()
+        )
+
+    def _rest_is_known(self) -> bool:
+        """Say whether home knows of every deletion here and of the process's state."""
+        self.side.supersede()
+        return not gone_names(self.side) and not self.side.state.capture()
 
     # ---- the worker's thread
 
@@ -162,7 +186,6 @@ class AwaySide:
             "hello": self._hello,
             "commit": self._commit,
             "collect": self._collect,
-            "expect": self._collect,
             "fetch": self._fetch,
             "confirm": self._confirm,
             "ack": self._ack,
@@ -239,9 +262,12 @@ class AwaySide:
             self._must_be_idle()
             alive = self._threads.alive()
             if self._verified == self._generation and not alive and body["touched"] is None:
-                self._reply(message, {"current": True, "threads": []})
+                self._reply(message, NOTHING_NEW)
                 return
-            names = self._touched(body["touched"])
+            names = touched_names(self.side, body["touched"], self._announced)
+            if not alive and names == [] and self._rest_is_known():
+                self._reply(message, NOTHING_NEW)
+                return
             eager = bool(body.get("eager", True))
             shipment = plan(
                 self.side, Wanted(), names=names, cell=self._cell, eager=eager, check=check
@@ -253,28 +279,6 @@ class AwaySide:
     def _must_be_idle(self) -> None:
         if self._running:
             raise AbandonedError
-
-    def _touched(self, touched: list[str] | None) -> list[str] | None:
-        """Return the names to look at after a cell that touched these; None for all."""
-        if touched is None:
-            return None
-        side = self.side
-        base = side.ledger.base
-        here = set(side.names())
-        born = {n for n in here if name_root(n) not in base and n not in self._announced}
-        names = (set(touched) & here) | born
-        while names:
-            survey = side.survey(names)
-            if any(group.unbounded for group in survey.groups):
-                return None
-            roots = side.closure(names, survey, reads=True)
-            known = [base[root].roots for root in survey.by_root if root in base]
-            roots = roots.union(*known)  # who shared a group with one of them takes part
-            more = {r[2:] for r in roots if r.startswith("n:")} & here
-            if more <= names:
-                break
-            names |= more
-        return sorted(names)
 
     def _fetch(self, message: Message) -> None:
         names = frozenset(message.body["names"])

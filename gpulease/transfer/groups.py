@@ -89,9 +89,12 @@ class Group:
 
 
 def merge(groups: Iterable[Group]) -> Group:
-    """Return one group with the roots of all."""
+    """Return one group with the roots of all; a single one as it is."""
+    parts = list(groups)
+    if len(parts) == 1:
+        return parts[0]
     out = Group(())
-    for group in groups:
+    for group in parts:
         out.roots += group.roots
         out.nbytes += group.nbytes
         out.objects += group.objects

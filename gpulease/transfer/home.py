@@ -32,6 +32,7 @@ from .asking import Asking
 from .bringing import Bringing
 from .custody import Custody
 from .doubt import doubtful
+from .expected import NOTHING_NEW
 from .frames import without_frames
 from .ledger import Absent
 from .line import Line
@@ -142,13 +143,12 @@ class HomeSide:
         use = cell_use(source)
         self.custody.check(use)
         sending = self._sending
-        wanted = sending.wanted(use)
         report = SwitchReport()
         running = self._threads.running()
         anew = self.owner is Place.HOME or self._dirty
         if anew or running or sending.misses(use):
             try:
-                report = sending.send(wanted, progress, started)
+                report = sending.send(sending.wanted(use), progress, started)
             except KeyboardInterrupt:
                 self._dirty = True
                 raise
@@ -159,15 +159,21 @@ class HomeSide:
         self._use = use
         return report
 
-    def expect_gpu_cell(self) -> None:
-        """Have what the coming cell changes collected as soon as it ends, and not when asked."""
+    def expect_gpu_cell(self) -> dict[str, Any]:
+        """Return what is to travel with the coming cell, so that its end needs no question."""
         use = self._use or Use(unbounded=True)
-        self._expected = self.line.need().request("expect", _touched(use))
+        self._expected = self.line.need().expect()
+        return {"number": self._expected.number, **_touched(use)}
 
     @without_frames
-    def after_gpu_cell(self, execution_count: int) -> SwitchReport:
-        """Bring the small home (at most ``reply_wait``), take away what changed and is not here."""
+    def after_gpu_cell(self, execution_count: int, nothing_new: int | None = None) -> SwitchReport:
+        """Bring the small home (at most ``reply_wait``), take away what changed and is not here.
+
+        ``nothing_new`` is what the reply said: the question that its cell answered.
+        """
         started = time.monotonic()
+        if nothing_new is not None:
+            self.line.need().answered(nothing_new, NOTHING_NEW)
         self._cell = execution_count
         use = self._use or Use(unbounded=True)
         running = self._threads.running()
@@ -193,7 +199,7 @@ class HomeSide:
         if pending is None:
             pending = wire.request("collect", _touched(use))
         elif not pending.done.is_set():
-            wire.request("due", {})  # it may have come too late to see the cell's end
+            wire.request("due", {"number": pending.number, **_touched(use)})
         try:
             message = pending.wait(self.settings.reply_wait)
         except GPULeaseError as error:

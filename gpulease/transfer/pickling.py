@@ -118,10 +118,24 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(
         self, file: io.BytesIO, context: _Context, buffers: Callable[[Any], Any] | None
     ) -> None:
+        # What cloudpickle has, found in one look: it is asked for every object of a class.
+        self.dispatch_table = {}
+        for table in reversed(cloudpickle.Pickler.dispatch_table.maps):
+            self.dispatch_table.update(table)
         super().__init__(file, protocol=5, buffer_callback=buffers)
         self.context = context
+        self._plain: set[type] = set()
 
-    def reducer_override(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind in self._plain and not self.context.shells:
+            return NotImplemented
+        reduced = self._reduce(obj)
+        if reduced is NotImplemented and is_plain_instance(obj) and all(map(is_unit, _bases(kind))):
+            self._plain.add(kind)  # and so is every other one of this very class
+        return reduced
+
+    def _reduce(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)
@@ -193,6 +207,10 @@ class _ShellPickler(_Pickler):
             return ("namespace",)
         shell = self.context.shells.get(id(obj))
         return ("unit", self.context.refer(shell)) if shell is not None else None
+
+
+def _bases(kind: type) -> tuple[type, ...]:
+    return kind.__mro__[:-1]
 
 
 def _nan_name(value: float) -> str:

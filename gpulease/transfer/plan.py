@@ -283,15 +283,19 @@ def _shipment(
     missing = looked - sent - same
     for name in sorted(missing if asked is None else missing & asked):
         absent[name] = side.absent(name, survey, cell)
-    held = {root[2:] for root in side.ledger.base if root.startswith("n:")}
-    gone = (held | side.ledger.superseded) - side.ns.keys() - side.ledger.remote.keys()
-    deleted = sorted(gone)
+    deleted = sorted(gone_names(side))
     for name in deleted:
         side.ledger.blocked.pop(name, None)
     return Shipment(
         items, absent, tuple(deleted), tuple(sorted(same)), complete, side.state.capture(),
         tuple(side.registry.prune()),
     )  # fmt: skip
+
+
+def gone_names(side: Side) -> set[str]:
+    """Return the names that the other side has, or had, and this one has no more."""
+    held = {root[2:] for root in side.ledger.base if root.startswith("n:")}
+    return (held | side.ledger.superseded) - side.ns.keys() - side.ledger.remote.keys()
 
 
 def _module_name(side: Side, group: Group) -> str:

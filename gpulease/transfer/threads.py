@@ -55,10 +55,14 @@ class UserThreads:
 
     def _in_notebook(self, thread: threading.Thread, stacks: dict[int, types.FrameType]) -> bool:
         """A pool's worker is the pool's, but not while it runs a function of the notebook."""
-        mine = thread is threading.main_thread() or thread.name.startswith("gpulease")
-        return not mine and any(
-            frame.f_globals is self._ns for frame in stack_of(stacks.get(thread.ident or 0))
-        )
+        if thread is threading.main_thread() or thread.name.startswith("gpulease"):
+            return False
+        frame = stacks.get(thread.ident or 0)
+        while frame is not None:  # in a loop of its own: many threads are looked at for each cell
+            if frame.f_globals is self._ns:
+                return True
+            frame = frame.f_back
+        return False
 
 
 def stack_of(frame: types.FrameType | None) -> Iterator[types.FrameType]:

@@ -42,12 +42,8 @@ def trace(group: Group) -> Trace:
     """
     if len(group.inner) > _LIMIT:
         return frozenset()
-    plain: dict[type, bool] = {}
-    for obj in group.inner.values():
-        kind = type(obj)
-        if kind not in plain:
-            plain[kind] = _pickles_alike(obj)
-    if all(plain.values()) and not group.oids:
+    one_of_each = {type(obj): obj for obj in group.inner.values()}
+    if all(map(_pickles_alike, one_of_each.values())) and not group.oids:
         return frozenset()
     # An instance's own dictionary is part of the instance, and may be made by this very look.
     spaces = {id(getattr(obj, "__dict__", None)) for obj in group.inner.values()}

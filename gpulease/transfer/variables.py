@@ -20,7 +20,9 @@ _DUNDER = re.compile(r"__.*__\Z")
 
 def is_user_name(name: str, hidden: Collection[str] = ()) -> bool:
     """Say whether a name may travel."""
-    return not (name in _OWN or name in hidden or _NUMBERED.match(name) or _DUNDER.match(name))
+    if name in _OWN or name in hidden:
+        return False
+    return name[:1] != "_" or not (_NUMBERED.match(name) or _DUNDER.match(name))
 
 
 def user_names(ns: dict[str, Any], hidden: Collection[str]) -> list[str]:
@@ -30,4 +32,4 @@ def user_names(ns: dict[str, Any], hidden: Collection[str]) -> list[str]:
 
 def builtin_names() -> frozenset[str]:
     """Return the names that code finds without the namespace."""
-    return frozenset(dir(builtins))
+    return frozenset(vars(builtins))

@@ -109,12 +109,14 @@ class Walk:
         A notebook's many objects are of few types.  Where nothing is special about a type, its
         objects are entered together, by operations that run without the interpreter's loop.
         """
-        kinds = set(map(type, found)) - ATOMIC
+        there = set(map(type, found))
+        kinds = there - ATOMIC
         if not kinds:
             return []
         special = {kind for kind in kinds if not self._is_common(kind)}
         if not special:
-            common = [obj for obj in found if type(obj) in kinds]
+            all_of_it = len(kinds) == len(there)
+            common = found if all_of_it else [obj for obj in found if type(obj) in kinds]
             return self._visit_together(root, part, common)
         few = {id(obj): obj for obj in found if type(obj) in special}  # a class, of its instances
         out = self._visit_each(root, part, list(few.values()))
@@ -314,7 +316,10 @@ class Walk:
                     buckets.setdefault(self._find(root[5:]), []).append(part)
             else:
                 buckets.setdefault(self._find(root), []).append(part)
-        return sorted((merge(parts) for parts in buckets.values()), key=lambda g: g.roots)
+        groups = [merge(parts) for parts in buckets.values()]
+        for group in groups:
+            group.needs.difference_update(group.oids)
+        return sorted(groups, key=lambda g: g.roots)
 
 
 def _slices(objects: list[Any]) -> Iterator[list[Any]]:

@@ -110,6 +110,19 @@ class Wire:
         self._send(number, kind, body, blobs or [], None)
         return pending
 
+    def expect(self) -> Pending:
+        """Return what waits for the answer to a question that travels in another way."""
+        pending = Pending(next(self._numbers), None)
+        with self._lock:
+            if self._broken or self._stop:
+                raise gone_error()
+            self._pending[pending.number] = pending
+        return pending
+
+    def answered(self, number: int, body: dict[str, Any]) -> None:
+        """Take an answer that came in another way; unknown ones are dropped."""
+        self._finish(number, Message(0, "reply", body), None)
+
     def reply(self, to: Message, body: dict[str, Any], blobs: list[Any] | None = None) -> None:
         """Answer a request."""
         self._send(next(self._numbers), "reply", body, blobs or [], to.number)

@@ -34,7 +34,8 @@ class WriteBehind:
         self._idle = threading.Event()
         self._idle.set()
         self.settled = threading.Event()
-        self._hurry = threading.Event()
+        self._hurry = threading.Event()  # ends a rest before its time
+        self._rest_until = 0.0
         self._took = 0.0
         self._paused = False
         self._everything = False
@@ -58,7 +59,9 @@ class WriteBehind:
             self._everything = everything
             self._late = late
             self.settled.clear()
-            self._hurry.set() if everything else self._hurry.clear()
+            pause = min(max(_PAUSE, self._took / 4), _LONGEST_PAUSE)
+            self._rest_until = time.monotonic() + pause
+            self._hurry.set() if everything or late is not None else self._hurry.clear()
         self._work.set()
         if everything:
             self._arrivals.release_waiting()
@@ -68,7 +71,6 @@ class WriteBehind:
         with self._lock:
             self._paused = True
             pending, self._late = self._pending, None
-            self._hurry.set()
         self._work.clear()
         wire = self._line.wire
         if pending is not None and wire is not None:
@@ -81,6 +83,7 @@ class WriteBehind:
         """End the thread."""
         self._stop = True
         self.pause()
+        self._hurry.set()
         self._work.set()
         self._thread.join(5)
 
@@ -89,14 +92,16 @@ class WriteBehind:
     def _run(self) -> None:
         while True:
             self._work.wait()
+            self._rest()
             if self._stop:
                 return
             with self._lock:
+                if not self._paused and self._left_to_rest() > 0:
+                    continue  # a cell came and went meanwhile
+                self._work.clear()
                 if self._paused:
-                    self._work.clear()
                     continue
                 self._idle.clear()
-                self._work.clear()
             try:
                 self._pass()
             except GPULeaseError as error:
@@ -110,8 +115,8 @@ class WriteBehind:
     def _pass(self) -> None:
         late, self._late = self._late, None
         if late is not None:
-            self._stage(self._wait(late))
-        if not self._rest():
+            if self._stage(self._wait(late)):
+                self._then_rest()
             return
         started = time.monotonic()
         message = self._ask("collect", {"touched": None})
@@ -133,11 +138,24 @@ class WriteBehind:
                     continue
                 raise
 
-    def _rest(self) -> bool:
-        """Let the notebook pause before everything is looked at: a cell may follow at once."""
-        if not self._everything:
-            self._hurry.wait(min(max(_PAUSE, self._took / 4), _LONGEST_PAUSE))
-        return not self._paused
+    def _rest(self) -> None:
+        """Let the notebook pause before everything is looked at: a cell may follow at once.
+
+        A cell that does ends no rest, and waits for none: it costs this thread nothing.
+        """
+        while (left := self._left_to_rest()) > 0:
+            self._hurry.wait(left)
+
+    def _left_to_rest(self) -> float:
+        return 0.0 if self._hurry.is_set() else self._rest_until - time.monotonic()
+
+    def _then_rest(self) -> None:
+        """What the cell itself changed is here; the rest is looked at after a pause."""
+        with self._lock:
+            if not self._paused:
+                if not self._everything:
+                    self._hurry.clear()
+                self._work.set()
 
     def _ask(self, kind: str, body: dict[str, object]) -> Message:
         wire = self._line.wire

@@ -28,6 +28,8 @@ def main():
     for line in sys.stdin:
         order = json.loads(line)
         if order["op"] == "run":
+            if order.get("expect"):
+                away.expect(order["expect"])
             away.cell_started(order["source"])
             error, value = "", None
             say({"running": True})
@@ -35,8 +37,9 @@ def main():
                 value = run(space, order["source"])
             except BaseException:
                 error = traceback.format_exc()
-            away.cell_ended(order["count"], value)
-            say({"error": error, "names": sorted(set(space) - hidden)})
+            nothing_new = away.cell_ended(order["count"], value)
+            names = sorted(set(space) - hidden)
+            say({"error": error, "names": names, "nothing_new": nothing_new})
         elif order["op"] == "park":
             report = away.park(order["path"], order["seconds"])
             say({"done": report.done, "blockers": [b.name for b in report.blockers]})

@@ -110,14 +110,14 @@ class Pair:
         """Begin a cell and return while it runs."""
         self.last = self.side.before_gpu_cell(source)
         self.count += 1
-        if self.expects:
-            self.side.expect_gpu_cell()
-        self.companion.tell({"op": "run", "source": source, "count": self.count})
+        expect = self.side.expect_gpu_cell() if self.expects else None
+        order = {"op": "run", "source": source, "count": self.count, "expect": expect}
+        self.companion.tell(order)
         self.companion.hear()
 
     def end_gpu(self):
         answer = self.companion.hear()
-        self.after = self.side.after_gpu_cell(self.count)
+        self.after = self.side.after_gpu_cell(self.count, answer["nothing_new"])
         if answer["error"]:
             raise CellError(answer["error"])
         return answer

@@ -1,0 +1,179 @@
+"""The kernel that runs a companion's cells, one request after the other.
+
+Owns what it does otherwise than ipykernel: cells are counted as home counts them, the transfer side
+and the supervisor are told when user code runs, what home wants collected comes and goes with the
+request and its reply, and nothing is published that home knows already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ipykernel.ipkernel import IPythonKernel
+
+from gpulease.companion.link import LinkEnd
+from gpulease.companion.loopwork import user_code
+from gpulease.kernel.sources import learn
+from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
+from gpulease.transfer.api import Away
+
+_TICK_SECONDS = 0.1
+
+
+class CellWatch:
+    """Tells supervisor and transfer side when user code runs on the main thread."""
+
+    def __init__(self, link: LinkEnd) -> None:
+        self._link = link
+        self._running = 0
+        self.away: Away | None = None
+
+    def begin(self, source: str) -> None:
+        """A cell or callback starts."""
+        self._running += 1
+        self._tell()
+        if self.away is not None:
+            self.away.cell_started(source)
+
+    def end(self, execution_count: int | None, result: Any) -> int | None:
+        """The cell or callback ended; ``result`` is what the cell would display.
+
+        Returns what goes home with its reply (``Away.cell_ended``).
+        """
+        told = None
+        if self.away is not None:
+            told = self.away.cell_ended(execution_count, result)
+        self._running -= 1
+        self._tell()
+        return told
+
+    def _tell(self) -> None:
+        with suppress(OSError):  # the supervisor is gone: this process ends in a moment
+            self._link.send({"type": "cells", "cells": self._running})
+
+
+class NoShellThread:
+    """Stands where ipykernel keeps the thread that it has between the shell channel and the cells.
+
+    False, so that messages come to the main thread directly; but which thread that is, ipykernel
+    asks of it where a cell awaits.
+    """
+
+    def __init__(self) -> None:
+        self.parent_thread = threading.main_thread()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class CompanionKernel(IPythonKernel):
+    """An IPython kernel whose cells are counted and watched."""
+
+    shell: Any
+    _supports_kernel_subshells = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        # ipykernel waits here so that output comes before the reply; home waits for both anyway.
+        self._execute_sleep = 0.0
+        self.watch: CellWatch | None = None
+        self._result: Any = None
+        self._nothing_new: int | None = None
+        self.shell.events.register("post_run_cell", self._keep_result)
+        for name in ("comm_open", "comm_msg", "comm_close"):
+            self.shell_handlers[name] = self._watched(self.shell_handlers[name])
+
+    def _keep_result(self, result: Any) -> None:
+        self._result = getattr(result, "result", None)
+
+    def _watched(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+        async def watched(stream: Any, ident: Any, message: Any) -> None:
+            assert self.watch is not None
+            self.watch.begin("")
+            try:
+                with user_code():
+                    found = handler(stream, ident, message)
+                    if asyncio.iscoroutine(found):
+                        await found
+            finally:
+                self.watch.end(None, None)
+
+        return watched
+
+    async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Run under home's execution count."""
+        said = (parent.get("metadata") or {}).get(EXECUTE_METADATA) or {}
+        count = said.get("execution_count")
+        if isinstance(count, int) and count > 0:
+            self.shell.execution_count = count
+        for cell in said.get("cells") or ():
+            learn(self.shell, cell["name"], cell["execution_count"], cell["text"])
+        self._nothing_new = None
+        if "expect" in said and self.watch is not None and self.watch.away is not None:
+            self.watch.away.expect(said["expect"])
+        await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+
+    def finish_metadata(self, parent: Any, metadata: Any, reply_content: Any) -> Any:
+        """Let the reply say what the cell's end answered already."""
+        if self._nothing_new is not None:
+            metadata[EXECUTE_METADATA] = ReplyMetadata(nothing_new=self._nothing_new)
+        return super().finish_metadata(parent, metadata, reply_content)  # type: ignore[no-untyped-call]
+
+    def _publish_execute_input(self, *_: Any) -> None:
+        """Publish no input: it is home that front ends listen to."""
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        """Publish when a request is done; that one has begun home knows."""
+        if status != "busy":
+            super()._publish_status(status, channel, parent)  # type: ignore[no-untyped-call]
+
+    async def do_execute(
+        self,
+        code: str,
+        silent: bool,
+        store_history: bool = True,
+        user_expressions: dict[str, str] | None = None,
+        allow_stdin: bool = False,
+        *,
+        cell_meta: dict[str, Any] | None = None,
+        cell_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Run a cell, watched."""
+        assert self.watch is not None
+        self._result = None
+        self.watch.begin(code)
+        # An interrupt during `await` is noticed when the loop turns, so it is made to turn.
+        ticker = asyncio.ensure_future(_tick())
+        count = self.shell.execution_count
+        try:
+            with user_code():
+                reply: dict[str, Any] = await super().do_execute(  # type: ignore[no-untyped-call]
+                    code, silent, store_history, user_expressions, allow_stdin,
+                    cell_meta=cell_meta, cell_id=cell_id,
+                )  # fmt: skip
+        finally:
+            ticker.cancel()
+            result, self._result = self._result, None
+            with _past_interrupts():
+                self._nothing_new = self.watch.end(count, result)
+        return reply
+
+
+@contextmanager
+def _past_interrupts() -> Iterator[None]:
+    """Drop an interrupt that comes when the cell has ended: it would take its reply away."""
+    saved = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, saved)
+
+
+async def _tick() -> None:
+    while True:  # noqa: ASYNC110 - the turning of the loop is the purpose
+        await asyncio.sleep(_TICK_SECONDS)

@@ -1,0 +1,42 @@
+"""Which names a cell may have changed, from what its text touches.
+
+Owns the way from touched names to all that share or are read along with them.  It asks no values
+whether they did change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from .groups import name_root
+from .side import Side
+
+
+def near_names(side: Side, touched: Collection[str], announced: Collection[str]) -> set[str]:
+    """Return the names here that were touched, or born: neither agreed on nor ``announced``."""
+    base, here = side.ledger.base, set(side.names())
+    born = {n for n in here if name_root(n) not in base and n not in announced}
+    return (here & set(touched)) | born
+
+
+def touched_names(
+    side: Side, touched: Collection[str] | None, announced: Collection[str]
+) -> list[str] | None:
+    """Return the names to look at after a cell that touched these; None for all."""
+    if touched is None:
+        return None
+    base = side.ledger.base
+    here = set(side.names())
+    names = near_names(side, touched, announced)
+    while names:
+        survey = side.survey(names)
+        if any(group.unbounded for group in survey.groups):
+            return None
+        roots = side.closure(names, survey, reads=True)
+        known = [base[root].roots for root in survey.by_root if root in base]
+        roots = roots.union(*known)  # who shared a group with one of them takes part
+        more = {r[2:] for r in roots if r.startswith("n:")} & here
+        if more <= names:
+            break
+        names |= more
+    return sorted(names)
