@@ -1,0 +1,79 @@
+"""A cell's end tells what is plain, and everything else is collected as before."""
+
+import pytest
+
+from tests.helpers import wait_for
+
+
+def settled(pair):
+    """Everything is known on both sides."""
+    pair.home("pass")
+    pair.gpu("pass")
+
+
+def test_a_cell_that_touches_nothing_is_answered_with_its_reply(pair):
+    pair.home("x = [1]; big = list(range(20_000))")
+    settled(pair)
+    asked = []
+    request = pair.side.line.wire.request
+    pair.side.line.wire.request = lambda kind, *rest: asked.append(kind) or request(kind, *rest)
+    answer = pair.gpu("pass")
+    assert answer["nothing_new"] is not None
+    assert not pair.after.moved
+    assert "due" not in asked
+    assert "ack" not in asked
+    pair.home("assert x == [1] and len(big) == 20_000")
+
+
+@pytest.mark.parametrize(
+    ("cell", "check"),
+    [
+        ("x.append(2)", "assert x == [1, 2]"),
+        ("new = 3", "assert new == 3"),
+        ("del x", "assert 'x' not in globals()"),
+        ("globals()['hidden'] = 4", "assert hidden == 4"),
+        ("import random; random.seed(5)", "assert random.random() == random.Random(5).random()"),
+        ("import os; os.environ['COLOUR'] = 'red'", "assert os.environ['COLOUR'] == 'red'"),
+        ("add(7)", "assert x == [1, 7]"),
+    ],
+)
+def test_whatever_a_cell_changed_is_collected(pair, cell, check):
+    pair.home("import os, random\nx = [1]\ndef add(n): x.append(n)")
+    settled(pair)
+    pair.gpu(cell)
+    pair.home(check)
+    pair.home("os.environ.pop('COLOUR', None)")
+
+
+def test_a_thread_that_lives_there_is_told_of(pair):
+    pair.gpu(
+        "import threading\nx = []\ngo = threading.Event()\n"
+        "thread = threading.Thread(target=lambda: (go.wait(60), x.append(1)))\nthread.start()"
+    )
+    assert pair.gpu("pass")["nothing_new"] is None, "it may write at any time"
+    pair.gpu("go.set(); thread.join()")
+    pair.home("assert x == [1]")
+
+
+def test_an_answer_that_was_lost_with_its_reply_is_told_again(pair):
+    pair.home("x = [1]")
+    settled(pair)
+    pair.start_gpu("pass")
+    answer = pair.companion.hear()
+    assert answer["nothing_new"] is not None
+    report = pair.side.after_gpu_cell(pair.count)
+    assert not report.notes
+    assert pair.ns["x"] == [1], "nothing is in doubt"
+    pair.gpu("x.append(2)")
+    pair.home("assert x == [1, 2]")
+
+
+def test_a_question_that_never_came_is_asked_when_it_is_due(pair):
+    pair.home("x = [1]")
+    settled(pair)
+    pair.expects = False
+    pair.start_gpu("x.append(2)")
+    pair.companion.hear()
+    pair.side.expect_gpu_cell()  # and what it said was not sent
+    pair.side.after_gpu_cell(pair.count)
+    wait_for(lambda: (pair.side.commit_pending(), pair.ns.get("x") == [1, 2])[1])
