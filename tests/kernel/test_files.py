@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +105,27 @@ def said(cell: Cell) -> str:
     return cell.shown() + cell.text() + cell.text("stderr")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("mirrored"))
+@contextmanager
+def connected(directory: Path) -> Iterator[Site]:
+    made = Site(directory)
     try:
         made.connect()
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with connected(tmp_path_factory.mktemp("mirrored")) as made:
+        yield made
+
+
+@pytest.fixture
+def leaving(tmp_path: Path) -> Iterator[Site]:
+    """One for a test that ends its pod, or the notebook's tie to it."""
+    with connected(tmp_path) as made:
+        yield made
 
 
 def test_a_gpu_cell_reads_and_writes_the_students_files(site):
@@ -124,9 +138,9 @@ def test_a_gpu_cell_reads_and_writes_the_students_files(site):
         f"same = open({absolute!r}).read() == open('data.csv').read()\n"
         "os.makedirs('out', exist_ok=True)\n"
         "open('out/total.txt', 'w').write(str(helper.double(total)))\n"
-        "print(total, same, sorted(os.listdir()))"
+        "print(total, same, {'data.csv', 'helper.py', 'out'} <= set(os.listdir()))"
     )
-    assert printed.startswith("6 True ['data.csv', 'helper.py', 'out']")
+    assert printed.startswith("6 True True")
     assert site.kernel.run("print(open('out/total.txt').read())").text() == "12\n"
     assert (site.work / "out/total.txt").read_text() == "12"
 
@@ -182,26 +196,28 @@ def test_a_directory_that_the_notebook_changes_to_is_mirrored_too(site):
     site.kernel.run(f"%cd {other}")
     assert site.gpu("print(open('here.txt').read())") == "found\n"
     site.kernel.run(f"%cd {site.work}")
-    assert "data.csv" in site.gpu("import os\nprint(os.listdir())")
+    (site.work / "back.txt").write_text("again")
+    assert "back.txt" in site.gpu("import os\nprint(os.listdir())")
     cell = site.kernel.run("%cd /tmp\n")
     cell = site.kernel.run("%%gpu\n1")
     assert "only what lies in" in said(cell)
     site.kernel.run(f"%cd {site.work}")
 
 
-def test_what_a_background_process_wrote_comes_home_when_the_gpu_is_returned(site):
-    site.gpu("import subprocess\np = subprocess.Popen(['sh', '-c', 'sleep 1; echo late > late'])")
-    site.gpu("p.wait()\nimport shutil; shutil.copy('late', 'later')")
-    assert (site.work / "later").read_text() == "late\n"
-    site.gpu("q = subprocess.Popen(['sh', '-c', 'sleep 1; echo last > last'])")
-    site.gpu("q.wait()\ndel p, q")
-    cell = site.kernel.run("%gpu return")
+def test_what_a_background_process_wrote_comes_home_when_the_gpu_is_returned(leaving):
+    leaving.gpu(
+        "import subprocess\np = subprocess.Popen(['sh', '-c', 'sleep 1; echo late > late'])"
+    )
+    leaving.gpu("p.wait()\nimport shutil; shutil.copy('late', 'later')")
+    assert (leaving.work / "later").read_text() == "late\n"
+    leaving.gpu("q = subprocess.Popen(['sh', '-c', 'sleep 1; echo last > last'])")
+    leaving.gpu("q.wait()\ndel p, q")
+    cell = leaving.kernel.run("%gpu return")
     assert cell.ok, cell.traceback
-    assert (site.work / "last").read_text() == "last\n"
+    assert (leaving.work / "last").read_text() == "last\n"
 
 
 def test_files_of_a_cell_whose_companion_died_come_home_with_the_next(site):
-    site.connect()
     cell = site.kernel.run("%%gpu\nimport os\nopen('saved', 'w').write('yes')\nos._exit(1)")
     assert not cell.ok
     assert not (site.work / "saved").exists()
@@ -209,21 +225,21 @@ def test_files_of_a_cell_whose_companion_died_come_home_with_the_next(site):
     assert (site.work / "saved").read_text() == "yes"
 
 
-def test_a_pod_that_is_told_to_stop_brings_files_home_first(site):
-    site.gpu(
+def test_a_pod_that_is_told_to_stop_brings_files_home_first(leaving):
+    leaving.gpu(
         "import subprocess\nbackground = subprocess.Popen("
         "['sh', '-c', 'sleep 1; echo written > in-the-background; sleep 60'])"
     )
-    site.gpu("import os, time\nwhile not os.path.exists('in-the-background'): time.sleep(0.05)")
-    site.gpu("background.kill()\nbackground.wait()\ndel background")
-    (site.work / "in-the-background").unlink()
-    site.gpu("subprocess.Popen(['sh', '-c', 'sleep 2; echo late > in-the-background'])\nNone")
-    wait_for(lambda: _inside(site, "in-the-background"), 60, "the file beside the GPU")
-    assert not (site.work / "in-the-background").exists()
-    site.pod.process.terminate()
-    wait_for(lambda: site.pod.process.poll() is not None, 90, "the pod's end")
-    assert site.pod.last_line() == "gpulease.companion: ended: stopped"
-    assert (site.work / "in-the-background").read_text() == "late\n"
+    leaving.gpu("import os, time\nwhile not os.path.exists('in-the-background'): time.sleep(0.05)")
+    leaving.gpu("background.kill()\nbackground.wait()\ndel background")
+    (leaving.work / "in-the-background").unlink()
+    leaving.gpu("subprocess.Popen(['sh', '-c', 'sleep 2; echo late > in-the-background'])\nNone")
+    wait_for(lambda: _inside(leaving, "in-the-background"), 60, "the file beside the GPU")
+    assert not (leaving.work / "in-the-background").exists()
+    leaving.pod.process.terminate()
+    wait_for(lambda: leaving.pod.process.poll() is not None, 90, "the pod's end")
+    assert leaving.pod.last_line() == "gpulease.companion: ended: stopped"
+    assert (leaving.work / "in-the-background").read_text() == "late\n"
 
 
 def _inside(site: Site, name: str) -> bool:
