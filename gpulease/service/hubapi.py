@@ -6,6 +6,7 @@ activity.  Refuses to draw conclusions: what a stopped server means is the recon
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 import time
@@ -18,6 +19,8 @@ from urllib.parse import quote
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
 _PAGE = 200
+#: Calls under way at once; fewer than the HTTP client makes, which others use, too.
+_AT_ONCE = 6
 _PAGED = "application/jupyterhub-pagination+json"
 
 
@@ -66,6 +69,9 @@ class HubAPI:
         self._tls = tls
         self._clock = clock
         self._known: dict[str, tuple[float, dict[str, HubServer]]] = {}
+        # A class that begins asks for hundreds at once: what waits for its turn here does not
+        # count as a hub that does not answer.
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         #: What went wrong in the last call, "" when it worked; shown on ``health``.
         self.problem = ""
 
@@ -125,7 +131,8 @@ class HubAPI:
             ssl_options=self._tls,
         )
         try:
-            response = await AsyncHTTPClient().fetch(request)
+            async with self._turns:
+                response = await AsyncHTTPClient().fetch(request)
             found = json.loads(response.body) if response.body else None
         except HTTPClientError as error:
             if error.code == 404 and missing_ok:

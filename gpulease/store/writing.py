@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.lifecycle import HOLDING
-from gpulease.policy.model import LeaseState
+from gpulease.policy.model import Lease, LeaseState
 from gpulease.store.models import (
     EvidenceMinuteRow,
     GrantRow,
@@ -30,23 +31,21 @@ from gpulease.store.records import (
 
 
 def save(session: Session, changes: Sequence[Change], now: datetime) -> None:
-    """Write the changes; devices given up are free before others take them."""
-    for change in changes:
-        _write_lease(session, change)
-        session.add(_audit(change, now))
-    session.flush()
-    for change in changes:
-        session.execute(sa.delete(GrantRow).where(GrantRow.lease_id == change.after.id))
-    for change in changes:
-        _grant(session, change)
+    """Write the changes; devices given up are free before others take them.
+
+    Statements go for all changes at once: a class that begins is hundreds of them.
+    """
+    _insert([change.after for change in changes if change.before is None], session)
+    _update([change for change in changes if change.before is not None], session)
+    session.execute(sa.insert(TransitionRow), [_audit(change, now) for change in changes])
+    _grant([change for change in changes if _held(change.before) != _held(change.after)], session)
     for change in changes:
         if change.key is not None:
             remember(session, change.key, change.after.id, now)
 
 
-def _write_lease(session: Session, change: Change) -> None:
-    lease = change.after
-    columns = {
+def _columns(lease: Lease) -> dict[str, Any]:
+    return {
         "version": lease.version,
         "user": lease.user,
         "server": lease.server,
@@ -58,38 +57,49 @@ def _write_lease(session: Session, change: Change) -> None:
         "nominated_for": lease.nominated_for,
         "record": to_json(lease),
     }
-    if change.before is None:
-        _insert(session, LeaseRow(id=lease.id, **columns), lease.id)
+
+
+def _insert(leases: Sequence[Lease], session: Session) -> None:
+    for lease in leases:
+        if session.get(LeaseRow, lease.id) is not None:
+            raise _conflict(lease.id)
+        session.add(LeaseRow(id=lease.id, **_columns(lease)))
+        session.flush()
         session.add_all(LeaseGroupRow(lease_id=lease.id, name=name) for name in set(lease.groups))
-        return
-    where = (LeaseRow.id == lease.id, LeaseRow.version == change.before.version)
-    written = session.execute(
-        sa.update(LeaseRow).where(*where).values(**columns).returning(LeaseRow.id)
-    )
-    if written.first() is None:
-        raise _conflict(lease.id)
-
-
-def _insert(session: Session, row: LeaseRow, lease_id: str) -> None:
-    if session.get(LeaseRow, lease_id) is not None:
-        raise _conflict(lease_id)
-    session.add(row)
     session.flush()
 
 
-def _audit(change: Change, now: datetime) -> TransitionRow:
-    before, after = change.before, change.after
-    return TransitionRow(
-        lease_id=after.id,
-        version=after.version,
-        at=now,
-        who=change.who,
-        why=change.why,
-        source=before.state.value if before is not None else "",
-        target=after.state.value,
-        attempt=after.attempt,
-        note=after.end_note or _failure(change),
+def _update(changes: Sequence[Change], session: Session) -> None:
+    table = LeaseRow.__table__
+    statement = (
+        sa.update(LeaseRow)
+        .where(table.c.id == sa.bindparam("known_id"))
+        .where(table.c.version == sa.bindparam("known_version"))
     )
+    for change in changes:
+        assert change.before is not None
+        known = {"known_id": change.after.id, "known_version": change.before.version}
+        values: dict[str, Any] = {n: sa.bindparam(n) for n in _columns(change.after)}
+        written = session.connection().execute(
+            statement.values(values), {**known, **_columns(change.after)}
+        )
+        if written.rowcount != 1:
+            raise _conflict(change.after.id)
+
+
+def _audit(change: Change, now: datetime) -> dict[str, Any]:
+    before, after = change.before, change.after
+    return {
+        "lease_id": after.id,
+        "version": after.version,
+        "at": now,
+        "who": change.who,
+        "why": change.why,
+        "source": before.state.value if before is not None else "",
+        "target": after.state.value,
+        "attempt": after.attempt,
+        "note": after.end_note or _failure(change),
+    }
 
 
 def _failure(change: Change) -> str:
@@ -99,11 +109,16 @@ def _failure(change: Change) -> str:
     return after.detail if failed and after.state is LeaseState.QUEUED else ""
 
 
-def _grant(session: Session, change: Change) -> None:
-    lease = change.after
-    if lease.state not in HOLDING:
-        return
-    for device in lease.devices:
+def _held(lease: Lease | None) -> tuple[str, ...]:
+    return lease.devices if lease is not None and lease.state in HOLDING else ()
+
+
+def _grant(changes: Sequence[Change], session: Session) -> None:
+    """Write who has which device, for those of whom it changes."""
+    for change in changes:
+        session.execute(sa.delete(GrantRow).where(GrantRow.lease_id == change.after.id))
+    wanted = [(device, change.after.id) for change in changes for device in _held(change.after)]
+    for device, lease_id in wanted:
         holder = session.get(GrantRow, device)
         if holder is not None:
             raise GPULeaseError(
@@ -113,7 +128,7 @@ def _grant(session: Session, change: Change) -> None:
                 numbers={"device": device, "lease": holder.lease_id},
                 status=409,
             )
-        session.add(GrantRow(device=device, lease_id=lease.id))
+        session.add(GrantRow(device=device, lease_id=lease_id))
         session.flush()
 
 

@@ -47,6 +47,7 @@ class Hub:
     users: dict[str, dict[str, Any]] = field(default_factory=dict)
     activity: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     down: bool = False
+    answer_seconds: float = 0.0  # what it takes for each answer
 
     def user(self, name: str, *servers: str, groups: tuple[str, ...] = ()) -> None:
         """Add a user with running servers."""
@@ -88,7 +89,8 @@ class _Base(RequestHandler):
     def hub(self) -> Hub:
         return self.settings["hub"]
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
+        await asyncio.sleep(self.hub.answer_seconds)
         if self.hub.down:
             self.set_status(503)
             self.finish("down")
@@ -128,7 +130,9 @@ class _Activity(_Base):
 
 
 @asynccontextmanager
-async def hub_api(tls: ssl.SSLContext | None = None) -> AsyncIterator[Hub]:
+async def hub_api(
+    tls: ssl.SSLContext | None = None, address: str = "127.0.0.1"
+) -> AsyncIterator[Hub]:
     """Run the hub's API, encrypted where it is told how."""
     hub = Hub()
     app = Application(
@@ -141,9 +145,9 @@ async def hub_api(tls: ssl.SSLContext | None = None) -> AsyncIterator[Hub]:
         hub=hub,
     )
     server = HTTPServer(app, ssl_options=tls)
-    sockets = bind_sockets(0, "127.0.0.1")
+    sockets = bind_sockets(0, address)
     server.add_sockets(sockets)
-    hub.url = f"http{'s' if tls else ''}://127.0.0.1:{sockets[0].getsockname()[1]}/hub/api"
+    hub.url = f"http{'s' if tls else ''}://{address}:{sockets[0].getsockname()[1]}/hub/api"
     try:
         yield hub
     finally:

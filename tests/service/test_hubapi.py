@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
 
@@ -68,6 +69,16 @@ async def test_a_hub_that_is_away_says_nothing(hub: Hub) -> None:
 async def test_names_are_quoted(hub: Hub) -> None:
     hub.user("a b@c", "")
     assert await HubAPI(hub.url, "t").server_active("a%20b%40c".replace("%20", " "), "") is False
+
+
+async def test_many_at_once_wait_for_their_turn_and_not_for_a_hub_that_is_away(hub: Hub) -> None:
+    hub.answer_seconds = 0.2
+    users = [f"user-{number}" for number in range(60)]
+    for user in users:
+        hub.user(user, "")
+    api = HubAPI(hub.url, "t", timeout=1.0)  # less than all of them take together
+    assert all(await asyncio.gather(*(api.server_active(user, "") for user in users)))
+    assert not api.problem
 
 
 # --- the hub's inner traffic encrypted: both sides show certificates of the hub's authorities

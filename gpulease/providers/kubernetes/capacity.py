@@ -31,6 +31,7 @@ class Capacity:
         self._placed: tuple[Device, ...] = ()
         self.devices: tuple[Device, ...] = ()
         self.held: Mapping[Attempt, tuple[str, ...]] = {}
+        self._told: frozenset[Attempt] = frozenset()
 
     def look(
         self,
@@ -83,9 +84,12 @@ class Capacity:
     ) -> None:
         cluster = self._cluster
         uses = cluster.pods.uses
-        # Where a pod was found once it stays, whatever was granted: it does not move.
+        # Where a pod was found once it stays, whatever was granted: it does not move.  One that was
+        # seen before anybody told of its lease (we were restarted) is where the record says.
         there = {(use.lease, use.attempt) for use in uses if use.lease and use.node}
-        sticky = {key: names for key, names in self.held.items() if key in there}
+        told = self._told | (self.held.keys() - granted.keys())
+        sticky = {key: self.held[key] for key in self.held.keys() & there & told}
+        self._told = frozenset(granted)
         wanted = {**granted, **sticky}
         shelves = slots.shelves(cluster.nodes, classes, cluster.instance)
         placed = slots.place(shelves, uses, wanted)
