@@ -17,7 +17,7 @@ ROUNDS = {"agent": 6, "attach": 20, "cell": 20, "files": 10, "kubernetes": 20, "
 #: Needs root and the test cluster's programs: run by its own name only.
 ALONE = "kubernetes"
 #: The parts of ``kubernetes``, in the order in which they run.
-PARTS = ("start", "reclaim", "agent")
+PARTS = ("start", "reclaim", "load", "agent")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -37,13 +37,14 @@ class Api:
         self.kubeconfig = kubeconfig
         self.token = token
         self._host, self._port = address.hostname, address.port
+        self.url = f"https://{address.netloc}"
         ca = base64.b64decode(cluster["certificate-authority-data"]).decode("ascii")
-        self._tls = ssl.create_default_context(cadata=ca)
+        self.tls = ssl.create_default_context(cadata=ca)
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         else:
-            _load_pair(self._tls, document["users"][0]["user"])
+            _load_pair(self.tls, document["users"][0]["user"])
         if as_user:
             self._headers["Impersonate-User"] = as_user
 
@@ -79,7 +80,7 @@ class Api:
         `kind` is the patch's content type: `merge` or `strategic-merge`.
         """
         connection = http.client.HTTPSConnection(
-            self._host, self._port, timeout=30, context=self._tls
+            self._host, self._port, timeout=30, context=self.tls
         )
         headers = dict(self._headers)
         if method == "PATCH":

@@ -91,6 +91,22 @@ class Cluster:
         finally:
             self.start(name)
 
+    @contextmanager
+    def patient(self, seconds: int) -> Iterator[None]:
+        """Run a block while a node is lost only after so many silent seconds.
+
+        Whoever plays many nodes on a busy machine is late now and then.
+        """
+        self.layout.node_grace.write_text(str(seconds), encoding="ascii")
+        try:
+            with self.without("kube-controller-manager"):
+                pass
+            yield
+        finally:
+            self.layout.node_grace.unlink()
+            with self.without("kube-controller-manager"):
+                pass
+
     @property
     def api(self) -> Api:
         """A client with all rights; usable inside the cluster's network only."""

@@ -17,6 +17,8 @@ from tests.cluster.layout import (
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 NODE_PROGRAMS = ("containerd", "kubelet", "device-plugin")
 ORDER = (*CONTROL_PLANE, *NODE_PROGRAMS)
+#: After so many silent seconds a node is lost: within a test's patience.
+NODE_GRACE = 16
 
 Command = Callable[[Layout, Path], list[str]]
 
@@ -80,10 +82,15 @@ def _controller_manager(layout: Layout, programs: Path) -> list[str]:
         "--allocate-node-cidrs=false",
         f"--cluster-signing-cert-file={pki}/ca.crt",
         f"--cluster-signing-key-file={pki}/ca.key",
-        # A lost node is noticed within a test's patience.
         "--node-monitor-period=1s",
-        "--node-monitor-grace-period=16s",
+        f"--node-monitor-grace-period={_node_grace(layout)}s",
     ]
+
+
+def _node_grace(layout: Layout) -> int:
+    """Return after how many silent seconds a node is lost."""
+    given = layout.node_grace
+    return int(given.read_text(encoding="ascii")) if given.exists() else NODE_GRACE
 
 
 def _scheduler(layout: Layout, programs: Path) -> list[str]:

@@ -84,6 +84,11 @@ class Layout:
         return self.directory / "volumes"
 
     @property
+    def node_grace(self) -> Path:
+        """Name the file with the seconds after which a silent node is lost, where not the usual."""
+        return self.config / "node-grace"
+
+    @property
     def audit_log(self) -> Path:
         return self.logs / "audit.jsonl"
 

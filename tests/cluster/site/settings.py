@@ -30,6 +30,7 @@ class Settings:
         policy: the policy document.
         tick: seconds between rounds of the service.
         extra_hub: further lines of the hub's configuration.
+        extra_service: further lines of the service's.
         mount_homes: whether servers have a home on a volume of their own.
         namespaces: in which servers run, for the service.
     """
@@ -40,6 +41,7 @@ class Settings:
     policy: str
     tick: float = 0.5
     extra_hub: str = ""
+    extra_service: str = ""
     mount_homes: bool = True
     namespaces: tuple[str, ...] = (HUB_NAMESPACE,)
 
@@ -123,6 +125,7 @@ c.KubernetesSettings.agent_account = "{OWN_NAMESPACE}/gpulease-agent"
 c.KubernetesSettings.lease_service_url = "{url(ports.service, PREFIX)}"
 c.KubernetesSettings.priority_class = "gpulease-lease"
 c.KubernetesSettings.park = "/home/jovyan/.gpulease/parked"
+{settings.extra_service}
 """
 
 

@@ -12,9 +12,10 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from gpulease import labels
@@ -82,6 +83,10 @@ class Site:
     def pids(self) -> list[int]:
         """Return the processes that run."""
         return [process.pid for process in self._running.values()]
+
+    def pid(self, name: str) -> int:
+        """Return a process's number."""
+        return self._running[name].pid
 
     def lease_pods(self) -> list[Object]:
         """Return the pods of this site's leases, in whichever namespace."""
@@ -184,12 +189,20 @@ class Site:
 
 @contextmanager
 def running_site(
-    cluster: Cluster, directory: Path, policy: str, *, homes_number: int = 4, **changes: object
+    cluster: Cluster,
+    directory: Path,
+    policy: str,
+    *,
+    homes_number: int = 4,
+    processes: Sequence[str] = PROCESSES,
+    hub_port: int | None = None,
+    **changes: object,
 ) -> Iterator[Site]:
     """Install gpulease on the cluster and start a hub and a service; end them afterwards.
 
     The caller is inside the cluster's network.  Pods that are left of it end with it: the next
     site's service would take the leases for its own.
+    With fewer `processes`, whatever answers in place of the hub does so at `hub_port`.
     """
     api = cluster.api
     shipped.apply(api)
@@ -199,7 +212,8 @@ def running_site(
     shipped.write_kubeconfig(api, directory / "hub.kubeconfig", *hub)
     shipped.write_kubeconfig(api, directory / "service.kubeconfig", *own)
     _write_agent_token(cluster, directory / "agent.token")
-    chosen = Settings(directory, _free_ports(), secrets.token_hex(16), policy, **changes)  # type: ignore[arg-type]
+    ports = _free_ports() if hub_port is None else replace(_free_ports(), hub=hub_port)
+    chosen = Settings(directory, ports, secrets.token_hex(16), policy, **changes)  # type: ignore[arg-type]
     for name, text in (
         ("jupyterhub_config.py", settings.hub_config(chosen)),
         ("service.py", settings.service_config(chosen)),
@@ -208,7 +222,7 @@ def running_site(
         (directory / name).write_text(text, encoding="utf-8")
     site = Site(cluster, chosen)
     try:
-        for name in PROCESSES:
+        for name in processes:
             site.start(name)
         yield site
     finally:
