@@ -60,6 +60,8 @@ class Arrivals:
         self._on_staged = on_staged
         self._staged: collections.deque[Arrival] = collections.deque()
         self._notes: list[Note] = []
+        #: The shipment acknowledged last: a question that comes by another way is to wait for it.
+        self.acknowledged = ""
 
     # ---- committing (main thread)
 
@@ -116,6 +118,7 @@ class Arrivals:
         if self._line.wire is not None and not self._line.wire.broken:
             body = {"shipment": number, "outcome": outcome.to_json(), "generation": generation}
             self._line.wire.request("ack", body)
+            self.acknowledged = number
 
     def _held_now(self, arrival: Arrival) -> dict[str, Any]:
         """Return home's present values of the names that arrive."""

@@ -58,6 +58,7 @@ class AwaySide:
         self._cancelled: set[int] = set()
         self._expected = Expected(self._requests.put)
         self._offered: dict[str, Shipment] = {}
+        self._early: list[Message] = []  # questions that came before an acknowledgement sent sooner
         self._announced: set[str] = set()
         self._results: dict[int, Any] = {}
         self._cell: int | None = None
@@ -167,6 +168,7 @@ class AwaySide:
         touched = message.body["touched"]
         return (
             touched is not None
+            and message.body["after"] not in self._offered
             and message.number not in self._cancelled
             and self._running == 0
             and not near_names(self.side, touched, self._announced)
@@ -234,6 +236,7 @@ class AwaySide:
 
     def _hello(self, message: Message) -> None:
         with self._lock:
+            self._early.clear()
             if not message.body["known"]:
                 self.side.ledger.forget_peer()
                 self.side.state.forget_peer()
@@ -259,6 +262,10 @@ class AwaySide:
         body = message.body
         check = self._check(message)
         with self._lock:
+            if body.get("after") in self._offered:
+                # What home took and put together is not known here yet: the look would part it.
+                self._early.append(message)
+                return
             self._must_be_idle()
             alive = self._threads.alive()
             if self._verified == self._generation and not alive and body["touched"] is None:
@@ -330,6 +337,9 @@ class AwaySide:
                 complete = shipment.complete and outcome.ok
                 if complete and message.body.get("generation") == self._generation:
                     self._verified = self._generation
+            early, self._early = self._early, []
+        for question in early:
+            self._requests.put(question)
         self._reply(message, {})
 
     def _result(self, message: Message) -> None:

@@ -106,7 +106,7 @@ class Conflicts:
                 self._set_apart(self._names_of(base.roots), base.roots, How.READ_AWAY)
 
     def stir(self) -> None:
-        """Home code ran on the main thread: what is in doubt may have been changed by it."""
+        """Home code runs on the main thread: what was agreed on may be changed by it."""
         self._window.stirred = True
 
     def _agreements(self, use: Use, survey: Survey) -> list[Base]:
@@ -190,6 +190,10 @@ class Conflicts:
         gone = base.roots - merged.key
         if not merged.key <= base.roots or any(not self._dead(root) for root in gone):
             return True
+        # What is left of a group cannot be compared with what was agreed on of all of it, where
+        # the first of a cell's changes took a closure away.  Who did not run did not write.
+        if gone and not self._window.stirred:
+            return False
         try:
             packed = side.pack(merged, survey)
         except RefusedError:

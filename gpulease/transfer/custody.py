@@ -79,17 +79,24 @@ class Custody:
                 self.doubtful.add(name)
                 side.ledger.remote[name] = Absent(type(value).__name__, sure=False)
 
+    def unsure(self) -> bool:
+        """Say whether a name is in doubt that the companion may not have at all."""
+        base = self.side.ledger.base
+        return any(name_root(name) not in base for name in self.doubtful)
+
     def committed(self, incoming: Incoming, outcome: Outcome) -> None:
         """After a commit: give back what proved unchanged, forget what is replaced."""
         if not outcome.ok:
             return
         side = self.side
-        for name in incoming.same:
-            if name in self.doubtful and name in self.aside:
-                side.ns[name] = self.aside.pop(name)
-                side.ledger.remote.pop(name, None)
-        self.doubtful.difference_update(incoming.same)
         arrived = {r[2:] for g in incoming.groups for r in g.roots if r.startswith("n:")}
+        unchanged = set(incoming.same)
+        if incoming.complete:  # and what the companion does not speak of, it never had
+            unchanged |= self.doubtful - {*arrived, *incoming.absent, *incoming.deleted}
+        for name in unchanged & self.doubtful & self.aside.keys():
+            side.ns[name] = self.aside.pop(name)
+            side.ledger.remote.pop(name, None)
+        self.doubtful.difference_update(unchanged)
         for name in (*arrived, *incoming.deleted):
             self.doubtful.discard(name)
             if name in side.ns or name in incoming.deleted:

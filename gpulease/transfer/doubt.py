@@ -6,18 +6,20 @@ Owns that guess, from the safe side, and nothing else.
 from __future__ import annotations
 
 from .analysis import Use
-from .groups import name_root
 from .side import Side
 
 
 def doubtful(side: Side, use: Use) -> list[str]:
-    """Return home's names that a GPU cell may have changed and that did not come yet."""
+    """Return home's names that a GPU cell may have changed and that did not come yet.
+
+    Names that the companion did not hold are among them: a cell may bind them anew.
+    """
     base = side.ledger.base
     survey = side.survey()
-    held = {name for name in side.names() if name_root(name) in base}
+    here = set(side.names())
     if use.unbounded or any(group.unbounded for group in survey.groups):
-        return sorted(held)
-    roots = side.closure(use.touched & held, survey, reads=True)
+        return sorted(here)
+    roots = side.closure(use.touched & here, survey, reads=True)
     bad = set(roots)
     for root in roots:
         if root in base:
@@ -31,4 +33,4 @@ def doubtful(side: Side, use: Use) -> list[str]:
             ):
                 bad |= group.key
                 grown = True
-    return sorted({root[2:] for root in bad if root.startswith("n:")} & held)
+    return sorted({root[2:] for root in bad if root.startswith("n:")} & here)

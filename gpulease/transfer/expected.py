@@ -29,7 +29,8 @@ class Expected:
     def add(self, said: Mapping[str, Any]) -> None:
         """Take what ``Home.expect_gpu_cell`` said (any thread)."""
         self._last = int(said["number"])
-        self._waiting.append(Message(self._last, "collect", {"touched": said["touched"]}))
+        body = {"touched": said["touched"], "after": said.get("after", "")}
+        self._waiting.append(Message(self._last, "collect", body))
 
     def clear(self) -> None:
         """Another home asks from here on."""

@@ -140,6 +140,8 @@ class HomeSide:
         self.line.need()
         started = time.monotonic()
         self.rest()
+        if self.custody.unsure():
+            self._bringing.all_changed(progress)
         use = cell_use(source)
         self.custody.check(use)
         sending = self._sending
@@ -163,7 +165,8 @@ class HomeSide:
         """Return what is to travel with the coming cell, so that its end needs no question."""
         use = self._use or Use(unbounded=True)
         self._expected = self.line.need().expect()
-        return {"number": self._expected.number, **_touched(use)}
+        after = self.arrivals.acknowledged
+        return {"number": self._expected.number, "after": after, **_touched(use)}
 
     @without_frames
     def after_gpu_cell(self, execution_count: int, nothing_new: int | None = None) -> SwitchReport:
@@ -223,6 +226,7 @@ class HomeSide:
             self.custody.check(cell_use(source))
         remote = self.side.ledger.remote
         if not self.connected or (self.owner is Place.HOME and not remote):
+            self.custody.conflicts.stir()
             return SwitchReport(notes=self.arrivals.take_notes())
         self.rest()
         moved: tuple[str, ...] = ()
@@ -235,6 +239,7 @@ class HomeSide:
             names, more = self._bringing.for_cell(cell_use(source), progress)
             moved += names
             size += more
+        self.custody.conflicts.stir()
         self._wake()
         notes = self.arrivals.take_notes()
         return SwitchReport(moved, size, time.monotonic() - started, notes)

@@ -77,3 +77,25 @@ def test_a_question_that_never_came_is_asked_when_it_is_due(pair):
     pair.side.expect_gpu_cell()  # and what it said was not sent
     pair.side.after_gpu_cell(pair.count)
     wait_for(lambda: (pair.side.commit_pending(), pair.ns.get("x") == [1, 2])[1])
+
+
+def test_a_cell_that_overtakes_an_acknowledgement_parts_nothing(pair):
+    pair.home("a = {}; b = [0]")
+    settled(pair)
+    request, held = pair.side.line.wire.request, []
+
+    def late(kind, *rest):
+        return held.append((kind, *rest)) if kind == "ack" else request(kind, *rest)
+
+    pair.side.line.wire.request = late
+    pair.gpu("b = [a]")
+    pair.start_gpu("b.append(1)")
+    answer = pair.companion.hear()
+    pair.side.line.wire.request = request
+    for each in held:
+        request(*each)
+    pair.side.after_gpu_cell(pair.count, answer["nothing_new"])
+    wait_for(lambda: (pair.side.commit_pending(), len(pair.ns.get("b", ())) == 2)[1])
+    assert pair.ns["b"][0] is pair.ns["a"]
+    pair.home("globals()")
+    assert not pair.side.explain("a")

@@ -74,3 +74,17 @@ def lazy_pair(new_pair):
 @given(program=cells)
 def test_everything_large_and_by_need(lazy_pair, monkeypatch, program):
     check(lazy_pair, program, monkeypatch)
+
+
+@pytest.fixture
+def slow_pair(new_pair):
+    """As on a machine with much else to do: some of it is small enough, some answers are late."""
+    made = new_pair(settings={"small_seconds": 0.0004, "eager_seconds": 0.002, "reply_wait": 0.001})
+    made.attach()
+    return made
+
+
+@_settings
+@given(program=cells)
+def test_some_of_it_late(slow_pair, monkeypatch, program):
+    check(slow_pair, program, monkeypatch)
