@@ -87,6 +87,12 @@ class Metrics:
             ["gpu_class", "reason"],
             registry=self.registry,
         )
+        self._parked = Counter(
+            "gpulease_parked_total",
+            "Leases that ended with values parked, not home.",
+            ["gpu_class"],
+            registry=self.registry,
+        )
         self._reclaimed = Counter(
             "gpulease_reclaimed_idle_gpu_seconds_total",
             "GPU seconds that idle leases gave back before their hard end.",
@@ -191,6 +197,7 @@ class Metrics:
     def _over(self, before: Lease, after: Lease, now: datetime) -> None:
         reason = after.end_reason.value if after.end_reason else "unknown"
         self._ended.labels(after.gpu_class, reason).inc()
+        self._parked.labels(after.gpu_class).inc(1 if after.parked else 0)  # counts from 0
         if before.state is LeaseState.DRAINING:
             self._drain.labels(after.gpu_class).observe(_seconds(before.state_since, now))
         if after.end_reason is EndReason.IDLE and after.hard_end is not None:

@@ -89,6 +89,8 @@ CASES: list[Case] = [
         gpu_class="t4",
         reason="failed",
     ),
+    *_counter("gpulease_parked_total", "GPULeaseDrainsParked", 10, "gpu_class", gpu_class="t4"),
+    *_counter("gpulease_errors_total", "GPULeaseStoreAway", 6, reason="store_unavailable"),
     *_pair("GPULeaseDevicesLost", devices("lost", 2), devices("lost", 1), 10, pool="cards"),
     *_pair(
         "GPULeaseQuarantine", devices("quarantined", 2), devices("quarantined", 1), 10, pool="cards"

@@ -49,12 +49,14 @@ async def test_a_life_from_the_ask_to_idle_reclaim(run) -> None:
 
         idling = asyncio.ensure_future(idle(supervisor))
         await supervisor.next("drain")
-        await supervisor.say({"type": "drained", "result": "done"})
+        assert await read(site, "gpulease_parked_total", **CLASS) == 0
+        await supervisor.say({"type": "drained", "result": "parked", "parked": 2})
         await site.lease(lease["id"], "ended")
         idling.cancel()
         await site.lease(other["id"], "starting")
         assert await read(site, "gpulease_drain_seconds_count", **CLASS) == 1
         assert await read(site, "gpulease_ended_total", reason="idle", **CLASS) == 1
+        assert await read(site, "gpulease_parked_total", **CLASS) == 1
         # Almost all of its eight hours.
         assert await read(site, "gpulease_reclaimed_idle_gpu_seconds_total", **CLASS) > 28000
         assert await read(site, "gpulease_waiting_seconds_count", **CLASS) == 2
