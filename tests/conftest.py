@@ -6,6 +6,7 @@ missing;
 With GPULEASE_REQUIRE_ALL=1 such a skip fails instead, except for `gpu`, which nobody can install.
 """
 
+import logging
 import os
 import shutil
 import signal
@@ -75,13 +76,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit | Non
 
 @pytest.fixture(autouse=True)
 def leaves_the_process_as_found() -> Iterator[None]:
-    """Fail a test that leaves another interrupt handler or switch interval to those after it."""
-    handler, interval = signal.getsignal(signal.SIGINT), sys.getswitchinterval()
+    """Fail a test that leaves to those after it another interrupt handler, switch interval or log.
+
+    A root logger that is silenced hides what every later test on the same worker looks for.
+    """
+    root = logging.getLogger()
+    found = signal.getsignal(signal.SIGINT), sys.getswitchinterval(), root.level
     yield
-    left = signal.getsignal(signal.SIGINT), sys.getswitchinterval()
+    left = signal.getsignal(signal.SIGINT), sys.getswitchinterval(), root.level
+    handler, interval, level = found
     signal.signal(signal.SIGINT, handler)
     sys.setswitchinterval(interval)
-    assert left == (handler, interval)
+    root.setLevel(level)
+    assert left == found
 
 
 @pytest.hookimpl(wrapper=True)

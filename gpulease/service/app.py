@@ -15,14 +15,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
+from traitlets import (
+    Bool,
+    CaselessStrEnum,
+    Dict,
+    Enum,
+    Float,
+    Integer,
+    Unicode,
+    default,
+)
 from traitlets.config import Application
 
 from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.service import logs
 from gpulease.service.kubernetes_settings import KubernetesSettings
-from gpulease.service.option_values import bad_option, size_option
+from gpulease.service.option_values import bad_option, readable_file, size_option
 from gpulease.service.run import Options, RunningService
 
 log = logging.getLogger(__name__)
@@ -45,6 +54,7 @@ class GPULeaseService(Application):
     """Leases GPUs to the notebook servers of a JupyterHub."""
 
     name = "gpulease-service"
+    raise_config_file_errors = True
     description = __doc__ or ""
     version = __version__
     classes = [KubernetesSettings]  # noqa: RUF012 (traitlets reads it)
@@ -110,20 +120,26 @@ class GPULeaseService(Application):
         "local",
         help="Where leases run: on this machine, or as pods (then see KubernetesSettings).",
     ).tag(config=True)
-    log_name = Unicode("INFO", help="Level of the log.").tag(config=True)
+    log_name = CaselessStrEnum(
+        ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], "INFO", help="Level of the log."
+    ).tag(config=True)
 
     @default("service_url")
     def _service_url(self) -> str:
         return os.environ.get("JUPYTERHUB_SERVICE_URL", "http://127.0.0.1:10101")
 
     def initialize(self, argv: Sequence[str] | None = None) -> None:
-        """Read the command line, then the configuration file; the command line wins."""
+        """Read the command line, then the configuration file; the command line wins.
+
+        Raises:
+            GPULeaseError: ``bad_option`` for a configuration file that is not there: to go on with
+                the defaults would serve another site than the one described.
+        """
         self.parse_command_line(None if argv is None else list(argv))
         if self.config_file:
             given = self.cli_config
-            self.load_config_file(self.config_file)
+            self.load_config_file(readable_file("config_file", self.config_file))
             self.update_config(given)
-        logs.configure(self.log_name.upper())
 
     def options(self) -> Options:
         """Return the options as plain values.
@@ -178,6 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the lease service; ``argv`` are the options after the program's name."""
     app = GPULeaseService()
     app.initialize(argv)
+    logs.configure(app.log_name.upper())
     return app.start()
 
 

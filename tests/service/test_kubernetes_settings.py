@@ -15,7 +15,7 @@ URL = "http://gpulease.hub:9980/services/gpulease"
 
 def options_of(*argv: str, **settings: Any):
     service = GPULeaseService(**settings)
-    service.initialize(["--log-level", "CRITICAL", *argv])
+    service.initialize(argv)
     return service.options()
 
 

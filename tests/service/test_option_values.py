@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpulease.errors import GPULeaseError
@@ -21,6 +23,30 @@ def test_the_option_that_is_wrong_is_named(given: dict[str, str]) -> None:
     assert refused.value.reason == "bad_option"
     assert refused.value.numbers == {"option": name}
     assert refused.value.sentence == f"{name} is {value!r}."
+
+
+def test_a_configuration_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GPULeaseError, match=r"not-there\.py") as refused:
+        GPULeaseService().initialize(["--config", str(tmp_path / "not-there.py")])
+    assert (refused.value.reason, refused.value.numbers) == (
+        "bad_option",
+        {"option": "config_file"},
+    )
+
+
+def test_a_configuration_file_that_fails_is_not_passed_over(tmp_path: Path) -> None:
+    broken = tmp_path / "config.py"
+    broken.write_text("c.GPULeaseService.gpus = 1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        GPULeaseService().initialize(["--config", str(broken)])
+
+
+@pytest.mark.parametrize("argv", [["--log-level", "nonsense"], ["--gpus", "two"]], ids=" ".join)
+def test_a_value_that_an_option_cannot_have_ends_the_start(argv: list[str], capfd) -> None:
+    with pytest.raises(SystemExit) as ended:
+        GPULeaseService().initialize(argv)
+    assert ended.value.code == 1
+    assert argv[1] in capfd.readouterr().err
 
 
 def test_a_size_is_read_in_bytes() -> None:
