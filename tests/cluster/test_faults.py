@@ -46,6 +46,10 @@ async def test_nothing_is_lost_whatever_dies(site: Site, say: Callable[[str], No
         with contextlib.suppress(asyncio.CancelledError):
             await watching
     assert watchman.looks > 0
+    assert watchman.looks_in_the_books > 0
+    say(
+        f"{watchman.looks} looks, {watchman.looks_in_the_books} with devices in the kubelet's books"
+    )
     assert wrong == [], f"seed {SEED}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpulease import labels
@@ -88,24 +89,42 @@ async def _taken(client: Client, body: Manifest, namespace: str, mend: str) -> R
     return Result("lease_pod", "ok", f"A lease pod would be taken in {namespace}.")
 
 
+@dataclass(frozen=True)
+class _Door:
+    """What an admission policy must keep shut.
+
+    Attributes:
+        check: the finding's name.
+        policy: the ValidatingAdmissionPolicy.
+        pods: whose pods are tried, in words.
+        shut: the sentence where the policy refused.
+        open: the sentence where nobody did.
+        mend: what to do then.
+    """
+
+    check: str
+    policy: str
+    pods: str
+    shut: str
+    open: str
+    mend: str
+
+
 async def _bounded(client: Client, body: Manifest, namespace: str, mend: str) -> Result:
     """Whether the admission policy keeps the service from mounting a Secret."""
     thief = copy.deepcopy(body)
     thief["spec"]["containers"][0]["image"] = body["spec"]["containers"][0]["image"] or "none"
     thief["spec"]["volumes"] = [{"name": "x", "secret": {"secretName": "gpulease-doctor"}}]
-    said = await _refusal(client, thief, namespace)
-    if "ValidatingAdmissionPolicy" in said and "gpulease-lease-pods" in said:
-        return Result("admission", "ok", f"The service's pods in {namespace} are bounded.")
-    if said:
-        sentence = f"Something else refuses the service's pods in {namespace} first: {said}"
-        return Result("admission", "unknown", sentence, "Mend that, then look again.")
-    return Result(
+    door = _Door(
         "admission",
-        "wrong",
+        "gpulease-lease-pods",
+        f"the service's pods in {namespace}",
+        f"The service's pods in {namespace} are bounded.",
         f"The service could mount any Secret of {namespace}, the hub's among them: the admission"
         " policy gpulease-lease-pods is not in force.",
         mend,
     )
+    return _verdict(door, await _refusal(client, thief, namespace))
 
 
 async def _kept_out(client: Client, body: Manifest, namespace: str, taken: Result) -> Result:
@@ -119,20 +138,30 @@ async def _kept_out(client: Client, body: Manifest, namespace: str, taken: Resul
     container = asking["spec"]["containers"][0]
     container["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     container["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    said = await _refusal(client, asking, namespace)
-    if "ValidatingAdmissionPolicy" in said and "gpulease-no-gpu" in said:
-        return Result("servers", "ok", f"Pods with a GPU are refused in {namespace}.")
-    if said and "exceeded quota" not in said:
-        sentence = f"Something else refuses a pod with a GPU in {namespace} first: {said}"
-        return Result("servers", "unknown", sentence, "Mend that, then look again.")
-    return Result(
+    door = _Door(
         "servers",
-        "wrong",
+        "gpulease-no-gpu",
+        f"a pod with a GPU in {namespace}",
+        f"Pods with a GPU are refused in {namespace}.",
         f"A server in {namespace} could have a GPU that the hub's guard did not see: the admission"
         " policy gpulease-no-gpu is not in force there.",
         f"kubectl label namespace {namespace} {labels.INSTANCE}="
         f"{body['metadata']['labels'][labels.INSTANCE]}, and apply helm-values anew.",
     )
+    return _verdict(door, await _refusal(client, asking, namespace))
+
+
+def _verdict(door: _Door, said: str) -> Result:
+    """Judge by who refused: this policy, something else, or ("" was said) nobody.
+
+    A quota is the last to be asked, so what it refuses the policy has let through.
+    """
+    if "ValidatingAdmissionPolicy" in said and door.policy in said:
+        return Result(door.check, "ok", door.shut)
+    if said and "exceeded quota" not in said:
+        sentence = f"Something else refuses {door.pods} first: {said}"
+        return Result(door.check, "unknown", sentence, "Mend that, then look again.")
+    return Result(door.check, "wrong", door.open, door.mend)
 
 
 async def _refusal(client: Client, body: Manifest, namespace: str) -> str:

@@ -3,14 +3,41 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.cluster.faults.picture import Lease, Picture, Pod
+from tests.cluster.faults.picture import HUB_NAMESPACE, Lease, Picture, Pod
 
 CARDS = 4
 
 
 def always(seen: Picture) -> list[str]:
     """Return what is wrong at any moment."""
-    return [*_too_many(seen), *_given_twice(seen), *_two_pods(seen)]
+    return [*_too_many(seen), *_given_twice(seen), *_held_twice(seen), *_two_pods(seen)]
+
+
+def miscounts(seen: Picture) -> dict[str, str]:
+    """Return where the kubelet's books and the node differ: by what it is about, in which words.
+
+    A card that a process has and the kubelet does not account for is one that it would give away
+    again; one that it holds for a pod that is gone is lost to everybody.  Sources are read one
+    after the other, so either may be for a moment.
+    """
+    if seen.held is None:
+        return {}
+    found = {}
+    for card, uids in seen.cards.items():
+        pods = [seen.pods[uid] for uid in sorted(uids) if uid in seen.pods]
+        for pod in pods:
+            if pod.full_name not in seen.held.get(card, ()):
+                found[f"card {card} of {pod.name}"] = (
+                    f"the kubelet does not account for card {card}, which {pod.name} has"
+                )
+    known = {pod.full_name for pod in seen.pods.values()}
+    for device, names in seen.held.items():
+        for name in sorted(names - known):
+            if name.startswith(f"{HUB_NAMESPACE}/"):
+                found[f"device {device} for {name}"] = (
+                    f"the kubelet holds device {device} for {name}, which is gone"
+                )
+    return found
 
 
 def strays(seen: Picture) -> dict[str, str]:
@@ -50,6 +77,12 @@ def at_rest(seen: Picture) -> list[str]:
     left += [
         f"card {card} is still in use by {_names(pods, seen)}" for card, pods in seen.cards.items()
     ]
+    if seen.held is None:
+        left.append("the kubelet does not say who holds which device")
+    left += [
+        f"the kubelet still holds device {device} for {' and '.join(sorted(names))}"
+        for device, names in (seen.held or {}).items()
+    ]
     if not seen.node_ready:
         left.append("the node is not ready")
     return left
@@ -65,6 +98,12 @@ def _given_twice(seen: Picture) -> Iterator[str]:
     for card, pods in sorted(seen.cards.items()):
         if len(pods) > 1:
             yield f"card {card} was given twice: to {_names(pods, seen)}"
+
+
+def _held_twice(seen: Picture) -> Iterator[str]:
+    for device, names in sorted((seen.held or {}).items()):
+        if len(names) > 1:
+            yield f"the kubelet gave device {device} twice: to {' and '.join(sorted(names))}"
 
 
 def _two_pods(seen: Picture) -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""One picture of a site: what the cluster, the store and the processes of the node show.
+"""One picture of a site: what the cluster, the store, the kubelet and the node's processes show.
 
-Owns the reading of the three, each from its source: pods from the API server, leases from the
-store's file, and who has which card from the processes that run.  Refuses to judge (`invariants`).
+Owns the reading of all of them, each from its source: pods from the API server, leases from the
+store's file, who has which card from the processes that run and from the kubelet's books
+(`accounting`).  Refuses to judge (`invariants`).
 """
 
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from gpulease import labels
 from tests.cluster.api import Object
+from tests.cluster.faults.accounting import held_devices
 from tests.cluster.layout import NODE, Layout
 from tests.cluster.site.shipped import HUB_NAMESPACE
 from tests.cluster.site.site import Site
@@ -40,6 +42,11 @@ class Pod:
     def lives(self) -> bool:
         return self.phase == "Running" and not self.ending
 
+    @property
+    def full_name(self) -> str:
+        """Its name as the kubelet's books have it."""
+        return f"{HUB_NAMESPACE}/{self.name}"
+
 
 @dataclass(frozen=True)
 class Lease:
@@ -65,6 +72,8 @@ class Picture:
         leases: by id.
         grants: device -> lease, as the store has it.
         cards: card -> the UIDs of the pods whose processes have it.
+        held: device -> the `namespace/name` of the pods that the kubelet has given it to; None
+            while the kubelet does not say.
         node_ready: whether the node says so.
     """
 
@@ -72,6 +81,7 @@ class Picture:
     leases: Mapping[str, Lease] = field(default_factory=dict)
     grants: Mapping[str, str] = field(default_factory=dict)
     cards: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    held: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
     node_ready: bool = True
 
 
@@ -82,12 +92,14 @@ def look(site: Site) -> Picture:
         OSError, ApiError: the API server is away.
         sqlite3.OperationalError: the store is just being written to, or recovered.
     """
-    # Processes last: a pod that started meanwhile is then in the picture, too.
+    # Processes last: what they have, the kubelet and the API server must have known before.
     leases, grants = _stored(site.settings.directory / "gpulease.sqlite")
     listed = site.cluster.api.items(f"/api/v1/namespaces/{HUB_NAMESPACE}/pods")
     node = site.cluster.api.get(f"/api/v1/nodes/{NODE}")
     pods = {each.uid: each for each in map(pod_of, listed)}
-    return Picture(pods, leases, grants, cards_in_use(site.cluster.layout), _is_ready(node))
+    layout = site.cluster.layout
+    held = held_devices(layout)
+    return Picture(pods, leases, grants, cards_in_use(layout), held, _is_ready(node))
 
 
 def pod_of(found: Object) -> Pod:

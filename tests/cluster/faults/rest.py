@@ -13,6 +13,8 @@ from tests.cluster.site.site import Site
 REST_SECONDS = 60.0
 #: Its own bound (seconds) has a node that is not ready: rest is counted from when it is.
 NODE_SECONDS = 120.0
+#: For so long the kubelet's books may differ from the node: it reads them again when it starts.
+BOOKS_SECONDS = 15.0
 _AWAY = (OSError, ApiError, sqlite3.OperationalError)
 
 
@@ -24,9 +26,11 @@ class Watchman:
     ) -> None:
         self._take_picture = take_picture
         self._clock = clock
-        self._strays: dict[str, float] = {}
+        self._since: dict[str, float] = {}
         self.wrong: list[str] = []
         self.looks = 0
+        #: Looks at which the kubelet said that somebody has a device.
+        self.looks_in_the_books = 0
 
     def take(self) -> list[str]:
         """Return what was wrong since the last call, each once."""
@@ -39,20 +43,23 @@ class Watchman:
             try:
                 self.see(await asyncio.to_thread(self._take_picture))
             except _AWAY:
-                # Whoever could have put a stray right was away, too: its time begins anew.
-                self._strays.clear()
+                # Whoever could have put it right was away, too: its time begins anew.
+                self._since.clear()
             await asyncio.sleep(0.5)
 
     def see(self, seen: Picture) -> None:
         """Judge one picture."""
         self.looks += 1
-        now = self._clock()
+        self.looks_in_the_books += bool(seen.held)
         self.wrong += invariants.always(seen)
-        strays = invariants.strays(seen)
-        self._strays = {name: self._strays.get(name, now) for name in strays}
-        for name, since in self._strays.items():
-            if now - since > REST_SECONDS:
-                self.wrong.append(f"for over {REST_SECONDS:g} s: {strays[name]}")
+        strays, miscounts = invariants.strays(seen), invariants.miscounts(seen)
+        now = self._clock()
+        passing = {**strays, **miscounts}
+        self._since = {what: self._since.get(what, now) for what in passing}
+        for what, since in self._since.items():
+            most = BOOKS_SECONDS if what in miscounts else REST_SECONDS
+            if now - since > most:
+                self.wrong.append(f"for over {most:g} s: {passing[what]}")
 
 
 async def settle(site: Site) -> tuple[float, list[str]]:
