@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -82,7 +83,13 @@ class HomeKernel:
             "PYTHONHASHSEED": "0",
             **(env or {}),
         }
-        self.manager = KernelManager(connection_file=str(directory / "kernel-home.json"))
+        # Not TCP: whose ports are chosen before they are bound, and another kernel takes them.
+        self._sockets = tempfile.TemporaryDirectory(prefix="gpulease-")  # a path that is short
+        self.manager = KernelManager(
+            connection_file=str(directory / "kernel-home.json"),
+            transport="ipc",
+            ip=f"{self._sockets.name}/kernel",
+        )
         self.manager.start_kernel(env=self.env, cwd=str(directory))
         self.client = self.manager.client()
         self.client.start_channels()
@@ -197,6 +204,7 @@ class HomeKernel:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=False)
         self.manager.cleanup_resources()
+        self._sockets.cleanup()
 
 
 def printed(text: str) -> Callable[[Message], bool]:
