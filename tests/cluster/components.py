@@ -66,6 +66,9 @@ def _apiserver(layout: Layout, programs: Path) -> list[str]:
         "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged=true",
         "--profiling=false",
+        # Debian's etcd cannot tell how far its watches are, without which the server refuses each
+        # watch that begins at "any version", as kwok's do: they would list now and then instead.
+        "--feature-gates=WatchList=false",
         f"--audit-policy-file={layout.config}/audit.yaml",
         f"--audit-log-path={layout.audit_log}",
     ]

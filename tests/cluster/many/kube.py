@@ -52,19 +52,43 @@ class Kube:
         return str(found["status"]["token"])
 
     async def follow(self, path: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
-        """Yield kind and object of all that is there and of each later change, for ever."""
+        """Yield kind and object of all that is there and of each later change, for ever.
+
+        What went while nobody watched is told, too.
+        """
+        known: dict[str, Object] = {}
+        since = ""
         while True:
-            listed = await self.request("GET", path, **query)
-            for item in listed["items"]:
-                yield "ADDED", item
-            since = listed["metadata"]["resourceVersion"]
-            more = {"watch": "true", "resourceVersion": since, "timeoutSeconds": str(WATCH_SECONDS)}
-            async with self._session.get(
-                self._url + path, params={**query, **more}, timeout=aiohttp.ClientTimeout()
-            ) as answer:
-                async for line in answer.content:
-                    event = json.loads(line)
-                    yield event["type"], event["object"]
+            if not since:
+                listed = await self.request("GET", path, **query)
+                there = {item["metadata"]["uid"]: item for item in listed["items"]}
+                for uid in known.keys() - there.keys():
+                    yield "DELETED", known.pop(uid)
+                for uid, item in there.items():
+                    known[uid] = item
+                    yield "ADDED", item
+                since = listed["metadata"]["resourceVersion"]
+            async for kind, item in self.watch(path, since, **query):
+                if kind == "ERROR":  # the version is too old to go on from
+                    since = ""
+                    break
+                since = item["metadata"]["resourceVersion"]
+                if kind == "DELETED":
+                    known.pop(item["metadata"]["uid"], None)
+                else:
+                    known[item["metadata"]["uid"]] = item
+                yield kind, item
+
+    async def watch(self, path: str, since: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
+        """Yield kind and object of each change after a version, until the server ends the watch."""
+        more = {"watch": "true", "resourceVersion": since, "timeoutSeconds": str(WATCH_SECONDS)}
+        async with self._session.get(
+            self._url + path, params={**more, **query}, timeout=aiohttp.ClientTimeout()
+        ) as answer:
+            async for line in answer.content:
+                event = json.loads(line)
+                refused = event.get("kind") == "Status"
+                yield ("ERROR", event) if refused else (event["type"], event["object"])
 
 
 @asynccontextmanager
