@@ -335,7 +335,7 @@ class Snapshot:
     """Everything one plan is made from.
 
     ``thefts``: when others took a granted device, by pool; forgotten once a start there succeeds.
-    ``near``: the node of each request's notebook server, where that is known: its home is there.
+    ``near``: the node of each request's notebook server, where its home can be mounted only there.
     """
 
     now: datetime

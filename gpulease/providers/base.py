@@ -77,7 +77,10 @@ class Provider(Protocol):
         """Called before each plan: what beside devices bounds the start of those that wait."""
 
     def near(self, lease: Lease) -> str:
-        """Called before each plan for a waiting request: the node of its server, "" unknown."""
+        """Called before each plan for a waiting request: the node that is better than others.
+
+        It is the server's own, where the home can be mounted only there; "" for any.
+        """
 
     async def start(self, lease: Lease) -> None:
         """Called after the intent ``starting`` is stored: begin to start this attempt."""

@@ -68,12 +68,13 @@ async def test_a_home_that_one_node_may_mount_is_mounted_where_the_server_runs(
             return bool(world.api.get(path)["status"].get("phase") == "Bound")
 
         await wait_for_async(bound, 60, "the claim to be bound")
+        tolerant = [{"operator": "Exists"}]
         mount = {"name": "home", "mountPath": "/home/jovyan"}
         notebook = {"name": "notebook", "image": "i", "volumeMounts": [mount]}
         world.server(
             "stu",
             nodeSelector={"kubernetes.io/hostname": names[2]},
-            tolerations=[{"operator": "Exists"}],
+            tolerations=tolerant,
             containers=[notebook],
             volumes=[{"name": "home", "persistentVolumeClaim": {"claimName": "home"}}],
         )
@@ -81,10 +82,13 @@ async def test_a_home_that_one_node_may_mount_is_mounted_where_the_server_runs(
         request = replace(request, count=1, state=type(request.state).QUEUED)
 
         async def near() -> bool:
+            await world.provider.devices()
             return world.provider.near(request) == names[2]
 
         await wait_for_async(near, 30, "the server's place")
         assert world.provider.near(replace(request, user="nobody")) == ""
+        world.server("far", nodeSelector={"kubernetes.io/hostname": names[2]}, tolerations=tolerant)
+        assert world.provider.near(replace(request, user="far")) == "", "it has no such home"
         devices = tuple(
             d for d in await world.provider.devices() if d.node in names and not d.occupied_by
         )

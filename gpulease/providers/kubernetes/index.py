@@ -6,7 +6,7 @@ and not what the cluster is.  Refuses to know where changes come from.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from gpulease.providers.kubernetes import pods
 from gpulease.providers.kubernetes.client import Manifest
@@ -45,6 +45,11 @@ class PodIndex:
     def servers(self, user: str, server: str) -> Collection[Manifest]:
         """Return the pods that say that they are this notebook server's."""
         return self._servers.get((user, server), {}).values()
+
+    def all_servers(self) -> Iterator[Manifest]:
+        """Yield the pods of all notebook servers."""
+        for found in self._servers.values():
+            yield from found.values()
 
     def has(self, uid: str) -> bool:
         """Whether this very pod is there."""

@@ -22,12 +22,9 @@ from gpulease.providers.base import SupervisorLink, SupervisorReport
 from gpulease.providers.kubernetes import pods, quotas
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.capacity import Capacity
-from gpulease.providers.kubernetes.client import (
-    Client,
-    ClientError,
-    Manifest,
-)
+from gpulease.providers.kubernetes.client import Client, ClientError, Manifest
 from gpulease.providers.kubernetes.cluster import Cluster
+from gpulease.providers.kubernetes.homes import Homes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings
 from gpulease.providers.kubernetes.reasons import Bounds, Reading, read_pod
@@ -118,6 +115,7 @@ class KubernetesProvider:
         self._tokens = Tokens(client, self._cluster, settings.pod.service_account, settings.agents)
         self._usage = Usage()
         self._capacity = Capacity(self._cluster, self._usage)
+        self._homes = Homes(client, self._cluster.pods, settings.pod.home)
         self._held: dict[str, _Held] = {}
 
     async def open(self) -> None:
@@ -126,6 +124,7 @@ class KubernetesProvider:
 
     async def close(self) -> None:
         """Let the cluster go; leases are left running."""
+        await self._homes.close()
         await self._starts.close([held.start for held in self._held.values()])
         await self._cluster.close()
         await self._client.close()
@@ -149,8 +148,9 @@ class KubernetesProvider:
         Raises:
             UnavailableError: pods or nodes are not known at present.
         """
-        classes = self._classes()
-        return self._capacity.look(classes, self._granted(), self._clock())
+        found = self._capacity.look(self._classes(), self._granted(), self._clock())
+        self._homes.offered(frozenset(device.node for device in found))
+        return found
 
     def bounds(self, requests: Sequence[Lease]) -> Sequence[Bound]:
         """Return what the quotas of the servers' namespaces leave for those who wait."""
@@ -168,9 +168,10 @@ class KubernetesProvider:
         return quotas.bounds(self._cluster.quotas, ahead, self._settings.pod)
 
     def near(self, lease: Lease) -> str:
-        """Return the node on which the pod of the request's notebook server runs, if it does."""
-        server = self._cluster.server_pod(lease.user, lease.server)
-        return str(server["spec"].get("nodeName") or "") if server is not None else ""
+        """Return the node of the request's server where the home can be mounted only there."""
+        if self._starts.mirrored(lease.user, self._clock()):
+            return ""
+        return self._homes.near(self._cluster.server_pod(lease.user, lease.server))
 
     async def start(self, lease: Lease) -> None:
         """Make the pod of this attempt be there, if it is not and the lease has not begun yet."""
@@ -329,9 +330,8 @@ class KubernetesProvider:
         if start.failed:
             return Reading(failed=start.failed, detail=start.detail)
         if pod is None:
-            return Reading(
-                "starting", detail=start.detail, said="asked_again" if start.detail else ""
-            )
+            said = "asked_again" if start.detail else ""
+            return Reading("starting", detail=start.detail, said=said)
         outs = next((c.time_outs for c in self._classes() if c.name == held.lease.gpu_class), None)
         bounds = Bounds(
             bind=self._settings.bind_timeout,
@@ -395,4 +395,6 @@ class KubernetesProvider:
             held = self._held.get(use.lease)
             if held is not None and held.lease.attempt == use.attempt:
                 held.seen = True
+            if pods.server_of(shown, self._cluster.instance) is not None:
+                self._homes.changed(before, after)
         self._wake()

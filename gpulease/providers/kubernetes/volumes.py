@@ -145,6 +145,28 @@ def decide(pod: Mapping[str, Any], container: Mapping[str, Any], seen: Situation
     )
 
 
+def home_claim(pod: Mapping[str, Any], container: Mapping[str, Any], home: str) -> str:
+    """Return the claim that a lease would mount the server's home from, "" where there is none."""
+    mount = _home_mount(container.get("volumeMounts") or (), home)
+    if mount is None or mount.get("subPathExpr"):
+        return ""
+    for source in pod["spec"].get("volumes") or ():
+        if source["name"] == mount["name"]:
+            return str((source.get("persistentVolumeClaim") or {}).get("claimName", ""))
+    return ""
+
+
+def is_for_one_node(claim: Mapping[str, Any]) -> bool:
+    """Whether pods may mount a claim, but on one node only."""
+    modes = _modes(claim)
+    return "ReadWriteOnce" in modes and "ReadWriteMany" not in modes
+
+
+def _modes(claim: Mapping[str, Any]) -> set[str]:
+    status_modes = (claim.get("status") or {}).get("accessModes")
+    return set(status_modes or claim["spec"].get("accessModes") or ())
+
+
 def _home_mount(mounts: Sequence[Mapping[str, Any]], home: str) -> Mapping[str, Any] | None:
     """Return the mount that the home lies on: the deepest one at or above it."""
     above = [each for each in mounts if _contains(each["mountPath"], home)]
@@ -175,15 +197,14 @@ def _judge(source: Mapping[str, Any], mount: Mapping[str, Any], seen: Situation)
 
 def _by_access(name: str, claim: Mapping[str, Any], seen: Situation) -> _Verdict:
     volume = seen.volumes.get(claim["spec"]["volumeName"])
-    status_modes = (claim.get("status") or {}).get("accessModes")
-    modes = set(status_modes or claim["spec"].get("accessModes") or ())
+    modes = _modes(claim)
     reach = [place for place in seen.candidates if _reaches(volume, place)]
     if modes & {"ReadWriteMany", "ReadOnlyMany"} and not reach:
         why = f"The volume of claim {name} cannot be reached from any node that can serve this."
         return _Verdict("out_of_reach", why)
     if "ReadWriteMany" in modes:
         return _Verdict("many", f"Claim {name} may be mounted on many nodes.")
-    if "ReadWriteOnce" in modes:
+    if is_for_one_node(claim):
         return _once(name, reach, seen)
     if "ReadOnlyMany" in modes:
         return _Verdict("read_only", f"Claim {name} may be read on many nodes.", True)
