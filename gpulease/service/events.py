@@ -1,7 +1,9 @@
 """Live events: what changed, numbered, for pages and for notebook servers.
 
-Owns the numbering, what each reader may see and the resume.  A resume id that is too old, or of an
-earlier service, gets the whole snapshot: a reconnect is always complete.  Refuses to make views.
+Owns the numbering, what each reader may see, how often, and the resume.  A resume id that is too
+old, or of an earlier service, gets the whole snapshot: a reconnect is always complete.  A server's
+own channel is told of everything at once; a page, which may show hundreds of leases, is told at
+once of all but figures that only move.  Refuses to make views.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -21,6 +23,12 @@ from gpulease.service.details import with_detail
 #: Changes that a resume can bridge.
 _KEPT = 2000
 _CLASSES = ""
+#: What moves all the time and decides nothing by itself.
+FIGURES = frozenset({"utilisation", "busy_share", "idle_end"})
+#: Seconds between two messages to a page in which nothing but figures of one lease moved.
+FIGURES_EVERY = 5.0
+#: Seconds by which the end of an idle lease may waver: each look counts whole seconds anew.
+_WAVER = 2.0
 
 
 class Sink(Protocol):
@@ -60,10 +68,12 @@ class Reader:
 
 @dataclass(frozen=True)
 class Shown:
-    """A lease with its view, as last published."""
+    """A lease with its view, as last published; and what pages were told last, and when."""
 
     lease: Lease
     view: LeaseView
+    paged: LeaseView
+    paged_at: float
 
 
 class Events:
@@ -71,10 +81,16 @@ class Events:
 
     Args:
         granted: adds the grant to a view, for a server's own channel.
+        clock: monotonic, seconds.
     """
 
-    def __init__(self, granted: Callable[[Lease, LeaseView], LeaseView]) -> None:
+    def __init__(
+        self,
+        granted: Callable[[Lease, LeaseView], LeaseView],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._granted = granted
+        self._clock = clock
         # Ids of an earlier service are far below: such a resume is answered by a snapshot.
         self._id = time.time_ns() // 1000
         self._first = self._id
@@ -118,16 +134,22 @@ class Events:
 
     def publish(self, lease: Lease, view: LeaseView) -> None:
         """Tell the readers of a lease if its view changed, or the words that admins read."""
+        now = self._clock()
         known = self._shown.get(lease.id)
-        if (
-            known is not None
-            and known.view == view
-            and (known.lease.attempt, known.lease.detail) == (lease.attempt, lease.detail)
-        ):
-            self._shown[lease.id] = Shown(lease, known.view)
+        if known is None:
+            self._shown[lease.id] = Shown(lease, view, view, now)
+            self._changed(lease.id)
             return
-        self._shown[lease.id] = Shown(lease, view)
-        self._changed(lease.id)
+        view = _steady(known.view, view)
+        words = (known.lease.attempt, known.lease.detail) != (lease.attempt, lease.detail)
+        due = now - known.paged_at >= FIGURES_EVERY and view != known.paged
+        pages = due or words or not _only_figures(known.paged, view)
+        if pages:
+            self._shown[lease.id] = Shown(lease, view, view, now)
+        else:
+            self._shown[lease.id] = replace(known, lease=lease, view=view)
+        if pages or view != known.view:
+            self._changed(lease.id, pages=pages)
 
     def publish_classes(self, classes: list[ClassView]) -> None:
         """Tell everybody what is free, if that changed."""
@@ -145,7 +167,7 @@ class Events:
             return False
         return resume == self._id or (bool(self._changes) and self._changes[0][0] <= resume + 1)
 
-    def _changed(self, key: str) -> None:
+    def _changed(self, key: str, *, pages: bool = True) -> None:
         self._id += 1
         self._changes.append((self._id, key))
         shown = self._shown.get(key)
@@ -155,7 +177,7 @@ class Events:
                 reader.sink.put(told)
             return
         mine = self._servers.get((shown.lease.user, shown.lease.server), ())
-        for reader in (*self._pages, *mine):
+        for reader in (*(self._pages if pages else ()), *mine):
             self._send(reader, key)
 
     def _send(self, reader: Reader, key: str) -> None:
@@ -194,6 +216,33 @@ class Events:
         if reader.server is None:
             return with_detail(reader.asker, shown.lease, shown.view)
         return self._granted(shown.lease, shown.view)
+
+
+def _only_figures(before: LeaseView, after: LeaseView) -> bool:
+    """Whether nothing but figures moved, each from one value to another."""
+    if before == after:
+        return True
+    old, new = dict(before), dict(after)
+    if old.keys() != new.keys():
+        return False
+    return all(
+        key in FIGURES and old[key] is not None and new[key] is not None
+        for key in old
+        if old[key] != new[key]
+    )
+
+
+def _steady(before: LeaseView, after: LeaseView) -> LeaseView:
+    """Return the view with the idle end that was told, where the new one only wavers about it."""
+    old, new = before.get("idle_end"), after.get("idle_end")
+    if old is None or new is None or old == new:
+        return after
+    apart = datetime.fromisoformat(new) - datetime.fromisoformat(old)
+    if abs(apart.total_seconds()) > _WAVER:
+        return after
+    steady = after.copy()
+    steady["idle_end"] = old
+    return steady
 
 
 def _now() -> dict[str, Any]:

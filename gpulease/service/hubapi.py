@@ -10,6 +10,7 @@ import asyncio
 import json
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,9 +19,16 @@ from urllib.parse import quote
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
+from gpulease.service.auth import CACHE_SECONDS
+
 _PAGE = 200
 #: Calls under way at once; fewer than the HTTP client makes, which others use, too.
 _AT_ONCE = 6
+#: Users about whom the hub is asked one by one; for more than these it lists them all.
+_FEW = 10
+#: So many users of a list cost the hub about as much as one question for a single one.
+_LIST_COST = 20
+_KNOWN_MAX = 5000
 _PAGED = "application/jupyterhub-pagination+json"
 
 
@@ -48,6 +56,9 @@ class HubServer:
 class HubAPI:
     """Asks the hub; answers of ``server_active`` are believed for ``cache_seconds``.
 
+    Where many ask, as when all servers come back to a service that was restarted, one list answers
+    all of them, and what it says is believed as long as whose a token is.
+
     ``tls``: whom to trust and who we are, where the hub's inner traffic is encrypted
     (``internal_ssl``).
     """
@@ -68,7 +79,12 @@ class HubAPI:
         self._timeout = timeout
         self._tls = tls
         self._clock = clock
+        #: The servers of a user, and until when that is believed.
         self._known: dict[str, tuple[float, dict[str, HubServer]]] = {}
+        self._asked: deque[float] = deque()  # when somebody's servers were asked for, of late
+        self._listing: asyncio.Task[object] | None = None
+        self._listed = 0  # how many users the last list held
+        self._absent_until = float("-inf")  # for so long, who was not listed has no server
         # A class that begins asks for hundreds at once: what waits for its turn here does not
         # count as a hub that does not answer.
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -81,13 +97,15 @@ class HubAPI:
         Raises:
             HubUnreachableError: the hub did not answer.
         """
-        known = self._known.get(user)
-        if known and not fresh and self._clock() - known[0] < self._cache_seconds:
-            return known[1]
-        model = await self._call("GET", f"users/{quote(user, safe='')}", missing_ok=True)
-        servers = _servers(model or {})
-        self._remember(user, servers)
-        return servers
+        if not fresh:
+            known = self._believed(user)
+            if known is None and (self._listing is not None or self._many_ask()):
+                await self._list_once()
+                known = self._believed(user)
+            if known is not None:
+                return known
+            self._asked.append(self._clock())
+        return await self._of_one(user)
 
     async def server_active(self, user: str, server: str) -> bool:
         """Tell whether this server runs or starts."""
@@ -99,18 +117,10 @@ class HubAPI:
     async def running(self, users: Iterable[str]) -> dict[str, dict[str, HubServer]]:
         """Return the servers of these users; of many by the paged list, of few one by one."""
         wanted = set(users)
-        if len(wanted) <= 10:
-            return {user: await self.servers(user, fresh=True) for user in sorted(wanted)}
-        found: dict[str, dict[str, HubServer]] = {user: {} for user in wanted}
-        offset: int | None = 0
-        while offset is not None:
-            page = await self._call("GET", f"users?state=active&offset={offset}&limit={_PAGE}")
-            for model in page["items"]:
-                if model["name"] in wanted:
-                    found[model["name"]] = _servers(model)
-            following = page["_pagination"].get("next")
-            offset = following["offset"] if following else None
-        return found
+        if len(wanted) <= _FEW:
+            return {user: await self._of_one(user) for user in sorted(wanted)}
+        found = await self._list()
+        return {user: found.get(user, {}) for user in wanted}
 
     async def refresh_activity(self, user: str, server: str, at: datetime) -> None:
         """Tell the hub that this server was used, so that its culler leaves it alone."""
@@ -147,10 +157,52 @@ class HubAPI:
         self.problem = ""
         return found
 
-    def _remember(self, user: str, servers: dict[str, HubServer]) -> None:
-        if len(self._known) > 5000:
+    async def _of_one(self, user: str) -> dict[str, HubServer]:
+        model = await self._call("GET", f"users/{quote(user, safe='')}", missing_ok=True)
+        servers = _servers(model or {})
+        if len(self._known) > _KNOWN_MAX:
             self._known.clear()
-        self._known[user] = (self._clock(), servers)
+        self._known[user] = (self._clock() + self._cache_seconds, servers)
+        return servers
+
+    def _believed(self, user: str) -> dict[str, HubServer] | None:
+        until, servers = self._known.get(user, (self._absent_until, {}))
+        return servers if self._clock() < until else None
+
+    def _many_ask(self) -> bool:
+        """Whether one list costs the hub less than going on to ask for each user."""
+        since = self._clock() - self._cache_seconds
+        while self._asked and self._asked[0] < since:
+            self._asked.popleft()
+        return len(self._asked) >= max(_FEW, self._listed // _LIST_COST)
+
+    async def _list_once(self) -> None:
+        """List all active servers, or wait for the list that is under way."""
+        if self._listing is None:
+            self._asked.clear()
+            self._listing = asyncio.create_task(self._list(), name="list the hub's servers")
+            self._listing.add_done_callback(self._list_ended)
+        await asyncio.shield(self._listing)
+
+    def _list_ended(self, task: asyncio.Task[object]) -> None:
+        self._listing = None
+        if not task.cancelled():
+            task.exception()  # whoever asked was told, or has gone away
+
+    async def _list(self) -> dict[str, dict[str, HubServer]]:
+        """Return the servers of every user who has an active one."""
+        began = self._clock()
+        found: dict[str, dict[str, HubServer]] = {}
+        offset: int | None = 0
+        while offset is not None:
+            page = await self._call("GET", f"users?state=active&offset={offset}&limit={_PAGE}")
+            found |= {str(model["name"]): _servers(model) for model in page["items"]}
+            following = page["_pagination"].get("next")
+            offset = following["offset"] if following else None
+        self._listed = len(found)
+        self._absent_until = began + self._cache_seconds
+        self._known = {user: (began + CACHE_SECONDS, servers) for user, servers in found.items()}
+        return found
 
 
 def _servers(model: dict[str, Any]) -> dict[str, HubServer]:

@@ -46,6 +46,7 @@ class Hub:
     tokens: dict[str, dict[str, Any]] = field(default_factory=dict)
     users: dict[str, dict[str, Any]] = field(default_factory=dict)
     activity: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)  # the path of each request
     down: bool = False
     answer_seconds: float = 0.0  # what it takes for each answer
 
@@ -90,6 +91,7 @@ class _Base(RequestHandler):
         return self.settings["hub"]
 
     async def prepare(self) -> None:
+        self.hub.asked.append(self.request.path)
         await asyncio.sleep(self.hub.answer_seconds)
         if self.hub.down:
             self.set_status(503)

@@ -13,7 +13,7 @@ from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.auth import Asker
-from gpulease.service.events import Events, Reader
+from gpulease.service.events import FIGURES_EVERY, Events, Reader
 from tests.helpers import free_port, wait_for_async
 from tests.service import kit
 from tests.service.kit import Hub, Server, Site
@@ -93,6 +93,85 @@ def test_only_changes_are_told_and_only_to_those_who_see_them(events: Events) ->
     publish(events, lease("a", version=2))
     assert told(mine) == ["a", "a"]
     assert told(other) == []
+
+
+def figures(each: Lease, **more: Any) -> Any:
+    now = {"utilisation": 0.5, "busy_share": 0.5, "idle_end": None, "position": None} | more
+    return view(each) | now
+
+
+class Room:
+    """300 leases, an admin's page, a student's page and that student's server."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.leases = [lease(f"l{n}", f"user-{n}") for n in range(300)]
+        self.events = Events(granted, lambda: self.now)
+        self.page, self.own = reader("root", admin=True), reader("user-7")
+        self.server = reader("user-7", server="")
+        for each in self.leases:
+            self.events.publish(each, figures(each))
+        for found in (self.page, self.own, self.server):
+            self.events.join(found, None)
+
+    def tick(self, **of_all: Any) -> None:
+        self.now += 1.0
+        for each in self.leases:
+            self.events.publish(each, figures(each, **of_all))
+
+
+def test_figures_that_only_move_are_told_a_page_every_few_seconds_and_a_server_at_once() -> None:
+    room = Room()
+    for second in range(60):
+        room.tick(utilisation=0.05 * (second % 20))
+    assert 300 <= len(told(room.page)) <= 300 * 60 / FIGURES_EVERY
+    assert len(told(room.server)) == 60
+    for _ in range(int(FIGURES_EVERY)):  # what moved last is told, too, and then it is quiet
+        room.tick(utilisation=0.35)
+    so_far = len(told(room.page))
+    assert {each["lease"]["utilisation"] for each in room.page.sink.told[-300:]} == {0.35}  # type: ignore[attr-defined]
+    for _ in range(20):
+        room.tick(utilisation=0.35)
+    assert len(told(room.page)) == so_far
+
+
+def test_whatever_decides_something_is_told_at_once() -> None:
+    room = Room()
+    mine = room.leases[7]
+    for more in (
+        {"position": 3},
+        {"position": 2},
+        {"idle_end": "2026-01-01T00:10:00+00:00"},  # it counts down from here on
+        {"idle_end": "2026-01-01T00:10:00+00:00", "verdict": "idle"},
+        {"idle_end": None, "state": "warned", "warned_until": "2026-01-01T00:01:00+00:00"},
+        {"utilisation": None},
+    ):
+        room.events.publish(mine, figures(mine, **more))
+    assert told(room.page) == told(room.own) == told(room.server) == ["l7"] * 6
+    room.events.publish(replace(mine, detail="words"), figures(mine, utilisation=None))
+    assert len(told(room.page)) == 7
+
+
+def test_an_idle_end_that_wavers_is_not_told_and_one_that_moves_is() -> None:
+    room = Room()
+    for second in range(60):
+        room.tick(idle_end=f"2026-01-01T00:10:0{2 + second % 3}+00:00")
+    assert len(told(room.page)) == 300, "once, when it began to count down"
+    assert len(told(room.server)) == 1
+    room.tick(idle_end="2026-01-01T00:10:05+00:00")
+    assert len(told(room.page)) == 600
+    assert room.page.sink.told[-1]["lease"]["idle_end"].endswith("10:05+00:00")  # type: ignore[attr-defined]
+
+
+def test_who_comes_now_sees_the_newest_figures() -> None:
+    room = Room()
+    room.tick(utilisation=0.9)
+    late = reader("root", admin=True)
+    room.events.join(late, None)
+    assert {each["utilisation"] for each in late.sink.told[0]["leases"]} == {0.9}  # type: ignore[attr-defined]
+    again = reader("root", admin=True)
+    room.events.join(again, last_id(room.page))
+    assert len(told(again)) == 300, "a resume is complete"
 
 
 def test_a_resume_tells_what_changed_meanwhile_once_as_it_is_now(events: Events) -> None:

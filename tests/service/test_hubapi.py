@@ -121,3 +121,44 @@ async def test_an_encrypted_hub_is_asked_with_the_services_certificate(
         for wrong in (None, tls(other, hubs["authority"]), tls(own, other["authority"])):
             with pytest.raises(HubUnreachableError):
                 await HubAPI(hub.url, "t", tls=wrong).servers("stu")
+
+
+@pytest.mark.parametrize("at_once", [1, 10, 300])
+async def test_what_many_ask_is_asked_once_for_all(hub: Hub, at_once: int) -> None:
+    now = [0.0]
+    users = [f"user-{number}" for number in range(300)]
+    for user in users:
+        hub.user(user, "")
+    api = HubAPI(hub.url, "t", clock=lambda: now[0])
+    for first in range(0, 300, at_once):
+        now[0] += 4.0 / 300 * at_once
+        some = users[first : first + at_once]
+        assert all(await asyncio.gather(*(api.server_active(user, "") for user in some)))
+    singles = [path for path in hub.asked if path != "/hub/api/users"]
+    assert len(hub.asked) - len(singles) <= 4, "two pages, or twice that"
+    assert len(singles) <= 10
+
+
+async def test_a_list_says_of_nobody_that_their_server_is_gone(hub: Hub) -> None:
+    for number in range(30):
+        hub.user(f"user-{number}", "")
+    api = HubAPI(hub.url, "t")
+    for number in range(20):
+        assert await api.server_active(f"user-{number}", "")
+    hub.user("late", "")  # since the list
+    assert await api.server_active("late", "")
+    hub.user("user-25")
+    assert (await api.running(["user-25"]))["user-25"] == {}
+    assert not await api.server_active("user-25", ""), "what was looked at since counts"
+
+
+async def test_each_of_many_hears_that_the_hub_is_away(hub: Hub) -> None:
+    api = HubAPI(hub.url, "t")
+    users = [f"user-{number}" for number in range(50)]
+    for user in users[:10]:
+        await api.servers(user)
+    hub.down = True
+    found = await asyncio.gather(*(api.servers(user) for user in users), return_exceptions=True)
+    assert [type(each) for each in found] == [dict] * 10 + [HubUnreachableError] * 40
+    hub.down = False
+    assert await api.servers("user-40") == {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -222,6 +224,26 @@ async def test_a_lease_killed_between_grant_and_hello_connects_to_the_next_servi
     assert (await process.state(lease["id"], "active"))["id"] == lease["id"]
     for peer in (supervisor, channel, rejoined):
         await peer.close()
+
+
+async def test_servers_that_come_back_after_a_restart_ask_the_hub_once_each(
+    process: Process, hub: Hub
+) -> None:
+    """Whose token it is, for each; whether their servers run is asked for all of them."""
+    users = [f"user-{number}" for number in range(80)]
+    for user in users:
+        hub.user(user, "")
+    tokens = [hub.server_token(user) for user in users]
+    process.kill()
+    await process.start()
+    hub.answer_seconds = 0.02
+    hub.asked.clear()
+    back = await asyncio.gather(*(Server.join(process, token) for token in tokens))  # type: ignore[arg-type]
+    asked = Counter(hub.asked)
+    assert asked.pop("/hub/api/user") == len(users)
+    assert asked.total() <= 15, asked
+    for each in back:
+        await each.close()
 
 
 async def test_sigterm_ends_in_order_and_logs_hold_no_token(
