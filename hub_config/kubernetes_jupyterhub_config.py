@@ -39,9 +39,9 @@ c.KubeSpawner.node_affinity_required = [
         ]
     }
 ]
-# One namespace for each user (the hub then needs cluster-wide rights):
+# One namespace for each user (docs/kubernetes.md says what hub and service then need):
 # c.KubeSpawner.enable_user_namespaces = True
-# c.KubeSpawner.user_namespace_labels = {"gpulease/instance": "gpulease"}
+# c.KubeSpawner.user_namespace_template = "jupyter-{username}"
 
 # A server whose pod would have a GPU is refused; "strip" takes the GPU out instead.
 c.GPULeaseSpawner.gpulease_guard = "refuse"

@@ -46,13 +46,16 @@ class Handler(ProxyHandler):
         url = await self.get_target_url(path)
         if url is None:
             return
-        onward = self._get_proxy_request(urlsplit(url)._replace(scheme="ws").geturl())
+        parts = urlsplit(url)
+        scheme = "wss" if parts.scheme == "https" else "ws"
+        onward = self._get_proxy_request(parts._replace(scheme=scheme).geturl())
         offered = self.request.headers.get("Sec-WebSocket-Protocol", "")
         request = HTTPRequest(
             onward.url,
             headers={k: v for k, v in onward.headers.items() if k.lower() not in _OWN_HEADERS},
             connect_timeout=20,
             request_timeout=60,
+            ssl_options=onward.ssl_options,
         )
         try:
             self.ws_client = await websocket_connect(

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from tests.cluster.images import GPULEASE_IMAGE
 from tests.cluster.layout import NODE_ADDRESS
+from tests.cluster.names import pod_settings
+from tests.cluster.site import encryption
 from tests.cluster.site.homes import CLASS
 from tests.cluster.site.shipped import HUB_NAMESPACE, OWN_NAMESPACE
 
@@ -33,6 +35,7 @@ class Settings:
         extra_service: further lines of the service's.
         mount_homes: whether servers have a home on a volume of their own.
         namespaces: in which servers run, for the service.
+        encrypted: whether hub, proxy and servers speak TLS among each other (`internal_ssl`).
     """
 
     directory: Path
@@ -44,6 +47,7 @@ class Settings:
     extra_service: str = ""
     mount_homes: bool = True
     namespaces: tuple[str, ...] = (HUB_NAMESPACE,)
+    encrypted: bool = False
 
 
 def url(port: int, path: str = "/") -> str:
@@ -59,7 +63,7 @@ from gpulease.hub import setup_gpulease
 
 c = get_config()
 c.JupyterHub.bind_url = "{url(ports.public)}"
-c.JupyterHub.hub_bind_url = "{url(ports.hub)}"
+{encryption.hub_config(ports.hub) if settings.encrypted else _hub_address(ports.hub)}
 c.JupyterHub.db_url = "sqlite:///{directory}/hub.sqlite"
 c.JupyterHub.cookie_secret_file = "{directory}/cookie_secret"
 c.JupyterHub.authenticator_class = "dummy"
@@ -69,7 +73,7 @@ c.DummyAuthenticator.password = os.environ["SITE_PASSWORD"]
 c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {{"admin"}}
 c.ConfigurableHTTPProxy.should_start = False
-c.ConfigurableHTTPProxy.api_url = "{url(ports.proxy)}"
+c.ConfigurableHTTPProxy.api_url = "{proxy_api(settings)}"
 
 c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
 c.KubeSpawner.namespace = "{HUB_NAMESPACE}"
@@ -80,7 +84,7 @@ c.KubeSpawner.uid = 1000
 c.KubeSpawner.gid = 100
 c.KubeSpawner.fs_gid = 100
 c.KubeSpawner.working_dir = "/home/jovyan"
-c.KubeSpawner.extra_pod_config = {{"dnsPolicy": "Default", "terminationGracePeriodSeconds": 5}}
+c.KubeSpawner.extra_pod_config = {{"terminationGracePeriodSeconds": 5, **{_names(settings)}}}
 c.KubeSpawner.http_timeout = 120
 c.KubeSpawner.start_timeout = 180
 {_homes() if settings.mount_homes else ""}
@@ -92,6 +96,26 @@ setup_gpulease(
     admins=["admin"],
 )
 """
+
+
+def _hub_address(port: int) -> str:
+    return f'c.JupyterHub.hub_bind_url = "{url(port)}"'
+
+
+def _names(settings: Settings) -> dict[str, object]:
+    return pod_settings(HUB_NAMESPACE) if settings.encrypted else {"dnsPolicy": "Default"}
+
+
+def proxy_api(settings: Settings) -> str:
+    """Return where the hub sets the proxy's routes."""
+    plain = url(settings.ports.proxy)
+    return plain.replace("http:", "https:") if settings.encrypted else plain
+
+
+def hub_url(settings: Settings, path: str = "/") -> str:
+    """Return where everybody but browsers reaches the hub."""
+    port = settings.ports.hub
+    return encryption.hub_url(port, path) if settings.encrypted else url(port, path)
 
 
 def _homes() -> str:
@@ -135,7 +159,8 @@ def service_environment(settings: Settings) -> dict[str, str]:
         "JUPYTERHUB_SERVICE_NAME": "gpulease",
         "JUPYTERHUB_SERVICE_PREFIX": PREFIX,
         "JUPYTERHUB_CLIENT_ID": "service-gpulease",
-        "JUPYTERHUB_API_URL": url(settings.ports.hub, "/hub/api"),
+        "JUPYTERHUB_API_URL": hub_url(settings, "/hub/api"),
         "JUPYTERHUB_BASE_URL": "/",
         "JUPYTERHUB_API_TOKEN": settings.hub_token,
+        **(encryption.service_environment(settings.directory) if settings.encrypted else {}),
     }

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,8 @@ from tests.cluster.api import Api, ApiError, Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.devices import card
 from tests.cluster.layout import NODE, NODE_ADDRESS
-from tests.cluster.site import homes, settings, shipped
+from tests.cluster.processes import REPOSITORY
+from tests.cluster.site import encryption, homes, settings, shipped
 from tests.cluster.site.settings import Ports, Settings
 from tests.gpus.stand_in import Driver
 from tests.helpers import wait_for
@@ -133,6 +134,8 @@ class Site:
         wait_for(answers, START_MAX, f"{name} to answer")
 
     def _run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        if self.settings.encrypted:
+            command = encryption.with_names(self.settings.directory, command)
         with self.log(name).open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -155,12 +158,14 @@ class Site:
         }[name]
 
     def _proxy_command(self) -> list[str]:
-        ports = self.settings.ports
+        ports, encrypted = self.settings.ports, self.settings.encrypted
+        program = "tests.cluster.site.tls_proxy" if encrypted else "gpulease.demo.proxy"
         return [
-            *(sys.executable, "-m", "gpulease.demo.proxy"),
+            *(sys.executable, "-m", program),
             *("--ip", NODE_ADDRESS, "--port", str(ports.public)),
             *("--api-ip", NODE_ADDRESS, "--api-port", str(ports.proxy)),
-            *("--error-target", settings.url(ports.hub, "/hub/error")),
+            *("--error-target", settings.hub_url(self.settings, "/hub/error")),
+            *(encryption.proxy_options(self.settings.directory) if encrypted else []),
         ]
 
     def _agent_command(self) -> list[str]:
@@ -184,6 +189,8 @@ class Site:
             own = settings.service_environment(self.settings)
         elif name == "agent":
             own = self.driver.environment()
+        elif self.settings.encrypted:
+            own["PYTHONPATH"] = str(REPOSITORY)
         return {**os.environ, **own}
 
 
@@ -221,14 +228,15 @@ def running_site(
     ):
         (directory / name).write_text(text, encoding="utf-8")
     site = Site(cluster, chosen)
-    try:
-        for name in processes:
-            site.start(name)
-        yield site
-    finally:
-        site.stop()
-        cluster.wait_for_api()
-        _clear(api)
+    with encryption.prepared(api, directory, ports.hub) if chosen.encrypted else nullcontext():
+        try:
+            for name in processes:
+                site.start(name)
+            yield site
+        finally:
+            site.stop()
+            cluster.wait_for_api()
+            _clear(api)
 
 
 def _clear(api: Api) -> None:
