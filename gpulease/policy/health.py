@@ -29,9 +29,10 @@ MAX_FAILURES = 3
 #: First back-off (seconds) after a failed start; doubles each time up to ``MAX_BACK_OFF``.
 BACK_OFF = 5.0
 MAX_BACK_OFF = 60.0
-#: Wait (seconds) after a start that failed by others' doing, where the first back-off is not right:
-#: a quota is freed by people, a home that would not attach is mirrored at once.
-OTHERS_BACK_OFF = {"quota_exceeded": 30.0, "volume_failed": 1.0}
+#: Wait (seconds) after a start that failed by others' doing, where a back-off that doubles is not
+#: right: a quota is freed by people, a home that would not attach is mirrored at once, and who lost
+#: a device to others has waited for its place already and shall not be passed while one comes free.
+OTHERS_BACK_OFF = {"quota_exceeded": 30.0, "volume_failed": 1.0, "capacity_taken": BACK_OFF}
 #: Seconds that loading an image may take; every other stage of a start has ``start_max``.
 PULL_MAX = 1800.0
 
@@ -122,6 +123,8 @@ def _failed_start(snapshot: Snapshot, lease: Lease, reason: str) -> Action:
     failures = lease.failures + own
     if failures >= MAX_FAILURES:
         return End(lease.id, reason, EndReason.FAILED)
-    delay = min(MAX_BACK_OFF, BACK_OFF * 2 ** max(0, failures - 1))
+    # What others do is not counted against a request, but each try in vain was one attempt.
+    tries = failures if own else lease.attempt
+    delay = min(MAX_BACK_OFF, BACK_OFF * 2 ** min(max(0, tries - 1), 10))
     delay = OTHERS_BACK_OFF.get(reason, delay)
     return Requeue(lease.id, reason, snapshot.now + timedelta(seconds=delay), own)

@@ -80,6 +80,32 @@ def test_what_others_must_end_is_waited_for_as_long_as_that_takes(reason, second
 
 
 @pytest.mark.parametrize(
+    ("reason", "seconds"),
+    [
+        ("node_lost", [5, 10, 20, 40, 60, 60]),
+        ("evicted", [5, 10, 20, 40, 60, 60]),
+        ("quota_exceeded", [30] * 6),
+        ("volume_failed", [1] * 6),
+        # Its place was waited for already, and others' requests would pass it.
+        ("capacity_taken", [5] * 6),
+    ],
+)
+def test_what_others_do_again_and_again_is_tried_less_and_less_often(reason, seconds):
+    lease, waits = starting(0), []
+    for _ in seconds:
+        observed = [seen(lease, connected=False, failed=reason)]
+        (back,) = plan(snapshot([lease], observed=observed))
+        waits.append((back.not_before - NOW).total_seconds())
+        assert back.failure is False
+        queued = lifecycle.apply(lease, back, NOW, OUTS)
+        lease = lifecycle.apply(queued, Start("r0", "starting", ("GPU-0",)), NOW, OUTS)
+    assert waits == seconds
+    ever = replace(lease, attempt=10_000)
+    (back,) = plan(snapshot([ever], observed=[seen(ever, connected=False, failed=reason)]))
+    assert (back.not_before - NOW).total_seconds() == seconds[-1]
+
+
+@pytest.mark.parametrize(
     ("failed", "reason"), [("out_of_memory", "out_of_memory"), ("", "gone"), ("ended", "gone")]
 )
 def test_a_lease_whose_pod_is_over_ends_with_what_is_known_of_it(failed, reason):
