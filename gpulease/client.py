@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import random
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -20,6 +21,7 @@ from tornado.websocket import WebSocketClosedError, websocket_connect
 
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import AskBody, ClassView, ConnectionView, LeaseView
+from gpulease.service_tls import trusted
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +39,16 @@ class Client:
             ``http://hub/services/gpulease/``.
         token: a hub token; sent in a header, nowhere else.
         timeout: seconds that one call may take; connecting waits for a companion.
+
+    Raises:
+        GPULeaseError: ``bad_settings`` where the environment's authorities cannot be read.
     """
 
     def __init__(self, url: str, token: str, *, timeout: float = 30.0) -> None:
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"token {token}"}
         self._timeout = timeout
+        self._tls = trusted(url, os.environ)
 
     async def ask(self, body: AskBody | None = None, *, key: str | None = None) -> LeaseView:
         """Ask for GPUs; with the same ``key`` a repeated ask is the same ask.
@@ -110,6 +116,7 @@ class Client:
             allow_nonstandard_methods=True,  # DELETE with a body, POST without one
             follow_redirects=False,
             request_timeout=self._timeout,
+            ssl_options=self._tls,
         )
         try:
             response = await AsyncHTTPClient().fetch(request)
@@ -153,6 +160,7 @@ class Client:
             headers=self._headers,
             connect_timeout=10,
             request_timeout=20,
+            ssl_options=self._tls,
         )
         connection = await websocket_connect(request, ping_interval=_PING_SECONDS)
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any
 
 from tornado.httpclient import HTTPError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
+
+from gpulease.service_tls import trusted
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
@@ -48,6 +51,9 @@ class ServiceLink:
         ends: the owner's side.
         log: where it is said that the service refuses or is away.
         ping: seconds between pings.
+
+    Raises:
+        GPULeaseError: ``bad_settings`` where the environment's authorities cannot be read.
     """
 
     def __init__(self, url: str, ends: LinkEnds, log: Logger, *, ping: float = 20.0) -> None:
@@ -55,6 +61,7 @@ class ServiceLink:
         self._ends = ends
         self._log = log
         self._ping = ping
+        self._tls = trusted(url, os.environ)
         self._connection: WebSocketClientConnection | None = None
         self._closed = False
         self._refused = 0
@@ -94,7 +101,11 @@ class ServiceLink:
 
     async def _connect(self) -> WebSocketClientConnection:
         request = HTTPRequest(
-            self._url, headers=dict(self._ends.headers()), connect_timeout=10, request_timeout=20
+            self._url,
+            headers=dict(self._ends.headers()),
+            connect_timeout=10,
+            request_timeout=20,
+            ssl_options=self._tls,
         )
         connection = await websocket_connect(request, ping_interval=self._ping)
         self._refused = 0

@@ -16,6 +16,8 @@ ENV_LEASE: Final = "GPULEASE_LEASE"
 ENV_BUS: Final = "GPULEASE_BUS"
 #: Public prefix of the lease service, with scheme and host, set by the spawner.
 ENV_SERVICE_URL: Final = "GPULEASE_SERVICE_URL"
+#: Authorities (PEM text) whose certificate the service may show, beside the system's.
+ENV_SERVICE_CA: Final = "GPULEASE_SERVICE_CA"
 #: ``1`` where the IPython startup file shall load the kernel extension.
 ENV_AUTOLOAD: Final = "GPULEASE_AUTOLOAD"
 

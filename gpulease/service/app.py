@@ -31,7 +31,7 @@ from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.service import logs
 from gpulease.service.kubernetes_settings import KubernetesSettings
-from gpulease.service.option_values import bad_option, readable_file, size_option
+from gpulease.service.option_values import bad_option, listening_tls, readable_file, size_option
 from gpulease.service.run import Options, RunningService
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,8 @@ class GPULeaseService(Application):
         help="SQLAlchemy URL of the service's own database; SQLite or PostgreSQL.",
     ).tag(config=True)
     service_url = Unicode(
-        help="Where to listen, such as http://127.0.0.1:10101; default: what the hub says."
+        help="Where to listen, such as http://127.0.0.1:10101; default: what the hub says.  "
+        "With https the certificate is that of JUPYTERHUB_SSL_CERTFILE and JUPYTERHUB_SSL_KEYFILE."
     ).tag(config=True)
     gpus = Integer(
         0, min=0, max=1024, help="How many simulated GPUs to offer where NVML finds none."
@@ -148,8 +149,8 @@ class GPULeaseService(Application):
             GPULeaseError: ``bad_option`` when one of them cannot be read.
         """
         where = urlsplit(self.service_url)
-        if where.scheme != "http" or where.hostname is None:
-            raise bad_option("service_url", self.service_url, "http://host:port")
+        if where.scheme not in {"http", "https"} or where.hostname is None:
+            raise bad_option("service_url", self.service_url, "http://host:port or https://...")
         base = os.environ.get("JUPYTERHUB_BASE_URL") or "/"
         return Options(
             host=where.hostname,
@@ -159,6 +160,7 @@ class GPULeaseService(Application):
             hub_origin=self.hub_origin
             or _origin(os.environ.get("JUPYTERHUB_PUBLIC_HUB_URL", ""))
             or _origin(os.environ.get("JUPYTERHUB_HOST", "")),
+            tls=listening_tls(os.environ) if where.scheme == "https" else None,
             database_url=self.database_url,
             gpus=self.gpus,
             gpu_name=self.gpu_name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpulease.errors import GPULeaseError
@@ -29,6 +31,27 @@ def readable_file(name: str, given: str) -> str:
     if not Path(given).is_file():
         raise bad_option(name, given, "the path of a file that is there")
     return given
+
+
+def listening_tls(environ: Mapping[str, str]) -> ssl.SSLContext:
+    """Return what a service with an ``https`` address shows: the pair that the hub knows it by.
+
+    Of those who connect no certificate is asked: lease pods have none, and tokens say who calls.
+
+    Raises:
+        GPULeaseError: ``bad_option``.
+    """
+    certificate, key = (
+        environ.get(f"JUPYTERHUB_SSL_{name}", "") for name in ("CERTFILE", "KEYFILE")
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError:  # ssl.SSLError is one
+        raise bad_option(
+            "JUPYTERHUB_SSL_CERTFILE", certificate, "a certificate and its key for an https address"
+        ) from None
+    return context
 
 
 def bad_option(name: str, given: str, wanted: str) -> GPULeaseError:

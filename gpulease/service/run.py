@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -70,6 +71,7 @@ class Options:
     hub_path: str
     database_url: str
     hub_origin: str = ""
+    tls: ssl.SSLContext | None = None  # what is shown to whoever connects; None listens without
     gpus: int = 0
     gpu_name: str = "Simulated GPU"
     gpu_memory: int = 16 * 2**30
@@ -255,7 +257,9 @@ class RunningService:
         # Derived, so that a restarted service knows the browsers' cookies.
         cookie_secret = hmac.new(secret, b"cookies", hashlib.sha256).digest()
         app = application(self.services, hub_auth, site, cookie_secret)
-        self._server = HTTPServer(app, xheaders=True, max_body_size=_HTTP_BODY_MAX)
+        self._server = HTTPServer(
+            app, xheaders=True, max_body_size=_HTTP_BODY_MAX, ssl_options=options.tls
+        )
         sockets = bind_sockets(options.port, options.host)
         self.port = sockets[0].getsockname()[1]
         self._server.add_sockets(sockets)

@@ -1,4 +1,4 @@
-"""A whole round on Kubernetes where hub, proxy and servers speak TLS among each other.
+"""A whole round on Kubernetes where hub, proxy, servers and lease service speak TLS to each other.
 
 The hub reaches its servers by the names of their Services, as on any cluster; `tests.cluster.names`
 answers for them.  The websocket of the student's notebook goes through the encrypted proxy.
@@ -55,6 +55,7 @@ async def test_a_cell_runs_beside_the_gpu_and_its_variables_come_home(encrypted:
         )
         (pod,) = site.lease_pods()
         assert pod["metadata"]["name"] in cell.text
+        assert f"https://{encryption.SERVICE}:" in json.dumps(pod["spec"])
         nothing_of_the_hubs_certificates(pod)
         only_who_shows_a_certificate_gets_in(site)
 

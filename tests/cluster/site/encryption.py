@@ -45,13 +45,33 @@ def store(directory: Path) -> Path:
     return directory / _STORE
 
 
+def authorities(directory: Path) -> str:
+    """Return the file of those whom the lease service trusts, the hub's among them."""
+    return str(store(directory) / "services-ca_trust.crt")
+
+
+def service_url(port: int, path: str = "/") -> str:
+    """Return the lease service's address for proxy, servers, lease pods and agents."""
+    return f"https://{SERVICE}:{port}{path}"
+
+
+def service_config(port: int) -> str:
+    """Return the lines of the service's configuration: it shows the pair that the hub knows."""
+    return f"""
+import os
+c.GPULeaseService.service_url = "https://{NODE_ADDRESS}:{port}"
+with open(os.environ["JUPYTERHUB_SSL_CLIENT_CA"]) as authorities:
+    c.KubernetesSettings.environment = {{"GPULEASE_SERVICE_CA": authorities.read()}}
+"""
+
+
 def service_environment(directory: Path) -> dict[str, str]:
     """Return by what the lease service knows the hub and is known to it."""
     pair = store(directory) / _PAIR / _PAIR
     return {
         "JUPYTERHUB_SSL_KEYFILE": f"{pair}.key",
         "JUPYTERHUB_SSL_CERTFILE": f"{pair}.crt",
-        "JUPYTERHUB_SSL_CLIENT_CA": str(store(directory) / "services-ca_trust.crt"),
+        "JUPYTERHUB_SSL_CLIENT_CA": authorities(directory),
     }
 
 
@@ -74,11 +94,15 @@ def with_names(directory: Path, command: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def prepared(api: Api, directory: Path, port: int) -> Iterator[None]:
-    """Make the certificates, and give the hub its name; names are answered until the end."""
+def prepared(api: Api, directory: Path, hub: int, service: int) -> Iterator[None]:
+    """Make the certificates; hub and service have names, and these ports, until the end."""
     (directory / "resolv.conf").write_text(names.resolver(HUB_NAMESPACE), encoding="ascii")
     _make_certificates(directory)
-    with names.answering(api), _named(api, "hub", HUB_NAMESPACE, port):
+    with (
+        names.answering(api),
+        _named(api, "hub", HUB_NAMESPACE, hub),
+        _named(api, "gpulease", OWN_NAMESPACE, service),
+    ):
         yield
 
 
@@ -86,7 +110,7 @@ def _make_certificates(directory: Path) -> None:
     environment = {**os.environ, "SITE_PASSWORD": "-", "SITE_SERVICE_TOKEN": "-" * 32}
     generate = ["-m", "jupyterhub", "-f", "jupyterhub_config.py", "--generate-certs"]
     certipy = "from certipy.command_line import main; main()"
-    sign = ["-c", certipy, _PAIR, "--ca-name=services-ca", f"--store-dir={_STORE}"]
+    sign = ["-c", certipy, _PAIR, "--ca-name=hub-ca", f"--store-dir={_STORE}"]
     for command in (generate, [*sign, f"--alt-names=DNS:{SERVICE}"]):
         done = subprocess.run(
             [sys.executable, *command],

@@ -91,7 +91,7 @@ c.KubeSpawner.start_timeout = 180
 {settings.extra_hub}
 setup_gpulease(
     c,
-    service_url="{url(ports.service, "")}",
+    service_url="{service_url(settings, "")}",
     service_token=os.environ["SITE_SERVICE_TOKEN"],
     admins=["admin"],
 )
@@ -100,6 +100,12 @@ setup_gpulease(
 
 def _hub_address(port: int) -> str:
     return f'c.JupyterHub.hub_bind_url = "{url(port)}"'
+
+
+def service_url(settings: Settings, path: str = "/") -> str:
+    """Return where everybody but browsers reaches the lease service."""
+    port = settings.ports.service
+    return encryption.service_url(port, path) if settings.encrypted else url(port, path)
 
 
 def _names(settings: Settings) -> dict[str, object]:
@@ -146,9 +152,10 @@ c.GPULeaseService.provider = "kubernetes"
 c.KubernetesSettings.kubeconfig = "{directory}/service.kubeconfig"
 c.KubernetesSettings.namespaces = {list(settings.namespaces)}
 c.KubernetesSettings.agent_account = "{OWN_NAMESPACE}/gpulease-agent"
-c.KubernetesSettings.lease_service_url = "{url(ports.service, PREFIX)}"
+c.KubernetesSettings.lease_service_url = "{service_url(settings, PREFIX)}"
 c.KubernetesSettings.priority_class = "gpulease-lease"
 c.KubernetesSettings.park = "/home/jovyan/.gpulease/parked"
+{encryption.service_config(ports.service) if settings.encrypted else ""}
 {settings.extra_service}
 """
 

@@ -126,8 +126,8 @@ class Site:
                 with urllib.request.urlopen(url, timeout=10) as answer:
                     return bool(answer.status)
             except urllib.error.HTTPError:
-                # A proxy without a hub answers, a hub without its route does not.
-                return name != "hub"
+                # A proxy without a hub answers; what is asked for through it does not.
+                return name != "hub" and not (name == "service" and self.settings.encrypted)
             except OSError:
                 return False
 
@@ -153,7 +153,11 @@ class Site:
         return {
             "proxy": settings.url(ports.public, "/"),
             "hub": settings.url(ports.public, "/hub/health"),  # its route stands, too
-            "service": settings.url(ports.service, f"{settings.PREFIX}api/health"),
+            "service": settings.url(
+                # Who shows no certificate of the hub's reaches an encrypted one through its proxy.
+                ports.public if self.settings.encrypted else ports.service,
+                f"{settings.PREFIX}api/health",
+            ),
             "agent": settings.url(ports.agent, "/metrics"),
         }[name]
 
@@ -170,9 +174,12 @@ class Site:
 
     def _agent_command(self) -> list[str]:
         ports, layout = self.settings.ports, self.cluster.layout
+        trust = ["--plain-http"]
+        if self.settings.encrypted:
+            trust = ["--ca-file", encryption.authorities(self.settings.directory)]
         return [
-            *(sys.executable, "-m", "gpulease.cli", "agent", "--plain-http", "--node", NODE),
-            *("--service", settings.url(ports.service, settings.PREFIX)),
+            *(sys.executable, "-m", "gpulease.cli", "agent", *trust, "--node", NODE),
+            *("--service", settings.service_url(self.settings, settings.PREFIX)),
             *("--token-file", "agent.token", "--ledger", "agent.ledger"),
             *("--kubelet-socket", str(layout.pod_resources_socket)),
             *("--host", NODE_ADDRESS, "--port", str(ports.agent)),
@@ -228,7 +235,11 @@ def running_site(
     ):
         (directory / name).write_text(text, encoding="utf-8")
     site = Site(cluster, chosen)
-    with encryption.prepared(api, directory, ports.hub) if chosen.encrypted else nullcontext():
+    with (
+        encryption.prepared(api, directory, ports.hub, ports.service)
+        if chosen.encrypted
+        else nullcontext()
+    ):
         try:
             for name in processes:
                 site.start(name)
