@@ -6,6 +6,7 @@ service's public API.  The service is a process of its own, under the shipped ac
 
 import asyncio
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,16 +14,18 @@ from pathlib import Path
 import pytest
 
 from gpulease import labels
+from gpulease.service.events import FIGURES_EVERY
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.kwok import GPUS
-from tests.cluster.many.crowd import Crowd, crowd, kwok_nodes, policy
+from tests.cluster.many.crowd import PATIENCE, Crowd, crowd, kwok_nodes, policy
 from tests.cluster.many.notebooks import user_names
 from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 NODES, LEASES, RATE = 100, 300, 50
+LOOK_SECONDS = 20.0
 SERVICE = f"""
 c.KubernetesSettings.pods_per_second = {RATE}
 c.KubernetesSettings.bind_seconds = 60.0
@@ -49,6 +52,9 @@ async def _whole_round(cluster: Cluster, directory: Path, say: Callable[[str], N
         assert after == before.keys(), "no pod came or went while the service was away"
         assert _devices(everybody) == devices, "each lease kept its device"
 
+        told, seconds = await _settled(everybody)
+        say(f"{told} messages to an admin's page in {seconds:.0f} s in which nothing happened")
+
         say(f"all reclaimed in {await _reclaimed(everybody):.1f} s, the policy's 4 s among them")
 
 
@@ -73,15 +79,31 @@ async def _admitted(everybody: Crowd) -> float:
 async def _restarted(everybody: Crowd) -> float:
     """Kill the service and start it again while all leases stand."""
     page, companions = everybody.page, everybody.companions
+    asked = everybody.notebooks.hub.asked
+    asked.clear()
     answered = await everybody.restart()
     took = await everybody.until(
         "everybody to be back",
         lambda: companions.connected == LEASES and page.count("active") == LEASES,
     )
     await wait_for_async(_all_seen(everybody), 60, "the service to see every companion")
+    singles = [path for path in asked if path.startswith("/hub/api/users/u")]
+    assert asked.count("/hub/api/user") >= LEASES, "each server's token was looked at"
+    assert len(singles) < LEASES / 5, "and not each server: a list says which run"
     live = await page.get("api/leases?state=live&limit=200")
     assert live["total"] == LEASES
     return answered + took
+
+
+async def _settled(everybody: Crowd) -> tuple[int, float]:
+    """Count what an admin's page is told while all leases stand and nobody does anything."""
+    page, began = everybody.page, time.monotonic()
+    before = page.events
+    await wait_for_async(lambda: time.monotonic() - began > LOOK_SECONDS, PATIENCE, "a while")
+    seconds = time.monotonic() - began
+    told = page.events - before
+    assert told < LEASES * seconds / (2 * FIGURES_EVERY), "every few seconds is too often for that"
+    return told, seconds
 
 
 async def _reclaimed(everybody: Crowd) -> float:

@@ -83,6 +83,7 @@ class Notebooks:
     ) -> None:
         self._session = session
         self._url = url
+        self.hub = hub
         self._tokens = {user: hub.server_token(user) for user in users}
         for user in users:
             hub.user(user, "")
