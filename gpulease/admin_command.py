@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import sys
+from urllib.parse import urlsplit
 
 from gpulease import protocol
 from gpulease.client import Client
@@ -54,7 +55,27 @@ def _client(given: str | None) -> Client:
             "There is no token to prove who you are.",
             next_step="Make one on the hub's Token page and put it into GPULEASE_TOKEN.",
         )
-    return Client(url, token)
+    return Client(_checked(url), token)
+
+
+def _checked(url: str) -> str:
+    """Return the address itself.
+
+    Raises:
+        GPULeaseError: ``bad_option``: it is none.
+    """
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port above 65535, a bracket that stays open
+        fits = False
+    if not fits:
+        raise GPULeaseError(
+            "bad_option",
+            f"{url!r} is not an address of the lease service.",
+            next_step="Give one such as https://hub.example.org/services/gpulease/.",
+        )
+    return url
 
 
 def _row(lease: LeaseView) -> tuple[str, ...]:

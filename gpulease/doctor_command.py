@@ -50,14 +50,14 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
         GPULeaseError: ``bad_option``; ``cluster_unreachable`` where the API server does not answer.
     """
     from traitlets.config import Config
-    from traitlets.config.loader import PyFileConfigLoader
 
     from gpulease.providers.kubernetes.checkup import Installation, examine
     from gpulease.providers.kubernetes.client import ClientError
     from gpulease.providers.kubernetes.official import OfficialClient
     from gpulease.service.kubernetes_settings import KubernetesSettings
+    from gpulease.service.option_values import read_configuration
 
-    config = PyFileConfigLoader(config_file).load_config() if config_file else Config()
+    config = read_configuration("--config", config_file) if config_file else Config()
     settings = KubernetesSettings(config=config)
     agents = settings.agent_account.partition("/")[0]
     wanted = Installation(settings.pod_settings(), settings.namespaces, agents)

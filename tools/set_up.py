@@ -108,9 +108,12 @@ def install(extras):
         seen = 0
         for line in process.stdout:
             lines.append(line)
-            if line.lstrip().startswith(("Collecting", "Installing collected")):
+            if line.lstrip().startswith("Collecting"):
                 seen += 1
                 show(seen, line.split("(from")[0].strip())
+            elif line.startswith("Installing collected packages:"):
+                # The rest, and the longest, of what pip does; it says no more until the end.
+                show(line.count(",") + 1, "packages are here; installing them (minutes)", last=True)
     if sys.stdout.isatty():
         print("\r\033[K", end="", flush=True)
     (VENV / "set-up.log").write_text("".join(lines), encoding="utf-8")
@@ -120,12 +123,12 @@ def install(extras):
     return process.returncode
 
 
-def show(count, text):
-    """Show one package: over the line before on a terminal, every 20th elsewhere."""
+def show(count, text, last=False):
+    """Show one package: over the line before on a terminal, every 20th and the last elsewhere."""
     text = text.replace(str(ROOT), "gpulease")[:70]
     if sys.stdout.isatty():
         print("\r\033[K    %3d  %s" % (count, text), end="", flush=True)
-    elif count % 20 == 0 or text.startswith("Installing"):
+    elif last or count % 20 == 0:
         print("    %3d  %s" % (count, text), flush=True)
 
 

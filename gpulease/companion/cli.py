@@ -30,5 +30,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _run(arguments: argparse.Namespace) -> int:
     from gpulease.companion.run import run
+    from gpulease.companion.standalone import check_paths
 
+    check_paths(arguments.connection_file, arguments.park_dir)
     return run(arguments, watch_parent=False)

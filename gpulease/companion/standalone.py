@@ -45,6 +45,32 @@ def standalone_config(ip: str, park_dir: str) -> SupervisorConfig:
     )
 
 
+def check_paths(connection_file: Path, park_dir: str) -> None:
+    """Refuse, before anything is started, files that could not be written at its end.
+
+    Raises:
+        GPULeaseError: ``bad_option`` names the path and why.
+    """
+    folder = connection_file.parent
+    if connection_file.is_dir():
+        raise _unusable("--connection-file", connection_file, "a directory", "Name a file in it.")
+    if not folder.is_dir():
+        raise _unusable("--connection-file", connection_file, "in no directory", "Make it first.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unusable(
+            "--connection-file",
+            connection_file,
+            "in a directory that cannot be written",
+            "Name another.",
+        )
+    if park_dir and Path(park_dir).exists() and not Path(park_dir).is_dir():
+        raise _unusable("--park-dir", Path(park_dir), "no directory", "Name a directory.")
+
+
+def _unusable(option: str, path: Path, why: str, next_step: str) -> GPULeaseError:
+    return GPULeaseError("bad_option", f"{option}: {path} is {why}.", next_step=next_step)
+
+
 def write_connection(path: Path, supervisor: Supervisor) -> Path:
     """Admit a new client key and write it with the lease's address to ``path`` (mode 0600)."""
     public, secret = zmq.curve_keypair()

@@ -131,6 +131,12 @@ def choose_ports(public: int | None) -> Ports:
     Raises:
         GPULeaseError: ``port_taken`` when the wanted one is not free.
     """
+    if public is not None and not 0 <= public <= 65535:
+        raise GPULeaseError(
+            "bad_option",
+            f"--port must be from 0 (any free one) to 65535, not {public}.",
+            next_step="See gpulease demo --help.",
+        )
     with contextlib.ExitStack() as held:
         wanted = (8000, 0) if public is None else (public,)
         first = next(
@@ -215,7 +221,18 @@ def directory(given: Path | None) -> Iterator[Place]:
     It is kept when the block fails: the log in it says why.
     """
     if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
+        try:
+            given.mkdir(parents=True, exist_ok=True)
+            fits = os.access(given, os.W_OK | os.X_OK)
+            why = "it cannot be written"
+        except OSError as error:
+            fits, why = False, error.strerror or str(error)
+        if not fits:
+            raise GPULeaseError(
+                "bad_option",
+                f"--dir: {given} cannot be used: {why}.",
+                next_step="Name a directory that may be written, or leave it out.",
+            )
         yield Place(given.resolve())
         return
     place = Place(Path(tempfile.mkdtemp(prefix="gpulease-demo-")))

@@ -15,6 +15,10 @@ from gpulease.errors import GPULeaseError
 #: Carries the options from ``gpulease demo`` to the hub's configuration file.
 ENV_OPTIONS: Final = "GPULEASE_DEMO_OPTIONS"
 
+#: A day in seconds, and GiB of one GPU: a demo that is told more is not meant so.
+LONGEST: Final = 86400.0
+LARGEST: Final = 1024.0
+
 GROUP: Final = "cs101"
 NOTEBOOK: Final = "gpu-digits.ipynb"
 
@@ -117,14 +121,18 @@ class DemoOptions:
             "wait": self.wait,
         }
         for name, seconds in durations.items():
-            if seconds <= 0:
-                raise _bad(f"--{name} must be more than 0 seconds, not {seconds:g}.")
-        if self.warm_up < 0:
-            raise _bad(f"--warm-up cannot be negative, and is {self.warm_up:g}.")
+            if not 0 < seconds <= LONGEST:
+                raise _bad(
+                    f"--{name} must be from more than 0 to {LONGEST:g} seconds, not {seconds:g}."
+                )
+        if not 0 <= self.warm_up <= LONGEST:
+            raise _bad(f"--warm-up must be from 0 to {LONGEST:g} seconds, not {self.warm_up:g}.")
         if not 1 <= self.gpus <= 64:
             raise _bad(f"--gpus must be from 1 to 64, not {self.gpus}.")
-        if self.memory <= 0:
-            raise _bad(f"--memory must be more than 0 GiB, not {self.memory:g}.")
+        if not 0 < self.memory <= LARGEST:
+            raise _bad(
+                f"--memory must be more than 0 GiB and at most {LARGEST:g}, not {self.memory:g}."
+            )
         return self
 
 

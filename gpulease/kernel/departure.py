@@ -80,7 +80,7 @@ class Departure:
                 raise GPULeaseError(
                     "not_home",
                     f"These cannot come home: {', '.join(stay) or 'a variable'}.",
-                    next_step="Delete them in a GPU cell or %gpu fetch them, then return the GPU; "
+                    next_step="%gpu says why. Delete them in a GPU cell and return it again, or "
                     "%gpu return --force gives it back without them.",
                     numbers={"names": stay},
                     status=409,

@@ -43,7 +43,7 @@ Run this cell beside a GPU; asks for one, and waits for it, where there is none 
   --wait 5m         wait so long in the queue; the request stays queued after that
   --no-wait         only ask: run the cell again when the GPU is ready
   --else cpu        run here when there is no GPU in time
-  --in-quota-only   only a GPU of your project's own share, which nobody takes back
+  --in-quota-only   kept for project shares, which are not there yet
 
 Variables, functions and imports made here are there; what the cell makes or changes is here
 afterwards."""

@@ -106,7 +106,7 @@ class Waiter:
         """
         link = self._link
         if link.attachment is not None and link.phase is Phase.ATTACHED:
-            self._same_class(options)
+            self._fits(options)
             return
         if link.phase is Phase.DRAINING:
             link.departure.now()  # at the border of this cell, so that the old lease can leave
@@ -187,11 +187,21 @@ class Waiter:
             self._link.on_bus({"event": "lease", "lease": lease})
         return self._link.leases.get(lease["id"], lease)
 
-    def _same_class(self, options: CellOptions) -> None:
+    def _fits(self, options: CellOptions) -> None:
+        """Refuse a cell that asks for another class or for more than is held."""
         attachment = self._link.attachment
         assert attachment is not None
         held = attachment.view["gpu_class"]
         asked = attachment.view.get("asked_class") or held
+        mine = self._link.mine()
+        if mine is not None and (options.count or 1) > mine["count"]:
+            raise GPULeaseError(
+                "other_lease",
+                f"This server holds {mine['count']} x {held}, and the cell asks for "
+                f"{options.count}.",
+                next_step="%gpu return gives the lease back; then run the cell again.",
+                status=409,
+            )
         if self._link.bus and options.gpu_class not in (None, held, asked):
             raise GPULeaseError(
                 "other_class",

@@ -22,6 +22,7 @@ from traitlets import (
     Enum,
     Float,
     Integer,
+    TraitError,
     Unicode,
     default,
 )
@@ -31,7 +32,14 @@ from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.service import logs
 from gpulease.service.kubernetes_settings import KubernetesSettings
-from gpulease.service.option_values import bad_option, listening_tls, readable_file, size_option
+from gpulease.service.option_values import (
+    bad_option,
+    failing_file,
+    listening_tls,
+    read_configuration,
+    readable_file,
+    size_option,
+)
 from gpulease.service.run import Options, RunningService
 
 log = logging.getLogger(__name__)
@@ -54,7 +62,6 @@ class GPULeaseService(Application):
     """Leases GPUs to the notebook servers of a JupyterHub."""
 
     name = "gpulease-service"
-    raise_config_file_errors = True
     description = __doc__ or ""
     version = __version__
     classes = [KubernetesSettings]  # noqa: RUF012 (traitlets reads it)
@@ -133,13 +140,24 @@ class GPULeaseService(Application):
         """Read the command line, then the configuration file; the command line wins.
 
         Raises:
-            GPULeaseError: ``bad_option`` for a configuration file that is not there: to go on with
-                the defaults would serve another site than the one described.
+            GPULeaseError: ``bad_option`` for a word too many, and for a configuration file that is
+                not there or fails: to go on with the defaults would serve another site than the
+                one described.
         """
         self.parse_command_line(None if argv is None else list(argv))
+        if self.extra_args:
+            raise GPULeaseError(
+                "bad_option",
+                f"{self.extra_args[0]!r} is no option of the service.",
+                next_step="See gpulease service --help.",
+            )
         if self.config_file:
             given = self.cli_config
-            self.load_config_file(readable_file("config_file", self.config_file))
+            found = read_configuration("config_file", self.config_file)
+            try:
+                self.update_config(found)
+            except TraitError as error:
+                raise failing_file("config_file", self.config_file, error) from error
             self.update_config(given)
 
     def options(self) -> Options:
@@ -149,12 +167,16 @@ class GPULeaseService(Application):
             GPULeaseError: ``bad_option`` when one of them cannot be read.
         """
         where = urlsplit(self.service_url)
-        if where.scheme not in {"http", "https"} or where.hostname is None:
+        try:
+            port = where.port or 0
+        except ValueError:  # above 65535
+            port = -1
+        if where.scheme not in {"http", "https"} or where.hostname is None or port < 0:
             raise bad_option("service_url", self.service_url, "http://host:port or https://...")
         base = os.environ.get("JUPYTERHUB_BASE_URL") or "/"
         return Options(
             host=where.hostname,
-            port=where.port or 0,
+            port=port,
             prefix=_slashes(os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/"),
             hub_path=f"{_slashes(base)}hub/",
             hub_origin=self.hub_origin
@@ -166,7 +188,7 @@ class GPULeaseService(Application):
             gpu_name=self.gpu_name,
             gpu_memory=size_option("gpu_memory", self.gpu_memory),
             simulate=self.simulate,
-            policy_file=_path(self.policy_file),
+            policy_file=_path(self.policy_file and readable_file("policy_file", self.policy_file)),
             first_policy_file=_path(self.first_policy_file),
             first_time_outs={
                 str(name): float(value) for name, value in self.first_time_outs.items()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ssl
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
+
+from traitlets.config import Config
+from traitlets.config.loader import JSONFileConfigLoader, PyFileConfigLoader
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.units import parse_size
@@ -28,7 +32,7 @@ def readable_file(name: str, given: str) -> str:
     Raises:
         GPULeaseError: ``bad_option``.
     """
-    if not Path(given).is_file():
+    if not Path(given).expanduser().is_file():
         raise bad_option(name, given, "the path of a file that is there")
     return given
 
@@ -52,6 +56,41 @@ def listening_tls(environ: Mapping[str, str]) -> ssl.SSLContext:
             "JUPYTERHUB_SSL_CERTFILE", certificate, "a certificate and its key for an https address"
         ) from None
     return context
+
+
+def read_configuration(name: str, given: str) -> Config:
+    """Return what the configuration file ``given`` says, for the option ``name``.
+
+    Raises:
+        GPULeaseError: ``bad_option``: it is not there, or it fails.
+    """
+    path = Path(readable_file(name, given)).expanduser()
+    kind = JSONFileConfigLoader if path.suffix == ".json" else PyFileConfigLoader
+    try:
+        return Config(kind(path.name, str(path.parent.resolve())).load_config())
+    except Exception as error:  # the file is a program of the site's
+        raise failing_file(name, given, error) from error
+
+
+def failing_file(name: str, given: str, error: Exception) -> GPULeaseError:
+    """Return the refusal of a configuration file that cannot be executed: its line and why."""
+    line = error.lineno if isinstance(error, SyntaxError) else _line_in(given, error)
+    place = f"line {line} of {given}" if line else given
+    return GPULeaseError(
+        "bad_option",
+        f"{name}: {place} fails with {type(error).__name__}: {error}.",
+        next_step="Mend the file.",
+        numbers={"option": name},
+    )
+
+
+def _line_in(file: str, error: Exception) -> int | None:
+    """Return the innermost line of ``file`` that the error passed, ``None`` for none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    name = Path(file).name
+    return next(
+        (each.lineno for each in reversed(frames) if Path(each.filename).name == name), None
+    )
 
 
 def bad_option(name: str, given: str, wanted: str) -> GPULeaseError:

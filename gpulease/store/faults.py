@@ -20,6 +20,17 @@ _CAUSES = (
     ("lock timeout", "another session holds the database", "End the other session; try again."),
     ("readonly", "the database cannot be written", "Give the service the right to write it."),
     ("not a database", "the file is not a database", "Point the service at the right file."),
+    (
+        "unable to open",
+        "its file cannot be opened",
+        "Look whether the folder is there and may be written, and whether the path is a file.",
+    ),
+    (
+        "password authentication",
+        "PostgreSQL does not accept the user or the password",
+        "Mend them in the address.",
+    ),
+    ("connection refused", "nothing answers at its address", "Start it, or mend the address."),
     ("malformed", "the database file is damaged", "Restore it from a backup."),
 )
 

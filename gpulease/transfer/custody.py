@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -136,10 +137,13 @@ class Custody:
             died[name] = Lost(made)
         for number, names in self._epochs.items():
             for name in names - died.keys():
-                if name in side.ns:
+                # A module is the same on both sides; a cell that died took nothing of it.
+                if name in side.ns and not isinstance(side.ns[name], ModuleType):
                     died[name] = Lost(str(number), partial=True)
-        for name in running.changes if running is not None else ():
-            if is_user_name(name) and name not in died:
+        use = running or Use()
+        for name in use.changes:
+            called = name not in use.writes and isinstance(side.ns.get(name), ModuleType)
+            if is_user_name(name) and name not in died and not called:
                 died[name] = Lost(cell)
         for name in died:
             if name in side.ns:

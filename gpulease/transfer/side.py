@@ -258,7 +258,8 @@ class Side:
         for index, reason in missing.items():
             for root in incoming.groups[index].roots:
                 if root.startswith("n:"):
-                    removed.setdefault(root[2:], Absent("object", blocker=reason))
+                    kind = "module" if incoming.modules[index] else "object"
+                    removed.setdefault(root[2:], Absent(kind, blocker=reason))
         removed = {n: a for n, a in removed.items() if n not in self.ns or may_remove(n)}
         deleted = [n for n in incoming.deleted if n not in self.ns or may_remove(n)]
         for name in [*removed, *deleted]:

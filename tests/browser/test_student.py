@@ -109,6 +109,16 @@ def test_without_a_server_the_ask_comes_with_its_start(stage: Stage, page: Any) 
     assert len(stage.called("POST", "leases")) == 1
 
 
+def test_a_server_that_stopped_is_offered_to_be_started(stage: Stage, page: Any) -> None:
+    stage.put(lease("active"))
+    page.goto(stage.url)
+    page.wait_for_selector("text=Open my server")
+    stage.servers = []
+    end = {"reason": "server_gone", "sentence": "It stopped.", "note": "", "at": soon(-1)}
+    stage.put(lease("ended", end=end))
+    page.wait_for_selector("#ask >> text=Start my server and get a GPU")
+
+
 def test_a_refusal_says_what_and_what_next(stage: Stage, page: Any) -> None:
     stage.answers["POST leases"] = (
         409,

@@ -223,3 +223,29 @@ def test_it_fits_320_pixels(stage: Stage, page: Any, path: str) -> None:
     page.goto(stage.url + path)
     page.wait_for_selector("tbody tr, dl, .gl-version")
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+def test_anothers_server_is_not_mine_and_no_data_is_said_once(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.put(lease(user="grace", utilisation=None, verdict="unknown"))
+    stage.ended = [lease("ended", id="e0", user="joan")]
+    page.goto(stage.url + "admin")
+    page.wait_for_selector("#table >> text=default server")
+    page.wait_for_selector("#ended >> text=default server")
+    assert page.inner_text("#table").count("no data") == 1
+    page.click("[aria-label='End the lease of grace']")
+    assert "for default server" in page.inner_text("#end-who")
+    assert "my server" not in page.inner_text("main")
+
+
+def test_after_a_save_it_is_said_what_was_changed(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.changes = ["set idle from 5m to 1m"]
+    page.goto(stage.url + "policy")
+    page.wait_for_selector("text=version 1, by root")
+    page.fill("#policy-text", "pools: {a: {}}\n")
+    page.click("#policy-save")
+    page.wait_for_selector("#policy-findings >> text=Saved as version 2")
+    said = page.inner_text("#policy-findings")
+    assert "set idle from 5m to 1m" in said
+    assert "Saving it would" not in said

@@ -8,6 +8,8 @@ import pytest
 from gpulease import __version__
 from gpulease.cli import main
 
+#: What `gpulease agent` must be given to look at its other options.
+AGENT = ("--service", "https://127.0.0.1:1/", "--token-file", "token")
 GOOD_POLICY = """
 pools: {cards: {}}
 classes:
@@ -65,6 +67,65 @@ def test_what_cannot_be_parsed_exits_with_2(words, capsys):
         main(words)
     assert left.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+BAD = (
+    (["demo", "--port", "99999"], "--port must be from 0"),
+    (["demo", "--port", "-1"], "--port must be from 0"),
+    (["demo", "--idle", "nan"], "--idle must be"),
+    (["demo", "--drain", "inf"], "--drain must be"),
+    (["demo", "--warm-up", "nan"], "--warm-up must be"),
+    (["demo", "--memory", "inf"], "--memory must be"),
+    (["demo", "--port", "0", "--dir", "{file}"], "cannot be used"),
+    (["demo", "--port", "0", "--dir", "/proc/no/such"], "cannot be used"),
+    (["companion", "--connection-file", "{folder}"], "is a directory"),
+    (["companion", "--connection-file", "/no/such/file"], "in no directory"),
+    (["companion", "--connection-file", "{file}/below"], "in no directory"),
+    (["companion", "--connection-file", "{folder}/c", "--park-dir", "{file}"], "no directory"),
+    (["admin", "--url", "nonsense", "list"], "is not an address"),
+    (["admin", "--url", "ftp://127.0.0.1/", "list"], "is not an address"),
+    (["admin", "--url", "http://127.0.0.1:99999/", "list"], "is not an address"),
+    (["admin", "--url", "http://[::1/", "list"], "is not an address"),
+    (["doctor", "--config", "{folder}"], "a file that is there"),
+    (["doctor", "--config", "/no/such.py"], "a file that is there"),
+    (["doctor", "--config", "{file}"], "line 1 of"),
+    (["service", "too-many"], "'too-many'"),
+    (["service", "--config", "{file}"], "line 1 of"),
+    (["service", "--config", "{wrong}"], "gpus"),
+    (["agent", *AGENT, "--port", "99999"], "--port is 99999"),
+    (["agent", *AGENT, "--port", "0", "--host", "no.such.host.invalid"], "no.such.host.invalid"),
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_bad_input_is_answered_in_a_line_that_says_what_to_do(
+    words, said, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("GPULEASE_TOKEN", "very-secret")
+    monkeypatch.setattr("gpulease.demo.processes.become_subreaper", lambda: None)
+    file, wrong = tmp_path / "file.txt", tmp_path / "wrong.py"
+    file.write_text("not = (python\n")
+    wrong.write_text("c.GPULeaseService.gpus = 'two'\n")
+    names = {"file": file, "folder": tmp_path, "wrong": wrong}
+    assert main([word.format(**names) for word in words]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("gpulease: ")
+    assert said in line
+    assert line.count(". ") >= 1  # what is wrong, and what to do
+
+
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("sqlite:////no/such/folder/leases.sqlite", "its file cannot be opened"),
+        ("postgresql://nobody@127.0.0.1:1/leases", "nothing answers at its address"),
+    ],
+)
+def test_a_database_that_cannot_be_reached_is_told_why(url, cause, capsys):
+    assert main(["db", "upgrade", "--database", url]) == 1
+    assert cause in capsys.readouterr().err
 
 
 def test_a_service_that_does_not_answer_is_a_failure_not_bad_input(capsys, monkeypatch):

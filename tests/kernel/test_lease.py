@@ -104,6 +104,17 @@ def test_no_wait_asks_and_raises_at_once(stage: Stage, kernel: HomeKernel) -> No
     assert stage.leases[LEASE]["state"] == "queued"
 
 
+def test_a_cell_that_asks_for_more_than_is_held_says_so(stage: Stage, kernel: HomeKernel) -> None:
+    give(stage)
+    assert kernel.run("%%gpu --count 1\npass").ok
+    cell = kernel.run("%%gpu --count 9\npass")
+    assert not cell.ok
+    assert "This server holds 1 x " in cell.error
+    assert "asks for 9" in cell.error
+    assert "%gpu return" in cell.error
+    assert kernel.run("%%gpu\npass").ok
+
+
 def test_else_cpu_says_so(stage: Stage, kernel: HomeKernel) -> None:
     cell = kernel.run("%%gpu --wait 0.2s --else cpu\nimport os; os.getpid()")
     assert cell.result == str(kernel.pid)

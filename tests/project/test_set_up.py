@@ -174,3 +174,8 @@ def test_nothing_committed_names_this_machine():
 def test_the_installed_version_is_the_projects():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert version("gpulease") == project["version"]
+
+
+def test_the_long_last_step_of_pip_is_told(set_up, capsys):
+    set_up.show(133, "packages are here; installing them (minutes)", last=True)
+    assert "133  packages are here; installing them" in capsys.readouterr().out

@@ -13,7 +13,13 @@ from gpulease.service.option_values import size_option
 
 @pytest.mark.parametrize(
     "given",
-    [{"gpu_memory": "much"}, {"park_limit": "some"}, {"service_url": "ftp://127.0.0.1:1"}],
+    [
+        {"gpu_memory": "much"},
+        {"park_limit": "some"},
+        {"service_url": "ftp://127.0.0.1:1"},
+        {"service_url": "http://127.0.0.1:99999"},
+        {"policy_file": "/no/such/policy.yaml"},
+    ],
     ids=str,
 )
 def test_the_option_that_is_wrong_is_named(given: dict[str, str]) -> None:
@@ -37,8 +43,16 @@ def test_a_configuration_file_that_is_not_there_is_refused(tmp_path: Path) -> No
 def test_a_configuration_file_that_fails_is_not_passed_over(tmp_path: Path) -> None:
     broken = tmp_path / "config.py"
     broken.write_text("c.GPULeaseService.gpus = 1 / 0\n")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(GPULeaseError, match=r"line 1 of .*config\.py fails with ZeroDivisionError"):
         GPULeaseService().initialize(["--config", str(broken)])
+
+
+def test_a_configuration_file_may_have_any_name(tmp_path: Path) -> None:
+    file = tmp_path / "service.conf"
+    file.write_text("c.GPULeaseService.gpus = 3\n")
+    service = GPULeaseService()
+    service.initialize(["--config", str(file), "--gpu-memory", "8GiB"])
+    assert (service.gpus, service.gpu_memory) == (3, "8GiB")
 
 
 @pytest.mark.parametrize("argv", [["--log-level", "nonsense"], ["--gpus", "two"]], ids=" ".join)

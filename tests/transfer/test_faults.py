@@ -230,3 +230,24 @@ def test_drain_from_another_thread(pair):
     assert reports[0].done, reports
     pair.side.commit_pending()
     assert pair.ns["w"].sum() == 3_000_000
+
+
+def test_a_module_is_not_lost_with_the_companion(pair):
+    pair.home("import os, time")
+    pair.gpu("import sys\ngenerator = (n for n in ())\ncame = 1")
+    pair.home("assert sys.path")
+    pair.start_gpu("time.sleep(0)\nos.getpid()\nlast = 1")
+    pair.companion.hear()
+    pair.companion.kill()
+    with pytest.raises(GPULeaseError):
+        pair.side.after_gpu_cell(3)
+    pair.side.disconnect(died=True, cell="3")
+    pair.home("assert os.getpid() and time.time() and sys.path")
+    for name in ("generator", "came", "last"):
+        assert pair.side.explain(name).reason == "lost"
+
+
+def test_a_module_that_waits_beside_the_gpu_is_called_a_module(pair):
+    pair.gpu("import colorsys as waiting")
+    rows = {row.name: row for row in pair.side.status()}
+    assert rows["waiting"].type_name == "module"

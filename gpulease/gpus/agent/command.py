@@ -52,6 +52,12 @@ def options_of(arguments: argparse.Namespace) -> Options:
             "The seconds between two batches make no sense.",
             next_step="Give --every-held from 1 to 8 and --every from that to 60.",
         )
+    if not 0 <= arguments.port <= 65535:
+        raise GPULeaseError(
+            "bad_option",
+            f"--port is {arguments.port}.",
+            next_step="Give a port from 0 (any free one) to 65535.",
+        )
     ca_file = Path(arguments.ca_file) if arguments.ca_file else None
     return Options(
         target=checked(Target(url, Path(token_file), ca_file), plain=arguments.plain_http),
@@ -83,10 +89,11 @@ async def _run(options: Options) -> None:
             broken.result()
         broken.cancel()
     except OSError as error:
+        at = f" of {options.host}" if options.host else ""
         raise GPULeaseError(
             "bad_option",
-            f"Port {options.port} cannot be used: {error.strerror or error}.",
-            next_step="Give another --port, or end the process that has it.",
+            f"Nothing can listen on port {options.port}{at}: {error.strerror or error}.",
+            next_step="Give another --host or --port, or end the process that has it.",
         ) from error
     finally:
         await agent.close()

@@ -5,7 +5,7 @@ import { drawer } from "./holder.js";
 import { isLive, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
 import { classesOverview, endedTable, liveTable } from "./table.js";
-import { serverName } from "./words.js";
+import { theirServer } from "./words.js";
 
 const SIZE = 25;
 const live = new Live();
@@ -43,7 +43,7 @@ async function readEnded(from = ended.offset) {
 function openDialog(id) {
   ending = live.leases.get(id);
   if (!ending) return;
-  $("end-who").replaceChildren(h("strong", {}, ending.user), ` ${ending.state === "queued" ? "waits for" : "holds"} ${ending.gpu_class} for ${serverName(ending.server)}.`);
+  $("end-who").replaceChildren(h("strong", {}, ending.user), ` ${ending.state === "queued" ? "waits for" : "holds"} ${ending.gpu_class} for ${theirServer(ending.server)}.`);
   $("end-note").value = "";
   $("end-dialog").showModal();
   $("end-note").focus();

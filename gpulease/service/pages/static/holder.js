@@ -111,6 +111,7 @@ export class Holder extends EventTarget {
       if (this.told.get(lease.id) === mark) continue;
       this.told.set(lease.id, mark);
       if (!first) announce(spoken(lease));
+      if (!first && lease.end?.reason === "server_gone") this.lookUpServers();
     }
     if (first) this.told.set("", "");
     this.dispatchEvent(new Event("change"));

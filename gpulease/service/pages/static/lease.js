@@ -130,7 +130,7 @@ function activeFacts(lease, now) {
   return [
     lease.devices.length ? fact(lease.devices.length > 1 ? "Devices" : "Device", devices(lease)) : null,
     fact("GPU use, last 10 s", useMeter(lease)),
-    fact("Verdict", verdictBadge(lease)),
+    fact("Counts as", verdictBadge(lease)),
     fact("Held for", since(lease.active_since, now)),
     lease.busy_share === null || lease.busy_share === undefined ? null : fact("Busy", `${percent(lease.busy_share)} of that time`),
     lease.hard_end ? fact("Time left at most", timer(lease.hard_end, now, "Time left at most")) : null,

@@ -53,13 +53,21 @@ function drawFindings(result) {
   const verdict = bad
     ? h("p", { class: "text-danger-emphasis" }, `${errors} to mend before it can be saved.`)
     : h("p", { class: "text-success-emphasis" }, findings.length ? "It can be saved; mind this:" : "It is valid.");
-  const dryRun = changes.length
-    ? [h("h3", { class: "h6" }, "Saving it would"), h("ul", {}, changes.map((change) => h("li", {}, change)))]
-    : null;
   $("policy-findings").replaceChildren(verdict, h("ul", { class: "list-unstyled" }, findings.map(findingItem)));
-  if (dryRun) $("policy-findings").append(...dryRun);
+  $("policy-findings").append(...changeList("Saving it would", changes));
   drawLines();
   return !bad;
+}
+
+const changeList = (title, changes) =>
+  changes.length ? [h("h3", { class: "h6" }, title), h("ul", {}, changes.map((change) => h("li", {}, change)))] : [];
+
+/** What a save did, in place of what it would do. */
+function drawSaved(changes) {
+  $("policy-findings").replaceChildren(
+    h("p", { class: "text-success-emphasis" }, `Saved as version ${saved.version}; it counts from now on.`),
+    ...changeList("What was changed", changes),
+  );
 }
 
 async function attempt(work) {
@@ -79,8 +87,10 @@ async function save(event) {
   event.preventDefault();
   $("policy-save").disabled = true;
   await attempt(async () => {
-    if (!drawFindings(await api.post("policy/check", { text: text.value }))) return;
+    const checked = await api.post("policy/check", { text: text.value });
+    if (!drawFindings(checked)) return;
     take(await api.put("policy", { text: text.value, base_version: saved.version }));
+    drawSaved(checked.changes ?? []);
     announce(`Saved as version ${saved.version}; it counts from now on.`);
     await readVersions(0);
   });

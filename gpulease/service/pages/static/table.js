@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { endWord, sentenceOf, simulatedBadge, since, stateBadge, useMeter, verdictBadge } from "./lease.js";
 import { pager } from "./pager.js";
 import { freeWords } from "./ask.js";
-import { bytes, duration, percent, serverName, when } from "./words.js";
+import { bytes, duration, percent, theirServer, when } from "./words.js";
 
 const ORDER = { queued: 0, warned: 1, draining: 2, starting: 3, active: 4 };
 
@@ -45,12 +45,12 @@ export function sorted(leases) {
 
 function row(lease, now, extra) {
   const queued = lease.state === "queued";
-  const use = queued || lease.state === "starting" ? "-" : [useMeter(lease), " ", verdictBadge(lease)];
+  const use = queued || lease.state === "starting" ? "-" : useAndVerdict(lease);
   const share = lease.busy_share;
   return h(
     "tr",
     { "data-key": lease.id, "data-state": lease.state },
-    cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, serverName(lease.server))),
+    cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, theirServer(lease.server))),
     cell("GPU", lease.gpu_class, lease.count > 1 ? ` × ${lease.count}` : "", lease.devices.map((device) => h("div", { class: "gl-small", title: device.uuid }, device.name))),
     cell("State", stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, `place ${lease.position}`) : null, lease.detail ? h("div", { class: "gl-small", "data-key": "detail" }, lease.detail) : null),
     cell("How long", since(queued ? lease.created : (lease.active_since ?? lease.created), now)),
@@ -58,6 +58,11 @@ function row(lease, now, extra) {
     cell("What", h("div", {}, sentenceOf(lease)), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
     extra ? cell("", extra(lease)) : null,
   );
+}
+
+function useAndVerdict(lease) {
+  const nothing = lease.utilisation === null && lease.verdict === "unknown"; // "no data" once is enough
+  return nothing ? useMeter(lease) : [useMeter(lease), " ", verdictBadge(lease)];
 }
 
 /** Live leases, `size` a page; `extra` makes the last cell of a row. */
@@ -83,7 +88,7 @@ function endedRow(lease) {
     "tr",
     { "data-key": lease.id },
     cell("When", when(lease.end.at)),
-    cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, serverName(lease.server))),
+    cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, theirServer(lease.server))),
     cell("GPU", lease.gpu_class),
     cell("Held", held),
     cell("Why", endWord(lease).replace("by you", "by its holder").replace("you left", "left").replace("your server", "the server"), lease.end.note ? h("div", { class: "gl-small" }, `“${lease.end.note}”`) : null, lease.detail ? h("div", { class: "gl-small" }, lease.detail) : null),

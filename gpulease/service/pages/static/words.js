@@ -60,5 +60,8 @@ export function localTimes(sentence) {
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-/** The name of a server as a person reads it. */
+/** The name of a server as its owner reads it. */
 export const serverName = (name) => (name ? name : "my server");
+
+/** The name of somebody's server as others read it. */
+export const theirServer = (name) => (name ? name : "default server");
