@@ -52,17 +52,27 @@ async def _round(
     admin: Browser, watch: Watch, socket: KernelSocket, variants: Variants, number: int
 ) -> None:
     behind = number % 2 == 1
+    lease = await changed(socket, watch, behind=behind)
+    await admin.service_api("DELETE", f"leases/{lease}", {"note": "measured"})
+    decided = await watch.until(watch.draining)
+    free = await watch.until(watch.all_free)
+    variants.add("with write-behind" if behind else "without write-behind", free - decided)
+    await run(socket, check(number))
+
+
+async def changed(socket: KernelSocket, watch: Watch, *, behind: bool) -> str:
+    """Change 100 MB by a GPU cell, brought home where write-behind does it; return the lease."""
     await run(socket, SWITCH[behind])
     watch.forget_ended()
     await run(socket, CHANGE)
     if behind:
         await _written(socket)
-    lease = next(i for i, each in watch.leases.items() if each["state"] == "active")
-    await admin.service_api("DELETE", f"leases/{lease}", {"note": "measured"})
-    decided = await watch.until(watch.draining)
-    free = await watch.until(watch.all_free)
-    variants.add("with write-behind" if behind else "without write-behind", free - decided)
-    await run(socket, f"assert all((part == {number}).all() for part in big), big[0]")
+    return next(i for i, each in watch.leases.items() if each["state"] == "active")
+
+
+def check(number: int) -> str:
+    """Return a cell that fails unless every value is home as the last of so many rounds left it."""
+    return f"assert all((part == {number}).all() for part in big), big[0]"
 
 
 async def _written(socket: KernelSocket) -> None:

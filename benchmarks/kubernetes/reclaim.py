@@ -6,16 +6,14 @@ from the request to delete it until it is gone.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
 from benchmarks.kubernetes.pods import Pods
 from benchmarks.kubernetes.site import lease_pod, run, site_on, until_free
 from benchmarks.measure import Aim, Variants, progress, report
-from benchmarks.reclaim import CHANGE, FILL, SWITCH
+from benchmarks.reclaim import FILL, changed, check
 from benchmarks.stack import Watch
-from gpulease.transfer.api import Place
 from tests.cluster.cluster import Cluster
 from tests.cluster.lease_world import OBEDIENT
 from tests.cluster.pods import pod
@@ -67,29 +65,13 @@ async def _reclaim(
     ada: Student, site: Site, pods: Pods, watch: Watch, variants: Variants, number: int
 ) -> None:
     behind = number % 2 == 1
-    await run(ada, SWITCH[behind])
-    watch.forget_ended()
-    await run(ada, CHANGE)
-    if behind:
-        await _written(ada)
+    lease = await changed(ada.kernel, watch, behind=behind)
     name = lease_pod(site)
-    lease = next(i for i, each in watch.leases.items() if each["state"] == "active")
     await ada.browser.service_api("DELETE", f"leases/{lease}")
     decided = await watch.until(watch.draining)
     gone = await pods.until(name, "gone")
     variant = BEHIND if behind else NOT_BEHIND
     variants.add(variant, gone - decided)
     variants.add(f"{variant}: until deleted", await pods.until(name, "deleting") - decided)
-    await run(ada, f"assert all((part == {number}).all() for part in big), big[0]")
+    await run(ada, check(number))
     await until_free(ada)
-
-
-async def _written(ada: Student) -> None:
-    """Wait until all of `big` is home, as ``%gpu`` tells it."""
-    async with asyncio.timeout(60):
-        while True:
-            status = await run(ada, "%gpu")
-            line = next(line for line in status.text.splitlines() if line.startswith("big "))
-            if f" {Place.GPU.value}" not in line:
-                return
-            await asyncio.sleep(0.2)

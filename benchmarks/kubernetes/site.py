@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.kernels import CellError
+from benchmarks import stack
 from benchmarks.kubernetes.pods import PATIENCE, Pods
 from gpulease.demo.kernel_socket import CellRun
 from tests.cluster.cluster import Cluster
-from tests.cluster.site.people import LONG, Student
+from tests.cluster.site.people import Student
 from tests.cluster.site.site import Site, running_site
 
 #: Nothing leaves by itself while it is measured.
@@ -38,10 +38,7 @@ def site_on(cluster: Cluster, policy: str = POLICY) -> Iterator[Site]:
 
 async def run(student: Student, source: str) -> CellRun:
     """Run a cell; a failure ends the benchmark."""
-    cell = await student.kernel.execute(source, seconds=LONG)
-    if cell.status != "ok":
-        raise CellError(f"{source!r} failed: {cell.error}\n{cell.text}")
-    return cell
+    return await stack.run(student.kernel, source)
 
 
 def lease_pod(site: Site) -> str:

@@ -132,6 +132,11 @@ class Events:
         known = self._shown.get(lease.id)
         return known is not None and known.lease is lease and lease.state is LeaseState.ENDED
 
+    def view_of(self, lease: Lease) -> LeaseView | None:
+        """Return the view of this very record as everybody was told it, if it is the newest."""
+        known = self._shown.get(lease.id)
+        return known.view if known is not None and known.lease is lease else None
+
     def publish(self, lease: Lease, view: LeaseView) -> None:
         """Tell the readers of a lease if its view changed, or the words that admins read."""
         now = self._clock()

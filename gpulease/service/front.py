@@ -1,13 +1,12 @@
 """What people may do to leases: ask, keep, end, connect, look.
 
-Owns who may do what to whose lease, and that a repeated change with the same idempotency key is
-the same change.  Refuses to know HTTP, and to decide what an ask becomes (``policy.asking``).
+Owns who may do what to whose lease.  Refuses to know HTTP, and to decide what an ask becomes
+(``policy.asking``).
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +15,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import asking, lifecycle
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
+from gpulease.service.asks import Asked, Asks
 from gpulease.service.auth import Asker, prove_server
 from gpulease.service.bodies import AskBody, ConnectionBody
 from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
@@ -24,7 +24,7 @@ from gpulease.service.links import Links
 from gpulease.service.policies import Policies
 from gpulease.service.reconcile import Reconciler
 from gpulease.service.views import device_views
-from gpulease.store import Change, IdempotencyKey
+from gpulease.store import IdempotencyKey
 
 #: How long an idempotency key is remembered.
 _KEY_LIFE = timedelta(hours=24)
@@ -57,6 +57,7 @@ class FrontDesk:
         self._links = links
         self._hub = hub
         self._policies = policies
+        self._asks = Asks(ledger, loop)
 
     async def ask(self, asker: Asker, body: AskBody, key: str = "") -> tuple[Lease, bool]:
         """Return the lease that answers an ask, and whether it is a new one.
@@ -66,42 +67,20 @@ class FrontDesk:
                 ``policy.asking.answer``.
         """
         origin = await self._origin(asker, body)
-        async with self._ledger.lock:
-            snapshot = self._loop.snapshot()
-            idempotency = _key(asker, body, key, snapshot.now)
-            known = await self._ledger.repeated(idempotency, snapshot.now) if idempotency else None
-            if known is not None:
-                return known, False
-            store = self._ledger.store
-            ticket = await self._ledger.call(store.next_ticket, snapshot.now)
-            answer = asking.answer(
-                asking.Ask(
-                    user=origin.user,
-                    server=origin.server,
-                    gpu_class=body.gpu_class,
-                    count=body.count,
-                    wanted=body.seconds,
-                    kernel_id=body.kernel_id,
-                    origin=body.origin,
-                    groups=origin.groups,
-                    in_quota_only=body.in_quota_only,
-                    server_ready=origin.ready,
-                ),
-                snapshot,
-                secrets.token_hex(8),
-                ticket,
-            )
-            lease = answer.lease
-            if answer.new:
-                change = Change(None, lease, asker.name, "asked", idempotency)
-                await self._ledger.record([change], snapshot.now)
-                self._loop.wake()
-            elif answer.changed:
-                before = self._ledger.leases[lease.id]
-                await self._loop.change(before, lease, asker.name, "asked_again")
-            if idempotency and not answer.new:
-                await self._ledger.call(store.remember, idempotency, lease.id, snapshot.now)
-        return lease, answer.new
+        ask = asking.Ask(
+            user=origin.user,
+            server=origin.server,
+            gpu_class=body.gpu_class,
+            count=body.count,
+            wanted=body.seconds,
+            kernel_id=body.kernel_id,
+            origin=body.origin,
+            groups=origin.groups,
+            in_quota_only=body.in_quota_only,
+            server_ready=origin.ready,
+        )
+        idempotency = _key(asker, body, key, self._loop.clock())
+        return await self._asks.answer(Asked(ask, asker.name, idempotency))
 
     async def end(self, asker: Asker, lease_id: str, note: str) -> Lease:
         """Return, withdraw or (an admin) force the end of a lease.

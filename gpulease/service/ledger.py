@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from statistics import median
 from typing import ParamSpec, TypeVar
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
+#: A place in the queue.
+Ticket = tuple[datetime, int]
 
 #: How long an ended lease stays in memory: pages show it, and its devices may still drain.
 _RECENT = timedelta(hours=1)
@@ -86,16 +89,24 @@ class Ledger:
             self.leases[change.after.id] = change.after
         self._changed(changes, now)
 
-    async def repeated(self, key: IdempotencyKey, now: datetime) -> Lease | None:
-        """Return the lease that this key made, ``None`` for a new key.
+    async def begun(
+        self, keys: Sequence[IdempotencyKey | None], now: datetime
+    ) -> list[tuple[Lease | GPULeaseError | None, Ticket]]:
+        """Return for each ask the lease that its key made already, and the ticket of a new one.
+
+        In place of a lease stands the refusal of a key that was used for another change.
 
         Raises:
-            GPULeaseError: ``key_reused``.
+            GPULeaseError: the store does not answer.
         """
-        lease_id = await self.call(self.store.remembered, key, now)
-        if lease_id is None:
-            return None
-        return self.leases.get(lease_id) or await self.call(self.store.lease, lease_id)
+        found: list[tuple[Lease | GPULeaseError | None, Ticket]] = []
+        for earlier, ticket in await self.call(_look_up, self.store, keys, now):
+            if isinstance(earlier, str):
+                lease = self.leases.get(earlier)
+                found.append((lease or await self.call(self.store.lease, earlier), ticket))
+            else:
+                found.append((earlier, ticket))
+        return found
 
     def live(self) -> list[Lease]:
         """Return the leases and requests that have not ended."""
@@ -119,3 +130,19 @@ class Ledger:
                 continue
             if lease.nominated_for not in waiting:
                 del self.leases[lease.id]
+
+
+def _look_up(
+    store: Store, keys: Sequence[IdempotencyKey | None], now: datetime
+) -> list[tuple[str | GPULeaseError | None, Ticket]]:
+    found: list[tuple[str | GPULeaseError | None, Ticket]] = []
+    for key in keys:
+        earlier: str | GPULeaseError | None = None
+        try:
+            earlier = store.remembered(key, now) if key is not None else None
+        except GPULeaseError as error:
+            if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            earlier = error
+        found.append((earlier, store.next_ticket(now)))
+    return found

@@ -111,7 +111,7 @@ class Reconciler:
         return self._minutes.busy_share(lease_id)
 
     def snapshot(self) -> Snapshot:
-        """Return everything a plan reads, as of now."""
+        """Return what is known now; a plan reads more of those who wait: bounds and homes."""
         sight = self.sight
         return Snapshot(
             now=self.clock(),
@@ -123,7 +123,6 @@ class Reconciler:
             capacity_known=sight.capacity_known,
             typical_length=self._ledger.typical_length(),
             thefts=self._thefts.times,
-            near=self._near(),
         )
 
     def _near(self) -> dict[str, str]:
@@ -262,7 +261,7 @@ class Reconciler:
     def _planned(self) -> list[Change]:
         snapshot = self.snapshot()
         bounds = self._provider.bounds(queue.waiting(snapshot))
-        actions = plan(replace(snapshot, bounds=tuple(bounds)))
+        actions = plan(replace(snapshot, bounds=tuple(bounds), near=self._near()))
         alerts = [action for action in actions if isinstance(action, Alert)]
         self._alert([*alerts, *self._strangers.alerts()])
         changes = []

@@ -51,7 +51,7 @@ class Leases(BaseHandler):
         self.answer(self._view(lease), 201 if new else 200)
 
     def _view(self, lease: Lease) -> object:
-        return self.services.views.lease(lease)
+        return self.services.events.view_of(lease) or self.services.views.lease(lease)
 
 
 class OneLease(BaseHandler):

@@ -5,11 +5,8 @@ of one that `python -m tests.cluster up` started.  Without it the tests are skip
 """
 
 import os
-import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +17,7 @@ if TYPE_CHECKING:
     from tests.cluster.cluster import Cluster
 
 VARIABLE = "GPULEASE_CLUSTER"
+OWN = "own"
 
 
 def why_no_cluster() -> str:
@@ -38,25 +36,10 @@ def why_no_cluster() -> str:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
     """A running cluster; from here on this process is inside its network."""
-    from tests.cluster.cluster import Cluster
+    from tests.cluster.running import running_cluster
 
-    named = os.environ[VARIABLE]
-    if named != "own":
-        running = Cluster.at(Path(named))
-        running.enter()
+    with running_cluster(lambda: bool(request.session.testsfailed)) as running:
         yield running
-        return
-    directory = Path(tempfile.mkdtemp(prefix="gplk-"))
-    started = Cluster.up(directory)
-    started.enter()
-    try:
-        yield started
-    finally:
-        started.stop()
-        if request.session.testsfailed:
-            print(f"\nthe cluster's logs: {started.layout.logs}")
-        else:
-            shutil.rmtree(directory)
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ async def test_two_hubs_on_one_cluster_leave_each_other_alone(
     await wait_for_async(foreign, 120, "the other hub to see a device taken")
     assert await other.provider.observe() == []
     await other.provider.stop(ended(lease))
-    assert other.provider._starts._deleting == {}
+    assert other.provider._deletes.under_way == 0
     await other.provider.start(replace(lease, id=lease_id("stranger")))
 
     async def missing() -> bool:

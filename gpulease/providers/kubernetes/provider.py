@@ -24,6 +24,7 @@ from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.capacity import Capacity
 from gpulease.providers.kubernetes.client import Client, ClientError, Manifest
 from gpulease.providers.kubernetes.cluster import Cluster
+from gpulease.providers.kubernetes.deletes import Deletes
 from gpulease.providers.kubernetes.homes import Homes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings
@@ -104,10 +105,12 @@ class KubernetesProvider:
         self._wake = wake
         self._clock = clock
         self._cluster = Cluster(client, instance, settings.namespaces, self._changed)
+        self._deletes = Deletes(client)
         self._starts = Starts(
             client,
             self._cluster,
             Limiter(settings.rate),
+            self._deletes,
             classes=lambda: {each.name: each for each in classes()},
             settings=settings.pod,
             wake=wake,
@@ -126,6 +129,7 @@ class KubernetesProvider:
         """Let the cluster go; leases are left running."""
         await self._homes.close()
         await self._starts.close([held.start for held in self._held.values()])
+        await self._deletes.close()
         await self._cluster.close()
         await self._client.close()
 
@@ -204,7 +208,7 @@ class KubernetesProvider:
         for pod in self._cluster.pods.leases.get(lease.id, {}).values():
             self._delete(pod)
         if held.start.created and not held.seen:
-            self._starts.delete_unseen(held.start)
+            self._deletes.begin_unseen(held.start.key, held.start.lost)
         self._forget(lease.id)
 
     async def observe(self) -> Sequence[Observed]:
@@ -358,7 +362,7 @@ class KubernetesProvider:
 
     def _delete(self, pod: Manifest) -> None:
         if not pod["metadata"].get("deletionTimestamp"):
-            self._starts.delete(pod)
+            self._deletes.begin(pod)
 
     def _forget(self, lease_id: str) -> bool:
         """Drop a stopped lease once nothing of it is left; say whether it was dropped."""
@@ -381,12 +385,8 @@ class KubernetesProvider:
         reading = self._read_start(held, pod)
         if reading.failed == "volume_failed":
             self._starts.mirror(held.lease.user, reading.detail, self._clock())
-            log.warning(
-                "the home of %s is mirrored for a day: %s",
-                held.lease.user,
-                reading.detail,
-                extra={"lease": held.lease.id, "reason": "volume_failed"},
-            )
+            log.warning("the home of %s is mirrored for a day: %s", held.lease.user, reading.detail,
+                        extra={"lease": held.lease.id, "reason": "volume_failed"})  # fmt: skip
 
     def _changed(self, before: Manifest | None, after: Manifest | None) -> None:
         shown = after if after is not None else before

@@ -1,4 +1,4 @@
-"""Creates and deletes lease pods, in the background, no faster than the limiter allows.
+"""Creates lease pods, in the background, no faster than the limiter allows.
 
 Owns one attempt's way from a stored intent to a pod: the server's pod is found, the way of the
 files decided, the manifest made, the pod created.  A refusal is kept as the reason of a failed
@@ -35,6 +35,7 @@ from gpulease.providers.kubernetes.client import (
     UnavailableError,
 )
 from gpulease.providers.kubernetes.cluster import Cluster
+from gpulease.providers.kubernetes.deletes import Deletes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, notebook_container
 from gpulease.providers.kubernetes.reasons import read_refusal
@@ -43,8 +44,6 @@ from gpulease.providers.kubernetes.watch import Key, key_of
 
 log = logging.getLogger(__name__)
 
-#: Seconds that an ended lease's processes have to end; what was to be brought home is home.
-END_GRACE = 15
 #: First and longest wait (seconds) between two tries while the API server does not answer.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 #: Seconds for which a server's pod is looked for, and between two looks.
@@ -68,9 +67,13 @@ class Start:
     unwanted: bool = False
     task: asyncio.Task[None] | None = None
 
+    def lost(self) -> None:
+        """Note that the pod came and went before it was shown."""
+        self.created = False
+
 
 class Starts:
-    """Makes pods come and go.
+    """Makes pods come.
 
     Args:
         classes: returns the classes on offer, by name.
@@ -83,6 +86,7 @@ class Starts:
         client: Client,
         cluster: Cluster,
         limiter: Limiter,
+        deletes: Deletes,
         *,
         classes: Callable[[], Mapping[str, GPUClass]],
         settings: PodSettings,
@@ -91,11 +95,11 @@ class Starts:
         self._client = client
         self._cluster = cluster
         self._limiter = limiter
+        self._deletes = deletes
         self._classes = classes
         self._settings = settings
         self._wake = wake
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._deleting: dict[str, asyncio.Task[None]] = {}
         self._mirrored: dict[str, tuple[str, datetime]] = {}
 
     def begin(self, start: Start) -> None:
@@ -111,25 +115,9 @@ class Starts:
         why, at = self._mirrored.get(user, ("", now))
         return why if now - at < timedelta(seconds=MIRROR_SECONDS) else ""
 
-    def delete(self, pod: Manifest, grace: int | None = END_GRACE) -> None:
-        """Begin to delete this very pod; a second call meanwhile does nothing."""
-        uid = str(pod["metadata"]["uid"])
-        if uid not in self._deleting:
-            task = asyncio.create_task(self._delete(pod, grace), name=f"delete {uid}")
-            self._deleting[uid] = task
-            task.add_done_callback(lambda _: self._deleting.pop(uid, None))
-
-    def delete_unseen(self, start: Start) -> None:
-        """Begin to delete a pod that was created and is not shown yet."""
-        name = "/".join(start.key)
-        if name not in self._deleting:
-            task = asyncio.create_task(self._delete_unseen(start), name=f"delete {name}")
-            self._deleting[name] = task
-            task.add_done_callback(lambda _: self._deleting.pop(name, None))
-
     async def close(self, starts: list[Start]) -> None:
         """Let go: what was not created yet is created by the next service."""
-        tasks = [start.task for start in starts if start.task] + list(self._deleting.values())
+        tasks = [start.task for start in starts if start.task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -147,7 +135,7 @@ class Starts:
             self._fail(start, "supervisor_failed", type(error).__name__)
         pod = self._cluster.pod(start.key)
         if start.unwanted and pod is not None:
-            self.delete(pod)
+            self._deletes.begin(pod)
 
     async def _until_answered(self, start: Start) -> None:
         wait = _FIRST_WAIT
@@ -267,27 +255,6 @@ class Starts:
         except ForbiddenError as error:
             log.info("%s %s may not be read: %s", resource.plural, name, error.message)
             return None
-
-    async def _delete_unseen(self, start: Start) -> None:
-        namespace, name = start.key
-        try:
-            await self._client.delete(PODS, name, namespace, grace=END_GRACE)
-        except NotFoundError:
-            start.created = False  # it came and went before it was shown
-        except ClientError as error:
-            log.warning("pod %s could not be deleted: %s", name, error.message)
-
-    async def _delete(self, pod: Manifest, grace: int | None) -> None:
-        namespace, name = key_of(pod)
-        try:
-            await self._client.delete(
-                PODS, name, namespace, uid=str(pod["metadata"]["uid"]), grace=grace
-            )
-        except (NotFoundError, ConflictError):
-            return  # it is gone, and at most another pod has its name
-        except ClientError as error:
-            # Whoever wants it gone asks again at the next look.
-            log.warning("pod %s could not be deleted: %s", name, error.message)
 
     def _fail(self, start: Start, reason: str, detail: str) -> None:
         start.failed, start.detail = reason, detail
