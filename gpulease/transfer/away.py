@@ -19,13 +19,14 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 
 from .api import DrainReport, Endpoint, Place, TransferSettings, VariableStatus
-from .expected import NOTHING_NEW, Expected
+from .expected import NOTHING_NEW, Expected, asked_early
 from .groups import AbandonedError, merge, name_root, names_of
 from .message import Message
 from .park import read_parked, write_parked
 from .pickling import Packed
 from .plan import Wanted, gone_names, plan
 from .refuse import RefusedError
+from .sayings import abandoned, internal
 from .shipment import Incoming, Item, Outcome, Shipment
 from .side import Hidden, Side
 from .threads import UserThreads
@@ -58,7 +59,6 @@ class AwaySide:
         self._cancelled: set[int] = set()
         self._expected = Expected(self._requests.put)
         self._offered: dict[str, Shipment] = {}
-        self._early: list[Message] = []  # questions that came before an acknowledgement sent sooner
         self._announced: set[str] = set()
         self._results: dict[int, Any] = {}
         self._cell: int | None = None
@@ -168,7 +168,7 @@ class AwaySide:
         touched = message.body["touched"]
         return (
             touched is not None
-            and message.body["after"] not in self._offered
+            and not asked_early(message, self._offered)
             and message.number not in self._cancelled
             and self._running == 0
             and not near_names(self.side, touched, self._announced)
@@ -203,7 +203,7 @@ class AwaySide:
             return False
         if message.number in self._cancelled:
             self._cancelled.discard(message.number)
-            self._refuse(message, _abandoned())
+            self._refuse(message, abandoned())
             return True
         wire = self._wire
         assert wire is not None
@@ -212,11 +212,11 @@ class AwaySide:
         except GPULeaseError as error:
             wire.refuse(message, error)
         except AbandonedError:
-            wire.refuse(message, _abandoned())
+            wire.refuse(message, abandoned())
         except Exception:  # a value's own code may raise anything, and home must not wait for ever
             reference = secrets.token_hex(4)
             log.exception("transfer request %s failed (reference %s)", message.kind, reference)
-            wire.refuse(message, _internal(reference))
+            wire.refuse(message, internal(reference))
         return True
 
     def _reply(self, to: Message, body: dict[str, Any], blobs: list[Any] | None = None) -> None:
@@ -236,7 +236,7 @@ class AwaySide:
 
     def _hello(self, message: Message) -> None:
         with self._lock:
-            self._early.clear()
+            self._expected.forget_early()
             if not message.body["known"]:
                 self.side.ledger.forget_peer()
                 self.side.state.forget_peer()
@@ -252,7 +252,7 @@ class AwaySide:
                 self._idle.wait()
             if message.number in self._cancelled:
                 self._cancelled.discard(message.number)
-                self._refuse(message, _abandoned())
+                self._refuse(message, abandoned())
                 return
             outcome = self.side.receive(incoming)
             self._announced -= {n for g in incoming.groups for n in names_of(g.roots)}
@@ -262,9 +262,7 @@ class AwaySide:
         body = message.body
         check = self._check(message)
         with self._lock:
-            if body.get("after") in self._offered:
-                # What home took and put together is not known here yet: the look would part it.
-                self._early.append(message)
+            if self._expected.kept_early(message, self._offered):
                 return
             self._must_be_idle()
             alive = self._threads.alive()
@@ -337,9 +335,7 @@ class AwaySide:
                 complete = shipment.complete and outcome.ok
                 if complete and message.body.get("generation") == self._generation:
                     self._verified = self._generation
-            early, self._early = self._early, []
-        for question in early:
-            self._requests.put(question)
+            self._expected.acknowledged()
         self._reply(message, {})
 
     def _result(self, message: Message) -> None:
@@ -394,15 +390,3 @@ class AwaySide:
     def _away_names(self) -> list[str]:
         base = self.side.ledger.base
         return [n for n in self.side.names() if name_root(n) not in base]
-
-
-def _abandoned() -> GPULeaseError:
-    return GPULeaseError("transfer_abandoned", "The other side is computing.")
-
-
-def _internal(reference: str) -> GPULeaseError:
-    return GPULeaseError(
-        "internal",
-        f"Carrying variables failed inside gpulease (reference {reference}).",
-        next_step="Nothing was changed at home; run the cell again.",
-    )

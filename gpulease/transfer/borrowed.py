@@ -1,7 +1,8 @@
-"""Objects that cannot be referred to weakly, held only as long as somebody else holds them.
+"""Objects that are held only as long as somebody else needs them.
 
-Owns the strong references that the registry needs for lists, dicts, sets and the like, and the
-thread that gives them up: ``del big`` lowers memory within the cell, not at its end.
+Owns the strong references that the registry needs for lists, dicts, sets and the like, which cannot
+be referred to weakly, and for what came without anything that holds it; and the thread that gives
+them up: ``del big`` lowers memory within the cell, not at its end.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 #: References to an object that nobody but we hold: our table and the call that counts.
@@ -25,17 +27,27 @@ class Borrowed:
         self._lock = threading.Lock()
         self._objects: dict[str, Any] = {}
         self._dropped: list[str] = []
+        self._kept: list[tuple[list[Any], Callable[[], bool]]] = []
         self._thread: threading.Thread | None = None
 
     def add(self, oid: str, obj: Any) -> None:
         """Hold ``obj`` while somebody else does."""
         with self._lock:
             self._objects[oid] = obj
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=_watch, args=(weakref.ref(self),), name="gpulease-registry", daemon=True
-                )
-                self._thread.start()
+            self._watch()
+
+    def keep(self, objects: list[Any], needed: Callable[[], bool]) -> None:
+        """Hold ``objects`` while ``needed`` says so (asked on any thread)."""
+        with self._lock:
+            self._kept.append((objects, needed))
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=_watch, args=(weakref.ref(self),), name="gpulease-registry", daemon=True
+            )
+            self._thread.start()
 
     def get(self, oid: str) -> Any:
         """Return the object, or None."""
@@ -46,6 +58,7 @@ class Borrowed:
         """Return the oids given up since the last call, after one more look at all."""
         while True:
             with self._lock:
+                self._look_at_kept()
                 before = len(self._objects)
                 self._look(list(self._objects))
                 if len(self._objects) == before:  # what one held may have held another
@@ -63,12 +76,18 @@ class Borrowed:
     def look(self, start: int) -> int:
         """Give up what only we hold, of one slice; return where the next one starts, -1: none."""
         with self._lock:
+            self._look_at_kept()
             oids = list(self._objects)
+            if not oids and self._kept:
+                return 0
             if not oids:
                 self._thread = None
                 return -1
             self._look(oids[start : start + _SLICE])
         return start + _SLICE if start + _SLICE < len(oids) else 0
+
+    def _look_at_kept(self) -> None:
+        self._kept = [(objects, needed) for objects, needed in self._kept if needed()]
 
     def _look(self, oids: list[str]) -> None:
         unused = [oid for oid in oids if sys.getrefcount(self._objects[oid]) <= _ONLY_OURS]

@@ -30,7 +30,7 @@ def shell_of(cls: type) -> tuple[Any, ...]:
 
 def make(meta: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
     """Return an empty class; runs no code of the notebook."""
-    with _quiet(bases):
+    with quiet(bases):
         maker: Any = abc.ABCMeta if issubclass(meta, abc.ABCMeta) else type
         try:
             made = maker.__new__(meta, name, bases, dict(space))
@@ -41,7 +41,7 @@ def make(meta: type, name: str, bases: tuple[type, ...], space: dict[str, Any]) 
 
 
 @contextlib.contextmanager
-def _quiet(bases: tuple[type, ...]) -> Iterator[None]:
+def quiet(bases: tuple[type, ...]) -> Iterator[None]:
     """Take ``__init_subclass__`` away from the bases' classes for a moment."""
     hidden: list[tuple[type, Any]] = []
     for base in dict.fromkeys(cls for first in bases for cls in first.__mro__):

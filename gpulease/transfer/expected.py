@@ -1,14 +1,15 @@
 """What home wants collected of a cell that is about to run, as soon as it has ended.
 
 Owns the wait for the cell's end: the question comes with the cell, and where nothing can be new
-the answer goes back with the cell's reply, so that neither costs a message of its own.  It knows
-nothing of values.
+the answer goes back with the cell's reply, so that neither costs a message of its own.  Owns also
+the questions that came by one way before an acknowledgement that home sent sooner by another.  It
+knows nothing of values.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from .message import Message
@@ -17,12 +18,18 @@ from .message import Message
 NOTHING_NEW: dict[str, Any] = {"current": True, "threads": []}
 
 
+def asked_early(message: Message, offered: Container[str]) -> bool:
+    """Say whether home had acknowledged an offer before it asked, and that has not come yet."""
+    return message.body.get("after") in offered
+
+
 class Expected:
     """The questions that wait for a cell's end; ``later`` takes those that must be looked into."""
 
     def __init__(self, later: Callable[[Message], None]) -> None:
         self._later = later
         self._waiting: collections.deque[Message] = collections.deque()
+        self._early: list[Message] = []
         self._told: int | None = None
         self._last: int | None = None
 
@@ -36,6 +43,26 @@ class Expected:
         """Another home asks from here on."""
         self._waiting.clear()
         self._told = self._last = None
+
+    def kept_early(self, message: Message, offered: Container[str]) -> bool:
+        """Keep a question that came too early; say whether it did (under the transfer lock).
+
+        What home took and put together is not known here yet: the look would part it.
+        """
+        early = asked_early(message, offered)
+        if early:
+            self._early.append(message)
+        return early
+
+    def acknowledged(self) -> None:
+        """An acknowledgement came: what was kept is asked again (under the transfer lock)."""
+        early, self._early = self._early, []
+        for message in early:
+            self._later(message)
+
+    def forget_early(self) -> None:
+        """Home greets anew (under the transfer lock): what it asked before has no asker."""
+        self._early.clear()
 
     def ended(self, nothing_new: Callable[[Message], bool]) -> int | None:
         """The cell ended (any thread); return the question that is answered by that alone."""

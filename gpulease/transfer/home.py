@@ -64,7 +64,7 @@ class HomeSide:
         self.side = Side("h", namespace, hidden, self.settings)
         self._threads = UserThreads(namespace)
         self.custody = Custody(self.side, Meanwhile(namespace))
-        self.side.on_remove = self.custody.put_aside
+        self.side.on_remove, self.side.aside = self.custody.put_aside, self.custody.aside
         self.owner = Place.HOME
         self.line = Line(self.settings.memory_margin, available)
         self.arrivals = Arrivals(self.side, self.custody, self.line, on_staged)
@@ -219,6 +219,11 @@ class HomeSide:
     @without_frames
     def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
+        report = self._bring_for(source, progress)
+        self.custody.conflicts.stir()  # user code runs from here on
+        return report
+
+    def _bring_for(self, source: str, progress: Progress | None) -> SwitchReport:
         started = time.monotonic()
         self.commit_pending()
         self.side.supersede()
@@ -226,7 +231,6 @@ class HomeSide:
             self.custody.check(cell_use(source))
         remote = self.side.ledger.remote
         if not self.connected or (self.owner is Place.HOME and not remote):
-            self.custody.conflicts.stir()
             return SwitchReport(notes=self.arrivals.take_notes())
         self.rest()
         moved: tuple[str, ...] = ()
@@ -239,7 +243,6 @@ class HomeSide:
             names, more = self._bringing.for_cell(cell_use(source), progress)
             moved += names
             size += more
-        self.custody.conflicts.stir()
         self._wake()
         notes = self.arrivals.take_notes()
         return SwitchReport(moved, size, time.monotonic() - started, notes)

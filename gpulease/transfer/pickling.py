@@ -7,7 +7,7 @@ nothing of what the receiver has: a packed group says everything about its own r
 
 from __future__ import annotations
 
-import copyreg
+import enum
 import functools
 import gc
 import hashlib
@@ -29,6 +29,7 @@ from .arrays import Storage, address_of, buffer_owner, clusters
 from .deep import LEVELS, is_too_deep, with_room
 from .groups import AbandonedError, Check, Group
 from .hashing import buffer_digest, combine
+from .reductions import reduce_exception, reduce_member, reduce_own
 from .refuse import RefusedError, blocking_kind, refused_kind
 from .registry import Registry
 from .trace import Trace, trace
@@ -163,9 +164,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if type(obj) is functools.cached_property:
             return tokens.cached_property, (obj.func, obj.attrname)
         if isinstance(obj, BaseException):
-            return _reduce_exception(obj)
+            return reduce_exception(obj)
         if is_unit(type(obj)):
-            reduced = _reduce_own(obj)
+            if isinstance(obj, enum.Enum):
+                return reduce_member(obj)
+            reduced = reduce_own(obj)
             if reduced is not NotImplemented:
                 return reduced
         numpy = sys.modules.get("numpy")
@@ -219,52 +222,6 @@ def _nan_name(value: float) -> str:
     numpy = sys.modules.get("numpy")
     singleton = getattr(numpy, "nan", None)
     return "numpy" if value is singleton else ""
-
-
-def _reduce_own(obj: Any) -> Any:
-    """Reduce an instance of a notebook's class so that loading runs nothing of that class."""
-    kind = type(obj)
-    if isinstance(obj, list | dict):
-        return _reduce_container(obj) if _fills_itself(kind) else NotImplemented
-    if isinstance(obj, tuple):
-        named = "_fields" in dir(kind) and not getattr(obj, "__dict__", None)
-        return (tokens.tuple_of, (kind, tuple(obj))) if named else NotImplemented
-    made_by: Any = kind.__new__
-    if made_by is not object.__new__ and is_plain_instance(obj, made_itself=True):
-        return tokens.instance, (kind,), obj.__getstate__()
-    return NotImplemented
-
-
-def _fills_itself(kind: type) -> bool:
-    """Say whether loading would run the class's own way of filling it."""
-    own = [vars(base) for base in kind.__mro__ if base.__flags__ & (1 << 9)]
-    named = ("__setitem__", "append", "extend", "__iter__", "items", "update")
-    return any(name in space for space in own for name in named)
-
-
-def _reduce_container(obj: Any) -> Any:
-    reduced = obj.__reduce_ex__(5)
-    if isinstance(reduced, str) or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
-        return reduced  # it has a way of its own
-    items = list(list.__iter__(obj)) if isinstance(obj, list) else []
-    pairs = list(dict.items(obj)) if isinstance(obj, dict) else []
-    return (*reduced[:2], (reduced[2], items, pairs), None, None, tokens.container_state)
-
-
-def _reduce_exception(exc: BaseException) -> Any:
-    reduced = exc.__reduce_ex__(5)
-    if isinstance(reduced, str) or len(reduced) > 3:
-        return reduced
-    maker, args, *state = reduced
-    rest = state[0] if state and not isinstance(state[0], dict) else None
-    extra = (
-        dict(exc.__dict__),
-        exc.__cause__,
-        exc.__context__,
-        exc.__suppress_context__,
-        rest,
-    )
-    return maker, args, extra, None, None, tokens.exception_state
 
 
 _module_digests: dict[str, str] = {}

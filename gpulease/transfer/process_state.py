@@ -71,7 +71,7 @@ class ProcessState:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        self._changes = dict(state["environ"])
+        self._changes = {n: v for n, v in state["environ"].items() if _may_travel(n)}
         self._travelled.update(state["path_added"], state["path_removed"])
         sys.path[:] = _merged(sys.path, state)
         self._agreed = self._pickle()
@@ -123,6 +123,7 @@ class ProcessState:
         for name in self._environ.keys() | now.keys() | changes.keys():
             if (_may_travel(name) and now.get(name) != self._environ.get(name)) or name in changes:
                 changes[name] = now.get(name)
+        self._changes = changes  # an entry that was told of is told of again when it goes
         return dict(sorted(changes.items()))
 
     def _apply_generators(self, state: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpulease.errors import GPULeaseError
+
 from .api import Note, Place, VariableStatus
 from .groups import name_root
 from .ledger import Absent
@@ -123,3 +125,17 @@ def status_rows(custody: Custody, *, unverified: bool) -> list[VariableStatus]:
     for name in custody.conflicts.open:
         rows[name] = VariableStatus(name, "", Place.CONFLICTED, None, True)
     return [rows[name] for name in sorted(rows)]
+
+
+def abandoned() -> GPULeaseError:
+    """Return the answer to a request that user code ended."""
+    return GPULeaseError("transfer_abandoned", "The other side is computing.")
+
+
+def internal(reference: str) -> GPULeaseError:
+    """Return the answer to a request that failed in a way nobody foresaw."""
+    return GPULeaseError(
+        "internal",
+        f"Carrying variables failed inside gpulease (reference {reference}).",
+        next_step="Nothing was changed at home; run the cell again.",
+    )

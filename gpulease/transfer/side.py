@@ -11,6 +11,7 @@ import builtins
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from .api import TransferSettings
@@ -22,7 +23,7 @@ from .process_state import ProcessState
 from .refuse import RefusedError
 from .registry import Registry
 from .shipment import Incoming, Outcome, Shipment
-from .staging import Staging
+from .staging import Loaded, Staging
 from .units import UnitBook
 from .variables import user_names
 from .walk import Walk
@@ -65,6 +66,8 @@ class Side:
         self.packer = Packer(namespace, self.registry, self.book)
         self._hidden = hidden
         self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
+        #: Values by name that were taken out of the namespace and may come back.
+        self.aside: Mapping[str, Any] = {}
 
     # ---- looking
 
@@ -290,6 +293,7 @@ class Side:
         self.ledger.peer_units.update(staging.units)
         survey = self.survey_roots(names, oids)
         for loaded in arrived:
+            self._keep_parts(loaded, survey)
             roots = [r for r in loaded.arrived.roots if not r.startswith("n:") or r[2:] in bound]
             parts = {id(g): g for r in roots if (g := survey.by_root.get(r)) is not None}
             if not parts:
@@ -300,3 +304,25 @@ class Side:
                 self.ledger.differ(loaded.arrived.roots)
                 continue
             self.ledger.agree(packed)
+
+    def _keep_parts(self, loaded: Loaded, survey: Survey) -> None:
+        """Hold the units that share something with a name they came with, while it is what came.
+
+        What else holds a unit may have stayed on the other side: a closure that is too big, say.
+        Without the unit nobody could tell any more what the name shares with it.
+        """
+        values = {name: id(value) for name, value in loaded.names.items()}
+        near = {root for n in values if (g := survey.by_root.get(name_root(n))) for root in g.roots}
+        parts = [survey.units[oid] for oid in loaded.contents if "u:" + oid in near]
+        if parts:
+            self.registry.borrowed.keep(parts, partial(_any_is, self.ns, self.aside, values))
+
+
+def _any_is(ns: Mapping[str, Any], aside: Mapping[str, Any], values: Mapping[str, int]) -> bool:
+    """Say whether any of these names is still bound to the object with this ``id``."""
+    return any(
+        id(space[name]) == number
+        for name, number in values.items()
+        for space in (ns, aside)
+        if name in space
+    )

@@ -16,7 +16,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import classes, clouds
+from . import classes, enums
 from .pickling import module_digest
 from .registry import GLOBALS_SLOT, Registry
 from .units import apply_content
@@ -221,7 +221,7 @@ class Staging:
         elif kind == "class":
             made = classes.make(*args)
         elif kind == "enum":
-            made = clouds.make_enum(*args, None, None)
+            made = enums.make(*args)
         else:
             made = _make_plain(kind, args)
         self.units[oid] = made

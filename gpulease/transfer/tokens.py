@@ -69,6 +69,16 @@ def lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
     return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
 
 
+def member(cls: Any, name: str) -> Any:
+    """Return the member ``name`` of an enumeration whose content may not be here yet."""
+    return cls._member_map_[name]
+
+
+def combination(cls: Any, value: Any) -> Any:
+    """Return the unnamed combination of flags with this value."""
+    return cls(value)
+
+
 def dict_view(mapping: dict[Any, Any], method: str) -> Any:
     """Return the live view ``keys``, ``values`` or ``items`` of a dictionary."""
     return getattr(mapping, method)()
@@ -107,6 +117,11 @@ def container_state(obj: Any, state: tuple[Any, list[Any], list[tuple[Any, Any]]
     obj.__dict__.update(space or {})
     for name, value in (slots or {}).items():
         object.__setattr__(obj, name, value)
+
+
+def exception(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """Return an exception with these arguments; its class's constructor ran when it was made."""
+    return BaseException.__new__(cls, *args)
 
 
 def exception_state(exc: BaseException, state: tuple[Any, ...]) -> None:

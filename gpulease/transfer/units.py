@@ -12,7 +12,7 @@ import sys
 import types
 from typing import Any
 
-from . import classes, clouds
+from . import classes, clouds, enums
 from .analysis import code_use
 from .refuse import RefusedError
 from .registry import GLOBALS_SLOT, Registry
@@ -57,8 +57,7 @@ class UnitBook:
             cells = tuple(self.registry.held_oid(obj, i) for i in range(len(obj.__closure__ or ())))
             return ("function", obj.__code__, self._globals_ref(obj), cells)
         if isinstance(obj, enum.EnumMeta):
-            bases, name, qualname, members, module, _, _ = clouds.enum_arguments(obj)
-            return ("enum", bases, name, qualname, members, module)
+            return ("enum", *enums.shell_of(obj))
         if isinstance(obj, type):
             return ("class", *classes.shell_of(obj))
         if isinstance(obj, types.CellType):
@@ -81,7 +80,7 @@ class UnitBook:
                 "__dict__": dict(obj.__dict__)
             }
         if isinstance(obj, enum.EnumMeta):
-            return clouds.enum_state(obj)[0]
+            return enums.content_of(obj)
         if isinstance(obj, type):
             return classes.content_of(obj)
         if isinstance(obj, types.CellType):
@@ -168,7 +167,7 @@ def apply_content(  # noqa: C901 - one line a kind
     if isinstance(obj, types.FunctionType):
         _apply_function(obj, content, code)
     elif isinstance(obj, enum.EnumMeta):
-        clouds.set_class_state(obj, (content, {}))
+        enums.apply(obj, content)
     elif isinstance(obj, type):
         classes.apply(obj, content)
     elif isinstance(obj, types.CellType):

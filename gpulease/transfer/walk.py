@@ -6,6 +6,7 @@ knows nothing of versions or wires.
 
 from __future__ import annotations
 
+import enum
 import gc
 import logging
 import sys
@@ -147,13 +148,13 @@ class Walk:
             numpy = (self._ndarray,) if self._ndarray is not None else ()
             known = self._common[kind] = not (
                 kind in _TREATED
-                or issubclass(kind, (type, *_CUT, *self._pandas, *numpy))
+                or issubclass(kind, (type, enum.Enum, *_CUT, *self._pandas, *numpy))
                 or kind.__module__.startswith("pyarrow")
                 or self._is_live(kind)
             )
         return known
 
-    def _visit_each(  # noqa: C901 - one loop over every object: a call each would double its cost
+    def _visit_each(  # noqa: C901, PLR0912 - one loop over every object: a call each would double its cost
         self, root: str, part: Group, found: list[Any]
     ) -> list[Any]:
         owner = self._owner
@@ -166,6 +167,9 @@ class Walk:
             if kind is types.FunctionType or kind is object or isinstance(obj, type):
                 if is_unit(obj, self._by_value):
                     part.needs.add(self._need(obj))
+                continue
+            if isinstance(obj, enum.Enum) and is_unit(kind, self._by_value):
+                part.needs.add(self._need(kind))  # a member is its class's
                 continue
             if isinstance(obj, _CUT):
                 part.modules |= isinstance(obj, types.ModuleType)

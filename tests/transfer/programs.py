@@ -168,7 +168,10 @@ def picture(space, names):
         if isinstance(value, types.MethodType):
             return f"method {show(value.__func__)} {show(value.__self__)}"
         if hasattr(value, "__next__"):
-            over = value.__reduce__()[1][0]
+            try:
+                over = value.__reduce__()[1][0]
+            except RuntimeError:
+                return "iterator over a set that changed"
             if type(over) is tuple and not over:
                 return "iterator at its end"  # travels as a fresh one over nothing: the same
             return f"iterator {show(value.__reduce__()[1])} {value.__reduce__()[2:]}"

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.helpers import wait_for
+
 MAKE = "a = []\nd = (lambda v: (lambda: v.append(1) or v))(a)"
 
 
@@ -44,3 +46,40 @@ def test_what_came_before_the_closure_that_shares_it_is_no_conflict(late_pair):
     late_pair.home("c")
     late_pair.home("assert a() is c == [1, 2]")
     assert late_pair.side.explain("c") is None
+
+
+@pytest.fixture
+def half_pair(new_pair):
+    """Little things travel at once, a closure stays until it is needed."""
+    made = new_pair(settings={"small_bytes": 120})
+    made.attach()
+    return made
+
+
+#: A closure over ``a`` that is too big to travel at once; ``a`` is not.
+BIG = "a = {'k': 1}\nd = (lambda v, big: (lambda: (v, len(big))))(a, bytes(4000))"
+
+
+@pytest.mark.parametrize("home", ["pass", "a['k'] = 2", "a['k'] = 2; a['m'] = 3"])
+def test_what_a_name_shares_with_a_closure_that_stayed_is_kept(half_pair, home):
+    half_pair.gpu(BIG)
+    assert "d" in half_pair.side.away_names()
+    for _ in range(3):
+        half_pair.home(home)
+        half_pair.side.side.registry.prune()  # as often as it likes
+        half_pair.gpu("seen = a['k']")
+    half_pair.home("assert d()[0] is a, (d()[0], a)")
+    assert half_pair.side.explain("a") is None
+
+
+def test_a_closure_that_comes_after_home_cells_is_no_conflict(half_pair):
+    half_pair.gpu(BIG)
+    half_pair.home("a['k'] = 2")
+    half_pair.home("a['k'] += 1")
+    half_pair.home("assert d()[0] is a and a == {'k': 3}")
+
+
+def test_parts_that_came_with_a_name_go_with_it(half_pair):
+    half_pair.gpu(f"class Part(dict): pass\n{BIG.replace('{', 'Part({').replace('}', '})')}")
+    half_pair.home("import weakref\nw = weakref.ref(a)\ndel a")
+    wait_for(lambda: half_pair.ns["w"]() is None, what="the end of what only we held")

@@ -93,6 +93,12 @@ def test_environment_added_changed_removed(shared):
                   "os.environ.pop('KINDS_A')", look))  # fmt: skip
 
 
+def test_an_environment_entry_goes_where_it_was_made(shared):
+    look = "seen.append(os.environ.get('KINDS_E'))"
+    same(shared, ("import os\nseen = []", "os.environ['KINDS_E'] = '1'", look,
+                  "del os.environ['KINDS_E']", look, look))  # fmt: skip
+
+
 def test_search_path(shared):
     look = "seen.append([p for p in sys.path if p.startswith('/kinds')])"
     same(shared, ("import sys\nseen = []\nsys.path.append('/kinds/a')", look,
@@ -154,3 +160,5 @@ def test_a_secret_of_a_peer_is_never_applied(monkeypatch):
     state.apply(pickle.dumps(wanted, 5))
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
     assert os.environ["KINDS_D"] == "1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-mine")
+    assert b"GPU-mine" not in state.capture(), "nor is it told what it asked for"

@@ -1,0 +1,86 @@
+"""How single objects of a notebook's classes are taken apart; loading runs none of their code.
+
+Owns the reduction of instances, containers, exceptions and members of enumerations.  It knows
+nothing of groups, buffers or the stream that they go into.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import enum
+from typing import Any
+
+from . import enums, tokens
+from .units import is_plain_instance, is_unit
+
+
+def reduce_own(obj: Any) -> Any:
+    """Reduce an instance of a notebook's class so that loading runs nothing of that class."""
+    kind = type(obj)
+    if isinstance(obj, list | dict):
+        return _reduce_container(obj) if _fills_itself(kind) else NotImplemented
+    if isinstance(obj, tuple):
+        named = "_fields" in dir(kind) and not getattr(obj, "__dict__", None)
+        return (tokens.tuple_of, (kind, tuple(obj))) if named else NotImplemented
+    made_by: Any = kind.__new__
+    if made_by is not object.__new__ and is_plain_instance(obj, made_itself=True):
+        return tokens.instance, (kind,), obj.__getstate__()
+    return NotImplemented
+
+
+def reduce_member(member: enum.Enum) -> Any:
+    """Reduce a member to its class and name, an unnamed combination to its value."""
+    name = enums.name_of(member)
+    if name is None:
+        return tokens.combination, (type(member), member._value_)
+    return tokens.member, (type(member), name)
+
+
+def _fills_itself(kind: type) -> bool:
+    """Say whether loading would run the class's own way of filling it."""
+    own = [vars(base) for base in kind.__mro__ if base.__flags__ & (1 << 9)]
+    named = ("__setitem__", "append", "extend", "__iter__", "items", "update")
+    return any(name in space for space in own for name in named)
+
+
+def _reduce_container(obj: Any) -> Any:
+    reduced = obj.__reduce_ex__(5)
+    if isinstance(reduced, str) or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
+        return reduced  # it has a way of its own
+    items = list(list.__iter__(obj)) if isinstance(obj, list) else []
+    pairs = list(dict.items(obj)) if isinstance(obj, dict) else []
+    return (*reduced[:2], (reduced[2], items, pairs), None, None, tokens.container_state)
+
+
+def reduce_exception(exc: BaseException) -> Any:
+    """Reduce an exception with attributes, cause and context; its frames stay."""
+    reduced = exc.__reduce_ex__(5)
+    if isinstance(reduced, str) or len(reduced) > 3:
+        return reduced
+    maker, args, *state = reduced
+    if _only_has_args(exc) and maker is type(exc):
+        maker, args = tokens.exception, (maker, args)
+    rest = state[0] if state and not isinstance(state[0], dict) else None
+    extra = (
+        dict(exc.__dict__),
+        exc.__cause__,
+        exc.__context__,
+        exc.__suppress_context__,
+        rest,
+    )
+    return maker, args, extra, None, None, tokens.exception_state
+
+
+def _only_has_args(exc: BaseException) -> bool:
+    """Say whether an exception of a notebook's class is its arguments and attributes.
+
+    Then it is rebuilt without its constructor, which may want other arguments than it passed on.
+    """
+    own = ("__reduce__", "__reduce_ex__", "__new__", "__setstate__")
+    for base in type(exc).__mro__:
+        if is_unit(base):
+            if any(name in base.__dict__ for name in own):
+                return False
+        elif base is not object:
+            return base.__basicsize__ == BaseException.__basicsize__ and base is not type(exc)
+    return False
