@@ -6,16 +6,17 @@ Owns the file's content and life, and finding out what devices this machine show
 from __future__ import annotations
 
 import getpass
+import ipaddress
 import json
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
-from jupyter_client.localinterfaces import is_local_ip
 
 from gpulease.companion.config import SupervisorConfig
 from gpulease.errors import GPULeaseError
@@ -34,7 +35,7 @@ def standalone_config(ip: str, park_dir: str) -> SupervisorConfig:
     Raises:
         GPULeaseError: ``bad_address`` when notebooks could not reach ``ip``.
     """
-    if ip in _WILDCARDS or not is_local_ip(ip):
+    if ip in _WILDCARDS or not _is_ours(ip):
         raise GPULeaseError(
             "bad_address",
             f"{ip!r} is not one address of this machine.",
@@ -69,6 +70,17 @@ def check_paths(connection_file: Path, park_dir: str) -> None:
 
 def _unusable(option: str, path: Path, why: str, next_step: str) -> GPULeaseError:
     return GPULeaseError("bad_option", f"{option}: {path} is {why}.", next_step=next_step)
+
+
+def _is_ours(ip: str) -> bool:
+    """Tell whether this is one of this machine's own addresses: only on those can one listen."""
+    try:
+        ipaddress.IPv4Address(ip)  # a name may lead elsewhere tomorrow
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind((ip, 0))
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 def write_connection(path: Path, supervisor: Supervisor) -> Path:

@@ -35,6 +35,13 @@ async def _prepared(pid):
     )
 
 
+def test_a_supervisor_says_hello_before_it_imports_what_only_an_opening_needs():
+    late = {"jupyter_client", "ipykernel"}
+    code = f"import sys, gpulease.companion.run; print({late} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark():
     async def test():
         service = LeaseService()
@@ -45,7 +52,7 @@ def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark(
             assert b"CUDA_VISIBLE_DEVICES" not in proc_file(companion, "environ")
             # "Prepared" is told on a private line; imports are over when CPU time stands still.
             await wait_for_async(lambda: _at_rest(companion), 60, "imports done")
-            begun = time.monotonic()
+            before = _cpu_seconds(lease.pid) + _cpu_seconds(companion)
             lease.tell(config(service.url, f"lease-{RUN}-9"))
             hello = await service.hello()
             home = Home(hello["address"], hello["public_key"])
@@ -54,9 +61,10 @@ def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark(
             with closing(Cells(opened["connection"])) as cells:
                 await cells.ready()
                 assert (await cells.text("print(1)")).strip() == "1"
-                took = time.monotonic() - begun
+                took = _cpu_seconds(lease.pid) + _cpu_seconds(companion) - before
             assert opened["pid"] == companion
-            assert took < 3.0  # well below one second on a machine that is not busy
+            # Of the processor, which a busy machine only makes it wait for.
+            assert took < 2.0  # well below one second on a machine that is not busy
             assert marked({f"lease-{RUN}-9"}) == {lease.pid, companion}
             assert marked({f"standby-{RUN}"}) == set()
         finally:
@@ -71,9 +79,13 @@ def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark(
 _last_cpu: dict[int, tuple[int, float]] = {}
 
 
+def _cpu_seconds(pid):
+    return parse_stat(proc_file(pid, "stat").decode()).cpu / os.sysconf("SC_CLK_TCK")
+
+
 def _at_rest(pid):
     """CPU time unchanged for 0.3 s."""
-    used, now = parse_stat(proc_file(pid, "stat").decode()).cpu, time.monotonic()
+    used, now = _cpu_seconds(pid), time.monotonic()
     known = _last_cpu.get(pid)
     if known is None or known[0] != used:
         _last_cpu[pid] = (used, now)
