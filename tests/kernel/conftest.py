@@ -1,10 +1,78 @@
 """Kernels shared by the tests of a module: starting one takes a second."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.kernel.parts import HomeKernel
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+def has_failed(item: pytest.Item) -> bool:
+    """Tell whether a test has failed so far."""
+    return item.stash.get(_FAILED, False)
+
+
+class Lent:
+    """One kernel process for tests that come one after the other.
+
+    Each test gets it with gpulease not loaded, no variable, and a directory and environment of its
+    own.  What a failed test leaves is not lent again.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._made = 0
+        self._idle: HomeKernel | None = None
+
+    def take(self, directory: Path, env: Mapping[str, str]) -> HomeKernel:
+        """Return the kernel, working in ``directory`` with ``env`` added to its environment."""
+        if self._idle is None:
+            self._made += 1
+            self._idle = HomeKernel(self._directory / str(self._made))
+        kernel, self._idle = self._idle, None
+        directory.mkdir()
+        kernel.directory = directory
+        for line in (f"%cd -q {directory}", f"import os; os.environ.update({dict(env)!r})"):
+            cell = kernel.run(line)
+            assert cell.ok, cell.traceback
+        return kernel
+
+    def give_back(self, kernel: HomeKernel, *, as_new: bool) -> None:
+        """Take everything of gpulease out again, or end a kernel that is not as new."""
+        if not as_new:
+            kernel.stop()
+            return
+        for line in ("%unload_ext gpulease", "%reset -f"):
+            cell = kernel.run(line)
+            assert cell.ok, cell.traceback
+        self._idle = kernel
+
+    def stop(self) -> None:
+        if self._idle is not None:
+            self._idle.stop()
+
+
+@pytest.fixture(scope="module")
+def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lent]:
+    """One kernel process that the tests of a module take in turn."""
+    found = Lent(tmp_path_factory.mktemp("lent"))
+    try:
+        yield found
+    finally:
+        found.stop()
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel.clock import own_times
 from gpulease.protocol import LeaseView
 from tests.helpers import process_is_gone, wait_for
+from tests.kernel.conftest import Lent, has_failed
 from tests.kernel.parts import Cell, HomeKernel, printed
 from tests.kernel.stage import LEASE, Stage, in_seconds, lease_view
 
@@ -31,14 +32,15 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def kernel(stage: Stage, tmp_path: Path) -> Iterator[HomeKernel]:
-    started = HomeKernel(tmp_path / "kernel", {"GPULEASE_BUS": str(stage.path)})
-    try:
-        started.run("%load_ext gpulease")
-        wait_for(lambda: stage.kernels, what="the kernel on the bus")
-        yield started
-    finally:
-        started.stop()
+def kernel(
+    stage: Stage, lent: Lent, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[HomeKernel]:
+    """A kernel on this test's own bus; a session of its own, the process shared by the module."""
+    started = lent.take(tmp_path / "kernel", {"GPULEASE_BUS": str(stage.path)})
+    assert started.run("%load_ext gpulease").ok
+    wait_for(lambda: stage.kernels, what="the kernel on the bus")
+    yield started
+    lent.give_back(started, as_new=not has_failed(request.node))
 
 
 def give(stage: Stage) -> None:
