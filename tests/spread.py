@@ -14,15 +14,18 @@ from xdist.scheduler import LoadScopeScheduling
 #: Modules that share one running demo (``end_to_end/conftest.py``).
 SHARED_DEMO = frozenset(
     f"tests/end_to_end/test_{name}.py"
-    for name in ("admin", "kernels", "live_pages", "queue_and_faults", "reclaim")
+    for name in ("admin", "interrupted", "kernels", "live_pages", "queue_and_faults", "reclaim")
 )
+#: Ends the shared demo, so it comes after all that use it.
+ENDS_DEMO = "tests/end_to_end/test_interrupted.py"
 #: Modules whose every test starts a demo of its own.
 EACH_ALONE = frozenset({"tests/end_to_end/test_check.py", "tests/end_to_end/test_ending.py"})
 
 #: What takes longest, the longest first: modules, then rooms.
 LONG = (
     "tests/end_to_end/test_queue_and_faults.py",
-    *sorted(SHARED_DEMO),
+    *sorted(SHARED_DEMO - {ENDS_DEMO}),
+    ENDS_DEMO,
     "tests/end_to_end/test_check.py",
     "tests/browser/test_round.py",
     "tests/kernel/test_lease.py",

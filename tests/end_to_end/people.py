@@ -1,5 +1,6 @@
 """People with their notebooks open at a running demo."""
 
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,9 +11,15 @@ from gpulease.demo.browse import Browser
 from gpulease.demo.kernel_socket import CellRun, KernelSocket
 from gpulease.demo.watch import LeaseWatch
 from tests.browser.demo import RunningDemo
+from tests.helpers import process_is_gone, wait_for
 
 #: Seconds; the machine may be busy.
 LONG = 180.0
+
+RUNAWAY = """%%gpu
+import subprocess
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+print("child", child.pid)"""
 
 
 @dataclass
@@ -61,6 +68,23 @@ async def _tidy(browser: Browser) -> None:
         await browser.server_api("DELETE", f"kernels/{kernel['id']}")
     for lease in (await browser.service_api("GET", "leases?state=live&mine=1"))["items"]:
         await browser.service_api("DELETE", f"leases/{lease['id']}", {})
+
+
+async def with_a_runaway(demo: RunningDemo) -> list[int]:
+    """Have a lease with a process of its own; return the ids of all that runs."""
+    async with at_work(demo, "student", tidy=False) as student:
+        said = (await student.run(RUNAWAY)).text
+        child = int(said.split("child")[1].split()[0])
+        running = [process.pid for process in processes_of(demo)]
+        assert child in running
+        return running
+
+
+def end_and_see(demo: RunningDemo, how: signal.Signals, running: list[int]) -> None:
+    """Signal the demo's command, and see everything end that ran."""
+    assert len(running) >= 6  # command, hub, proxy, service, server, kernel, ...
+    psutil.Process(demo.pid).send_signal(how)
+    wait_for(lambda: all(map(process_is_gone, running)), 90, "every process has ended")
 
 
 def processes_of(demo: RunningDemo) -> list[psutil.Process]:

@@ -23,6 +23,11 @@ async def log_in_seconds(url: str) -> float:
         return time.monotonic() - began
 
 
+async def best_log_in(url: str) -> float:
+    """The best of five: a busy machine slows some, a blocked hub slows all."""
+    return min([await log_in_seconds(url) for _ in range(5)])
+
+
 async def next_event(events):
     return await anext(events)
 
@@ -30,14 +35,15 @@ async def next_event(events):
 def test_twenty_live_pages_do_not_hold_up_a_log_in(demo: RunningDemo):
     async def test():
         async with Browser(demo.url) as browser, asyncio.timeout(LONG):
+            # Against what it takes without the pages: a busy machine slows both.
+            bound = max(0.3, 4 * await best_log_in(demo.url))
             await browser.log_in("student", "student")
             await browser.open_service()
             pages = [browser.service_events() for _ in range(PAGES)]
             first = await asyncio.gather(*(next_event(page) for page in pages))
             assert [event["type"] for event in first] == ["snapshot"] * PAGES
 
-            # The best of five: a busy machine slows some, a blocked hub slows all.
-            assert min([await log_in_seconds(demo.url) for _ in range(5)]) < 0.3
+            assert await best_log_in(demo.url) < bound
 
             # The pages are alive still: each learns of a new lease.
             following = [asyncio.ensure_future(next_event(page)) for page in pages]

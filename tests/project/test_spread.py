@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.spread import EACH_ALONE, LONG, SHARED_DEMO, turn_of, unit_of
+from tests.spread import EACH_ALONE, ENDS_DEMO, LONG, SHARED_DEMO, turn_of, unit_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +22,10 @@ def test_modules_of_one_demo_are_one_unit_that_comes_first() -> None:
     assert max(map(turn_of, tests)) < min(map(turn_of, others))
 
 
+def test_what_ends_the_shared_demo_is_the_last_to_have_it() -> None:
+    assert max(SHARED_DEMO, key=lambda module: turn_of(f"{module}::test")) == ENDS_DEMO
+
+
 def test_every_module_of_the_shared_demo_takes_it() -> None:
     for module in SHARED_DEMO:
         text = (ROOT / module).read_text()
@@ -31,6 +35,6 @@ def test_every_module_of_the_shared_demo_takes_it() -> None:
 
 def test_an_other_module_is_a_unit_and_a_test_with_its_own_demo_too() -> None:
     assert unit_of("tests/policy/test_units.py::test_one") == "tests/policy/test_units.py"
-    ending = "tests/end_to_end/test_ending.py::test_nothing_is_left[SIGINT]"
+    ending = "tests/end_to_end/test_ending.py::test_nothing_is_left[SIGTERM]"
     assert unit_of(ending) == ending
     assert turn_of(ending) < turn_of("tests/policy/test_units.py::test_one")
