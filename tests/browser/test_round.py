@@ -201,7 +201,13 @@ def log_in_seconds(demo: RunningDemo, name: str) -> float:
     return time.monotonic() - began
 
 
+def best_log_in(demo: RunningDemo) -> float:
+    """The best of some: others use the processor too, but a stopped hub is slow every time."""
+    return min(log_in_seconds(demo, "student2") for _ in range(6))
+
+
 def test_twenty_live_pages_do_not_slow_the_hub(demo: RunningDemo, profile: Any) -> None:
+    alone = best_log_in(demo)
     first = profile.new_page()
     log_in(demo, first, "student")
     pages = [profile.new_page() for _ in range(20)]
@@ -209,7 +215,7 @@ def test_twenty_live_pages_do_not_slow_the_hub(demo: RunningDemo, profile: Any) 
         page.goto(demo.service, wait_until="commit")
     for page in pages:
         page.wait_for_selector("#leases [data-key]", timeout=LONG, state="attached")
-    # The best of some: others use the processor too, but a stopped hub is slow every time.
-    assert min(log_in_seconds(demo, "student2") for _ in range(6)) < 0.3
+    # Against what it takes without the pages: a busy machine slows both.
+    assert best_log_in(demo) < max(0.3, 4 * alone)
     live = "() => document.getElementById('gl-link').hidden"
     assert all(page.evaluate(live) for page in pages)
