@@ -4,8 +4,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# Two more than there are cores: real hubs, kernels and time-outs are mostly waited for.
-JOBS ?= $(shell echo $$(($$(nproc) + 2)))
+# More than there are cores: real hubs, kernels and time-outs are mostly waited for.
+JOBS ?= $(shell echo $$(($$(nproc) + 4)))
 # What a new environment depends on: a change of these installs again, nothing else does.
 PINS := pyproject.toml constraints.txt tools/set_up.py
 

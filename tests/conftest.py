@@ -6,6 +6,7 @@ missing;
 With GPULEASE_REQUIRE_ALL=1 such a skip fails instead, except for `gpu`, which nobody can install.
 """
 
+import gc
 import logging
 import os
 import shutil
@@ -55,6 +56,20 @@ def missing_programs() -> dict[str, str]:
     if no_cluster := why_no_cluster():
         missing["cluster"] = no_cluster
     return missing
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the suite without looking for garbage in it, neither now nor while it runs.
+
+    Each worker makes a million objects here, and all of them stay until it ends.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
