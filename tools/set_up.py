@@ -113,7 +113,7 @@ def install(extras):
                 show(seen, line.split("(from")[0].strip())
             elif line.startswith("Installing collected packages:"):
                 # The rest, and the longest, of what pip does; it says no more until the end.
-                show(line.count(",") + 1, "packages are here; installing them (minutes)", last=True)
+                show(line.count(",") + 1, "to install now (minutes the first time)", last=True)
     if sys.stdout.isatty():
         print("\r\033[K", end="", flush=True)
     (VENV / "set-up.log").write_text("".join(lines), encoding="utf-8")

@@ -122,6 +122,7 @@ async def _run(arguments: argparse.Namespace, parent: int | None, directory: Pat
         return _status(await supervisor.run())
     written = write_connection(arguments.connection_file, supervisor)
     with removed_at_end(written):
+        log.info("ready. In a notebook: %%gpu connect %s  Ctrl-C here ends it.", written.resolve())
         return _status(await supervisor.run())
 
 

@@ -97,6 +97,8 @@ def read_connection(path: Path) -> tuple[ConnectionView, KeyPair]:
             file.
     """
     try:
+        if path.is_dir():
+            raise _bad(path, "it is a directory")
         if path.stat().st_mode & 0o077:
             raise _bad(path, "others can read it, and it holds a key", f"Run: chmod 600 {path}")
         found = json.loads(path.read_text())

@@ -14,6 +14,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel.options import COMMANDS as HELP
 from gpulease.kernel.options import parse_duration, parse_options
 from gpulease.kernel.status import (
+    NO_HUB,
     NO_LEASE,
     connection_line,
     lease_lines,
@@ -67,7 +68,7 @@ def status(session: Session) -> str:
     elif attachment is not None:
         lines = [connection_line(attachment.view)]
     else:
-        lines = [NO_LEASE]
+        lines = [NO_LEASE if session.link.bus is not None else NO_HUB]
     if lease is not None or attachment is not None or session.sticky:
         lines.append(sticky_line(sticky=session.sticky))
     lines += session.files.lines()
@@ -116,7 +117,7 @@ def _return(session: Session, words: list[str]) -> str:
     else:
         _none(words)
         if session.link.mine() is None and session.link.attachment is None:
-            raise _nothing()
+            raise _nothing(session)
         session.link.departure.give_back()
     session.link.target = None
     return "The GPU was given back. Your variables are here."
@@ -181,21 +182,27 @@ def _names(session: Session, words: list[str]) -> list[str]:
     if not words:
         raise _usage("Name the variables.")
     if not session.connected_once:
-        raise _nothing()
+        raise _nothing(session)
     return words
 
 
 def _held(session: Session) -> LeaseView:
     lease = session.link.mine()
+    if lease is None and session.link.attachment is not None:
+        raise GPULeaseError(
+            "no_lease",
+            "This companion was connected without a hub and has no time limit.",
+            next_step="%gpu return gives it back.",
+            status=404,
+        )
     if lease is None:
-        raise _nothing()
+        raise _nothing(session)
     return lease
 
 
-def _nothing() -> GPULeaseError:
-    return GPULeaseError(
-        "no_lease", "This notebook has no GPU lease.", next_step="%%gpu asks for one.", status=404
-    )
+def _nothing(session: Session) -> GPULeaseError:
+    way = "%%gpu asks for one." if session.link.bus is not None else "%gpu connect local is a way."
+    return GPULeaseError("no_lease", "This notebook has no GPU lease.", next_step=way, status=404)
 
 
 COMMANDS: dict[str, Callable[[Session, list[str]], str]] = {

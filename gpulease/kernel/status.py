@@ -14,6 +14,7 @@ from gpulease.protocol import ConnectionView, LeaseView
 from gpulease.transfer.api import Place, VariableStatus
 
 NO_LEASE = "No GPU lease. %%gpu runs a cell beside a GPU, and asks for one by itself."
+NO_HUB = "No GPU here, and no hub to ask: %gpu connect local runs GPU cells in a companion."
 _PLACES = {
     Place.HOME: "here",
     Place.BOTH: "here and GPU",

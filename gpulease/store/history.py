@@ -92,14 +92,19 @@ def counted_page(
     offset: int,
     limit: int,
 ) -> tuple[list[Lease], int]:
-    """Return the leases from ``offset`` on, newest first, and how many there are altogether."""
+    """Return the leases from ``offset`` on, newest first, and how many there are altogether.
+
+    Of ended ones alone the newest is the one that ended last.
+    """
     total = session.scalar(_chosen(sa.select(sa.func.count(LeaseRow.id)), users, groups, states))
-    query = _chosen(sa.select(LeaseRow.record), users, groups, states).order_by(*_NEWEST_FIRST)
+    order = _LAST_ENDED_FIRST if set(states or ()) == {LeaseState.ENDED} else _NEWEST_FIRST
+    query = _chosen(sa.select(LeaseRow.record), users, groups, states).order_by(*order)
     rows = session.scalars(query.offset(offset).limit(max(0, min(limit, MAX_PAGE))))
     return [from_json(record) for record in rows], total or 0
 
 
 _NEWEST_FIRST = (LeaseRow.created.desc(), LeaseRow.id.desc())
+_LAST_ENDED_FIRST = (LeaseRow.ended.desc(), LeaseRow.id.desc())
 _Query = TypeVar("_Query", bound=sa.Select[Any])
 
 

@@ -177,5 +177,5 @@ def test_the_installed_version_is_the_projects():
 
 
 def test_the_long_last_step_of_pip_is_told(set_up, capsys):
-    set_up.show(133, "packages are here; installing them (minutes)", last=True)
-    assert "133  packages are here; installing them" in capsys.readouterr().out
+    set_up.show(133, "to install now (minutes the first time)", last=True)
+    assert "133  to install now" in capsys.readouterr().out

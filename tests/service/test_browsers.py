@@ -182,3 +182,12 @@ async def test_metrics_name_no_user_server_or_lease(site: Site, hub: Hub) -> Non
     assert "stu" not in text.replace("status", "")
     assert lease["id"] not in text
     await channel.close()
+
+
+async def test_a_page_that_is_not_there_is_said_in_the_pages_look(site: Site, hub: Hub) -> None:
+    token = hub.page_token("stu")
+    for path in ("nonsense", "admin/x", "api"):
+        response = await fetch(site, path, Authorization=f"token {token}")
+        assert response.code == 404, path
+        assert response.headers["Content-Type"].startswith("text/html"), path
+        assert b"There is no page at this address." in response.body

@@ -230,3 +230,13 @@ def test_the_name_of_a_device_may_be_as_long_as_a_cluster_makes_it(store):
     lease = active(1, long)
     store.save([Change(None, lease, "ann", "adopted")], NOW)
     assert store.lease(lease.id).devices == (long,)
+
+
+def test_of_ended_leases_the_last_to_end_comes_first(store):
+    long = replace(request(1), state=LeaseState.ENDED, ended=at(50))
+    short = replace(request(2, created=at(10)), state=LeaseState.ENDED, ended=at(20))
+    store.save([new(long), new(short), new(request(3, created=at(5)))], NOW)
+    found, total = store.leases_at(states=[LeaseState.ENDED])
+    assert ([lease.id for lease in found], total) == (["r1", "r2"], 2)
+    found, total = store.leases_at()
+    assert ([lease.id for lease in found], total) == (["r2", "r3", "r1"], 3)

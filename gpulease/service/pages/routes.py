@@ -109,6 +109,21 @@ def _page_handler(
     return PageHandler
 
 
+def _missing_handler(page: type[RequestHandler]) -> type[RequestHandler]:
+    class MissingPage(page):  # type: ignore[misc, valid-type]
+        """Answers every address that is no page's, in the pages' look."""
+
+        async def get(self) -> None:
+            raise GPULeaseError(
+                "not_found",
+                "There is no page at this address.",
+                next_step="Your GPUs are on the page My GPU.",
+                status=404,
+            )
+
+    return MissingPage
+
+
 def _not_for(reader: PageReader, frame: Frame) -> GPULeaseError:
     needed = "GPU admins" if frame.audience == "admins" else "instructors and GPU admins"
     return GPULeaseError(
@@ -131,5 +146,6 @@ def handlers(base: type[RequestHandler], site: Site, reader_of: ReaderOf) -> Seq
     prefix = re.escape(site.prefix)
     routes: list[Route] = [(f"{prefix}{frame.path}", page, {"frame": frame}) for frame in FRAMES]
     routes.append((f"{prefix}static/(.*)", Assets, {"path": str(STATIC)}))
+    routes.append((f"{prefix}(?!api/).+", _missing_handler(page), {"frame": FRAMES[0]}))
     routes.append((prefix.rstrip("/"), RedirectHandler, {"url": site.prefix}))
     return routes
