@@ -36,6 +36,9 @@ _DOMAINS: Final = "|".join(
         "furiosa.ai",
         "rebellions.ai",
         "tenstorrent.com",
+        "graphcore.ai",
+        "iluvatar.com",
+        "tensor-fusion.ai",
         "microsoft.com/directx",
         # A claim in the shape of a resource: KEP-5004's implicit name of a device class.
         "deviceclass.resource.kubernetes.io",
@@ -43,13 +46,14 @@ _DOMAINS: Final = "|".join(
 )
 #: Words that mean an accelerator wherever they stand in a name: vgpu-number, gke-accelerator, ...
 _WORDS: Final = (
-    r"[a-z]*gpu[a-z]*|v?cuda|rocm|mig|[tnx]pu|dcu|mlu|gcu|neuron[a-z]*|gaudi|ascend[0-9a-z]*"
-    r"|qaic|accelerators?"
+    r"[a-z]*gpu[a-z]*|v?cuda|rocm|mig|[tnx]pus?|ppu|dcu|mlu|gcu|neuron[a-z]*|gaudi"
+    r"|ascend[0-9a-z]*|qaic|accelerators?"
 )
 _WORD: Final = rf"(^|[^a-z])({_WORDS})([^a-z]|$)"
 
 #: The name of a resource that is a device, whoever makes it.
-RESOURCE: Final = rf"(?i)^({_DOMAINS})([./]|$)|{_WORD}"
+#: (device plugins that pass on device files name them so: ``smarter-devices/nvidia0``).
+RESOURCE: Final = rf"(?i)^({_DOMAINS})([./]|$)|{_WORD}|nvidia|/(dri|kfd)([^a-z]|$)"
 #: The key of a node label or taint that marks nodes with GPUs (PCI ids: NVIDIA and AMD displays).
 NODE_KEY: Final = (
     rf"(?i)^({_DOMAINS})([./]|$)|^gpulease/|{_WORD}"
@@ -57,30 +61,47 @@ NODE_KEY: Final = (
 )
 #: The value of one that does: ``pool: gpu-a100``, ``instance-type: p4d.24xlarge``.
 NODE_VALUE: Final = (
-    rf"(?i){_WORD}|nvidia|tesla|geforce|radeon|^(p[2-9]|g[3-9])[a-z]*\.[0-9a-z]+$"
-    r"|^standard_n[cdvg]|^g2-standard"
+    rf"(?i){_WORD}|nvidia|tesla|geforce|radeon|(^|[^a-z0-9])(rtx|quadro|[avh]100|[ah]800|h200"
+    r"|g[bh][23]00|l40s?|mi[123][0-9]{{2}}[a-z]?)([^a-z0-9]|$)|^(p[2-9]|gr?[3-9])[a-z]*(-[a-z0-9]+)?\.[0-9a-z-]+$"
+    r"|^(trn|inf|dl)[0-9][a-z]*\.|^standard_n[cdvg]|^g[24]-standard"
 )
 #: A variable by which a container runtime gives devices to a container that asked for none.
 VARIABLE: Final = (
-    r"^[A-Z0-9]+_VISIBLE_DEVICES$|^NVIDIA_MIG_(CONFIG|MONITOR)_DEVICES$|^NVIDIA_IMEX_CHANNELS$"
+    r"^[A-Z0-9_]+_VISIBLE_DEVICES$|^NVIDIA_MIG_(CONFIG|MONITOR)_DEVICES$|^NVIDIA_IMEX_CHANNELS$"
 )
 #: Variables that match but only choose among devices that a process can already see.
-CHOOSING: Final = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
+CHOOSING: Final = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "ASCEND_RT_VISIBLE_DEVICES",
+    }
+)
+#: What other vendors' runtimes read; empty, for not all of them know ``void``.
+OF_OTHER_VENDORS: Final = (
+    "AMD_VISIBLE_DEVICES",
+    "ASCEND_VISIBLE_DEVICES",
+    "AWS_NEURON_VISIBLE_DEVICES",
+    "HABANA_VISIBLE_DEVICES",
+)
 #: Annotations and labels by which an injector, a sharing layer or a runtime gives devices.
 NOTE: Final = (
-    r"(?i)^cdi\.k8s\.io/|\.nri\.io/|^devices\.noderesource\.dev/|^io\.kubernetes\.cri-o\.devices"
-    r"|^gpu-(fraction|memory|compute|limit|request)|^runai-gpu|^run\.ai/|^hami\.io/|^4pd\.io/"
-    r"|^nvidia\.com/|^amd\.com/|^aliyun\.com/gpu|^scheduler\.framework\.gpushare|^aliyun_com_gpu"
-    r"|^volcano\.sh/(v?gpu|vnpu)|^bitfusion|^nvshare\.com/|^resource\.kubernetes\.io/admin-access$"
+    rf"(?i)^({_DOMAINS})([./]|$)|^cdi\.k8s\.io/|\.nri\.io/|^devices\.noderesource\.dev/"
+    r"|^io\.kubernetes\.cri-o\.devices|^gpu-(fraction|memory|compute|limit|request)|^runai-gpu"
+    r"|^hami\.io/|^aliyun\.com/gpu|^scheduler\.framework\.gpushare|^aliyun_com_gpu"
+    r"|^volcano\.sh/(v?gpu|vnpu)|^bitfusion|koordinator\.sh/(gpu|device)"
+    r"|^resource\.kubernetes\.io/admin-access$"
 )
 #: A runtime that puts devices into containers, and a scheduler that hands them out.
 RUNTIME: Final = rf"(?i)nvidia|amd|habana|ascend|{_WORD}"
 SCHEDULER: Final = r"(?i)(^|[^a-z])(kai|runai|run-ai|hami|4pd|nvshare|v?gpu|gpushare)([^a-z]|$)"
 #: A path of the node at which devices, or the lists and sockets that give them out, are found.
 HOST_PATH: Final = (
-    r"^/(dev|var|var/lib|var/lib/kubelet|run|var/run)?$"
+    r"^/(dev|etc|proc|var|var/lib|var/lib/kubelet|run|var/run)?$"
     r"|^/dev/(nvidia|dri|kfd|accel|davinci|hisi|habanalabs|hl[0-9]|mtgpu|dxg|neuron|tpu|cambricon"
-    r"|vfio)|^/(var/)?run/(nvidia|cdi|containerd|crio|docker)|^/etc/cdi|^/tmp/nvidia-mps"
+    r"|vfio)|^/proc/|^/(var/)?run/(nvidia|cdi|containerd|crio|docker|cri-dockerd|k3s|k0s|podman)"
+    r"|^/var/snap/microk8s/common/run|^/etc/(cdi|kubernetes)|^/tmp/nvidia-mps"
     r"|^/var/lib/kubelet/(device-plugins|plugins_registry|pod-resources|plugins)"
 )
 #: Where a mount in a container is itself the list of devices that the NVIDIA runtime reads.
@@ -104,9 +125,14 @@ def is_zero(quantity: object) -> bool:
 
 def is_gpu_node(key: str, value: str = "") -> bool:
     """Whether a node label or taint marks nodes with GPUs; ``gpu: "false"`` does not."""
-    if value.lower() in _OFF - {""}:
+    if says_none(value):
         return False
     return re.search(NODE_KEY, key) is not None or re.search(NODE_VALUE, value) is not None
+
+
+def says_none(value: str) -> bool:
+    """Whether a label's value says that there is no GPU: ``gpu: "false"``."""
+    return value.lower() in _OFF - {""}
 
 
 def gives_devices(variable: str, value: object) -> bool:

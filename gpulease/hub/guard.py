@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpulease.hub import guard_places
-from gpulease.hub.guard_places import CONTAINERS, Path, Place, Rules
+from gpulease.hub import gpu_names, guard_places
+from gpulease.hub.guard_places import CONTAINERS
+from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping
 
 #: A pod as JSON.
 Manifest = dict[str, Any]
@@ -36,7 +37,8 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "node_placement": (
         "The server would sit on a node with GPUs, where it takes the room of those who lease one.",
-        "Remove it from node_selector and node_affinity, or steer the other way (NotIn).",
+        "Remove it from node_selector, node_affinity, pod_affinity and extra_pod_config, or steer"
+        " the other way (NotIn).",
     ),
     "toleration": (
         "It lets the server onto nodes that are kept for GPUs.",
@@ -65,6 +67,10 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
     "sharing_note": (
         "Injectors and GPU sharing layers read it as an ask for a device.",
         "Remove it from extra_annotations and extra_labels.",
+    ),
+    "lease_label": (
+        "By it the lease service and the network and admission policies know a lease's pod.",
+        "Remove it from extra_labels.",
     ),
     "scheduler": (
         "This scheduler hands out GPUs.",
@@ -132,12 +138,18 @@ def shield(pod: Mapping[str, Any]) -> Manifest:
     """Return a copy of ``pod`` whose every container tells the NVIDIA runtime to give nothing.
 
     An image may carry ``NVIDIA_VISIBLE_DEVICES=all`` itself; only the container's own entry wins.
+    It also wins over what ``envFrom`` brings, from where other vendors' variables may come, too.
     """
     shielded: Manifest = copy.deepcopy(dict(pod))
-    for _place, container in _containers(shielded):
+    for container in _containers(shielded):
         env = container.get("env") or []
-        if not any(entry.get("name") == "NVIDIA_VISIBLE_DEVICES" for entry in env):
-            container["env"] = [*env, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+        named = {entry.get("name") for entry in items(env)}
+        values = {"NVIDIA_VISIBLE_DEVICES": "void"}
+        if container.get("envFrom"):
+            values |= dict.fromkeys(gpu_names.OF_OTHER_VENDORS, "")
+        missing = [{"name": k, "value": v} for k, v in values.items() if k not in named]
+        if missing and isinstance(env, list):
+            container["env"] = [*env, *missing]
     return shielded
 
 
@@ -161,10 +173,13 @@ def _order(place: Path) -> tuple[tuple[bool, int, str], ...]:
     )
 
 
-def _containers(pod: Manifest) -> Iterator[tuple[Path, MutableMapping[str, Any]]]:
+def _containers(pod: Manifest) -> Iterator[MutableMapping[str, Any]]:
+    spec = mapping(pod.get("spec"))
     for kind in CONTAINERS:
-        for index, container in enumerate(pod.get("spec", {}).get(kind) or []):
-            yield ("spec", kind, index), container
+        listed = spec.get(kind)
+        for container in listed if isinstance(listed, list) else []:
+            if isinstance(container, MutableMapping):
+                yield container
 
 
 def _mend(pod: Manifest, finding: Finding) -> None:

@@ -18,7 +18,7 @@ from traitlets import Enum, List, Unicode, default
 
 from gpulease import labels
 from gpulease.hub import compat, guard
-from gpulease.hub.guard_places import Rules
+from gpulease.hub.guard_shape import Rules
 from gpulease.hub.overrides import Settings
 from gpulease.hub.spawner import GPULeaseSpawnerMixin
 from gpulease.hub.user_namespaces import FurnishError, furnish, hub_namespace
@@ -74,6 +74,8 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._configured: Settings | None = None
+        # As configured: no profile, group or hook of one spawn opens the guard for its own pod.
+        self._guard = self._guard_now()
         # The hook of this very spawn, whoever set it: the site, a group, a profile.
         self._site_hook: Callable[[Any, Any], Any] | None = None
 
@@ -136,12 +138,14 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
             if inspect.isawaitable(pod):
                 pod = await pod
         sent = self._as_sent(pod)
-        rules = Rules(
-            resources=tuple(self.gpulease_gpu_resources),
-            node_keys=tuple(self.gpulease_gpu_node_keys),
-            exempt=frozenset(self.gpulease_guard_exempt),
-        )
-        if self.gpulease_guard == "strip":
+        mode, rules = self._guard
+        if self._guard_now() != self._guard:
+            self.log.warning(
+                "A profile, group or hook changed the guard for the pod of %s: this does not count."
+                " Set it as c.GPULeaseSpawner.gpulease_guard..., for all servers.",
+                self._log_name,
+            )
+        if mode == "strip":
             clean, found = guard.strip(sent, rules)
             for finding in found:
                 self.log.warning("Took out of the pod of %s: %s", self._log_name, finding)
@@ -153,6 +157,14 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
             pod.spec = clean["spec"]  # as plain dicts, which is what is sent in the end
         self._name(pod, clean.get("metadata", {}))
         return pod
+
+    def _guard_now(self) -> tuple[str, Rules]:
+        """Return mode and rules of the guard as the settings are at this moment."""
+        return self.gpulease_guard, Rules(
+            resources=tuple(self.gpulease_gpu_resources),
+            node_keys=tuple(self.gpulease_gpu_node_keys),
+            exempt=frozenset(self.gpulease_guard_exempt),
+        )
 
     def _as_sent(self, pod: Any) -> guard.Manifest:
         """Return the pod as the API server will read it, with Kubernetes' own names."""

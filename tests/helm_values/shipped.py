@@ -48,8 +48,8 @@ def renamed(document: dict[str, Any], servers: str, system: str) -> dict[str, An
     metadata = changed["metadata"]
     if changed["kind"] in GLOBAL - {"Namespace"}:
         metadata["name"] += f"-{system}"
-        if "roleRef" in changed:
-            changed["roleRef"]["name"] += f"-{system}"
+    if changed.get("roleRef", {}).get("kind") == "ClusterRole":
+        changed["roleRef"]["name"] += f"-{system}"
     if changed["kind"] == "ValidatingAdmissionPolicyBinding":
         changed["spec"]["policyName"] += f"-{system}"
         changed["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": {TEST: system}}}

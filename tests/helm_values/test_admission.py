@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from gpulease.hub import guard
 from tests.helm_values.conftest import Installed
 from tests.helpers import wait_for
-from tests.hub.pods import BAD, changed, clean_pod
+from tests.hub.pods import BAD, changed, clean_pod, expression, required_fields
 
 pytestmark = pytest.mark.cluster
 
+#: As the shipped one, under a name of these tests' own.
+PRIORITY = "gpulease-test-never"
 IMAGE = "quay.io/jupyter/scipy-notebook:2026-01-01"
 
 
@@ -34,6 +37,7 @@ def lease_pod() -> dict[str, Any]:
             "serviceAccountName": "gpulease-lease",
             "automountServiceAccountToken": False,
             "restartPolicy": "Never",
+            "priorityClassName": PRIORITY,
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
             "securityContext": {"runAsUser": 1000, "fsGroup": 100},
             "containers": [
@@ -97,6 +101,22 @@ def make_runtime_class(api: Any, name: str) -> None:
         )
 
 
+def make_priority_class(api: Any, name: str, preemption: str) -> None:
+    """Make a priority class unless it is there."""
+    from tests.cluster.api import ApiError
+
+    with contextlib.suppress(ApiError):
+        api.create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": 0,
+                "preemptionPolicy": preemption,
+            }
+        )
+
+
 def refusal(client: Any, pod: dict[str, Any], namespace: str) -> str:
     """Return why the API server does not take a pod (dry run), ``""`` when it does."""
     from tests.cluster.api import ApiError
@@ -115,6 +135,8 @@ def policies(installed: Installed) -> Installed:
     """The policies are in force: the API server takes some seconds to know them and the rights."""
     for name in ("nvidia", "nvidia-cdi"):
         make_runtime_class(installed.api, name)
+    make_priority_class(installed.api, PRIORITY, "Never")
+    make_priority_class(installed.api, "gpulease-test-pushing", "PreemptLowerPriority")
     bad = clean_pod()
     bad["spec"]["runtimeClassName"] = "nvidia"
     service = installed.service
@@ -201,6 +223,18 @@ LEASE_RULES: list[tuple[str, Change]] = [
     ("privilege", _init(securityContext={"privileged": True})),
     ("node", _spec(nodeName="node1")),
     ("priority", _spec(priorityClassName="system-node-critical")),
+    ("priority", _spec(priorityClassName="gpulease-test-pushing")),
+    ("priority", _spec(priorityClassName="")),
+    (
+        "privilege",
+        lambda pod: (
+            _spec(hostUsers=False)(pod),
+            _container(securityContext={"procMount": "Unmasked"})(pod),
+        ),
+    ),
+    ("host", _init(ports=[{"containerPort": 80, "hostPort": 80}])),
+    ("secrets", _volume(secret={"secretName": "hub", "optional": True})),
+    ("volumes", _volume(azureFile={"secretName": "hub", "shareName": "x"})),
     ("volumes", _volume(hostPath={"path": "/srv"})),
     ("volumes", _volume(configMap={"name": "hub"})),
     ("volumes", _volume(csi={"driver": "secrets-store.csi.k8s.io"})),
@@ -300,6 +334,9 @@ def test_what_a_site_names_is_allowed(policies, name, pattern, change):
 _IMPOSSIBLE = {
     "spec.extension.requests[0].adminAccess",  # no field of a pod
     "spec.ephemeralContainers[0].resources.limits.nvidia.com/gpu",  # never at creation
+    "spec.containers[2].resources.limits.NVIDIA.COM/GPU",  # no such name
+    "metadata.annotations.NVIDIA.com/use-gpuuuid",
+    "spec.overhead.nvidia.com/gpu",  # only by a runtime class that says the same
 }
 
 
@@ -447,11 +484,85 @@ def test_a_lease_pod_can_be_noted_by_the_clusters_own_parts(policies, running):
 
 
 def test_a_servers_pod_does_not_become_a_lease_pod_by_a_label(policies, running):
+    """Else its tolerations and notes could be changed past the rules."""
     from tests.cluster.api import ApiError
 
-    server, _lease = running
-    labels = {"app.kubernetes.io/name": "gpulease", "app.kubernetes.io/component": "lease"}
-    policies.api.patch(server, {"metadata": {"labels": labels}})
-    asks = _ephemeral(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
-    with pytest.raises(ApiError, match="visible_devices: "):
-        policies.api.patch(f"{server}/ephemeralcontainers", asks, "strategic-merge")
+    server, lease = running
+    for labels in (
+        {"app.kubernetes.io/name": "gpulease", "app.kubernetes.io/component": "lease"},
+        {"gpulease/lease": "l1"},
+        {"gpulease/attempt": "1"},
+    ):
+        with pytest.raises(ApiError, match="lease_label: "):
+            policies.api.patch(server, {"metadata": {"labels": labels}})
+    policies.api.patch(lease, {"metadata": {"labels": {"site/own": "yes"}}})
+    policies.api.patch(server, {"metadata": {"labels": {"site/own": "yes"}}})
+
+
+def test_what_was_allowed_once_can_be_tidied_up_and_not_widened(policies):
+    """A pod with a GPU that a named user made: controllers take off its finalizers later."""
+    from tests.cluster.api import ApiError
+
+    pod = changed({"metadata": {"annotations": {"hami.io/gpu-scheduler-policy": "spread"}}})
+    del pod["spec"]["runtimeClassName"]
+    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "1"
+    pod["metadata"] |= {"name": "theirs", "namespace": policies.servers}
+    pod["metadata"]["finalizers"] = ["example.org/counted"]
+    path = f"/api/v1/namespaces/{policies.servers}/pods/theirs"
+
+    def created() -> bool:
+        if refusal(policies.api, pod, policies.servers):
+            return False
+        policies.api.create(pod)
+        return True
+
+    with site_setting(policies, "gpulease-no-gpu", "others", "system:.*|.*admin"):
+        wait_for(created, 120, "the user is named")
+    another = {**pod, "metadata": {**pod["metadata"], "name": "another"}}
+    wait_for(lambda: refusal(policies.api, another, policies.servers), 120, "the rule is back")
+    try:
+        policies.api.patch(path, {"metadata": {"annotations": {"site/own": "note"}}})
+        tolerations = [*pod["spec"]["tolerations"], {"key": "gpulease/pool", "operator": "Exists"}]
+        with pytest.raises(ApiError, match="denied request: "):
+            policies.api.patch(path, {"spec": {"tolerations": tolerations}})
+        with pytest.raises(ApiError, match="sharing_note: "):
+            policies.api.patch(path, {"metadata": {"annotations": {"cdi.k8s.io/x": "all"}}})
+        more = {"hami.io/gpu-scheduler-policy": "binpack"}
+        with pytest.raises(ApiError, match="sharing_note: "):
+            policies.api.patch(path, {"metadata": {"annotations": more}})
+    finally:
+        policies.api.patch(path, {"metadata": {"finalizers": None}})
+        now = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        policies.api.delete(path, now)
+
+
+def test_images_are_pulled_to_nodes_with_gpus_ahead_of_leases(policies):
+    """A DaemonSet's pods name their node, which nobody else's may."""
+    from tests.cluster.api import Api
+
+    pod = changed(required_fields([expression("metadata.name", "In", "gpu-1")]))
+    pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ].pop(0)
+    del pod["spec"]["runtimeClassName"]
+    assert "node_placement: " in refusal(policies.api, pod, policies.servers)
+    controller = "system:serviceaccount:kube-system:daemon-set-controller"
+    as_controller = Api(policies.api.kubeconfig, as_user=controller)
+    assert refusal(as_controller, pod, policies.servers) == ""
+
+
+def test_a_field_in_another_spelling_is_no_field(policies):
+    """What the guard does not read the API server does not keep: no way round in either."""
+    pod = clean_pod()
+    del pod["spec"]["runtimeClassName"]
+    pod["spec"] |= {"runtime_class_name": "nvidia", "RuntimeClassName": "nvidia"}
+    pod["spec"]["containers"][0] |= {
+        "Resources": {"limits": {"nvidia.com/gpu": "1"}},
+        "security_context": {"privileged": True},
+    }
+    pod["metadata"] |= {"name": "spelled", "namespace": policies.servers}
+    assert guard.inspect(pod) == ()
+    kept = policies.api.create(pod, dryRun="All")
+    assert guard.inspect(kept) == ()
+    assert "runtimeClassName" not in kept["spec"]
+    assert kept["spec"]["containers"][0]["securityContext"]["privileged"] is False

@@ -99,6 +99,7 @@ def config_of(directory: Path, kubeconfig: Path, servers: str, system: str, **mo
         "lease_service_url": "http://198.18.0.1:9980/services/gpulease/",
         "agent_account": f"{system}/gpulease-agent",
         "image": "quay.io/jupyter/base-notebook",
+        "priority_class": f"gpulease-lease-{system}",
         **more,
     }
     lines = [f"c.KubernetesSettings.{name} = {value!r}" for name, value in settings.items()]

@@ -127,6 +127,25 @@ def preferred(*expressions: Any) -> Change:
     )
 
 
+def required_fields(*terms: list[Any]) -> Change:
+    wanted = {"nodeSelectorTerms": [{"matchFields": term} for term in terms]}
+    return spec(
+        affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": wanted}}
+    )
+
+
+def beside(selector: Any, topology: str = "kubernetes.io/hostname", *, weight: int = 0) -> Change:
+    """Affinity to other pods: required, or preferred with a weight."""
+    term = {"labelSelector": selector, "topologyKey": topology}
+    kind = "preferred" if weight else "required"
+    wanted = [{"weight": weight, "podAffinityTerm": term}] if weight else [term]
+    return spec(affinity={"podAffinity": {f"{kind}DuringSchedulingIgnoredDuringExecution": wanted}})
+
+
+def marked(**marks: str) -> Change:
+    return {"metadata": {"labels": {key.replace("__", "/"): v for key, v in marks.items()}}}
+
+
 def expression(key: str, operator: str = "Exists", *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
 
@@ -144,6 +163,10 @@ _MOUNTED_LIST = [
     {"name": "devices", "mountPath": "/var/run//x/../nvidia-container-devices/all"},
 ]
 _GFD = "nvidia.com/gpu.product"
+_BOTH = {"limits": {"amd.com/gpu": 1}, "requests": {"amd.com/gpu": 1}}
+_NODES = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+_PODS = "spec.affinity.podAffinity"
+_DRIVER = {"matchLabels": {"app": "nvidia-device-plugin-daemonset"}}
 
 #: (rule, a change that breaks it, the place the guard names).
 BAD: list[tuple[str, Change, str]] = [
@@ -175,6 +198,11 @@ BAD: list[tuple[str, Change, str]] = [
             "hygon.com/dcunum",
             "unheard-of.example/gpu",
             "deviceclass.resource.kubernetes.io/gpu.nvidia.com",
+            "NVIDIA.COM/GPU",
+            "smarter-devices/nvidia0",
+            "squat.ai/dri",
+            "cloud-tpus.google.com/v3",
+            "aws.amazon.com/neurondevice",
         )
     ),
     (
@@ -196,6 +224,16 @@ BAD: list[tuple[str, Change, str]] = [
         "device_resource",
         spec(resources={"limits": {"nvidia.com/gpu": "1", "cpu": "2"}}),
         "spec.resources.limits.nvidia.com/gpu",
+    ),
+    (
+        "device_resource",
+        spec(overhead={"nvidia.com/gpu": "1", "cpu": "1"}),
+        "spec.overhead.nvidia.com/gpu",
+    ),
+    (
+        "device_resource",
+        container("initContainers", restartPolicy="Always", resources=_BOTH),
+        "spec.initContainers[1].resources.requests.amd.com/gpu",
     ),
     # Claims, and what opens others' devices.
     ("claim", spec(resourceClaims=[{"name": "gpu"}]), "spec.resourceClaims[0]"),
@@ -232,7 +270,52 @@ BAD: list[tuple[str, Change, str]] = [
             ("node.kubernetes.io/instance-type", "p4d.24xlarge"),
             ("node.kubernetes.io/instance-type", "Standard_NC24ads_A100_v4"),
             ("node.kubernetes.io/instance-type", "a2-highgpu-1g"),
+            ("node.kubernetes.io/instance-type", "p6-b200.48xlarge"),
+            ("node.kubernetes.io/instance-type", "g4-standard-48"),
+            ("cloud.google.com/compute-class", "Accelerator"),
+            ("pool", "h100"),
+            ("kubernetes.io/hostname", "dgx-a100-01"),
         )
+    ),
+    ("node_placement", spec(nodeName="anywhere"), "spec.nodeName"),
+    (
+        "node_placement",
+        required_fields([expression("metadata.name", "In", "gpu-1")]),
+        f"{_NODES}.nodeSelectorTerms[1].matchFields[0]",
+    ),
+    (
+        "node_placement",
+        required([expression("nvidia.com/gpu.present", "NotIn", "false")]),
+        f"{_NODES}.nodeSelectorTerms[1].matchExpressions[0]",
+    ),
+    (
+        "node_placement",
+        beside(_DRIVER),
+        f"{_PODS}.requiredDuringSchedulingIgnoredDuringExecution[0]",
+    ),
+    (
+        "node_placement",
+        beside({"matchExpressions": [expression("gpulease/lease")]}, weight=100),
+        f"{_PODS}.preferredDuringSchedulingIgnoredDuringExecution[0]",
+    ),
+    (
+        "node_placement",
+        beside({"matchLabels": {"app": "x"}}, "nvidia.com/gpu.product"),
+        f"{_PODS}.requiredDuringSchedulingIgnoredDuringExecution[0]",
+    ),
+    (
+        "node_placement",
+        spec(
+            topologySpreadConstraints=[
+                {
+                    "maxSkew": 99,
+                    "topologyKey": "nvidia.com/gpu.product",
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {},
+                }
+            ]
+        ),
+        "spec.topologySpreadConstraints[0]",
     ),
     (
         "node_placement",
@@ -295,6 +378,9 @@ BAD: list[tuple[str, Change, str]] = [
             ("ASCEND_VISIBLE_DEVICES", {"value": "0-3"}),
             ("NVIDIA_MIG_CONFIG_DEVICES", {"value": "all"}),
             ("NVIDIA_IMEX_CHANNELS", {"value": "0"}),
+            ("NVIDIA_VISIBLE_DEVICES", {"value": " void"}),
+            ("NVIDIA_VISIBLE_DEVICES", {"value": "VOID"}),
+            ("AWS_NEURON_VISIBLE_DEVICES", {"value": "ALL"}),
         )
     ),
     *(
@@ -312,6 +398,13 @@ BAD: list[tuple[str, Change, str]] = [
             "/run/containerd/containerd.sock",
             "/var/run/cdi",
             "/etc/cdi",
+            "/dev/",
+            "/dev/./dri",
+            "///dev///dri",
+            "/./etc/",
+            "/proc/1/root/dev",
+            "/run/k3s/containerd/containerd.sock",
+            "/etc/kubernetes/manifests",
         )
     ),
     (
@@ -340,6 +433,26 @@ BAD: list[tuple[str, Change, str]] = [
             ("annotations", "ALIYUN_COM_GPU_MEM_IDX", "0"),
             ("annotations", "scheduler.framework.gpushare.allocation", "{}"),
             ("annotations", "bitfusion-client/filter", "x"),
+            ("annotations", "huawei.com/Ascend910", "Ascend910-0"),
+            ("annotations", "NVIDIA.com/use-gpuuuid", "GPU-1"),
+            ("annotations", "tensor-fusion.ai/tflops-limit", "10"),
+            ("labels", "gpu.scheduling.koordinator.sh/device", "x"),
+            ("annotations", "scheduling.koordinator.sh/device-allocated", "{}"),
+        )
+    ),
+    # What only a lease's pod bears.
+    *(
+        ("lease_label", marked(**marks), f"metadata.labels.{place}")
+        for marks, place in (
+            ({"gpulease__lease": "l1"}, "gpulease/lease"),
+            ({"gpulease__attempt": "1"}, "gpulease/attempt"),
+            (
+                {
+                    "app.kubernetes.io__name": "gpulease",
+                    "app.kubernetes.io__component": "warm",
+                },
+                "app.kubernetes.io/name",
+            ),
         )
     ),
 ]

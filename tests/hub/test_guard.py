@@ -9,7 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.hub import gpu_names, guard
-from tests.hub.pods import BAD, changed, clean_pod, expression, preferred, required, resources, spec
+from tests.hub.pods import (
+    BAD,
+    beside,
+    changed,
+    clean_pod,
+    container,
+    expression,
+    marked,
+    preferred,
+    required,
+    required_fields,
+    resources,
+    spec,
+)
+
+VOID = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 
 
 def label(case):
@@ -61,7 +76,22 @@ def test_a_clean_pod_is_clean_and_stays_as_it_is():
         resources("nvidia.com/gpu", "0.0"),
         resources("rdma/hca"),
         resources("hugepages-2Mi", "4Mi"),
+        resources("nvidia.com/gpu", None),
+        resources("nvidia.com/gpu", "0e3"),
+        resources("nvidia.com/gpu", "0k"),
         spec(tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]),
+        spec(overhead={"cpu": "250m", "memory": "120Mi"}),
+        spec(nodeName=""),
+        spec(nodeSelector={"topology.kubernetes.io/zone": "europe-west4-a"}),
+        spec(nodeSelector={"node.kubernetes.io/instance-type": "m5.xlarge"}),
+        spec(nodeSelector={"kubernetes.io/hostname": "cpu-100"}),
+        spec(topologySpreadConstraints=[{"topologyKey": "topology.kubernetes.io/zone"}]),
+        required_fields([expression("metadata.name", "NotIn", "gpu-1")]),
+        beside({"matchLabels": {"app": "jupyterhub", "component": "hub"}}),
+        beside({"matchExpressions": [expression("gpulease/lease", "DoesNotExist")]}),
+        marked(app="gpulease", component="lease"),
+        container(env=[{"name": "nvidia_visible_devices", "value": "all"}, *VOID]),
+        container(env=[{"name": "ASCEND_RT_VISIBLE_DEVICES", "value": "0"}, *VOID]),
         spec(containers=[{"name": "x", "env": None, "resources": None, "volumeMounts": None}]),
         {"spec": {"affinity": None, "tolerations": None, "volumes": None}},
     ],
@@ -124,6 +154,24 @@ def test_the_shield_covers_every_container_whose_image_might_ask():
     assert shielded["spec"]["containers"][1]["env"] == [void]
     assert shielded["spec"]["initContainers"][0]["env"] == [void]
     assert "env" not in pod["spec"]["containers"][1]
+
+
+def test_the_shield_covers_what_config_maps_and_secrets_bring():
+    """A container's own entry wins over ``envFrom``, which nobody can look into here."""
+    pod = clean_pod()
+    source = [{"configMapRef": {"name": "course"}}]
+    pod["spec"]["containers"][0]["envFrom"] = source
+    pod["spec"]["initContainers"][0]["envFrom"] = source
+    before = [dict(each) for each in pod["spec"]["containers"][0]["env"]]
+    shielded = guard.shield(pod)["spec"]
+    assert shielded["containers"][0]["env"][: len(before)] == before
+    for each in (shielded["containers"][0], shielded["initContainers"][0]):
+        told = {entry["name"]: entry["value"] for entry in each["env"]}
+        assert {name: told[name] for name in gpu_names.OF_OTHER_VENDORS} == dict.fromkeys(
+            gpu_names.OF_OTHER_VENDORS, ""
+        )
+        assert told["NVIDIA_VISIBLE_DEVICES"] in {"void", "none"}
+    assert shielded["containers"][1] == pod["spec"]["containers"][1]
 
 
 def test_a_namespace_open_to_admin_access_is_found():
@@ -200,6 +248,8 @@ json_values = st.recursive(
 @given(st.fixed_dictionaries({"metadata": json_values, "spec": json_values}))
 def test_a_manifest_of_any_shape_is_read_without_a_fault(pod):
     guard.inspect(pod)
+    stripped, _found = guard.strip(pod)
+    assert guard.inspect(guard.shield(stripped)) == ()
 
 
 @pytest.mark.parametrize(

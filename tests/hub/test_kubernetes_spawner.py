@@ -106,7 +106,44 @@ WAYS = {
     "privileged": True,
     "volumes": [{"name": "dri", "hostPath": {"path": "/dev/dri"}}],
     "modify_pod_hook": lambda spawner, pod: _with_runtime_class(pod),
+    "pod_affinity_required": [
+        {
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "nvidia-driver"}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+    ],
 }
+
+#: Raw words of a site, in KubeSpawner's spelling and in Kubernetes': each must be found.
+RAW = [
+    ("extra_pod_config", {"runtimeClassName": "nvidia"}),
+    ("extra_pod_config", {"runtime_class_name": "nvidia"}),
+    ("extra_pod_config", {"nodeName": "gpu-1"}),
+    ("extra_pod_config", {"node_name": "cpu-1"}),
+    ("extra_pod_config", {"schedulerName": "hami-scheduler"}),
+    ("extra_pod_config", {"resource_claims": [{"name": "g", "resource_claim_name": "g"}]}),
+    ("extra_pod_config", {"initContainers": [{"name": "i", "resources": {"limits": GPU}}]}),
+    ("extra_pod_config", {"init_containers": [{"name": "i", "resources": {"requests": GPU}}]}),
+    ("extra_pod_config", {"ephemeralContainers": [{"name": "e", "resources": {"limits": GPU}}]}),
+    ("extra_pod_config", {"tolerations": [{"operator": "Exists"}]}),
+    ("extra_pod_config", {"tolerations": ({"key": "nvidia.com/gpu", "operator": "Exists"},)}),
+    ("extra_pod_config", {"overhead": {"nvidia.com/gpu": 1}}),
+    ("extra_pod_config", {"nodeSelector": {"accelerator": "l4"}}),
+    ("extra_pod_config", {"resources": {"claims": [{"name": "g"}]}}),
+    ("extra_container_config", {"envFrom": [], "resources": {"claims": [{"name": "g"}]}}),
+    ("extra_container_config", {"resources": {"requests": GPU}}),
+    ("extra_container_config", {"securityContext": {"privileged": True}}),
+    ("extra_container_config", {"security_context": {"privileged": True}}),
+    (
+        "extra_container_config",
+        {"volume_mounts": [{"name": "n", "mountPath": "/var/run/nvidia-container-devices/all"}]},
+    ),
+    ("environment", {"HABANA_VISIBLE_DEVICES": lambda spawner: "all"}),
+    ("environment", {"AMD_VISIBLE_DEVICES": {"valueFrom": {"fieldRef": {"fieldPath": "x"}}}}),
+    ("extra_labels", {"gpulease/lease": "l1"}),
+    ("volumes", {"course": {"name": "dev", "hostPath": {"path": "/dev/"}}}),
+    ("init_containers", {"one": {"name": "i", "image": "x", "resources": {"limits": GPU}}}),
+]
 
 
 def _with_runtime_class(pod):
@@ -141,6 +178,57 @@ async def test_each_setting_that_brings_a_gpu_is_stripped(make_spawner, caplog, 
     # What the pod is for is still there.
     assert notebook(pod)["image"] == notebook(clean)["image"]
     assert set(environment(pod)) == set(environment(clean))
+
+
+@pytest.mark.parametrize(("setting", "value"), RAW, ids=[f"{k}-{v}"[:60] for k, v in RAW])
+async def test_raw_words_of_a_site_are_read_in_either_spelling(make_spawner, setting, value):
+    with pytest.raises(Exception, match="400"):
+        await start(make_spawner(**{setting: value}))
+
+
+@pytest.mark.parametrize(
+    "value", ["all", " void ", {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+)
+async def test_the_variable_is_void_whatever_the_environment_says(make_spawner, value):
+    pod = await start(make_spawner(environment={"NVIDIA_VISIBLE_DEVICES": value}))
+    found = [each for each in notebook(pod)["env"] if each["name"] == "NVIDIA_VISIBLE_DEVICES"]
+    assert found == [_void()]
+
+
+async def test_a_config_map_brings_no_device(make_spawner):
+    source = {"envFrom": [{"configMapRef": {"name": "course"}}]}
+    told = environment(await start(make_spawner(extra_container_config=source)))
+    assert told["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert told["HABANA_VISIBLE_DEVICES"] == told["AMD_VISIBLE_DEVICES"] == ""
+
+
+OPENED = {
+    "gpulease_guard_exempt": ["device_resource", "visible_devices"],
+    "gpulease_guard": "strip",
+    "extra_resource_limits": GPU,
+}
+
+
+@pytest.mark.parametrize("way", ["profile", "group", "hook"])
+async def test_no_profile_group_or_hook_opens_the_guard_for_its_own_pod(make_spawner, caplog, way):
+    c, user = Config(), Groups(groups=["staff"])
+    if way == "profile":
+        c.KubeSpawner.profile_list = [{"display_name": "x", "kubespawner_override": OPENED}]
+    elif way == "group":
+        groups = {"x": {"groups": ["staff"], "spawner_override": OPENED}}
+        c.Spawner.group_overrides = groups
+    else:
+
+        def hook(spawner, pod):
+            for name, value in OPENED.items():
+                setattr(spawner, name, value)
+            pod.spec.containers[0].resources = {"limits": GPU}
+            return pod
+
+        c.KubeSpawner.modify_pod_hook = hook
+    with pytest.raises(Exception, match=r"nvidia\.com/gpu"):
+        await start(make_spawner(c, user=user))
+    assert "changed the guard for the pod of stu: this does not count" in caplog.text
 
 
 async def test_an_exempt_rule_and_a_sites_own_names(make_spawner):
@@ -210,6 +298,55 @@ async def test_ours_starts_each_spawn_from_the_configured_settings(make_spawner,
         each_env = notebook(each)["env"]
         each_env[:] = [entry for entry in each_env if entry["name"] != "PYTHONHASHSEED"]
     assert pod == expected
+
+
+NESTED = [
+    {
+        "display_name": "x",
+        "slug": "x",
+        "kubespawner_override": {
+            "extra_container_config": {"resources": {"limits": {"example.com/fuse": "1"}}}
+        },
+        "profile_options": {
+            "more": {
+                "display_name": "More",
+                "unlisted_choice": {
+                    "enabled": True,
+                    "display_name": "Which",
+                    "kubespawner_override": {
+                        "extra_container_config": {"resources": {"limits": {"x.org/{value}": "1"}}},
+                        "environment": {"WHICH": "{value}"},
+                    },
+                },
+                "choices": {
+                    "none": {"display_name": "None", "default": True, "kubespawner_override": {}},
+                    "card": {
+                        "display_name": "Card",
+                        "kubespawner_override": {
+                            "extra_container_config": {"resources": {"limits": GPU}}
+                        },
+                    },
+                },
+            }
+        },
+    }
+]
+
+
+@pytest.mark.parametrize("given", ["list", "function"])
+async def test_one_option_leaks_into_nobody_elses_profile(make_spawner, given):
+    """Options merge into what the profile has merged; a function gives all the same list."""
+    profiles = NESTED if given == "list" else lambda spawner: NESTED
+    expected = notebook(await start(make_spawner(profile_list=profiles), profile="x"))
+    used = make_spawner(profile_list=profiles)
+    for options in ({"more": "card"}, {"more--unlisted-choice": "one"}):
+        with contextlib.suppress(tornado.web.HTTPError):
+            await start(used, profile="x", **options)
+    fresh = make_spawner(profile_list=profiles, user=Groups(name="ada"))
+    for spawner in (used, fresh):
+        pod = notebook(await start(spawner, profile="x"))
+        assert pod["resources"]["limits"] == expected["resources"]["limits"]
+        assert "WHICH" not in environment({}, pod)
 
 
 def overriding(groups):

@@ -1,0 +1,109 @@
+"""How a pod's manifest steers it to a node with GPUs: one generator for each way.
+
+Owns selectors, affinities, spreading, tolerations, and what goes past the scheduler.  Pure; it
+decides nothing about what to do with what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from gpulease.hub import gpu_names
+from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_NODE: Final[Path] = ("spec", "affinity", "nodeAffinity")
+_POD: Final[Path] = ("spec", "affinity", "podAffinity")
+#: Operators that steer towards what they name; ``NotIn`` and ``DoesNotExist`` steer away.
+_TOWARDS: Final = frozenset({"In", "Exists", "Gt", "Lt"})
+
+
+def steering(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
+    """Yield each rule that the placement of a pod breaks, with the place."""
+    for key, value in mapping(spec.get("nodeSelector")).items():
+        if rules.is_gpu_node(key, str(value)):
+            at: Path = ("spec", "nodeSelector", key)
+            yield "node_placement", Place(at, f"node selector {key}={value}")
+    if spec.get("nodeName"):
+        # Past the scheduler no taint counts, and no device is counted.
+        yield "node_placement", Place(("spec", "nodeName"), f"node name {spec['nodeName']}")
+    affinity = mapping(spec.get("affinity"))
+    yield from _beside_nodes(mapping(affinity.get("nodeAffinity")), rules)
+    yield from _beside_pods(mapping(affinity.get("podAffinity")), rules)
+    for index, spread in enumerate(items(spec.get("topologySpreadConstraints"))):
+        # Nodes that lack the label get no pod at all.
+        if rules.is_gpu_node(str(spread.get("topologyKey", ""))):
+            at = ("spec", "topologySpreadConstraints", index)
+            yield "node_placement", Place(at, f"spread over {spread['topologyKey']}")
+    yield from _tolerations(spec, rules)
+
+
+def _tolerations(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
+    for index, toleration in enumerate(items(spec.get("tolerations"))):
+        key, value = str(toleration.get("key") or ""), str(toleration.get("value") or "")
+        at = ("spec", "tolerations", index)
+        if not key:
+            yield "toleration", Place(at, "toleration of every taint")
+        elif rules.is_gpu_node(key, value):
+            yield "toleration", Place(at, f"toleration of {key}{value and '='}{value}")
+
+
+def _beside_nodes(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
+    required = mapping(affinity.get(_REQUIRED))
+    for index, term in enumerate(items(required.get("nodeSelectorTerms"))):
+        for place in _term((*_NODE, _REQUIRED, "nodeSelectorTerms", index), term, rules):
+            yield "node_placement", place
+    for index, weighted in enumerate(items(affinity.get(_PREFERRED))):
+        # A preference is taken out as a whole: half of it would prefer something else.
+        for place in _term((), mapping(weighted.get("preference")), rules):
+            path = (*_NODE, _PREFERRED, index)
+            yield "node_placement", Place(path, f"preferred {place.what}")
+            break
+
+
+def _term(path: Path, term: Mapping[str, Any], rules: Rules) -> Iterator[Place]:
+    for kind in ("matchExpressions", "matchFields"):
+        for index, expression in enumerate(items(term.get(kind))):
+            key, operator = str(expression.get("key", "")), str(expression.get("operator", ""))
+            values = _values(expression)
+            if _leads(key, operator, values, rules):
+                what = f"node affinity {key} {operator} {', '.join(values)}".rstrip()
+                yield Place((*path, kind, index), what)
+
+
+def _leads(key: str, operator: str, values: list[str], rules: Rules) -> bool:
+    """Whether a condition on nodes leads to those with GPUs."""
+    if operator in _TOWARDS:
+        return any(rules.is_gpu_node(key, value) for value in values or [""])
+    # Not where it says that there is none: that is where there is one.
+    return operator == "NotIn" and rules.is_gpu_node(key) and any(map(gpu_names.says_none, values))
+
+
+def _beside_pods(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
+    for index, term in enumerate(items(affinity.get(_REQUIRED))):
+        if why := _pods(term, rules):
+            yield "node_placement", Place((*_POD, _REQUIRED, index), f"pod affinity {why}")
+    for index, weighted in enumerate(items(affinity.get(_PREFERRED))):
+        if why := _pods(mapping(weighted.get("podAffinityTerm")), rules):
+            yield "node_placement", Place((*_POD, _PREFERRED, index), f"preferred {why}")
+
+
+def _pods(term: Mapping[str, Any], rules: Rules) -> str:
+    """Return how a term leads to pods that sit on nodes with GPUs, "" where it does not."""
+    topology = str(term.get("topologyKey", ""))
+    if rules.is_gpu_node(topology):
+        return f"within {topology}"
+    selector = mapping(term.get("labelSelector"))
+    marks = [(key, str(value)) for key, value in mapping(selector.get("matchLabels")).items()]
+    for expression in items(selector.get("matchExpressions")):
+        if expression.get("operator") in _TOWARDS:
+            key = str(expression.get("key", ""))
+            marks += [(key, value) for value in _values(expression) or [""]]
+    return next((f"to {k}={v}" for k, v in marks if rules.is_gpu_node(k, v)), "")
+
+
+def _values(expression: Mapping[str, Any]) -> list[str]:
+    values = expression.get("values")
+    return [str(value) for value in values] if isinstance(values, list) else []
