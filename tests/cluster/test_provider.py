@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from gpulease import labels
+from gpulease.errors import GPULeaseError
 from gpulease.policy.model import LeaseState
 from gpulease.policy.pods import PodAsk
 from gpulease.protocol import ENV_LEASE
-from gpulease.providers.kubernetes.client import UnavailableError
+from gpulease.providers.kubernetes.client import ConflictError, UnavailableError
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.lease_looks import (
@@ -131,6 +132,27 @@ async def test_a_lost_answer_to_a_create_is_no_second_pod(
     await wait_for_async(lambda: world.provider._held[lease.id].start.created, 120)
     assert len(calls) == 1, "the second create was refused: it is there already"
     assert (await shown(world, lease)).failed == ""
+
+
+async def test_a_create_that_lost_a_race_for_the_quota_is_tried_again(
+    world: LeaseWorld, lease_id: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server answers 409 then, too, although there is no pod of that name."""
+    world.server("stu")
+    real, calls = world.provider._client.create, []
+
+    async def raced(resource: Any, body: Any, namespace: str = "", **more: Any) -> Any:
+        calls.append(body["metadata"]["name"])
+        if len(calls) == 1:
+            said = 'Operation cannot be fulfilled on resourcequotas "gpus": it has been modified'
+            raise ConflictError(said, status=409, reason="Conflict")
+        return await real(resource, body, namespace, **more)
+
+    monkeypatch.setattr(world.provider._client, "create", raced)
+    lease = await begin(world, lease_id("raced"))
+    await world.running(lease)
+    assert (await shown(world, lease)).failed == ""
+    assert len(calls) == 2
 
 
 async def test_a_name_that_somebody_else_has_is_a_failed_start(
@@ -446,6 +468,9 @@ async def test_while_the_api_is_away_nothing_is_known_and_nothing_ends(
 
         await wait_for_async(unknown, 120, "the capacity to be unknown")
         await wait_for_async(lambda: "pods" in world.provider.problem(), 120, "pods to be unknown")
+        with pytest.raises(GPULeaseError) as unproved:
+            await world.provider.proves(lease, "any")
+        assert (unproved.value.reason, unproved.value.status) == ("cannot_prove", 503)
         seen = next(s for s in await world.provider.observe() if s.lease_id == lease.id)
         assert (seen.gone, seen.parentless, seen.connected) == (False, False, True)
     await asyncio.to_thread(cluster.wait_for_api)

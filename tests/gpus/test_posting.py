@@ -196,6 +196,10 @@ async def test_the_service_is_checked_and_a_renewed_certificate_is_read(
         trusted.write_text("no certificate")
         assert await poster.post(waiting) == "failed"
         assert "--ca-file" in poster.problem
+        trusted.unlink()
+        assert await poster.post(waiting) == "failed"
+        assert str(trusted) in poster.problem
+        assert len(service.tokens) == 1, "a token is for the service alone"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from gpulease.service.agents import Agents
 from tests.service.kit import Site
 
 NOW = datetime.now(UTC).isoformat()
+#: Status -> code of a body that cannot be read.
+REASONS = {400: "malformed_json", 413: "body_too_large", 426: "wrong_protocol"}
 
 
 @dataclass
@@ -185,7 +187,9 @@ async def test_bad_input_is_refused_by_name(site: Site, cluster: Cluster, body: 
 async def test_what_cannot_be_read_is_refused(
     site: Site, cluster: Cluster, body: Any, status: int
 ) -> None:
-    assert (await post(site, body)).code == status
+    answer = await post(site, body)
+    assert answer.code == status
+    assert json.loads(answer.body)["reason"] == REASONS[status]
     assert cluster.batches == []
 
 

@@ -1,5 +1,6 @@
 """Which provider the service's options choose, and what it says where something is missing."""
 
+import sys
 from typing import Any, cast
 
 import pytest
@@ -44,6 +45,14 @@ def test_a_file_says_how_the_cluster_is_used(tmp_path):
     assert settings.service_url == f"{URL}/"
     assert settings.mirror_limit == 2**30
     assert settings.instance == "gpulease"
+
+
+def test_without_its_package_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)  # as where it is not installed
+    with pytest.raises(GPULeaseError) as refused:
+        provider_of(lease_service_url=URL)
+    assert refused.value.reason == "no_kubernetes"
+    assert "gpulease[kubernetes]" in refused.value.next_step
 
 
 def test_the_provider_is_made_without_a_cluster():

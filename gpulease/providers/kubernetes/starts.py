@@ -172,7 +172,10 @@ class Starts:
             return
         try:
             await self._client.create(PODS, body, namespace)
-        except ConflictError:
+        except ConflictError as error:
+            if error.reason not in ("", "AlreadyExists"):
+                # As where many creates count on one quota: nothing was made, try again.
+                raise UnavailableError(error.message, status=error.status) from error
             await self._known(body)
         start.created, start.detail = True, ""
         log.info("lease pod created, files: %s (%s)", files.way, files.code,

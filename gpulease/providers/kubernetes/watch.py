@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Iterable
 
@@ -164,10 +165,22 @@ class Watched:
             if not self.problem or self.problem == "not listed yet":
                 log.warning("%s cannot be watched: %s", self.resource.plural, error.message)
             self.problem = f"{self.resource.plural}: {error.message}"
-        wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**self._failures)
+        asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
+        wait = back_off(self._failures, asked, random.uniform(-1.0, 1.0))
         self._failures += 1
         if self._failures >= LIST_ANEW:
             self._version = ""  # whatever broke there, a new list begins from firm ground
-        asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
-        # Jitter, so that not everybody comes back to a restarted server in the same moment.
-        await asyncio.sleep(max(asked, wait * random.uniform(1 - _JITTER, 1 + _JITTER)))
+        await asyncio.sleep(wait)
+
+
+def back_off(failures: int, asked: float, draw: float) -> float:
+    """Return the seconds to wait after a failure.
+
+    Args:
+        failures: how many came before it in a row; a server may be away for days.
+        asked: seconds that the server asked for.
+        draw: -1 to 1, by chance, so that not everybody comes back to a restarted server at once.
+    """
+    doublings = min(failures, math.ceil(math.log2(LONGEST_WAIT / FIRST_WAIT)))
+    wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**doublings)
+    return max(asked, wait * (1.0 + _JITTER * draw))

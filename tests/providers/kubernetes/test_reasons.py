@@ -220,3 +220,101 @@ def test_any_status_gives_one_stage_or_one_failure(phase, found, events, placed)
     assert bool(reading.stage) != bool(reading.failed)
     assert reading.stage in {"", *STAGES}
     assert reading.failed in {"", *START_FAILURES}
+
+
+#: What a start meets while it stays in one stage: code of ``PROGRESS``, pod, events.
+MET = {
+    "no_room_yet": (
+        {
+            "metadata": {"name": "a", "creationTimestamp": ago(9)},
+            "spec": {},
+            "status": {
+                "phase": "Pending",
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+                    }
+                ],
+            },
+        },
+        [],
+    ),
+    "pulled_again": (
+        bound(
+            5,
+            containerStatuses=[
+                {
+                    "name": "companion",
+                    "image": "x:1",
+                    "state": {"waiting": {"reason": "ErrImagePull", "message": "EOF"}},
+                }
+            ],
+        ),
+        [],
+    ),
+    "files_not_there": (bound(5), [event("FailedMount", 3)]),
+    "claim_not_ready": (bound(5), [event("FailedPrepareDynamicResources", 3, "driver away")]),
+}
+
+
+@pytest.mark.parametrize("code", MET)
+def test_what_a_start_meets_is_said_to_its_holder(code):
+    pod, events = MET[code]
+    reading = read(pod, *events)
+    assert (reading.failed, reading.said) == ("", code)
+    assert reasons.PROGRESS[code]
+    assert reading.detail, "the cluster's own words, for admins"
+
+
+def test_every_word_of_progress_is_met_somewhere():
+    """``asked_again`` is the provider's: while no server takes the pod."""
+    assert set(MET) | {"", "asked_again"} == set(reasons.PROGRESS)
+
+
+def test_a_claim_that_is_never_prepared_is_given_up():
+    prepared = event("FailedPrepareDynamicResources", 3, "driver away")
+    assert read(bound(59), prepared).said == "claim_not_ready"
+    late = read(bound(60), prepared)
+    assert (late.failed, late.said) == ("claim_failed", "")
+    assert "driver away" in late.detail
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("Evicted", "evicted"),
+        ("Preempting", "evicted"),
+        ("NodeShutdown", "evicted"),
+        ("Terminated", "evicted"),
+        ("NodeLost", "node_lost"),
+        ("DeadlineExceeded", "start_timeout"),
+        ("UnexpectedAdmissionError", "capacity_taken"),
+        ("OutOfnvidia.com/gpu", "capacity_taken"),
+        ("NodeAffinity", "unschedulable"),
+    ],
+)
+def test_a_pod_that_failed_as_a_whole_tells_why(reason, code):
+    reading = read(bound(5, phase="Failed", reason=reason, message="so it is"))
+    assert reading.failed == code
+    assert reading.detail == f"{reason}: so it is"
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("DeletionByTaintManager", "node_lost"),
+        ("DeletionByPodGC", "node_lost"),
+        ("PreemptionByScheduler", "evicted"),
+        ("EvictionByEvictionAPI", "evicted"),
+        ("TerminationByKubelet", "evicted"),
+        ("SomethingNew", "evicted"),
+    ],
+)
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_a_pod_that_the_cluster_takes_away_tells_why(reason, code, phase):
+    target = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}
+    assert read(bound(5, phase=phase, conditions=[target])).failed == code
+    target["status"] = "False"
+    assert read(bound(5, conditions=[target])).failed == ""
