@@ -210,6 +210,55 @@ async def test_a_pod_that_nobody_here_started_tells_its_lease(
     assert (seen.attempt, seen.gone) == (1, False)
 
 
+async def test_a_pod_elsewhere_that_says_it_is_a_lease_is_nobodys(
+    world: LeaseWorld, lease_id: Callable[[str], str]
+) -> None:
+    """Whoever may make pods and accounts in some namespace takes over no lease by their names."""
+    from tests.cluster.pods import delete_namespace, new_namespace
+
+    world.server("stu")
+    lease = await begin(world, lease_id("mine"))
+    real = await world.running(lease)
+    elsewhere = f"elsewhere-{world.namespace}"
+    new_namespace(world.api, elsewhere)
+    try:
+        account = {"name": "gpulease-lease", "namespace": elsewhere}
+        world.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+        stranger = lease_id("forged")
+        for name, told, attempt in (
+            ("same", lease.id, 1),
+            ("later", lease.id, 9),
+            ("new", stranger, 1),
+        ):
+            body = gpu_pod(elsewhere, name) if name == "new" else pod(elsewhere, name)
+            body["metadata"] |= {
+                "labels": {
+                    **real["metadata"]["labels"],
+                    labels.LEASE: told,
+                    labels.ATTEMPT: str(attempt),
+                },
+                "annotations": {**real["metadata"]["annotations"], labels.LEASE: told},
+            }
+            body["spec"]["serviceAccountName"] = "gpulease-lease"
+            world.api.create(body)
+            there = wait_for_phase(world.api, elsewhere, name)
+            token = world.api.new_token(elsewhere, "gpulease-lease", "gpulease", there)
+            assert not await world.provider.proves(replace(lease, id=told, attempt=attempt), token)
+
+        async def taken() -> bool:
+            return any(each.occupied_by == "foreign" for each in await cards(world))
+
+        await wait_for_async(taken, 120, "its device to be taken by others")
+        seen = await world.provider.observe()
+        assert stranger not in {each.lease_id for each in seen}
+        (mine,) = (each for each in seen if each.lease_id == lease.id)
+        assert (mine.attempt, mine.record, mine.gone) == (1, None, False)
+        own = world.api.new_token(world.namespace, "gpulease-lease", "gpulease", real)
+        assert await world.provider.proves(lease, own)
+    finally:
+        delete_namespace(world.api, elsewhere)
+
+
 async def test_a_later_attempt_than_the_store_knows_of_is_neither_ended_nor_doubled(
     world: LeaseWorld, lease_id: Callable[[str], str]
 ) -> None:
@@ -469,7 +518,7 @@ async def test_while_the_api_is_away_nothing_is_known_and_nothing_ends(
         await wait_for_async(unknown, 120, "the capacity to be unknown")
         await wait_for_async(lambda: "pods" in world.provider.problem(), 120, "pods to be unknown")
         with pytest.raises(GPULeaseError) as unproved:
-            await world.provider.proves(lease, "any")
+            await world.provider.proves(lease, "aaa.bbb.ccc")
         assert (unproved.value.reason, unproved.value.status) == ("cannot_prove", 503)
         seen = next(s for s in await world.provider.observe() if s.lease_id == lease.id)
         assert (seen.gone, seen.parentless, seen.connected) == (False, False, True)

@@ -21,12 +21,14 @@ from gpulease.policy.pods import DRA_DRIVER, PodAsk, device_class_of
 REQUEST: Final = "gpu"
 
 _UNITS: Final[Mapping[str, Decimal]] = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
     "m": Decimal("0.001"),
     "": Decimal(1),
     **{unit: Decimal(1000**n) for n, unit in enumerate("kMGTPE", 1)},
     **{f"{unit}i": Decimal(1024**n) for n, unit in enumerate("KMGTPE", 1)},
 }
-_QUANTITY = re.compile(r"(\d+(?:\.\d*)?(?:[eE]\d+)?)([a-zA-Z]*)")
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([a-zA-Z]*)")
 
 
 def template_name(gpu_class: str, ask: PodAsk, count: int) -> str:

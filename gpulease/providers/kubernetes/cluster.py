@@ -128,7 +128,7 @@ class Cluster:
     @property
     def quotas(self) -> list[Manifest]:
         """Every ResourceQuota where servers run; none while they may not be watched."""
-        return [each for key, each in self._quotas.objects.items() if self._is_servers(key[0])]
+        return [each for key, each in self._quotas.objects.items() if self.is_servers(key[0])]
 
     @property
     def pods(self) -> PodIndex:
@@ -144,7 +144,7 @@ class Cluster:
         found = [
             manifest
             for manifest in self._index.servers(user, server)
-            if self._is_servers(key_of(manifest)[0]) and pods.runs(manifest)
+            if self.is_servers(key_of(manifest)[0]) and pods.runs(manifest)
         ]
         return max(found, key=lambda each: str(each["metadata"]["creationTimestamp"]), default=None)
 
@@ -156,11 +156,13 @@ class Cluster:
         """Return the events about this very pod."""
         return list(self._events_of.get(str(pod["metadata"].get("uid", "")), {}).values())
 
-    def _is_servers(self, namespace: str) -> bool:
+    def is_servers(self, namespace: str) -> bool:
+        """Whether servers run in a namespace, and so leases: no other's pods are taken for ours."""
         return any(fnmatchcase(namespace, pattern) for pattern in self._namespaces)
 
     def _kept_pod(self, manifest: Manifest) -> Manifest | None:
-        if self._is_servers(key_of(manifest)[0]) or pods.is_lease(manifest, self.instance):
+        # Whoever may make pods elsewhere could give them a lease's labels: these do not count.
+        if self.is_servers(key_of(manifest)[0]):
             return pods.lean(manifest)
         return pods.outline(manifest)
 
@@ -172,9 +174,7 @@ class Cluster:
         self.version += 1
         self._index.change(before, after)
         shown = after if after is not None else before
-        if shown is not None and (
-            pods.is_lease(shown, self.instance) or self._is_servers(key_of(shown)[0])
-        ):
+        if shown is not None and self.is_servers(key_of(shown)[0]):
             self._changed(before, after)
 
     def _node_changed(self, before: Manifest | None, after: Manifest | None) -> None:
@@ -185,7 +185,7 @@ class Cluster:
 
     def _quota_changed(self, before: Manifest | None, after: Manifest | None) -> None:
         if before != after and any(
-            each and self._is_servers(key_of(each)[0]) for each in (before, after)
+            each and self.is_servers(key_of(each)[0]) for each in (before, after)
         ):
             self._changed(None, None)  # who waits for it may start
 

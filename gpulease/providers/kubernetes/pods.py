@@ -19,6 +19,8 @@ from gpulease.providers.kubernetes.watch import Key, key_of
 
 #: KubeSpawner's own annotations, where a server's pod lacks ours.
 _HUB_USER, _HUB_SERVER = "hub.jupyter.org/username", "hub.jupyter.org/servername"
+#: No pod has more devices than this; a higher number is nonsense.
+MOST_DEVICES = 4096
 _OVER = frozenset({"Succeeded", "Failed"})
 
 
@@ -48,12 +50,15 @@ def lean(manifest: Manifest) -> Manifest:
 
 
 def outline(manifest: Manifest) -> Manifest | None:
-    """Return what counts of a pod that only takes devices; ``None`` when it takes none."""
+    """Return what counts of a pod that only takes devices; ``None`` when it takes none.
+
+    Its labels do not: it is nobody's lease and nobody's server, whatever it says of itself.
+    """
     spec = manifest.get("spec") or {}
     if not asks_of(manifest) and not spec.get("resourceClaims"):
         return None
     meta = manifest["metadata"]
-    kept = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels")
+    kept = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
     parts = ("nodeName", "containers", "initContainers", "resourceClaims")
     status = manifest.get("status") or {}
     return {
@@ -105,7 +110,7 @@ def use_of(manifest: Manifest, instance: str) -> PodUse:
         asks=asks_of(manifest),
         lease=_lease_id(manifest) if ours else "",
         attempt=_whole(marks.get(labels.ATTEMPT)) if ours else 0,
-        count=max(1, _whole(_notes(manifest).get(labels.COUNT))) if ours else 0,
+        count=_count(manifest) if ours else 0,
         deleting=bool(meta.get("deletionTimestamp")),
         over=(manifest.get("status") or {}).get("phase") in _OVER,
     )
@@ -182,7 +187,7 @@ def record_of(manifest: Manifest) -> Lease | None:
         user=str(user),
         server=str(notes.get(labels.SERVER, "")),
         gpu_class=str(gpu_class),
-        count=max(1, _whole(notes.get(labels.COUNT))),
+        count=_count(manifest),
         ticket=_ticket(notes.get(labels.TICKET)) or (created, 0),
         created=created,
         state=LeaseState.ACTIVE,
@@ -201,6 +206,11 @@ def _lease_id(manifest: Manifest) -> str:
     """Return the exact identifier; the label holds a form of it that may differ."""
     marks = manifest["metadata"].get("labels") or {}
     return str(_notes(manifest).get(labels.LEASE) or marks.get(labels.LEASE, ""))
+
+
+def _count(manifest: Manifest) -> int:
+    """Return how many devices a lease's pod says that it has: at least one, and no nonsense."""
+    return min(MOST_DEVICES, max(1, _whole(_notes(manifest).get(labels.COUNT))))
 
 
 def _ticket(text: Any) -> tuple[datetime, int] | None:
@@ -232,7 +242,7 @@ def amount_of(value: Any) -> int:
         scale = 1
     try:
         return math.ceil(float(text) * scale)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
 
 

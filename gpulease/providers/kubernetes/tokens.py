@@ -45,6 +45,8 @@ class Tokens:
         who = await self._review(token)
         if who is None or not who.pod_uid or who.service_account[1] != self._account:
             return False
+        if not self._cluster.is_servers(who.service_account[0]):
+            return False  # anybody may call an account so in a namespace of their own
         pod = await self._pod(who)
         if pod is None:
             return False

@@ -194,7 +194,21 @@ def test_a_device_of_a_slice_is_judged_as_the_claim_would():
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("0", 0), ("80Gi", 80 * 2**30), ("1500m", 1), ("1.5k", 1500), ("2M", 2 * 10**6)],
+    [
+        ("0", 0),
+        ("80Gi", 80 * 2**30),
+        ("1500m", 1),
+        ("1.5k", 1500),
+        ("2M", 2 * 10**6),
+        ("100u", 0),
+        ("2000000000n", 2),
+        ("12e6", 12 * 10**6),
+        ("5e-1", 0),
+        (".5k", 500),
+        ("-1", -1),
+        ("1E", 10**18),
+        ("1E3", 1000),
+    ],
 )
 def test_quantities(text, number):
     assert quantity(text) == number

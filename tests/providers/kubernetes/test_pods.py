@@ -124,3 +124,33 @@ def test_a_lease_pod_tells_how_the_files_reach_it():
         "Files: mirror. Claim claim-jane is for one node."
     )
     assert pods.files_of(lease_pod("l1")) == pods.files_of(None) == ""
+
+
+def test_a_pod_that_only_takes_devices_is_nobodys_whatever_its_labels_say():
+    marks = {
+        labels.LEASE: "l1", labels.ATTEMPT: "1", labels.COMPONENT: labels.LEASE_COMPONENT,
+        labels.INSTANCE: labels.label_value(INSTANCE),
+    }  # fmt: skip
+    forged = pod("p", node="n1", gpus=2, marks=marks, notes={labels.USER: "jane"})
+    assert pods.is_lease(forged, INSTANCE)
+    kept = pods.outline(forged)
+    assert not pods.is_lease(kept, INSTANCE)
+    assert pods.server_of(kept, INSTANCE) is None
+    assert pods.use_of(kept, INSTANCE).asks == {"nvidia.com/gpu": 2}
+
+
+def test_a_nonsense_number_of_devices_is_bounded():
+    marks = {
+        labels.LEASE: "l1", labels.ATTEMPT: "1", labels.COMPONENT: labels.LEASE_COMPONENT,
+        labels.INSTANCE: labels.label_value(INSTANCE),
+    }  # fmt: skip
+    for said, count in (("999999999999", pods.MOST_DEVICES), ("-3", 1), ("two", 1), ("8", 8)):
+        told = pod("p", node="n1", gpus=1, marks=marks, notes={labels.COUNT: said})
+        assert pods.use_of(told, INSTANCE).count == count
+
+
+@pytest.mark.parametrize(
+    ("said", "amount"), [("1e999", 0), ("inf", 0), ("nan", 0), ("", 0), ("1k", 1000), ("1500m", 2)]
+)
+def test_a_label_or_quantity_that_is_nonsense_is_nothing(said, amount):
+    assert pods.amount_of(said) == amount
