@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -53,7 +54,7 @@ CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback
 
 def check(text: str) -> list[Finding]:
     """Return everything that is wrong with the document, in the order of its lines."""
-    return _read(text, 0)[1]
+    return list(_read(text)[1])
 
 
 def parse(text: str, version: int = 0) -> PolicyDocument:
@@ -63,7 +64,7 @@ def parse(text: str, version: int = 0) -> PolicyDocument:
         GPULeaseError: ``bad_policy`` (status 422); ``numbers["findings"]`` lists line, column,
             message and next step of each finding.
     """
-    document, findings = _read(text, version)
+    document, findings = _read(text)
     if findings or document is None:
         first = findings[0]
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -74,14 +75,15 @@ def parse(text: str, version: int = 0) -> PolicyDocument:
             numbers={"findings": [finding.to_json() for finding in findings]},
             status=422,
         )
-    return document
+    return replace(document, version=version)
 
 
-def _read(text: str, version: int) -> tuple[PolicyDocument | None, list[Finding]]:
+@lru_cache(maxsize=4)  # a text is read to check it, before it is saved, and when it is taken
+def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
     findings: list[Finding] = []
     root = compose(text, findings)
     if root is None:
-        return None, findings
+        return None, tuple(findings)
     top = Reader(root, findings, "the policy", TOP)
     outs = _time_outs(top.section("time_outs", _TIME_OUT_NAMES), TimeOuts())
     pools = tuple(_pool(name, reader) for name, reader in top.entries("pools", ("evidence",)))
@@ -91,7 +93,7 @@ def _read(text: str, version: int) -> tuple[PolicyDocument | None, list[Finding]
     _fit_together(classes, [reader for _, reader in entries])
     limits = top.section("limits", LIMITS)
     document = PolicyDocument(
-        version=version,
+        version=0,
         pools=pools,
         classes=classes,
         default_class=_default_class(top, classes),
@@ -101,7 +103,7 @@ def _read(text: str, version: int) -> tuple[PolicyDocument | None, list[Finding]
         click_runs_cells=top.flag("click_runs_cells", True),
         queue_max=limits.whole("queue_max", 1000, least=1),
     )
-    return document, sorted(findings, key=lambda finding: (finding.line, finding.column))
+    return document, tuple(sorted(findings, key=lambda found: (found.line, found.column)))
 
 
 _TIME_OUT_NAMES = tuple(field.name for field in fields(TimeOuts))

@@ -55,6 +55,15 @@ def test_a_good_document():
     assert document.click_runs_cells is False
 
 
+def test_a_text_that_is_read_again_has_the_version_it_is_given():
+    first, second = parse(GOOD, 1), parse(GOOD, 2)
+    assert (first.version, second.version) == (1, 2)
+    assert replace(second, version=1) == first
+    found = check("pools:\n")
+    found.clear()  # is the caller's own
+    assert check("pools:\n")
+
+
 def test_the_least_document():
     document = parse("pools:\n  a:\nclasses:\n  b: {pool: a}\n")
     assert document.default_class == "b"
