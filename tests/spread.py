@@ -18,8 +18,12 @@ SHARED_DEMO = frozenset(
 )
 #: Ends the shared demo, so it comes after all that use it.
 ENDS_DEMO = "tests/end_to_end/test_interrupted.py"
-#: Modules whose every test starts a demo of its own.
-EACH_ALONE = frozenset({"tests/end_to_end/test_check.py", "tests/end_to_end/test_ending.py"})
+#: Thousands of examples, computed without a pause.
+EXAMPLES = "tests/policy/test_plan_properties.py"
+#: Modules whose tests are long and share nothing.
+EACH_ALONE = frozenset(
+    {"tests/end_to_end/test_check.py", "tests/end_to_end/test_ending.py", EXAMPLES}
+)
 
 #: What takes longest, the longest first: modules, then rooms.
 LONG = (
@@ -29,6 +33,7 @@ LONG = (
     "tests/end_to_end/test_check.py",
     "tests/browser/test_round.py",
     "tests/kernel/test_lease.py",
+    EXAMPLES,
     *(f"tests/{room}" for room in ("end_to_end", "hub", "lab", "service")),
     *(f"tests/{room}" for room in ("kernel", "companion", "browser", "transfer", "store")),
 )

@@ -44,6 +44,23 @@ flags = {
 }
 #: One machine, or several of one, two or three devices.
 layouts = st.sampled_from([0, 0, 1, 2, 3])
+# Made once: most of an example's time went into making strategies anew.
+few, many = st.integers(0, 6), st.integers(0, 9)
+kinds = st.sampled_from([request, request, starting, active, warned, draining])
+users = st.sampled_from(["ann", "bob", "cem"])
+asks = {
+    "count": st.sampled_from([1, 1, 2]),
+    "server_ready": st.sampled_from([True, True, False]),
+    "not_before": st.sampled_from([None, None, at(5), at(-5)]),
+}
+kept_for = st.sampled_from([None] * 20 + [f"r{number}" for number in range(10)])
+said = {
+    "connected": st.booleans(),
+    "drained": st.sampled_from(["", "", "done", "blocked"]),
+    "gone": st.sampled_from([False, False, False, True]),
+    "stage": st.sampled_from(["", "", "scheduling", "pulling"]),
+}
+homes = st.sampled_from(["", "", "n0", "n1", "n9"])
 
 
 @st.composite
@@ -55,34 +72,23 @@ def worlds(draw):
             node=f"n{number // apart}" if apart else "",
             **{name: draw(choice) for name, choice in flags.items()},
         )
-        for number, device in enumerate(cards(draw(st.integers(0, 6))))
+        for number, device in enumerate(cards(draw(few)))
     ]
     free = [d.uuid for d in draw(st.permutations(devices))]
     leases: list[Lease] = []
     evidence, observed = {}, []
-    for number in range(draw(st.integers(0, 9))):
-        common = {"user": draw(st.sampled_from(["ann", "bob", "cem"])), "server": f"s{number}"}
-        make = draw(st.sampled_from([request, request, starting, active, warned, draining]))
+    for number in range(draw(many)):
+        common = {"user": draw(users), "server": f"s{number}"}
+        make = draw(kinds)
         if make is request or not free:
-            common |= {
-                "count": draw(st.sampled_from([1, 1, 2])),
-                "server_ready": draw(st.sampled_from([True, True, False])),
-                "not_before": draw(st.sampled_from([None, None, at(5), at(-5)])),
-            }
+            common |= {name: draw(choice) for name, choice in asks.items()}
             leases.append(request(number, **common))
             continue
-        kept = draw(st.sampled_from([None, None, f"r{draw(st.integers(0, 9))}"]))
+        kept = draw(kept_for)
         lease = make(number, devices=(free.pop(),), nominated_for=kept, **common)
         leases.append(lease)
         evidence[lease.id] = draw(evidences)
-        words = {
-            "connected": draw(st.booleans()),
-            "drained": draw(st.sampled_from(["", "", "done", "blocked"])),
-            "gone": draw(st.sampled_from([False, False, False, True])),
-            "stage": draw(st.sampled_from(["", "", "scheduling", "pulling"])),
-        }
-        observed.append(seen(lease, **words))
-    homes = st.sampled_from(["", "", "n0", "n1", "n9"])
+        observed.append(seen(lease, **{name: draw(choice) for name, choice in said.items()}))
     near = {x.id: node for x in leases if (node := draw(homes))}
     return snapshot(leases, tuple(devices), evidence, observed, policy=POLICY, near=near)
 
