@@ -5,8 +5,11 @@ answers for them.  The websocket of the student's notebook goes through the encr
 """
 
 import json
+import os
 import re
 import ssl
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from http.client import HTTPSConnection
@@ -19,7 +22,7 @@ from tests.cluster.conftest import POLICY
 from tests.cluster.devices import card
 from tests.cluster.layout import NODE_ADDRESS
 from tests.cluster.names import DOMAIN, addresses
-from tests.cluster.site import encryption
+from tests.cluster.site import encryption, settings
 from tests.cluster.site.people import LONG, at_work
 from tests.cluster.site.shipped import HUB_NAMESPACE
 from tests.cluster.site.site import Site, running_site
@@ -88,6 +91,23 @@ async def test_the_service_and_the_hub_know_each_other_by_certificates(encrypted
         assert len(site.lease_pods()) == 1
     await wait_for_async(lambda: not site.lease_pods(), LONG, "the lease pod to be gone")
     assert asked("GET /hub/api/users/bob")
+
+
+def test_the_doctor_reaches_the_hub_by_the_services_certificate(encrypted: Site) -> None:
+    chosen = encrypted.settings
+    doctor = [sys.executable, "-m", "gpulease.cli", "doctor", "--config", "service.py"]
+    done = subprocess.run(
+        encryption.with_names(chosen.directory, doctor),
+        cwd=chosen.directory,
+        env={**os.environ, **settings.service_environment(chosen)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert re.search(r"(?m)^ok +hub +The hub answers", done.stdout), done.stdout + done.stderr
+    assert re.search(r"(?m)^ok +rights ", done.stdout), done.stdout
 
 
 def nothing_of_the_hubs_certificates(pod: dict[str, object]) -> None:
