@@ -40,6 +40,7 @@ _LEAVING_TAINTS = frozenset(
         "aws-node-termination-handler/spot-itn",
         "aws-node-termination-handler/rebalance-recommendation",
         "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/asg-lifecycle-termination",
         "node.cloudprovider.kubernetes.io/shutdown",
         "node.kubernetes.io/out-of-service",
     }

@@ -1,5 +1,6 @@
 """What nodes offer and what their pods take, as slots."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +8,7 @@ from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where
 from gpulease.providers.kubernetes.pods import use_of
-from gpulease.providers.kubernetes.slots import place, shelves
+from gpulease.providers.kubernetes.slots import leaving, place, shelves
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
 
 GPU = "nvidia.com/gpu"
@@ -207,3 +208,21 @@ def test_no_slot_is_ever_held_twice_and_order_does_not_matter(crowd, order, read
     shuffled = [pods[i] for i in order if i < len(pods)]
     assert shown(list(reversed(nodes)), shuffled, granted) == placed
     assert shown(nodes, pods, {**granted, **placed.held}).held == placed.held, "it stays so"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "cloud.google.com/impending-node-termination",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+        "node.kubernetes.io/out-of-service",
+    ],
+)
+def test_a_node_that_is_announced_to_go_leaves(key):
+    taint = {"key": key, "effect": "NoSchedule"}
+    assert leaving({"metadata": {"name": "n"}, "spec": {"taints": [taint]}})
+    kept = {"key": "gpulease/pool", "value": "cards", "effect": "NoSchedule"}
+    assert not leaving({"metadata": {"name": "n"}, "spec": {"taints": [kept]}})

@@ -1,0 +1,56 @@
+"""What the shipped network policies let lease pods reach, and who reaches them."""
+
+import pytest
+
+from gpulease import labels
+from gpulease.providers.kubernetes.network_form import End, lets
+from tests.helm_values import shipped
+
+POLICIES = [each for each in shipped.load("leases/network.yaml") if each["kind"] == "NetworkPolicy"]
+LEASE = End(shipped.SERVERS, {labels.NAME: labels.APP, labels.COMPONENT: labels.LEASE_COMPONENT})
+SERVICE = End(shipped.SYSTEM, {labels.NAME: labels.APP, labels.COMPONENT: labels.SERVICE_COMPONENT})
+SERVER = End(shipped.SERVERS, {"component": "singleuser-server"})
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254",  # metadata
+        "fd00:ec2::254",
+        "64:ff9b::a9fe:a9fe",  # the same by NAT64
+        "100.100.100.200",
+        "10.96.0.1",  # the API server, as a rule
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "fe80::1",
+    ],
+)
+def test_nothing_private_is_reached(address):
+    for port in (80, 443, 6443, 9980):
+        assert not lets(POLICIES, LEASE, "Egress", End(address=address), (port, "TCP"))
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "172.15.255.255", "2606:2800::1"])
+def test_the_internet_is_reached(address):
+    assert lets(POLICIES, LEASE, "Egress", End(address=address), (443, "TCP"))
+
+
+def test_names_and_the_service_are_reached_and_no_other_pod():
+    dns = End("kube-system", {"k8s-app": "kube-dns"})
+    assert lets(POLICIES, LEASE, "Egress", dns, (53, "UDP"))
+    assert not lets(POLICIES, LEASE, "Egress", dns, (443, "TCP"))
+    assert lets(POLICIES, LEASE, "Egress", SERVICE, (9980, "TCP"))
+    assert not lets(POLICIES, LEASE, "Egress", SERVICE, (8892, "TCP"))
+    for other in (SERVER, LEASE, End(shipped.SERVERS, {"component": "hub"})):
+        assert not lets(POLICIES, LEASE, "Egress", other, (8081, "TCP"))
+
+
+@pytest.mark.parametrize(
+    ("port", "open_"), [(8889, False), (8890, True), (8990, True), (8991, False)]
+)
+def test_only_servers_reach_the_companions_ports(port, open_):
+    assert lets(POLICIES, LEASE, "Ingress", SERVER, (port, "TCP")) is open_
+    elsewhere = End("other", {"component": "singleuser-server"})
+    for other in (elsewhere, LEASE, SERVICE, End(address="93.184.216.34")):
+        assert not lets(POLICIES, LEASE, "Ingress", other, (port, "TCP"))
