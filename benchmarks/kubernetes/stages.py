@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks.measure import progress
 
@@ -44,7 +45,7 @@ async def stage(
 
 
 async def done(
-    what: str, seconds: float, task: asyncio.Future[None], seen: Callable[[], str]
+    what: str, seconds: float, task: asyncio.Future[Any], seen: Callable[[], str]
 ) -> float:
     """Wait for work as for a stage; it is cancelled when it is late, and what it raises is raised.
 

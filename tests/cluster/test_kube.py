@@ -22,7 +22,7 @@ def thing(namespace: str, name: str) -> Object:
 class Interrupted(Kube):
     """Its first watch ends at once, with these words; an object goes before anybody looks again."""
 
-    words: tuple[str, Object] | None = None
+    words: tuple[str, Object] | Exception | None = None
     gone = ""
     watches = 0
 
@@ -30,6 +30,8 @@ class Interrupted(Kube):
         self.watches += 1
         if self.watches == 1:
             await self.request("DELETE", f"{path}/{self.gone}")
+            if isinstance(self.words, Exception):
+                raise self.words
             if self.words is not None:
                 yield self.words
             return
@@ -37,9 +39,16 @@ class Interrupted(Kube):
             yield event
 
 
-@pytest.mark.parametrize("words", [None, ("ERROR", {"code": 410})], ids=["ended", "too old"])
+WORDS = {
+    "ended": None,
+    "too old": ("ERROR", {"code": 410}),
+    "cut": aiohttp.ClientPayloadError("the server went away"),
+}
+
+
+@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
 def test_what_goes_while_nobody_watches_is_told(
-    cluster: Cluster, namespace: str, words: tuple[str, Object] | None
+    cluster: Cluster, namespace: str, words: tuple[str, Object] | Exception | None
 ) -> None:
     async def told() -> list[str]:
         connector = aiohttp.TCPConnector(ssl=cluster.api.tls)

@@ -50,7 +50,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 _SERVER_SECONDS, _SERVER_POLL = 3.0, 0.1
 #: Seconds for which homes of a user are mirrored after one would not attach.
 MIRROR_SECONDS = 86400.0
-#: Calls that may be under way at once.
+#: Pods that may be on their way to the API server at once.
 _AT_ONCE = 16
 
 
@@ -99,6 +99,7 @@ class Starts:
         self._classes = classes
         self._settings = settings
         self._wake = wake
+        self._line = asyncio.Lock()  # who waits for the limiter, first come first
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._mirrored: dict[str, tuple[str, datetime]] = {}
 
@@ -141,7 +142,7 @@ class Starts:
         wait = _FIRST_WAIT
         while not start.unwanted:
             try:
-                async with self._slots:
+                if await self._turn(start):
                     await self._create(start)
             except UnavailableError as error:
                 log.warning("a pod waits for the API server: %s", error.message)
@@ -150,6 +151,13 @@ class Starts:
                 wait = min(_LONGEST_WAIT, wait * 2)
             else:
                 return
+
+    async def _turn(self, start: Start) -> bool:
+        """Wait for this pod's turn, if it is wanted then: whose pod is not takes nobody's."""
+        async with self._line:
+            if not start.unwanted:
+                await self._limiter.wait()
+        return not start.unwanted
 
     async def _create(self, start: Start) -> None:
         lease = start.lease
@@ -162,21 +170,21 @@ class Starts:
             self._fail(start, "unschedulable", f"class {lease.gpu_class} is not on offer any more")
             return
         start.owner = str(server["metadata"]["uid"])
-        files = await self._files(lease, gpu_class, server)
-        body = lease_pod(lease, gpu_class, server, files, self._settings, now=datetime.now(UTC))
-        namespace, start.key = key_of(server)[0], key_of(body)
-        if ask_of(gpu_class).kind is AskKind.DRA:
-            await self._template(gpu_class, lease.count, namespace)
-        await self._limiter.wait()
-        if start.unwanted:
-            return
-        try:
-            await self._client.create(PODS, body, namespace)
-        except ConflictError as error:
-            if error.reason not in ("", "AlreadyExists"):
-                # As where many creates count on one quota: nothing was made, try again.
-                raise UnavailableError(error.message, status=error.status) from error
-            await self._known(body)
+        async with self._slots:
+            files = await self._files(lease, gpu_class, server)
+            body = lease_pod(lease, gpu_class, server, files, self._settings, now=datetime.now(UTC))
+            namespace, start.key = key_of(server)[0], key_of(body)
+            if ask_of(gpu_class).kind is AskKind.DRA:
+                await self._template(gpu_class, lease.count, namespace)
+            if start.unwanted:
+                return
+            try:
+                await self._client.create(PODS, body, namespace)
+            except ConflictError as error:
+                if error.reason not in ("", "AlreadyExists"):
+                    # As where many creates count on one quota: nothing was made, try again.
+                    raise UnavailableError(error.message, status=error.status) from error
+                await self._known(body)
         start.created, start.detail = True, ""
         log.info("lease pod created, files: %s (%s)", files.way, files.code,
                  extra={"lease": lease.id, "attempt": lease.attempt})  # fmt: skip

@@ -15,6 +15,8 @@ from tests.cluster.api import Api, ApiError, Object, path_of
 #: Calls that are under way at once.
 AT_ONCE = 16
 WATCH_SECONDS = 300
+#: Seconds until a server that was away is asked again.
+PAUSE = 0.5
 
 
 class Kube:
@@ -54,30 +56,33 @@ class Kube:
     async def follow(self, path: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
         """Yield kind and object of all that is there and of each later change, for ever.
 
-        What went while nobody watched is told, too.
+        What went while nobody watched is told, too.  A server that is away is waited for.
         """
         known: dict[str, Object] = {}
         since = ""
         while True:
-            if not since:
-                listed = await self.request("GET", path, **query)
-                there = {item["metadata"]["uid"]: item for item in listed["items"]}
-                for uid in known.keys() - there.keys():
-                    yield "DELETED", known.pop(uid)
-                for uid, item in there.items():
-                    known[uid] = item
-                    yield "ADDED", item
-                since = listed["metadata"]["resourceVersion"]
-            async for kind, item in self.watch(path, since, **query):
-                if kind == "ERROR":  # the version is too old to go on from
-                    since = ""
-                    break
-                since = item["metadata"]["resourceVersion"]
-                if kind == "DELETED":
-                    known.pop(item["metadata"]["uid"], None)
-                else:
-                    known[item["metadata"]["uid"]] = item
-                yield kind, item
+            try:
+                if not since:
+                    listed = await self.request("GET", path, **query)
+                    there = {item["metadata"]["uid"]: item for item in listed["items"]}
+                    for uid in known.keys() - there.keys():
+                        yield "DELETED", known.pop(uid)
+                    for uid, item in there.items():
+                        known[uid] = item
+                        yield "ADDED", item
+                    since = listed["metadata"]["resourceVersion"]
+                async for kind, item in self.watch(path, since, **query):
+                    if kind == "ERROR":  # the version is too old to go on from
+                        since = ""
+                        break
+                    since = item["metadata"]["resourceVersion"]
+                    if kind == "DELETED":
+                        known.pop(item["metadata"]["uid"], None)
+                    else:
+                        known[item["metadata"]["uid"]] = item
+                    yield kind, item
+            except (aiohttp.ClientError, OSError):
+                await asyncio.sleep(PAUSE)
 
     async def watch(self, path: str, since: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
         """Yield kind and object of each change after a version, until the server ends the watch."""

@@ -1,0 +1,128 @@
+"""How pods wait for their turn, against a client that answers when it is told to.
+
+What a start meets on its way is a matter of tests/cluster.
+"""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from gpulease.policy.model import GPUClass
+from gpulease.providers.kubernetes import starts as module
+from gpulease.providers.kubernetes.client import UnavailableError
+from gpulease.providers.kubernetes.deletes import Deletes
+from gpulease.providers.kubernetes.limiter import Limiter
+from gpulease.providers.kubernetes.starts import Start, Starts
+from tests.helpers import wait_for_async
+from tests.providers.kubernetes.server_pods import SETTINGS, lease, server
+
+
+class SlowClient:
+    """Creates pods once it is opened; it fails as often as it is told."""
+
+    def __init__(self):
+        self.open = asyncio.Event()
+        self.created, self.failures = [], 0
+        self.now = self.most = 0
+
+    async def create(self, resource, body, namespace="", *, dry_run=False):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await self.open.wait()
+        self.now -= 1
+        if self.failures:
+            self.failures -= 1
+            raise UnavailableError("away")
+        self.created.append(body["metadata"]["name"])
+        return body
+
+
+class World:
+    """Servers without volumes, so that a start is one create."""
+
+    def __init__(self, rate):
+        self.client, self.servers = SlowClient(), {}
+        self.waits = 0
+        self.limiter = Limiter(rate)
+        wait = self.limiter.wait
+
+        async def counted():
+            self.waits += 1
+            await wait()
+
+        self.limiter.wait = counted
+        cluster = SimpleNamespace(
+            server_pod=lambda user, name: self.servers.get(user),
+            pod=lambda key: None,
+            node=lambda name: None,
+            nodes=[],
+        )
+        self.starts = Starts(
+            self.client,
+            cluster,
+            self.limiter,
+            Deletes(self.client),
+            classes=lambda: {"gpu": GPUClass("gpu", "cards")},
+            settings=SETTINGS,
+            wake=lambda: None,
+        )
+
+    def begin(self, number, *, there=True):
+        user = f"u{number}"
+        if there:
+            self.servers[user] = server(volumes=[])
+        start = Start(lease(id=f"lease{number:03d}", user=user))
+        self.starts.begin(start)
+        return start
+
+    async def close(self, all_of_them):
+        await self.starts.close(all_of_them)
+
+
+async def test_only_so_many_are_on_their_way_and_each_is_created_once():
+    world = World(rate=10000)
+    begun = [world.begin(number) for number in range(60)]
+    await wait_for_async(lambda: world.client.now == 16, 60, "sixteen under way")
+    world.client.open.set()
+    await wait_for_async(lambda: all(each.created for each in begun), 60, "all created")
+    assert world.client.most == 16
+    assert len(world.client.created) == len(set(world.client.created)) == 60
+    await world.close(begun)
+
+
+async def test_servers_that_are_not_there_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_SERVER_SECONDS", 3600.0)
+    world = World(rate=10000)
+    world.client.open.set()
+    missing = [world.begin(number, there=False) for number in range(40)]
+    there = world.begin(99)
+    await wait_for_async(lambda: there.created, 60, "the one whose server is there")
+    assert not any(each.created or each.failed for each in missing)
+    await world.close([*missing, there])
+
+
+async def test_who_is_not_wanted_any_more_takes_nobodys_turn():
+    world = World(rate=0.5)  # a turn each two seconds: forty would take over a minute
+    world.client.open.set()
+    first = world.begin(0)
+    await wait_for_async(lambda: first.created, 60, "the first")
+    withdrawn = [world.begin(number) for number in range(1, 41)]
+    last = world.begin(41)
+    for each in withdrawn:
+        each.unwanted = True
+    await wait_for_async(lambda: last.created, 60, "the last")
+    assert len(world.client.created) == 2
+    assert world.waits <= 3, "the first, perhaps one that was about to go, the last"
+    await world.close([first, *withdrawn, last])
+
+
+async def test_a_start_without_an_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_FIRST_WAIT", 0.01)
+    world = World(rate=10000)
+    world.client.failures = 2
+    world.client.open.set()
+    start = world.begin(1)
+    await wait_for_async(lambda: start.created, 60)
+    assert (world.client.created, start.failed, start.detail) == (["gpulease-lease001-2"], "", "")
+    await world.close([start])
