@@ -2,16 +2,31 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
+from typing import TypeVar
 
 import aiohttp
 import pytest
 
+pytest.importorskip("kubernetes")
+
+from gpulease.providers.kubernetes.connections import Connector
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.many.kube import Kube
 
 pytestmark = pytest.mark.cluster
+
+K = TypeVar("K", bound=Kube)
+
+
+@asynccontextmanager
+async def connected(cluster: Cluster, kind: type[K]) -> AsyncIterator[K]:
+    """Open a client whose connections have really ended with the block."""
+    connector = Connector(ssl=cluster.api.tls)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield kind(session, cluster.api.url)
+        await connector.end()
 
 
 def thing(namespace: str, name: str) -> Object:
@@ -51,9 +66,7 @@ def test_what_goes_while_nobody_watches_is_told(
     cluster: Cluster, namespace: str, words: tuple[str, Object] | Exception | None
 ) -> None:
     async def told() -> list[str]:
-        connector = aiohttp.TCPConnector(ssl=cluster.api.tls)
-        async with aiohttp.ClientSession(connector=connector) as session:
-            kube = Interrupted(session, cluster.api.url)
+        async with connected(cluster, Interrupted) as kube:
             kube.words, kube.gone = words, "a"
             await kube.create(thing(namespace, "a"))
             path = f"/api/v1/namespaces/{namespace}/configmaps"
@@ -70,9 +83,7 @@ def test_a_watch_from_any_version_is_served(cluster: Cluster, namespace: str) ->
     """kwok's watches are such; where they are refused it lists now and then, later and later."""
 
     async def first() -> str:
-        connector = aiohttp.TCPConnector(ssl=cluster.api.tls)
-        async with aiohttp.ClientSession(connector=connector) as session:
-            kube = Kube(session, cluster.api.url)
+        async with connected(cluster, Kube) as kube:
             await kube.create(thing(namespace, "a"))
             path = f"/api/v1/namespaces/{namespace}/configmaps"
             watch = kube.watch(path, "0", allowWatchBookmarks="true")
