@@ -87,6 +87,7 @@ def plan(
         state.same -= again
         state.chosen |= again
     _close(state)
+    _leave_unneeded(state)
     _demand(state, wanted)
     return _shipment(state, names is None and not fetch, cell, asked if fetch else None)
 
@@ -227,6 +228,27 @@ def _close(state: _State) -> None:  # noqa: C901 - a fixed point reads best in o
             state.chosen.discard(id(group))
             state.same.discard(id(group))
             changed = True
+
+
+def _leave_unneeded(state: _State) -> None:
+    """Do not send units that nothing the receiver gets refers to: there they would be garbage.
+
+    They belong to something that stays here, a thread say, and would be sent again each time.
+    """
+    travels = state.chosen | state.same
+    needed: set[str] = set()
+    queue = [g for g in state.survey.groups if g.names and id(g) in travels]
+    while queue:
+        group = queue.pop()
+        fresh = (state.packed.get(id(group)) or group).needs - needed
+        needed |= fresh
+        queue += [found for oid in fresh if (found := state.group_of_unit(oid)) is not None]
+    wanted = state.required | state.soft
+    for group in state.survey.groups:
+        if group.names or id(group) in wanted or needed.intersection(group.oids):
+            continue
+        if state.side.ledger.peer_units.isdisjoint(group.oids):
+            state.chosen.discard(id(group))
 
 
 def _demand(state: _State, wanted: Wanted) -> None:

@@ -67,7 +67,8 @@ def _one(obj: Any, made: set[int]) -> bytes:
     state.update(b"made" if id(obj) in made else repr((id(obj), id(type(obj)))).encode())
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(obj, numpy.ndarray) and not obj.dtype.hasobject:
-        flat = obj.ravel(order="K").view("u1") if obj.size else obj
+        plain = obj.view(numpy.ndarray)  # a masked array would want its mask to fit the bytes
+        flat = plain.ravel(order="K").view("u1") if obj.size else obj
         state.update(buffer_digest(memoryview(flat)) if obj.size else b"")
         state.update(repr((obj.shape, obj.strides, str(obj.dtype))).encode())
     elif type(obj) is bytearray:

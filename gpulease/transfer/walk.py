@@ -213,7 +213,7 @@ class Walk:
                 self._keep.append(owner)
                 self._buffers.append((id(owner), root))
             return []
-        return self._visit(root, part, found.ravel().tolist())
+        return self._visit(root, part, found.view(self._ndarray).ravel().tolist())
 
     def _frame(self, root: str, part: Group, frame: Any) -> list[Any]:
         """Walk a pandas object: its blocks are never an alias a user can see (copy-on-write)."""

@@ -125,3 +125,17 @@ def test_an_address_where_nobody_answers_is_said_soon(fresh: HomeKernel, tmp_pat
     assert secret not in cell.traceback
     assert time.monotonic() - started < 20
     assert fresh.run("%gpu connect local").ok, "nothing of the failure stays"
+
+
+def test_what_a_thread_made_comes_home_without_the_thread(home: HomeKernel) -> None:
+    home.run("import threading")
+    cell = home.run(
+        "%%gpu\nmade = []\nworker = threading.Thread(target=lambda: made.append(1))\n"
+        "worker.start(); worker.join()"
+    )
+    assert cell.ok, cell.traceback
+    for _ in range(2):
+        assert home.run("made").result == "[1]"
+        assert home.run("%%gpu\nmade").result == "[1]"
+    assert "it holds a thread" in home.run("worker").error
+    home.run("%%gpu\ndel worker")

@@ -33,6 +33,11 @@ KINDS = {
     "read only": Kind(NP + "x = np.arange(3); x.flags.writeable = False", "pass", ARRAY),
     "zero length": Kind(NP + "x = np.empty((0, 3)); z = np.array(5)", "z += 1", "(x.shape, z.tolist(), z.shape)"),
     "masked": Kind(NP + "x = np.ma.array([1, 2, 3], mask=[0, 1, 0])", "x[0] += 1", "(x.tolist(), x.mask.tolist())"),
+    "masked among what pickles unsteadily": Kind(NP + "import io\nclass C: pass\nx = C(); x.m = np.ma.array([1., 2.], mask=[0, 1]); x.o = np.ma.array([[1], 'a'], mask=[1, 0], dtype=object); x.io = io.StringIO('a')\nx.f = lambda v=x.m: v",
+                "x.m[0] += 1; x.m.mask[1] = False; x.o.data[0].append(2)", "(x.m.tolist(), x.m.mask.tolist(), x.o.data.tolist(), x.f() is x.m)"),
+    "grid search": Kind(SK + "from sklearn.linear_model import SGDClassifier\nfrom sklearn.model_selection import GridSearchCV\nX = np.random.rand(40, 3); t = (X[:, 0] > .5).astype(int)\n"
+                "x = GridSearchCV(SGDClassifier(random_state=0), {'alpha': [1e-3, 1e-2]}, cv=2).fit(X, t)", "x.n = getattr(x, 'n', 0) + 1",
+                "(x.best_params_, x.cv_results_['param_alpha'].tolist(), x.predict(X).sum(), getattr(x, 'n', 0))"),
     "subclass": Kind(NP + "class A(np.ndarray): pass\nx = np.arange(3).view(A)", "x[0] += 1", "(x.tolist(), type(x) is A)"),
     "scalar": Kind(NP + "x = np.float32(0.1)", "x = x + np.float32(1)", "(repr(x), x.dtype.str)", same=False),
     "np.nan": Kind(NP + "x = np.nan\nz = [np.nan]", "pass", "(x is np.nan, np.nan in z)"),

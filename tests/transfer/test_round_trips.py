@@ -165,3 +165,12 @@ def test_of_many_results_the_newest_are_kept(new_pair):
     assert pair.side.result(5) == [4]
     with pytest.raises(GPULeaseError, match=r"Cell \[1\] left no result"):
         pair.side.result(1)
+
+
+def test_what_only_a_refused_value_holds_does_not_travel(pair):
+    pair.gpu("import threading\nbig = bytes(50_000)\nclass Held: data = [big]")
+    pair.home("pass")
+    pair.gpu("t = threading.Thread(target=lambda b=bytes(300_000): len(b))\nmade = [1]")
+    assert pair.after.bytes < 100_000, "the thread stays, and so does what it holds"
+    pair.home("assert made == [1] and Held.data[0] is not None")
+    assert pair.last.bytes < 100_000
