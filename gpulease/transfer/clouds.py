@@ -10,5 +10,9 @@ from typing import Any
 
 from cloudpickle import cloudpickle as _cp
 
-BUILTIN_TYPES: Any = _cp._BUILTIN_TYPE_NAMES  # noqa: SLF001
 by_reference: Any = _cp._should_pickle_by_reference  # noqa: SLF001
+
+
+def is_named(kind: Any) -> bool:
+    """Say whether a class is found again by its name."""
+    return bool(by_reference(kind)) or kind in _cp._BUILTIN_TYPE_NAMES  # noqa: SLF001

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from . import tokens
+from . import clouds, tokens
 from .arrays import Storage, address_of, buffer_owner, clusters
 from .deep import LEVELS, is_too_deep, with_room
 from .groups import AbandonedError, Check, Group
@@ -33,7 +33,7 @@ from .reductions import reduce_exception, reduce_member, reduce_own
 from .refuse import RefusedError, blocking_kind, refused_kind
 from .registry import Registry
 from .trace import Trace, trace
-from .units import UnitBook, is_plain_instance, is_unit
+from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
 
 #: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
 _INLINE = 64 * 2**10
@@ -153,6 +153,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return tokens.module, (obj.__name__, module_digest(obj))
         if isinstance(obj, io.IOBase) and obj in (sys.stdout, sys.stderr, sys.stdin):
             return super().reducer_override(obj)
+        if is_interpreters(obj) and not clouds.is_named(obj):
+            raise RefusedError(f"the type {obj.__name__}, which has no name to import it by")
         refused = refused_kind(obj)
         if refused is not None:
             raise RefusedError(refused)

@@ -28,10 +28,15 @@ def is_unit(obj: Any, cache: dict[int, bool] | None = None) -> bool:
         return False
     if cache is not None and (known := cache.get(id(obj))) is not None:
         return known
-    answer = not clouds.by_reference(obj) and obj not in clouds.BUILTIN_TYPES
+    answer = not clouds.by_reference(obj) and not is_interpreters(obj)
     if cache is not None:
         cache[id(obj)] = answer
     return answer
+
+
+def is_interpreters(obj: Any) -> bool:
+    """Say whether ``obj`` is a class that no Python code made."""
+    return isinstance(obj, type) and not obj.__flags__ & (1 << 9)
 
 
 def _cell_contents(cell: types.CellType) -> Any:

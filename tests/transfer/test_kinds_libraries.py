@@ -86,6 +86,7 @@ REFUSED = {
     "coroutine": ("async def c(): pass\nx = c()", "coroutine"),
     "frame": ("import inspect\nx = inspect.currentframe()", "frame"),
     "memoryview": ("x = memoryview(bytearray(3))", "memoryview"),
+    "type of the interpreter": ("x = type(iter([]))", "list_iterator"),
     "dict iterator": ("x = iter({1: 2})", "iterator"),
     "executor": ("import concurrent.futures\nx = concurrent.futures.ThreadPoolExecutor(1)", ""),
     "sqlite": ("import sqlite3\nx = sqlite3.connect(':memory:')", "Connection"),
