@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .arrays import buffer_owner, clusters
 from .pickling import Packed
-from .units import can_pin, is_plain_instance
+from .units import can_pin, is_plain_instance, own_space
 
 if TYPE_CHECKING:
     from .groups import Group
@@ -69,11 +69,8 @@ def _is_plain(obj: Any) -> bool:
 
 def _spaces(group: Group) -> set[int]:
     """Return ids of instances' own attribute dictionaries: they are part of the instance."""
-    return {
-        id(obj.__dict__)
-        for obj in group.inner.values()
-        if type(obj) not in _PLAIN and hasattr(obj, "__dict__")
-    }
+    spaces = (own_space(obj) for obj in group.inner.values() if type(obj) not in _PLAIN)
+    return {id(space) for space in spaces if space is not None}
 
 
 def _owner(view: memoryview) -> Any:

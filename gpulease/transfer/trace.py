@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from .hashing import buffer_digest
-from .units import is_plain_instance
+from .units import is_plain_instance, own_space
 
 if TYPE_CHECKING:
     from .groups import Group
@@ -46,7 +46,7 @@ def trace(group: Group) -> Trace:
     if all(map(_pickles_alike, one_of_each.values())) and not group.oids:
         return frozenset()
     # An instance's own dictionary is part of the instance, and may be made by this very look.
-    spaces = {id(getattr(obj, "__dict__", None)) for obj in group.inner.values()}
+    spaces = {id(own_space(obj)) for obj in group.inner.values()}
     seen = [obj for key, obj in group.inner.items() if key not in spaces]
     try:
         return frozenset(_one(obj, group.made) for obj in seen)
@@ -82,7 +82,7 @@ def _one(obj: Any, made: set[int]) -> bytes:
 
 def _parts(obj: Any) -> list[Any]:
     """Return what ``obj`` refers to, in an order that holds while nobody writes."""
-    space = getattr(obj, "__dict__", None)
+    space = own_space(obj)
     if type(space) is not dict:
         return gc.get_referents(obj)
     # Asked for now, an instance's dictionary stays; before, it may not have been made yet.

@@ -8,6 +8,7 @@ put into it, also into the one that is there already).  It knows nothing of the 
 from __future__ import annotations
 
 import enum
+import functools
 import sys
 import types
 from typing import Any
@@ -230,6 +231,18 @@ def _apply_array(obj: Any, content: Any) -> None:
     obj.flags.writeable = content.flags.writeable
 
 
+def own_space(obj: Any) -> Any:
+    """Return the attribute dictionary of ``obj``, None if it has none.
+
+    A ``partial`` gets its dictionary by being asked for it, and one that has a dictionary is
+    wrapped by the next ``partial`` instead of merged into it: its reduction tells without asking.
+    """
+    if isinstance(obj, functools.partial):
+        reduced: Any = functools.partial.__reduce__(obj)  # a subclass may reduce in its own way
+        return reduced[2][3]
+    return getattr(obj, "__dict__", None)
+
+
 def _instance_state(obj: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     slots: dict[str, Any] = {}
     for cls in type(obj).__mro__:
@@ -239,7 +252,7 @@ def _instance_state(obj: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
                 mangled = f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") else name
                 if hasattr(obj, mangled):
                     slots[mangled] = getattr(obj, mangled)
-    space = getattr(obj, "__dict__", None)
+    space = own_space(obj)
     return (dict(space) if space is not None else None, slots)
 
 

@@ -172,7 +172,7 @@ def picture(space, names):
                 over = value.__reduce__()[1][0]
             except RuntimeError:
                 return "iterator over a set that changed"
-            if type(over) is tuple and not over:
+            if type(over) in (list, tuple) and not over:
                 return "iterator at its end"  # travels as a fresh one over nothing: the same
             return f"iterator {show(value.__reduce__()[1])} {value.__reduce__()[2:]}"
         space = getattr(value, "__dict__", None)
