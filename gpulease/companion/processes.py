@@ -99,6 +99,13 @@ async def _why_not(executable: str, environ: Mapping[str, str], directory: Path)
         trial.kill()
         await trial.wait()
         said = b"the import did not end"
+    if trial.returncode == 0:  # nothing is wrong with it: somebody ended that process
+        return GPULeaseError(
+            "companion_failed",
+            "The companion was ended while it started.",
+            next_step="Run the cell again. If it ends each time, its place may lack memory.",
+            status=500,
+        )
     lines = said.decode(errors="replace").strip().splitlines()
     cause = lines[-1].strip() if lines else "its process ended"
     if "No module named 'gpulease" in cause:

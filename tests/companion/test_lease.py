@@ -92,6 +92,24 @@ def test_a_broken_environment_is_named_with_its_cause(tmp_path):
     asyncio.run(test())
 
 
+def test_a_companion_that_is_killed_while_it_starts_blames_no_environment(tmp_path):
+    async def test():
+        python, begun = tmp_path / "python", tmp_path / "begun"
+        python.write_text(  # the first one is killed, as by a limit of memory
+            f"#!/bin/sh\n[ -e {begun} ] || {{ touch {begun}; kill -9 $$; }}\n"
+            f'exec {sys.executable} "$@"\n'
+        )
+        python.chmod(0o755)
+        async with leased() as (_, _lease, home):
+            problem = (await home.open("k1", executable=str(python)))["problem"]
+            assert problem["reason"] == "companion_failed"
+            assert problem["title"] == "The companion was ended while it started."
+            assert "Run the cell again" in problem["next_step"]
+            assert (await home.open("k1", executable=str(python)))["ok"]["fresh"] is True
+
+    asyncio.run(test())
+
+
 def test_a_dead_companion_is_told_and_the_next_open_is_fresh():
     async def test():
         async with leased() as (_, _lease, home):
