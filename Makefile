@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 # More than there are cores: real hubs, kernels and time-outs are mostly waited for.
-JOBS ?= $(shell echo $$(($$(nproc) + 4)))
+JOBS ?= $(shell echo $$(($$(nproc) + 2)))
 # What a new environment depends on: a change of these installs again, nothing else does.
 PINS := pyproject.toml constraints.txt tools/set_up.py
 

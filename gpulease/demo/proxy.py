@@ -22,6 +22,8 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, w
 
 #: How many requests are served at a time; a page and its assets alone are a few dozen.
 MAX_CLIENTS = 1000
+#: Seconds for a websocket to open: the server answers when its kernel has, and that may just start.
+HANDSHAKE_SECONDS = 300.0
 #: Bytes of one answer or one websocket message: a notebook with figures is easily over tornado's
 #: default of 10 MB for messages.
 MAX_MESSAGE = 512 * 1024 * 1024
@@ -54,7 +56,7 @@ class Handler(ProxyHandler):
             onward.url,
             headers={k: v for k, v in onward.headers.items() if k.lower() not in _OWN_HEADERS},
             connect_timeout=20,
-            request_timeout=60,
+            request_timeout=HANDSHAKE_SECONDS,
             ssl_options=onward.ssl_options,
         )
         try:

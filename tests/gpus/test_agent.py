@@ -285,4 +285,4 @@ async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             subprocess.run, words, capture_output=True, text=True, timeout=60, check=False
         )
         assert found.returncode == 2
-        assert f"Port {port} cannot be used" in found.stderr
+        assert f"listen on port {port} of 127.0.0.1" in found.stderr
