@@ -52,10 +52,10 @@ class Deletes:
         """How many deletes were begun and are not answered."""
         return len(self._tasks)
 
-    def begin(self, pod: Manifest, grace: int | None = END_GRACE) -> None:
+    def begin(self, pod: Manifest) -> None:
         """Begin to delete this very pod, unless that was done of late."""
         uid = str(pod["metadata"]["uid"])
-        self._begin(uid, lambda: self._delete(key_of(pod), uid, grace))
+        self._begin(uid, lambda: self._delete(key_of(pod), uid))
 
     def begin_unseen(self, key: Key, gone: Callable[[], None]) -> None:
         """Begin to delete a pod that was created and is not shown yet.
@@ -63,7 +63,7 @@ class Deletes:
         Args:
             gone: called when there is no such pod any more.
         """
-        self._begin("/".join(key), lambda: self._delete(key, "", END_GRACE, gone))
+        self._begin("/".join(key), lambda: self._delete(key, "", gone))
 
     async def close(self) -> None:
         """Let go: whoever wants a pod gone asks the next service."""
@@ -84,13 +84,11 @@ class Deletes:
             if await work():
                 self._answered[name] = self._clock()
 
-    async def _delete(
-        self, key: Key, uid: str, grace: int | None, gone: Callable[[], None] = lambda: None
-    ) -> bool:
+    async def _delete(self, key: Key, uid: str, gone: Callable[[], None] = lambda: None) -> bool:
         """Ask once; return whether the pod will go, or is gone."""
         namespace, name = key
         try:
-            await self._client.delete(PODS, name, namespace, uid=uid, grace=grace)
+            await self._client.delete(PODS, name, namespace, uid=uid, grace=END_GRACE)
         except NotFoundError:
             gone()
         except ConflictError:
