@@ -9,6 +9,8 @@ JOBS ?= $(shell echo $$(($$(nproc) + 2)))
 # What a new environment depends on: a change of these installs again, nothing else does.
 PINS := pyproject.toml constraints.txt tools/set_up.py
 
+# A cluster waits most of the time, so two are tested at once; each takes 1.5 GiB of memory.
+CLUSTERS ?= 2
 # What meets the hub, with a whole round over HTTP.
 HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/end_to_end/test_check.py
 
@@ -44,12 +46,13 @@ test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest Jupyt
 	@$(or $(PYTHON),python3) tools/set_up_hub55.py
 	@.venv-hub55/bin/python -m pytest -n $(JOBS) --dist loadscope $(HUB55) $(ARGS)
 
-test-cluster: $(VENV)/.ready-test ## run the tests that need Kubernetes, on a cluster of their own
-	@GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} $(BIN)/python -m pytest -m cluster $(ARGS)
+test-cluster: $(VENV)/.ready-test ## run the tests that need Kubernetes, on clusters of their own
+	@GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} $(BIN)/python -m pytest -m cluster \
+		-n $(if $(GPULEASE_CLUSTER),0,$(CLUSTERS)) --dist loadscope --no-loadscope-reorder $(ARGS)
 
-test-nightly: $(VENV)/.ready-test ## kill every part of a site at work on a cluster, 50 rounds (about half an hour)
-	@GPULEASE_FAULT_ROUNDS=$${GPULEASE_FAULT_ROUNDS:-50} $(MAKE) --no-print-directory test-cluster \
-		ARGS="tests/cluster/test_faults.py $(ARGS)"
+test-nightly: $(VENV)/.ready-test ## run what takes long: kill -9 of every part, many repeats, full sizes (an hour or more)
+	@GPULEASE_NIGHTLY=1 GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} \
+		$(BIN)/python -m pytest -m nightly $(ARGS)
 
 test-images: ## as root on Debian: build the images of containers/ on stand-in bases and start their programs (minutes)
 	@tools/test-images

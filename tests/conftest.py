@@ -2,7 +2,8 @@
 
 Markers `browser`, `compiler`, `postgresql` and `gpu` (pyproject.toml) skip a test whose program is
 missing;
-`cluster` one that `make test-cluster` runs in a session of its own.
+`cluster` one that `make test-cluster` runs in a session of its own, `nightly` one that only
+`make test-nightly` runs.
 With GPULEASE_REQUIRE_ALL=1 such a skip fails instead, except for `gpu`, which nobody can install.
 """
 
@@ -29,6 +30,8 @@ INSTALLABLE = {"browser": "Chromium", "compiler": "a C compiler", "postgresql": 
 if os.environ.get(GPULEASE_CLUSTER):
     INSTALLABLE["cluster"] = "a test cluster"
 __all__ = ["cluster", "namespace"]  # fixtures for every room
+#: `make test-nightly` sets it; without it, tests with the marker `nightly` are not collected.
+NIGHTLY = os.environ.get("GPULEASE_NIGHTLY") == "1"
 REQUIRE_ALL = os.environ.get("GPULEASE_REQUIRE_ALL") == "1"
 
 #: Seconds for a test with a cluster that says nothing else: it waits for several programs.
@@ -73,7 +76,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not NIGHTLY:
+        put_off = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=put_off)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     missing = missing_programs()
     for item in items:
         for marker, why in missing.items():

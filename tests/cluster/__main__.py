@@ -1,6 +1,7 @@
 """`python -m tests.cluster up|down|status|build|run`: a cluster for development."""
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -12,11 +13,15 @@ from tests.cluster.kwok import add_nodes
 from tests.cluster.layout import Layout
 from tests.cluster.machine import why_not
 
+#: The exit status of `build --seconds` when the time was up; another run goes on.
+OUT_OF_TIME = 75
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
-    actions.add_parser("build", help="build the cluster's programs into the cache")
+    building = actions.add_parser("build", help="build the cluster's programs into the cache")
+    building.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
     up = actions.add_parser("up", help="start a cluster in DIR")
     up.add_argument("directory", type=Path)
     up.add_argument("--service-image", action="store_true", help="load the service's image too")
@@ -49,10 +54,13 @@ def main() -> int:
 
 def _build(arguments: argparse.Namespace) -> int:
     try:
-        print(build.build())
+        print(build.build(arguments.seconds))
     except build.BuildFailedError as error:
         print(error, file=sys.stderr)
         return 1
+    except build.OutOfTimeError as error:
+        print(error, file=sys.stderr)
+        return OUT_OF_TIME
     return 0
 
 

@@ -6,6 +6,7 @@ build cache keeps what was compiled).
 """
 
 import hashlib
+import math
 import os
 import subprocess
 import sys
@@ -21,7 +22,8 @@ _STAMP = "-X k8s.io/component-base/version."
 _VERSION_FLAGS = (
     f"-s -w {_STAMP}gitVersion={KUBERNETES_VERSION} {_STAMP}gitMajor=1 {_STAMP}gitMinor=34"
 )
-LIMIT_SECONDS = 45 * 60
+#: Seconds between two lines of progress while one program compiles.
+SAY_EVERY = 30.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class BuildFailedError(Exception):
     """A program could not be built; the text holds the compiler's last words."""
 
 
+class OutOfTimeError(Exception):
+    """The caller's time was up before all programs were built; what was compiled is kept."""
+
+
 def cache_directory() -> Path:
     """Return where everything that outlives a clone is kept."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -80,10 +86,11 @@ def missing_programs() -> list[Program]:
     return [program for program in PROGRAMS if not (directory / program.name).exists()]
 
 
-def build(limit_seconds: float = LIMIT_SECONDS) -> Path:
+def build(limit_seconds: float = math.inf) -> Path:
     """Build what is missing and return the programs' directory.
 
-    Raises BuildFailedError when the compiler fails, Go is missing or the time is up.
+    Raises BuildFailedError when the compiler fails or Go is missing, OutOfTimeError when the time
+    that the caller has is up.
     """
     directory = programs_directory()
     missing = missing_programs()
@@ -95,17 +102,26 @@ def build(limit_seconds: float = LIMIT_SECONDS) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + limit_seconds
     for number, program in enumerate(missing, 1):
-        _say(f"[cluster build {number}/{len(missing)}] {program.name} ...")
-        started = time.monotonic()
-        _build_one(go, program, directory, deadline)
-        _say(
-            f"[cluster build {number}/{len(missing)}] {program.name}: "
-            f"{time.monotonic() - started:.0f} s"
-        )
+        progress = Progress(f"[cluster build {number}/{len(missing)}] {program.name}")
+        _build_one(go, program, directory, deadline, progress)
+        _say(str(progress))
     return directory
 
 
-def _build_one(go: str, program: Program, directory: Path, deadline: float) -> None:
+class Progress:
+    """What is said of one program while it compiles: its name and the seconds so far."""
+
+    def __init__(self, head: str) -> None:
+        self._head = head
+        self._started = time.monotonic()
+
+    def __str__(self) -> str:
+        return f"{self._head}: {time.monotonic() - self._started:.0f} s"
+
+
+def _build_one(
+    go: str, program: Program, directory: Path, deadline: float, progress: Progress
+) -> None:
     unfinished = directory / f".{program.name}.{os.getpid()}"
     command = [go, "build", "-trimpath", "-ldflags", program.flags, "-o", str(unfinished)]
     environment = os.environ | {
@@ -115,28 +131,44 @@ def _build_one(go: str, program: Program, directory: Path, deadline: float) -> N
         "GOWORK": "off",
     }
     try:
-        done = subprocess.run(
-            [*command, program.package],
-            cwd=MODULES / program.module,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=max(1.0, deadline - time.monotonic()),
-            check=False,
+        status, output = _run(
+            [*command, program.package], MODULES / program.module, environment, deadline, progress
         )
-        if done.returncode:
-            raise BuildFailedError(f"{program.name} did not build:\n{done.stdout[-4000:]}")
+        if status:
+            raise BuildFailedError(f"{program.name} did not build:\n{output[-4000:]}")
         if program.name == "kwok":
             _write_stages(go, directory, environment)
         unfinished.replace(directory / program.name)
-    except subprocess.TimeoutExpired:
-        raise BuildFailedError(
-            f"{program.name} was not built in time; run it again, it goes on where it stopped"
-        ) from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _run(
+    command: list[str], cwd: Path, env: dict[str, str], deadline: float, progress: Progress
+) -> tuple[int, str]:
+    """Run a compiler; return its status and what it said.  Raises OutOfTimeError."""
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as compiler:
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                output, _ = compiler.communicate(timeout=max(0.0, min(SAY_EVERY, left)))
+            except subprocess.TimeoutExpired:
+                if left <= SAY_EVERY:
+                    compiler.kill()
+                    raise OutOfTimeError(
+                        f"{progress}: the time is up; run it again, it goes on where it stopped"
+                    ) from None
+                _say(f"{progress} ...")
+            else:
+                return compiler.returncode, output
 
 
 def _write_stages(go: str, directory: Path, environment: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """`kill -9` of everything that may die, one at a time at random moments, while students work.
 
-GPULEASE_FAULT_ROUNDS (10) and GPULEASE_FAULT_SEED (a new one each time) choose the run.
+A few rounds each time, 50 nightly; GPULEASE_FAULT_ROUNDS and GPULEASE_FAULT_SEED (a new one each
+time) choose another run.
 """
 
 import asyncio
@@ -20,22 +21,40 @@ from tests.cluster.faults.work import Outcome, work
 from tests.cluster.site.people import Student, at_work
 from tests.cluster.site.site import Site
 
-ROUNDS = int(os.environ.get("GPULEASE_FAULT_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("GPULEASE_FAULT_ROUNDS", "3"))
+NIGHTLY_ROUNDS = int(os.environ.get("GPULEASE_FAULT_ROUNDS", "50"))
 SEED = int(os.environ.get("GPULEASE_FAULT_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 STUDENTS = ("dora", "emil", "fern")
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120 + 240 * ROUNDS)]
+pytestmark = pytest.mark.cluster
 
 
-async def test_nothing_is_lost_whatever_dies(site: Site, say: Callable[[str], None]) -> None:
-    say(f"seed {SEED}, {ROUNDS} rounds")
+def _seconds(rounds: int) -> int:
+    return 120 + 240 * rounds
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(ROUNDS, marks=pytest.mark.timeout(_seconds(ROUNDS)), id="few"),
+        pytest.param(
+            NIGHTLY_ROUNDS,
+            marks=[pytest.mark.nightly, pytest.mark.timeout(_seconds(NIGHTLY_ROUNDS))],
+            id="many",
+        ),
+    ],
+)
+async def test_nothing_is_lost_whatever_dies(
+    site: Site, say: Callable[[str], None], rounds: int
+) -> None:
+    say(f"seed {SEED}, {rounds} rounds")
     watchman = Watchman(lambda: look(site))
     watching = asyncio.ensure_future(watchman.watch())
     wrong: list[str] = []
     try:
         async with contextlib.AsyncExitStack() as stack:
             students = [await stack.enter_async_context(at_work(site, n)) for n in STUDENTS]
-            for number, fault in enumerate(killing.plan(SEED, ROUNDS), 1):
+            for number, fault in enumerate(killing.plan(SEED, rounds), 1):
                 found = await _round(site, students, number, fault, say)
                 found += watchman.take()
                 for each in found:
