@@ -6,7 +6,9 @@ reclaim and preemption inside a project will add further victims here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heapreplace
 
 from gpulease.policy import queue
 from gpulease.policy.admission import Unmet
@@ -15,7 +17,7 @@ from gpulease.policy.fitting import node_of, suits
 from gpulease.policy.health import observed_of
 from gpulease.policy.idle_case import idle_case
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
+from gpulease.policy.model import Device, EndReason, Lease, LeaseState, Snapshot
 
 
 def nominations(snapshot: Snapshot, unmet: Sequence[Unmet], *, reclaims: bool) -> dict[str, str]:
@@ -62,19 +64,22 @@ class _Supply:
         self._devices = known_devices(snapshot)
         leases = [x for x in queue.holding(snapshot) if queue.pool_of(snapshot, x) == pool]
         leaving = sorted((x for x in leases if self._leaves(x)), key=self._leaves_first)
-        self._leaving = {lease.id: lease for lease in leaving}
         self._own: dict[str, list[Lease]] = {}
         for lease in leaving:
             self._own.setdefault(lease.nominated_for or "", []).append(lease)
         idle = [x for x in leases if x.state is LeaseState.ACTIVE and why_idle(snapshot, x, True)]
         idle.sort(key=self._most_idle_first)
-        self._idle = {lease.id: lease for lease in idle} if reclaims else {}
+        self._leaving = _Givers(leaving, self._devices)
+        self._idle = _Givers(idle if reclaims else (), self._devices)
+        self._ranked: dict[int, list[tuple[bool, int, str]]] = {}
 
     def take_own(self, want: Unmet) -> None:
         """Give a request what already leaves in its name."""
         request = want.request.id
-        self._settle(want)
-        for lease in self._own.get(request, ()):
+        own = self._own.get(request, ())
+        if own:
+            self._settle(want)
+        for lease in own:
             if self._helps(lease, want):
                 self._take(lease, request, request)
 
@@ -85,6 +90,8 @@ class _Supply:
         the two requests only swapped, and both claims stand.
         """
         request = want.request.id
+        if request not in self._near:
+            self._settle(want)
         for lease in self._enough(self._leaving, want):
             name = lease.nominated_for if lease.nominated_for in self._waiting else None
             self._take(lease, request, name or request)
@@ -97,16 +104,15 @@ class _Supply:
             for lease in helping:
                 self._take(lease, request, request)
 
-    def _enough(self, supply: Mapping[str, Lease], want: Unmet) -> list[Lease]:
+    def _enough(self, givers: _Givers, want: Unmet) -> list[Lease]:
         """Return the first leases that give a request what it lacks, or all that help it."""
         found: list[Lease] = []
         missing = self._missing[want.request.id]
-        for lease in supply.values():
+        for lease in givers.to(want.request.gpu_class, self._near[want.request.id]):
             if missing <= 0:
                 break
-            if self._helps(lease, want):
-                found.append(lease)
-                missing -= len(lease.devices)
+            found.append(lease)
+            missing -= len(lease.devices)
         return found
 
     def _settle(self, want: Unmet) -> None:
@@ -120,16 +126,36 @@ class _Supply:
             self._near[request.id] = None
             self._missing[request.id] = min(want.missing.values(), default=0)
             return
-
-        def rank(node: str) -> tuple[int, bool, int, str]:
-            both = (*self._leaving.values(), *self._idle.values())
-            there = [x for x in both if self._node(x) == node]
-            own = sum(len(x.devices) for x in there if x.nominated_for == request.id)
-            short = sum(len(x.devices) for x in there) < want.missing[node]
-            return -own, short, want.missing[node], node
-
-        near = min(want.missing, key=rank)
+        near = self._gathering(want) or self._nearest(want)
         self._near[request.id], self._missing[request.id] = near, want.missing[near]
+
+    def _gathering(self, want: Unmet) -> str | None:
+        """Return the node where most devices leave in a request's name, ``None`` for nowhere."""
+        own: Counter[str] = Counter()
+        for lease in self._own.get(want.request.id, ()):
+            node = node_of(lease, self._devices)
+            if node in want.missing and node is not None:
+                own[node] += len(lease.devices)
+        return min(own, key=lambda node: (-own[node], *self._rank(want, node)), default=None)
+
+    def _nearest(self, want: Unmet) -> str:
+        """Return the best node of all.
+
+        What is left only becomes less while it is handed out, so a node's rank only becomes worse:
+        requests that lack the same go on in one heap, whose first entry is brought up to date.
+        """
+        heap = self._ranked.get(id(want.missing))
+        if heap is None:
+            heap = [self._rank(want, node) for node in want.missing]
+            heapify(heap)
+            self._ranked[id(want.missing)] = heap
+        while (now := self._rank(want, heap[0][-1])) != heap[0]:
+            heapreplace(heap, now)
+        return heap[0][-1]
+
+    def _rank(self, want: Unmet, node: str) -> tuple[bool, int, str]:
+        there = self._leaving.devices[node] + self._idle.devices[node]
+        return there < want.missing[node], want.missing[node], node
 
     def _helps(self, lease: Lease, want: Unmet) -> bool:
         """Whether a request could use what a lease gives up."""
@@ -140,15 +166,12 @@ class _Supply:
             for device in devices
         )
 
-    def _node(self, lease: Lease) -> str | None:
-        return node_of(lease, self._devices)
-
     def _take(self, lease: Lease, request: str, name: str) -> None:
         if self._missing[request] > 0:
             self.taken_for[lease.id] = name
             self._missing[request] -= len(lease.devices)
-            self._leaving.pop(lease.id, None)
-            self._idle.pop(lease.id, None)
+            self._leaving.drop(lease)
+            self._idle.drop(lease)
 
     def _leaves(self, lease: Lease) -> bool:
         if lease.state is LeaseState.DRAINING:
@@ -167,3 +190,52 @@ class _Supply:
         evidence = self._snapshot.evidence.get(lease.id)
         age = (self._snapshot.now - (lease.active_since or self._snapshot.now)).total_seconds()
         return -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
+
+
+class _Givers:
+    """Leases that give up what they hold, in the order in which they are taken.
+
+    Sorted by node and class once: a request looks at those that help it, not at all of them.
+
+    Attributes:
+        devices: how many devices each node's leases give up.
+    """
+
+    def __init__(self, leases: Iterable[Lease], known: Mapping[str, Device]) -> None:
+        self.devices: Counter[str] = Counter()
+        self._leases = {lease.id: lease for lease in leases}
+        self._known = known
+        self._helping: dict[tuple[str, str | None], dict[str, Lease]] = {}
+        self._there: dict[str | None, list[Lease]] = {}
+        for lease in self._leases.values():
+            node = node_of(lease, known)
+            self._there.setdefault(node, []).append(lease)
+            if node is not None:
+                self.devices[node] += len(lease.devices)
+
+    def to(self, gpu_class: str, node: str | None) -> Iterable[Lease]:
+        """Return those that suit a class, on one node or (``None``) anywhere."""
+        key = gpu_class, node
+        if key not in self._helping:
+            there = self._leases.values() if node is None else self._there.get(node, ())
+            self._helping[key] = {
+                lease.id: lease
+                for lease in there
+                if lease.id in self._leases and self._suits(gpu_class, lease)
+            }
+        return self._helping[key].values()
+
+    def drop(self, lease: Lease) -> None:
+        """Leave a lease out from now on; one that is not here changes nothing."""
+        if self._leases.pop(lease.id, None) is None:
+            return
+        node = node_of(lease, self._known)
+        if node is not None:
+            self.devices[node] -= len(lease.devices)
+        for (_, place), helping in self._helping.items():
+            if place in (None, node):
+                helping.pop(lease.id, None)
+
+    def _suits(self, gpu_class: str, lease: Lease) -> bool:
+        known = [self._known[uuid] for uuid in lease.devices if uuid in self._known]
+        return all(suits(gpu_class, device) for device in known)

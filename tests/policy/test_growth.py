@@ -72,6 +72,36 @@ def all_draining(number: int) -> Snapshot:
     return snapshot([*leases, *queued], devices(number, holders), {}, drained, policy=POLICY)
 
 
+def pairs(number: int) -> Snapshot:
+    """Leases of two GPUs, a node for each two of them, all idle; a quarter as many wait for two."""
+    cards_ = tuple(replace(d, node=f"n{at // 4:04}") for at, d in enumerate(cards(2 * number)))
+    leases = [
+        active(n, count=2, devices=(cards_[2 * n].uuid, cards_[2 * n + 1].uuid))
+        for n in range(number)
+    ]
+    holders = {uuid: each.id for each in leases for uuid in each.devices}
+    return snapshot(
+        [*leases, *(request(number + n, count=2) for n in range(number // 4))],
+        tuple(replace(d, occupied_by=holders[d.uuid]) for d in cards_),
+        {each.id: idle(OUTS.idle + 1) for each in leases},
+        [seen(each, connected=True) for each in leases],
+        policy=POLICY,
+    )
+
+
+def singles(number: int) -> Snapshot:
+    """Leases of one GPU, four to a node, all idle; a quarter as many wait for four of one node."""
+    cards_ = tuple(replace(d, node=f"n{at // 4:04}") for at, d in enumerate(cards(number)))
+    leases = [active(n, devices=(cards_[n].uuid,)) for n in range(number)]
+    return snapshot(
+        [*leases, *(request(number + n, count=4) for n in range(number // 4))],
+        tuple(replace(d, occupied_by=leases[at].id) for at, d in enumerate(cards_)),
+        {each.id: idle(OUTS.idle + 1) for each in leases},
+        [seen(each, connected=True) for each in leases],
+        policy=POLICY,
+    )
+
+
 WORLDS: dict[str, Callable[[int], Snapshot]] = {
     "all queued": all_queued,
     "all starting, elsewhere": all_starting,
@@ -80,6 +110,8 @@ WORLDS: dict[str, Callable[[int], Snapshot]] = {
     "full, and as many wait": lambda number: all_active(number, waiting=True),
     "full, idle for those who wait": lambda n: all_active(n, idle_for=OUTS.idle + 1, waiting=True),
     "all draining, and as many wait": all_draining,
+    "pairs on many nodes, and others wait for pairs": pairs,
+    "full nodes, and others wait for whole ones": singles,
 }
 
 

@@ -119,6 +119,18 @@ def test_idle_leases_are_taken_on_one_node_only():
     }  # fmt: skip
 
 
+def test_requests_for_whole_nodes_get_a_node_each_in_one_plan():
+    leases = [active(n, f"n{n // 2}/{n % 2}") for n in range(6)]
+    view = snapshot(
+        [*leases, request(10, count=2), request(11, count=2)],
+        nodes(2, 2, 2),
+        {lease.id: idle(OUTS.idle_under_pressure + 1) for lease in leases},
+        [seen(lease) for lease in leases],
+    )
+    left_for = {a.lease_id: a.nominated_for for a in plan(view) if isinstance(a, Warn)}
+    assert left_for == {"r0": "r10", "r1": "r10", "r2": "r11", "r3": "r11"}
+
+
 def test_nobody_leaves_for_a_request_that_no_node_could_ever_serve():
     holders = [active(0, "n0/0"), active(1, "n1/0")]
     evidence = {"r0": idle(200), "r1": idle(200)}
