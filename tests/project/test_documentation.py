@@ -239,3 +239,21 @@ def test_every_setting_of_the_kubernetes_spawner_and_every_rule_is_documented():
     own = set(GPULeaseSpawner.class_own_traits(config=True))
     assert set(rows(text, "Settings")) == own
     assert set(rows(text, "The guard")) == set(guard.RULES)
+
+
+def test_every_threat_is_stopped_by_a_test_that_exists():
+    """A row without a test is a hope; each person of the model has at least one row."""
+    section = page("security.md").split("\n## Threats\n")[1].split("\n## ")[0]
+    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
+    table = [[cell.strip() for cell in cells] for cells in lines[1:]]
+    assert {who for who, *_ in table} == {
+        "A student", "A student's page", "Another local user", "A hostile companion",
+        "A hostile pod", "A lost agent key", "A stolen server token", "A curious instructor",
+    }  # fmt: skip
+    for _, _, stops, shown in table:
+        assert stops
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", shown)
+        assert named, f"{shown} names no test"
+        for path, name in named:
+            text = (ROOT / path).read_text(encoding="utf-8")
+            assert re.search(rf"def {name}\(", text), f"{path} has no {name}"
