@@ -20,12 +20,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import zmq
+from ipykernel.heartbeat import Heartbeat
 from ipykernel.kernelapp import IPKernelApp
 from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
 from gpulease.companion.cellkernel import CellWatch, CompanionKernel, NoShellThread
 from gpulease.companion.environment import take_mark
+from gpulease.companion.home_only import HomeOnly, close_to_strangers
 from gpulease.companion.link import LinkEnd
 from gpulease.companion.loopwork import LoopWork
 from gpulease.companion.tree import die_with_parent
@@ -38,14 +41,43 @@ _LOOK_SECONDS = 1.0
 
 
 class CompanionApp(IPKernelApp):
-    """The kernel application without what home has done already."""
+    """The kernel application without what home has done already, for its home kernel alone."""
 
     name = "ipython-kernel"
+    home_only: HomeOnly
+
+    def _apply_curve_server_options(self, socket: zmq.Socket[Any]) -> None:
+        """Let nobody but home in; ipykernel calls this before it binds a channel."""
+        super()._apply_curve_server_options(socket)
+        assert self.context is not None  # ipykernel makes it before its first socket
+        self.home_only.guard(self.context)
+        close_to_strangers(socket)
+
+    def init_heartbeat(self) -> None:
+        """Start the heartbeat in a context of its own, as ipykernel does, for home alone."""
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        close_to_strangers(context)
+        self.home_only.guard(context)
+        self.heartbeat = Heartbeat(  # type: ignore[no-untyped-call]
+            context,
+            (self.transport, self.ip, self.hb_port),
+            curve_publickey=self.curve_publickey,
+            curve_secretkey=self.curve_secretkey,
+        )
+        self.hb_port = self.heartbeat.port
+        self.heartbeat.start()
 
     def init_control(self, context: Any) -> None:
         """Have no thread between the shell channel and the cells: home asks one thing at a time."""
         super().init_control(context)  # type: ignore[no-untyped-call]
         self.shell_channel_thread = NoShellThread()
+        # The debugger's way to the shell channel: it has another key, and there is no debugger.
+        self.debug_shell_socket.close()
+
+    def close(self) -> None:
+        """Close the channels, after those who answer for them."""
+        self.home_only.stop()
+        super().close()  # type: ignore[no-untyped-call]
 
     def load_config_file(self, *args: Any, **kwargs: Any) -> None:
         """Read no configuration: extensions and start-up lines ran at home."""
@@ -88,7 +120,7 @@ class Companion:
         os.environ.update(order["environ"])
         sys.path[:] = _path(order["path"], merge=order["merge_path"])
         moved = _change_directory(order["cwd"])
-        self._app = _application(order["connection_file"])
+        self._app = _application(order["connection_file"], HomeOnly(order["wire_key"]))
         watch = CellWatch(self._link)
         self._app.kernel.watch = watch
         # Beside the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
@@ -170,7 +202,7 @@ def _away_side(shell: Any) -> Away:
     return AwaySide(shell.user_ns, hidden=frozenset(shell.user_ns_hidden))
 
 
-def _application(connection_file: str) -> Any:
+def _application(connection_file: str, home_only: HomeOnly) -> Any:
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShellApp.exec_PYTHONSTARTUP = False
@@ -180,6 +212,7 @@ def _application(connection_file: str) -> Any:
         outstream_class="gpulease.companion.streams.QuietStream",
         connection_file=connection_file,
     )
+    app.home_only = home_only
     app.parent_handle = 0  # the private line ends with the supervisor; no polling of parents
     app.log_level = 50
     with _without_debugger():

@@ -326,6 +326,7 @@ class Companions:
 
     def _opened(self, companion: Companion, args: DeskOpen, fresh: bool) -> DeskOpened:
         info = dict(companion.manager.get_connection_info())
+        del info["curve_secretkey"]  # the companion's alone; home has keys of its own
         if isinstance(info["key"], bytes):
             info["key"] = info["key"].decode()
         path = self._parking.file(companion.kernel_id)

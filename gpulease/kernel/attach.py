@@ -148,7 +148,9 @@ def connect_channels(
     Raises:
         GPULeaseError: ``companion_silent`` after ``READY_SECONDS``.
     """
-    channels = Channels(io, inbox, attachment.opened["connection"], executor.deliver)
+    channels = Channels(
+        io, inbox, attachment.opened["connection"], attachment.wire_keys, executor.deliver
+    )
     attachment.channels = executor.channels = channels
     deadline = time.monotonic() + READY_SECONDS
     patience = 0.5

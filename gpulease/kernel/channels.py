@@ -16,6 +16,7 @@ import zmq
 from jupyter_client.session import Session as Wire
 
 from gpulease.kernel.iothread import Frames, Inbox, IOThread
+from gpulease.transfer.api import KeyPair
 
 log = logging.getLogger("gpulease.kernel")
 Message = dict[str, Any]
@@ -23,13 +24,17 @@ CHANNELS = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "io
 
 
 class Channels:
-    """Open channels to one companion; ``deliver`` runs on the main thread, through the inbox."""
+    """Open channels to one companion; ``deliver`` runs on the main thread, through the inbox.
+
+    ``keys``: those of this kernel that the companion lets in.
+    """
 
     def __init__(
         self,
         io: IOThread,
         inbox: Inbox,
         connection: Mapping[str, Any],
+        keys: KeyPair,
         deliver: Callable[[str, Message], None],
     ) -> None:
         self._io = io
@@ -41,7 +46,7 @@ class Channels:
         )
         self._sockets: dict[str, zmq.Socket[bytes]] = {}
         self.closed = False
-        io.call(partial(self._open, dict(connection)))
+        io.call(partial(self._open, dict(connection), keys))
 
     def send(
         self,
@@ -69,14 +74,16 @@ class Channels:
             self.closed = True
             self._io.submit(self._close)
 
-    def _open(self, connection: dict[str, Any]) -> None:
+    def _open(self, connection: dict[str, Any], keys: KeyPair) -> None:
         for name, kind in CHANNELS.items():
             socket: zmq.Socket[bytes] = self._io.context.socket(kind)
             socket.linger = 0
             if kind == zmq.DEALER:
                 # The kernel asks for input on the stdin socket of the same identity.
                 socket.identity = self._wire.bsession
-            _secure(socket, connection)
+            socket.curve_publickey = keys.public.encode()
+            socket.curve_secretkey = keys.secret.encode()
+            socket.curve_serverkey = connection["curve_publickey"].encode()
             port = connection[f"{name}_port"]
             socket.connect(f"{connection.get('transport', 'tcp')}://{connection['ip']}:{port}")
             if kind == zmq.SUB:
@@ -106,18 +113,3 @@ class Channels:
         for socket in self._sockets.values():
             self._io.unregister(socket)
         self._sockets.clear()
-
-
-def _secure(socket: zmq.Socket[bytes], connection: Mapping[str, Any]) -> None:
-    """Set the Curve keys as jupyter_client does: the kernel's pair serves both ends."""
-    public = connection.get("curve_publickey")
-    secret = connection.get("curve_secretkey")
-    if public is None or secret is None:
-        return
-    socket.curve_publickey = _ascii(public)
-    socket.curve_secretkey = _ascii(secret)
-    socket.curve_serverkey = _ascii(public)
-
-
-def _ascii(key: str | bytes) -> bytes:
-    return key.encode("ascii") if isinstance(key, str) else key

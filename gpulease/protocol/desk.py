@@ -56,14 +56,14 @@ class DeskOpen(TypedDict):
     path: list[str]  # sys.path
     environ: dict[str, str]  # allow-listed by home, never tokens or device variables
     hash_seed: str  # PYTHONHASHSEED of home, "" when unset
-    wire_key: str  # home's public key for the transfer wire (Z85)
+    wire_key: str  # home's public key for the Jupyter channels and the transfer wire (Z85)
     executable: NotRequired[str]  # sys.executable of home, used where it exists in the lease too
 
 
 class DeskOpened(TypedDict):
     """The companion runs: where its Jupyter channels and its transfer wire are."""
 
-    connection: dict[str, Any]  # jupyter_client connection info, with Curve keys
+    connection: dict[str, Any]  # jupyter_client's, without the kernel's secret key
     wire_address: str
     wire_key: str  # Z85, the companion's server key
     pid: int

@@ -211,7 +211,7 @@ class Home:
         if keys is None:
             public, secret = zmq.curve_keypair()
             keys = (public.decode(), secret.decode())
-        self.public, self._secret = keys
+        self.public, self.secret = keys
         wire_public, self.wire_secret = zmq.curve_keypair()
         self.wire_public = wire_public.decode()
         self._context = zmq.asyncio.Context()
@@ -219,7 +219,7 @@ class Home:
         self._socket.linger = 0
         self._socket.curve_serverkey = server_key.encode()
         self._socket.curve_publickey = self.public.encode()
-        self._socket.curve_secretkey = self._secret.encode()
+        self._socket.curve_secretkey = self.secret.encode()
         self._socket.connect(address)
         self.pushes: list[dict[str, Any]] = []
         self._answers: dict[int, dict[str, Any]] = {}
@@ -264,13 +264,33 @@ class Home:
         self._context.term()
 
 
+class _Client(AsyncKernelClient):
+    """A client that is known by the home kernel's keys: jupyter_client's has the kernel's own."""
+
+    def __init__(self, home: Home, connection: dict[str, Any]) -> None:
+        super().__init__()
+        self._home = home
+        self._server_key = connection["curve_publickey"].encode()
+        self.load_connection_info(connection)
+
+    def _create_connected_socket(self, channel: str, identity: bytes | None = None) -> Any:
+        socket = self.context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
+        socket.linger = 1000
+        if identity:
+            socket.identity = identity
+        socket.curve_secretkey = self._home.wire_secret
+        socket.curve_publickey = self._home.wire_public.encode()
+        socket.curve_serverkey = self._server_key
+        socket.connect(self._make_url(channel))
+        return socket
+
+
 class Cells:
     """Runs cells in a companion by the Jupyter protocol, as a home kernel does."""
 
-    def __init__(self, connection: dict[str, Any]) -> None:
-        self.client = AsyncKernelClient()
-        self.client.load_connection_info(connection)
-        self.client.start_channels()
+    def __init__(self, connection: dict[str, Any], home: Home) -> None:
+        self.client = _Client(home, connection)
+        self.client.start_channels(hb=False)
 
     async def ready(self) -> "Cells":
         await self.client.wait_for_ready(timeout=60)

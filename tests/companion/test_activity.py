@@ -39,7 +39,7 @@ def _with_cells(test):
     async def run():
         async with leased() as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 await test(service, cells)
 

@@ -31,7 +31,7 @@ def test_a_cell_runs_on_while_the_service_is_away_and_the_supervisor_comes_back(
     async def test():
         async with leased() as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 msg_id = cells.begin("import threading; e = threading.Event(); e.wait(4); 1 + 1")
                 service.refuse = True

@@ -28,7 +28,7 @@ def test_a_cell_runs_under_homes_count_directory_and_environment(tmp_path):
             opened = answer["ok"]
             assert opened["fresh"] is True
             assert len(opened["warnings"]) == 2
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 reply = await cells.run("1/0", count=42)
                 assert reply["execution_count"] == 42
@@ -114,7 +114,7 @@ def test_a_dead_companion_is_told_and_the_next_open_is_fresh():
     async def test():
         async with leased() as (_, _lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 cells.begin("while True: pass")
                 os.kill(opened["pid"], signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_nothing_that_a_cell_started_outlives_the_lease():
     async def test():
         async with leased() as (service, lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 shown = await cells.text(
                     "import subprocess\n"
@@ -157,7 +157,7 @@ def test_closing_one_kernel_ends_what_it_started_and_leaves_the_other():
     async def test():
         async with leased() as (_, _lease, home):
             first, second = (await home.open("k1"))["ok"], (await home.open("k2"))["ok"]
-            with closing(Cells(first["connection"])) as cells:
+            with closing(Cells(first["connection"], home)) as cells:
                 await cells.ready()
                 stray = int(
                     await cells.text(
@@ -182,7 +182,7 @@ def test_closing_a_kernel_leaves_another_leases_kernel_of_the_same_name():
         ):
             await home.open("k1")
             opened = (await neighbour.open("k1", hash_seed="7"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], neighbour)) as cells:
                 await cells.ready()
                 code = "import subprocess; print(subprocess.Popen(['setsid', 'sleep', '600']).pid)"
                 child = int(await cells.text(code))
@@ -197,7 +197,7 @@ def test_interrupts_reach_a_loop_and_an_awaiting_cell():
     async def test():
         async with leased() as (_, _lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 for code in ("while True: pass", "import asyncio; await asyncio.sleep(600)"):
                     msg_id = cells.begin("print('begun', flush=True)\n" + code)
@@ -216,7 +216,7 @@ def test_a_drain_waits_for_home_and_interrupts_what_runs():
     async def test():
         async with leased() as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 msg_id = cells.begin("import time; time.sleep(600)")
                 await service.cell_seen()

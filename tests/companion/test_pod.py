@@ -51,7 +51,7 @@ def test_a_cell_runs_on_the_pods_address_and_ports_in_the_containers_environment
             assert wire is not None
             assert info["ip"] == pod.ip
             assert all(8890 <= port <= 8920 for port in [*ports, int(wire[1])])
-            with closing(await Cells(info).ready()) as cells:
+            with closing(await Cells(info, home).ready()) as cells:
                 said = json.loads(
                     await cells.text("import os, json\nprint(json.dumps(dict(os.environ)))")
                 )
@@ -81,7 +81,7 @@ def test_a_companion_has_no_debugger_and_its_cells_may_import_one(tmp_path):
     async def test():
         async with running(tmp_path) as (_, _, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(await Cells(opened["connection"]).ready()) as cells:
+            with closing(await Cells(opened["connection"], home).ready()) as cells:
                 assert (
                     await cells.text("import sys; print('debugpy' in sys.modules)")
                 ).strip() == "False"
@@ -176,7 +176,9 @@ def test_a_service_that_is_back_and_grants_more_calls_the_leaving_off(tmp_path):
             service.tell({"type": "lease", "hard_end": later})
             await home.pushed("resume")
             await home.call("drained", kernel_id="k1", result="done", blockers=[])
-            with closing(await Cells((await home.open("k1"))["ok"]["connection"]).ready()) as cells:
+            with closing(
+                await Cells((await home.open("k1"))["ok"]["connection"], home).ready()
+            ) as cells:
                 assert await cells.text("print(6 * 7)") == "42\n"
             assert pod.process.poll() is None
 
@@ -281,7 +283,7 @@ def test_it_is_the_first_process_of_another_user_on_a_read_only_file_system(tmp_
         more = {protocol.ENV_TOKEN_FILE: "/mnt/token"}
         async with running(tmp_path, wrapper=wrapper, **more) as (_, _pod, home):
             opened = (await home.open("k1", cwd="/mnt"))["ok"]
-            with closing(await Cells(opened["connection"]).ready()) as cells:
+            with closing(await Cells(opened["connection"], home).ready()) as cells:
                 assert (
                     await cells.text("import os\nprint(os.getuid(), os.getppid())") == "12345 1\n"
                 )

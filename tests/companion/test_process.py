@@ -58,7 +58,7 @@ def test_a_supervisor_started_ahead_is_bound_within_a_second_and_takes_the_mark(
             home = Home(hello["address"], hello["public_key"])
             service.tell({"type": "admit", "client_key": home.public, "kernel_id": "k1"})
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 assert (await cells.text("print(1)")).strip() == "1"
                 took = _cpu_seconds(lease.pid) + _cpu_seconds(companion) - before

@@ -49,7 +49,7 @@ def test_a_write_behind_with_no_cell_is_not_use():
             side = HomeSide(values)
             side.connect(_endpoint(opened), KeyPair(home.wire_public, home.wire_secret.decode()))
             try:
-                with closing(Cells(opened["connection"])) as cells:
+                with closing(Cells(opened["connection"], home)) as cells:
                     await cells.ready()
                     code = f"import os\nbig = bytearray(os.urandom({MEGABYTES} << 20))"
                     side.before_gpu_cell(code)
@@ -78,7 +78,7 @@ def test_a_gone_server_leaves_parked_values_that_the_next_companion_reads(tmp_pa
         async with leased(park_dir=str(park)) as (service, lease, home):
             opened = (await home.open("k1"))["ok"]
             assert opened["parked"] == ""
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 assert (await cells.run("x = list(range(5))"))["status"] == "ok"
             lease.tell({"type": "end", "reason": "parent_gone", "park": True})
@@ -103,7 +103,7 @@ def test_a_server_killed_with_kill_9_still_gets_its_values_parked(tmp_path):
         park = tmp_path / "park"
         async with leased(park_dir=str(park)) as (_service, lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 await cells.run("x = 1")
             assert lease.process.stdin is not None
@@ -119,7 +119,7 @@ def test_a_value_that_cannot_be_parked_in_time_does_not_hold_up_the_end(tmp_path
     async def test():
         async with leased(park_dir=str(tmp_path / "park")) as (service, lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 await cells.run(
                     "import time\n"
@@ -144,7 +144,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_parked_file(tmp_path):
         park = tmp_path / "park"
         async with leased(park_dir=str(park)) as (service, lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 # A file that cannot grow is what a full disk is to the one who writes.
                 await cells.run(
@@ -167,7 +167,7 @@ def test_a_drain_under_pressure_parks_what_home_does_not_take(tmp_path):
     async def test():
         async with leased(park_dir=str(tmp_path / "park")) as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 await cells.run("x = 1\ng = (i for i in [])")
                 until = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
@@ -191,7 +191,7 @@ def test_what_is_beyond_the_bound_is_named_as_lost(tmp_path):
         limits = {"park_dir": str(tmp_path / "park"), "park_limit": 200_000}
         async with leased(**limits) as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 await cells.run("big = bytes(300_000)\nsmall = bytes(1000)")
                 until = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
@@ -230,7 +230,7 @@ def test_a_cell_that_ignores_its_interrupt_is_killed_after_its_grace_and_what_it
     async def test():
         async with leased(park_dir=str(tmp_path)) as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 cells.begin(STUBBORN.format(path=str(tmp_path / "stubborn")))
                 await wait_for_async(lambda: (tmp_path / "stubborn").exists(), 60, "the cell")
@@ -258,7 +258,7 @@ def test_a_cell_that_ends_at_its_interrupt_keeps_its_companion(tmp_path):
     async def test():
         async with leased(park_dir=str(tmp_path)) as (service, _lease, home):
             opened = (await home.open("k1"))["ok"]
-            with closing(Cells(opened["connection"])) as cells:
+            with closing(Cells(opened["connection"], home)) as cells:
                 await cells.ready()
                 msg_id = cells.begin("import time; time.sleep(600)")
                 await service.cell_seen()

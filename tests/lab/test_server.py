@@ -150,7 +150,7 @@ def test_a_killed_supervisor_is_reported_and_its_tree_cleaned(tmp_path):
             try:
                 service.tell({"type": "admit", "client_key": home.public, "kernel_id": "k1"})
                 opened = (await home.open("k1"))["ok"]
-                with closing(Cells(opened["connection"])) as cells:
+                with closing(Cells(opened["connection"], home)) as cells:
                     await cells.ready()
                     stray = int(
                         await cells.text(
