@@ -20,7 +20,7 @@ class GPULeaseError(Exception):
     """A refusal or failure that a person may read.
 
     Attributes:
-        reason: machine-readable code, ``snake_case``; listed in ``policy.explain``.
+        reason: machine-readable code, ``snake_case``; listed in ``policy.explanation``.
         sentence: one sentence saying what happened and why, for a person.
         next_step: what the person can do now; may be empty when there is nothing.
         numbers: the quantities behind the sentence (JSON values only).

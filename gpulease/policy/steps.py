@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gpulease.policy.model import EndReason
+from gpulease.policy.states import EndReason
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class AgentHolder(TypedDict):
 class AgentIncident(TypedDict):
     """A fault that a device reported; ``until`` is ``None`` while it lasts."""
 
-    kind: str  # a key of ``policy.quarantine.KINDS``
+    kind: str  # a key of ``policy.evidence.quarantine.KINDS``
     at: str
     until: str | None
     xid: NotRequired[int]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gpulease.policy.quarantine import KINDS
+from gpulease.policy.evidence.quarantine import KINDS
 
 #: Batches of one post; an agent that was alone for long sends several posts.
 BATCHES_MAX = 60

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gpulease.policy.explain import admin_step
+from gpulease.policy.explanation.explain import admin_step
 from gpulease.policy.model import Lease, LeaseState, Observed
 from gpulease.protocol import LeaseView
 from gpulease.service.auth import Asker

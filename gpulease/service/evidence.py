@@ -13,8 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from gpulease.gpus.base import Sample
-from gpulease.policy import idleness
-from gpulease.policy.idleness import ActivitySample, DeviceSample, IdleState
+from gpulease.policy.evidence import idleness
+from gpulease.policy.evidence.idleness import ActivitySample, DeviceSample, IdleState
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
     Evidence,

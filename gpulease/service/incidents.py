@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gpulease.policy import reasons
+from gpulease.policy.explanation import reasons
 from gpulease.policy.model import LeaseState, PolicyDocument
-from gpulease.policy.planner import THEFT_HOLD
+from gpulease.policy.reclaim import THEFT_HOLD
 from gpulease.providers.base import Provider
 from gpulease.service.auth import Asker
 from gpulease.service.ledger import Ledger

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import difference, document
+from gpulease.policy import document
+from gpulease.policy.document import difference
 from gpulease.policy.model import Device, GPUClass, PolicyDocument, TimeOuts
 from gpulease.service.ledger import Ledger
 from gpulease.store import PolicyVersion

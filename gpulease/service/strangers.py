@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from datetime import datetime
 
-from gpulease.policy import adoption
+from gpulease.policy.lifecycle import adoption
 from gpulease.policy.model import Alert, Lease, LeaseState, Observed
 from gpulease.service.ledger import Ledger
 from gpulease.store import Change

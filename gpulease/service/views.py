@@ -1,7 +1,7 @@
 """Leases and classes as everybody sees them.
 
 Owns the putting together of a ``LeaseView`` from the record, the snapshot and the words of
-``policy.explain``.  Refuses to say who may see it.
+``policy.explanation``.  Refuses to say who may see it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import capacity, forecast, lifecycle
-from gpulease.policy.explain import explain
-from gpulease.policy.idle_case import warned_at
+from gpulease.policy import capacity, lifecycle
+from gpulease.policy.evidence.idle_case import warned_at
+from gpulease.policy.explanation import forecast
+from gpulease.policy.explanation.explain import explain
 from gpulease.policy.memo import once
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.protocol import Blocker, ClassView, DeviceView, EndView, KeepView, LeaseView

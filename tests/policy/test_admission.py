@@ -5,8 +5,9 @@ from decimal import Decimal
 
 import pytest
 
-from gpulease.policy import forecast, lifecycle
-from gpulease.policy.capacity import GATHER_TURN
+from gpulease.policy import lifecycle
+from gpulease.policy.admission.holds import GATHER_TURN
+from gpulease.policy.explanation import forecast
 from gpulease.policy.model import Bound, Device, End, EndReason, LeaseState, Start, Wait
 from gpulease.policy.planner import plan
 from tests.policy.build import (

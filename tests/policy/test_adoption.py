@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpulease.policy import adoption, lifecycle
+from gpulease.policy import lifecycle
+from gpulease.policy.lifecycle import adoption
 from gpulease.policy.model import EndReason, LeaseState, Observed
 from tests.policy.build import NOW, active, at, draining, request, starting
 

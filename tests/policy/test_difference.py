@@ -3,7 +3,7 @@
 import pytest
 
 from gpulease.policy import document
-from gpulease.policy.difference import differences
+from gpulease.policy.document.difference import differences
 
 TEXT = """\
 pools: {cards: {evidence: process}, old: {}}

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import gpulease
-from gpulease.policy import lifecycle, reasons
-from gpulease.policy.explain import admin_step, explain, refusal
-from gpulease.policy.forecast import expected_end, expected_start, position
+from gpulease.policy import lifecycle
+from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation.explain import admin_step, explain, refusal
+from gpulease.policy.explanation.forecast import expected_end, expected_start, position
 from gpulease.policy.model import End, EndReason, LeaseState
 from tests.policy.build import (
     NOW,

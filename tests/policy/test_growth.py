@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.policy import forecast
+from gpulease.policy.explanation import forecast
 from gpulease.policy.model import Device, Snapshot
 from gpulease.policy.planner import plan
 from tests.policy.build import (

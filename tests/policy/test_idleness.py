@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpulease.policy.idleness import (
+from gpulease.policy.evidence.idleness import (
     ActivitySample,
     DeviceSample,
     IdleState,

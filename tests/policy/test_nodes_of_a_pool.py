@@ -20,7 +20,8 @@ from gpulease.policy.model import (
     Wait,
     Warn,
 )
-from gpulease.policy.planner import THEFT_HOLD, plan
+from gpulease.policy.planner import plan
+from gpulease.policy.reclaim import THEFT_HOLD
 from tests.policy.build import (
     NOW,
     OUTS,

@@ -5,7 +5,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.policy import capacity, fitting, queue
+from gpulease.policy import capacity, queue
+from gpulease.policy.admission.holds import gathers
+from gpulease.policy.capacity import fitting
 from gpulease.policy.lifecycle import HOLDING, apply
 from gpulease.policy.model import Alert, Drain, Lease, LeaseState, Start, Warn
 from gpulease.policy.planner import plan
@@ -187,7 +189,7 @@ def test_work_conserving(view):
     limits = queue.Limits(view.policy, [*held_before, *(x for x in started if x.id not in known)])
     queued = [x for x in queue.waiting(view) if x.id in {y.id for y in queue.waiting(done)}]
     admissible = [r for r in queued if queue.kept_waiting(r, view.now, limits) is None]
-    if any(capacity.gathers(r, view) for r in admissible):
+    if any(gathers(r, view) for r in admissible):
         return
     taken = {uuid for x in started for uuid in x.devices}
     free = [d for d in capacity.free_devices(view).get("cards", []) if d.uuid not in taken]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpulease.policy import lifecycle
 from gpulease.policy.asking import Ask, answer
-from gpulease.policy.explain import explain
+from gpulease.policy.explanation.explain import explain
 from gpulease.policy.model import Device, Drain, LeaseState, Requeue, Start, Wait, Warn
 from gpulease.policy.planner import plan
 from tests.policy.build import NOW, OUTS, active, at, cards, idle, policy, request, snapshot

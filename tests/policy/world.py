@@ -8,8 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from gpulease.policy import asking, lifecycle
+from gpulease.policy.evidence.idleness import (
+    ActivitySample,
+    DeviceSample,
+    IdleState,
+    advance,
+    begin,
+)
 from gpulease.policy.health import MAX_BACK_OFF, MAX_FAILURES
-from gpulease.policy.idleness import ActivitySample, DeviceSample, IdleState, advance, begin
 from gpulease.policy.model import (
     Action,
     Alert,

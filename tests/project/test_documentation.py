@@ -12,7 +12,8 @@ from gpulease.gpus.agent.metrics import Metrics as AgentMetrics
 from gpulease.kernel.magics import COMMANDS
 from gpulease.kernel.options import USAGE
 from gpulease.kernel.route import BOTH_MAGICS
-from gpulease.policy import document, lifecycle, pod_section
+from gpulease.policy import document, lifecycle
+from gpulease.policy.document import pod_section
 from gpulease.policy.model import EvidenceLevel, TimeOuts
 from gpulease.policy.units import format_duration
 from gpulease.providers.kubernetes import volumes

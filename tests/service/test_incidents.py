@@ -11,7 +11,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, LeaseState
-from gpulease.policy.planner import robbed_pools
+from gpulease.policy.reclaim import contended_pools
 from gpulease.service.incidents import Incidents
 from gpulease.service.ledger import Ledger
 from gpulease.service.strangers import Strangers, Thefts
@@ -77,7 +77,7 @@ async def test_a_robbed_pool_stays_robbed_when_the_service_is_restarted(tmp_path
     book.close()
     thefts, _, _ = await recalled(tmp_path)
     view = replace(snapshot([]), now=NOW, thefts=thefts.times)
-    assert robbed_pools(view) == {"cards"}
+    assert contended_pools(view) == {"cards"}
 
 
 async def test_what_is_long_past_or_made_good_is_not_recalled(tmp_path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import reasons
+from gpulease.policy.explanation import reasons
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
 from gpulease.service import effects, reconcile
 from gpulease.service.links import Links

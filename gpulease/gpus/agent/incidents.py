@@ -1,7 +1,7 @@
 """What went wrong on each device in the last day, as it is told to the service.
 
 Owns the list of faults: one that lasts is one entry, a burst of reports is one entry, a program's
-own faults are none.  Refuses to judge: ``policy.quarantine`` does.
+own faults are none.  Refuses to judge: ``policy.evidence.quarantine`` does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpulease.policy.quarantine import BURST, MEMORY, Incident
+from gpulease.policy.evidence.quarantine import BURST, MEMORY, Incident
 from gpulease.protocol import AgentIncident
 
 #: Faults kept of one device; the oldest are given up first.

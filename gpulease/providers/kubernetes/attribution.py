@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gpulease.policy import idleness
+from gpulease.policy.evidence import idleness
 from gpulease.policy.model import EvidenceLevel
 
 

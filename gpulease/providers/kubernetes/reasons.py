@@ -2,7 +2,7 @@
 
 Owns the reading of conditions, container statuses, events and refusals of the API server.  The
 codes are those of ``policy.lifecycle`` (``STAGES``, ``START_FAILURES``), and their sentences for
-people stand in ``policy.reasons``; the ``detail`` here is the sentence for admins, with the
+people in ``policy.explanation.reasons``; the ``detail`` here is the sentence for admins, with the
 cluster's own words.  Pure: ``now`` is passed in.  Refuses to delete, retry or remember anything.
 """
 
@@ -90,7 +90,7 @@ class Reading:
     """One reading of a start.
 
     ``stage`` is what it does now, "" once it is over; ``failed`` why it failed, "" while it has
-    not.  ``detail`` is for admins, ``said`` a code of ``policy.reasons.PROGRESS`` for the lease's
+    not.  ``detail`` is for admins, ``said`` a code of ``reasons.PROGRESS`` for the lease's
     holder; ``numbers`` are JSON values.
     """
 

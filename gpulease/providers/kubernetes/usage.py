@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpulease.gpus.base import Sample
-from gpulease.policy import quarantine
+from gpulease.policy.evidence import quarantine
 from gpulease.policy.model import EvidenceLevel
 from gpulease.providers.kubernetes.attribution import own_use
 

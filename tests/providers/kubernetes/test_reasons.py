@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.policy import reasons
+from gpulease.policy.explanation import reasons
 from gpulease.policy.lifecycle import OTHERS_FAILURES, OWN_FAILURES, STAGES, START_FAILURES
 from gpulease.providers.kubernetes.reasons import Bounds, read_pod, read_refusal
 from tests.providers.kubernetes.failing_pods import CASES

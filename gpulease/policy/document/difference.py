@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from gpulease.policy.document.pod_section import pod_tree
 from gpulease.policy.model import GPUClass, PolicyDocument, Pool, TimeOuts
-from gpulease.policy.pod_section import pod_tree
 from gpulease.policy.pods import PodAsk
 from gpulease.policy.units import format_duration, format_size
 

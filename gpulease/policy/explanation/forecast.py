@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpulease.policy import capacity, queue
-from gpulease.policy.idle_case import warned_at
+from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, LeaseState, Snapshot

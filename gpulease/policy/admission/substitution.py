@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpulease.policy import fitting, queue
+from gpulease.policy import queue
+from gpulease.policy.capacity import fitting
+from gpulease.policy.capacity.inventory import Inventory
 from gpulease.policy.model import Device, GPUClass, Lease, PolicyDocument
-from gpulease.policy.stock import Stock
 
 
 def alternatives(policy: PolicyDocument, request: Lease) -> list[GPUClass]:
@@ -24,7 +25,7 @@ def alternatives(policy: PolicyDocument, request: Lease) -> list[GPUClass]:
 def substitute(
     policy: PolicyDocument,
     request: Lease,
-    free: Mapping[str, Stock],
+    free: Mapping[str, Inventory],
     near: str = "",
 ) -> tuple[GPUClass, list[Device]] | None:
     """Return the first fall-back with room, and the devices, ``None`` when there is none.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from gpulease.policy.capacity import known_devices, usable
+from gpulease.policy.capacity.devices import known_devices, usable
 from gpulease.policy.lifecycle import OTHERS_FAILURES, STAGES, START_FAILURES, time_outs_of
 from gpulease.policy.model import (
     Action,

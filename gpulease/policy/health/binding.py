@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from gpulease.policy import fitting
-from gpulease.policy.capacity import grantable, known_devices
-from gpulease.policy.health import observed_of
+from gpulease.policy.capacity import fitting, grantable, known_devices
+from gpulease.policy.capacity.inventory import Inventory, joined
+from gpulease.policy.health.checks import observed_of
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
 from gpulease.policy.queue import holding
-from gpulease.policy.stock import Stock, joined
 
 
 def bindings(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
@@ -73,11 +72,11 @@ class _Room:
         shown = {d.uuid: d.occupied_by for d in left if d.occupied_by is not None}
         own = {uuid: holder for uuid, holder in shown.items() if holder in moving}
         pools = {device.pool for device in left}
-        self._stocks = {
+        self._inventories = {
             pool: (
-                Stock([d for d in left if d.pool == pool and _is_for(d, moving)], own),
+                Inventory([d for d in left if d.pool == pool and _is_for(d, moving)], own),
                 # What the others left counts as free though the provider still shows it as theirs.
-                Stock([d for d in left if d.pool == pool and d.occupied_by in landed], {}),
+                Inventory([d for d in left if d.pool == pool and d.occupied_by in landed], {}),
             )
             for pool in pools
         }
@@ -85,9 +84,9 @@ class _Room:
     def take(self, lease: Lease) -> tuple[str, ...]:
         """Take devices of one node for a lease, its own first."""
         pool = next((self._known[u].pool for u in lease.devices if u in self._known), "")
-        if pool not in self._stocks:
+        if pool not in self._inventories:
             return ()
-        free, left = self._stocks[pool]
+        free, left = self._inventories[pool]
         nodes = joined(free.line(lease), left.loose(lease.gpu_class))
         if lease.count > 1:
             nodes = {

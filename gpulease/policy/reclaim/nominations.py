@@ -7,17 +7,16 @@ reclaim and preemption inside a project will add further victims here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heapreplace
 
 from gpulease.policy import queue
-from gpulease.policy.admission import Unmet
-from gpulease.policy.capacity import known_devices
-from gpulease.policy.fitting import node_of, suits
-from gpulease.policy.health import observed_of
-from gpulease.policy.idle_case import idle_case
-from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.model import Device, EndReason, Lease, LeaseState, Snapshot
+from gpulease.policy.admission.admit import Unmet
+from gpulease.policy.capacity.devices import known_devices
+from gpulease.policy.capacity.fitting import node_of, suits
+from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
+from gpulease.policy.reclaim.givers import Givers
+from gpulease.policy.reclaim.unused import why_idle
 
 
 def nominations(snapshot: Snapshot, unmet: Sequence[Unmet], *, reclaims: bool) -> dict[str, str]:
@@ -40,18 +39,6 @@ def nominations(snapshot: Snapshot, unmet: Sequence[Unmet], *, reclaims: bool) -
     return taken_for
 
 
-def why_idle(snapshot: Snapshot, lease: Lease, under_pressure: bool) -> str:
-    """Return why the lease counts as unused for long enough, or ``""``; see ``idle_case``."""
-    return idle_case(
-        lease,
-        snapshot.evidence.get(lease.id),
-        observed_of(snapshot, lease),
-        snapshot.now,
-        time_outs_of(snapshot.policy, lease),
-        under_pressure=under_pressure,
-    )
-
-
 class _Supply:
     """What one pool can give besides what is free, handed out request by request."""
 
@@ -69,8 +56,8 @@ class _Supply:
             self._own.setdefault(lease.nominated_for or "", []).append(lease)
         idle = [x for x in leases if x.state is LeaseState.ACTIVE and why_idle(snapshot, x, True)]
         idle.sort(key=self._most_idle_first)
-        self._leaving = _Givers(leaving, self._devices)
-        self._idle = _Givers(idle if reclaims else (), self._devices)
+        self._leaving = Givers(leaving, self._devices)
+        self._idle = Givers(idle if reclaims else (), self._devices)
         self._ranked: dict[int, list[tuple[bool, int, str]]] = {}
 
     def take_own(self, want: Unmet) -> None:
@@ -104,7 +91,7 @@ class _Supply:
             for lease in helping:
                 self._take(lease, request, request)
 
-    def _enough(self, givers: _Givers, want: Unmet) -> list[Lease]:
+    def _enough(self, givers: Givers, want: Unmet) -> list[Lease]:
         """Return the first leases that give a request what it lacks, or all that help it."""
         found: list[Lease] = []
         missing = self._missing[want.request.id]
@@ -190,52 +177,3 @@ class _Supply:
         evidence = self._snapshot.evidence.get(lease.id)
         age = (self._snapshot.now - (lease.active_since or self._snapshot.now)).total_seconds()
         return -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
-
-
-class _Givers:
-    """Leases that give up what they hold, in the order in which they are taken.
-
-    Sorted by node and class once: a request looks at those that help it, not at all of them.
-
-    Attributes:
-        devices: how many devices each node's leases give up.
-    """
-
-    def __init__(self, leases: Iterable[Lease], known: Mapping[str, Device]) -> None:
-        self.devices: Counter[str] = Counter()
-        self._leases = {lease.id: lease for lease in leases}
-        self._known = known
-        self._helping: dict[tuple[str, str | None], dict[str, Lease]] = {}
-        self._there: dict[str | None, list[Lease]] = {}
-        for lease in self._leases.values():
-            node = node_of(lease, known)
-            self._there.setdefault(node, []).append(lease)
-            if node is not None:
-                self.devices[node] += len(lease.devices)
-
-    def to(self, gpu_class: str, node: str | None) -> Iterable[Lease]:
-        """Return those that suit a class, on one node or (``None``) anywhere."""
-        key = gpu_class, node
-        if key not in self._helping:
-            there = self._leases.values() if node is None else self._there.get(node, ())
-            self._helping[key] = {
-                lease.id: lease
-                for lease in there
-                if lease.id in self._leases and self._suits(gpu_class, lease)
-            }
-        return self._helping[key].values()
-
-    def drop(self, lease: Lease) -> None:
-        """Leave a lease out from now on; one that is not here changes nothing."""
-        if self._leases.pop(lease.id, None) is None:
-            return
-        node = node_of(lease, self._known)
-        if node is not None:
-            self.devices[node] -= len(lease.devices)
-        for (_, place), helping in self._helping.items():
-            if place in (None, node):
-                helping.pop(lease.id, None)
-
-    def _suits(self, gpu_class: str, lease: Lease) -> bool:
-        known = [self._known[uuid] for uuid in lease.devices if uuid in self._known]
-        return all(suits(gpu_class, device) for device in known)

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpulease.policy import capacity, fitting, queue, substitution
+from gpulease.policy import capacity, queue
+from gpulease.policy.admission import substitution
+from gpulease.policy.admission.holds import gathers
+from gpulease.policy.capacity import fitting
+from gpulease.policy.capacity.inventory import Inventory, joined
 from gpulease.policy.model import (
     Action,
     Device,
@@ -21,7 +25,6 @@ from gpulease.policy.model import (
     Start,
     Wait,
 )
-from gpulease.policy.stock import Stock, joined
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,17 @@ class Admission:
     unmet: list[Unmet] = field(default_factory=list)
 
 
-def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission:
+def admit(
+    snapshot: Snapshot, held: Mapping[str, str], ending: frozenset[str] = frozenset()
+) -> Admission:
     """Go through the queue once, in order, and grant what is free.
 
-    ``ending`` names the leases that end in this same plan.
+    Args:
+        snapshot: what is known.
+        held: device -> the request that it is kept for (``holds``).
+        ending: the leases that end in this same plan.
     """
-    through = _Pass(snapshot, ending)
+    through = _Pass(snapshot, held, ending)
     for request in through.requests:
         through.serve(request)
     through.substitute()
@@ -60,19 +68,16 @@ def admit(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Admission
 class _Pass:
     """One pass over the queue, with what is left at each step."""
 
-    def __init__(self, snapshot: Snapshot, ending: frozenset[str]) -> None:
+    def __init__(self, snapshot: Snapshot, held: Mapping[str, str], ending: frozenset[str]) -> None:
         self.outcome = Admission()
         self.requests = queue.waiting(snapshot)
         self._snapshot = snapshot
         self._limits = queue.Limits(snapshot.policy, queue.holding(snapshot), snapshot.bounds)
-        held = capacity.holds(
-            snapshot, [each for each in self.requests if self._kept_waiting(each) is None], ending
-        )
         free = capacity.free_devices(snapshot)
         coming = capacity.coming_devices(snapshot, ending)
         pools = free.keys() | coming.keys() | {each.pool for each in snapshot.policy.classes}
-        self._free = {pool: Stock(free.get(pool, ()), held) for pool in pools}
-        self._coming = {pool: Stock(coming.get(pool, ()), held) for pool in pools}
+        self._free = {pool: Inventory(free.get(pool, ()), held) for pool in pools}
+        self._coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
         self._rooms: dict[tuple[str, int], Mapping[str, int]] = {}
 
     def serve(self, request: Lease) -> None:
@@ -138,7 +143,7 @@ class _Pass:
         self.outcome.unmet.append(Unmet(request, gpu_class.pool, missing))
         lacking = "no_capacity" if room else "quarantined"
         self._wait(request, "held" if free.has_room(gpu_class.name, request.count) else lacking)
-        if capacity.gathers(request, self._snapshot):
+        if gathers(request, self._snapshot):
             free.keep(hoped, request)
         coming.take(hoped)
 

@@ -26,6 +26,8 @@ from typing import Any
 import yaml
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.document.nodes import Finding, Reader, compose
+from gpulease.policy.document.pod_section import KEYS, pod_tree, read_pod
 from gpulease.policy.model import (
     Device,
     EvidenceLevel,
@@ -34,8 +36,6 @@ from gpulease.policy.model import (
     Pool,
     TimeOuts,
 )
-from gpulease.policy.nodes import Finding, Reader, compose
-from gpulease.policy.pod_section import KEYS, pod_tree, read_pod
 from gpulease.policy.pods import AskKind, PodAsk, ask_for, resource_of, slot_units_of
 from gpulease.policy.units import format_duration, format_size
 

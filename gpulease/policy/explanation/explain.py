@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from gpulease.policy import reasons
-from gpulease.policy.health import MAX_FAILURES
+from gpulease.policy.explanation import reasons
+from gpulease.policy.health.checks import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, PolicyDocument
 from gpulease.policy.units import say_duration

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpulease.policy import fitting
+from gpulease.policy.capacity import fitting
 from gpulease.policy.model import Device, Lease
 
 Nodes = Mapping[str, Sequence[Device]]
 
 
-class Stock:
+class Inventory:
     """The devices of one pool that nobody took yet.
 
     Args:
@@ -68,7 +68,7 @@ class Stock:
         return any(left >= count for left in self._count[gpu_class].values())
 
     def take(self, devices: Iterable[Device]) -> None:
-        """Let devices go; those that are not here are none of this stock's."""
+        """Let devices go; those that are not here are none of this one's."""
         for device in devices:
             if self._left.pop(device.uuid, None) is None:
                 continue
@@ -98,7 +98,7 @@ class Stock:
 
 
 def joined(first: Nodes, second: Nodes) -> Nodes:
-    """Return both stocks' lines, the first one's devices before the other's in each node."""
+    """Return both inventories' lines, the first one's devices before the other's in each node."""
     if not first or not second:
         return first or second
     return {node: [*first.get(node, ()), *second.get(node, ())] for node in {**first, **second}}

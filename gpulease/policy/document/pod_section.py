@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from gpulease.policy.nodes import Reader
+from gpulease.policy.document.nodes import Reader
 from gpulease.policy.pods import (
     AskKind,
     MIGStrategy,

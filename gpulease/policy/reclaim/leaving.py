@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from gpulease.policy.capacity import leaving_devices
-from gpulease.policy.health import observed_of
+from gpulease.policy.capacity.devices import leaving_devices
+from gpulease.policy.health.checks import observed_of
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
     Action,
@@ -27,8 +27,8 @@ from gpulease.policy.model import (
     Verdict,
     Warn,
 )
-from gpulease.policy.nominations import why_idle
 from gpulease.policy.queue import waiting_ids
+from gpulease.policy.reclaim.unused import why_idle
 
 #: A warned lease of which nothing is heard for less than this (seconds) stays warned.
 SHORT_GAP = 10.0
@@ -43,7 +43,7 @@ def decide(
         return (
             _expiring(snapshot, lease, nominee)
             or _node_leaving(snapshot, lease, nominee)
-            or (_warnwhy_idle(snapshot, lease, nominee) if reclaims else None)
+            or (_warned_as_idle(snapshot, lease, nominee) if reclaims else None)
         )
     if lease.state is LeaseState.WARNED:
         action = _warned(snapshot, lease, nominee, reclaims=reclaims)
@@ -83,7 +83,7 @@ def _leaves_with_node(snapshot: Snapshot, lease: Lease) -> bool:
     return snapshot.capacity_known and not leaving.isdisjoint(lease.devices)
 
 
-def _warnwhy_idle(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
+def _warned_as_idle(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
     reason = why_idle(snapshot, lease, nominee is not None)
     if not reason:
         return None

@@ -1,0 +1,8 @@
+"""Who of the waiting gets what is free: what is held for whom, then the queue in its order."""
+
+from __future__ import annotations
+
+from gpulease.policy.admission.admit import Admission, Unmet, admit
+from gpulease.policy.admission.holds import holds
+
+__all__ = ["Admission", "Unmet", "admit", "holds"]

@@ -1,0 +1,70 @@
+"""What is there, what is free and what comes free by itself.
+
+Owns the reading of capacity.  For whom something is kept is ``admission.holds``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpulease.policy.memo import once
+from gpulease.policy.model import Device, Snapshot
+from gpulease.policy.queue import holding
+
+
+def usable(device: Device) -> bool:
+    """Whether the device works and somebody knows what runs on it."""
+    return device.healthy and not device.lost
+
+
+def grantable(device: Device) -> bool:
+    """Whether the device may be given to somebody once it is free."""
+    return usable(device) and not device.leaving
+
+
+@once
+def known_devices(snapshot: Snapshot) -> Mapping[str, Device]:
+    """Return the devices by identifier, in the order of the identifiers."""
+    return {device.uuid: device for device in sorted(snapshot.devices, key=lambda d: d.uuid)}
+
+
+@once
+def free_devices(snapshot: Snapshot) -> Mapping[str, Sequence[Device]]:
+    """Return each pool's devices that may be given now: grantable, unoccupied, in no lease."""
+    taken = {uuid for lease in holding(snapshot) for uuid in lease.devices}
+    free: dict[str, list[Device]] = {}
+    for device in known_devices(snapshot).values():
+        if grantable(device) and device.occupied_by is None and device.uuid not in taken:
+            free.setdefault(device.pool, []).append(device)
+    return free
+
+
+def coming_devices(snapshot: Snapshot, ending: frozenset[str]) -> dict[str, list[Device]]:
+    """Return each pool's devices that come free by themselves: their lease ended or ends now.
+
+    They are granted only once they are free, but nobody else is asked to leave for them.
+    """
+    held_by = {uuid: x.id for x in holding(snapshot) for uuid in x.devices}
+    coming: dict[str, list[Device]] = {}
+    for device in known_devices(snapshot).values():
+        holder = held_by.get(device.uuid)
+        releasing = holder in ending if holder else device.occupied_by not in (None, "foreign")
+        if grantable(device) and releasing:
+            coming.setdefault(device.pool, []).append(device)
+    return coming
+
+
+@once
+def in_service(snapshot: Snapshot) -> Mapping[str, Sequence[Device]]:
+    """Return each pool's devices that may be given to somebody, now or when they come free."""
+    found: dict[str, list[Device]] = {}
+    for device in snapshot.devices:
+        if grantable(device) and device.occupied_by != "foreign":
+            found.setdefault(device.pool, []).append(device)
+    return found
+
+
+@once
+def leaving_devices(snapshot: Snapshot) -> frozenset[str]:
+    """Return the devices whose node is about to go."""
+    return frozenset(device.uuid for device in snapshot.devices if device.leaving)

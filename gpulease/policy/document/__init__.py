@@ -1,0 +1,27 @@
+"""The policy document: YAML in, ``PolicyDocument`` or findings out; what a change would mean."""
+
+from __future__ import annotations
+
+from gpulease.policy.document.nodes import Finding
+from gpulease.policy.document.reader import (
+    CLASS,
+    LIMITS,
+    TOP,
+    check,
+    default_document,
+    dump,
+    parse,
+    with_time_outs,
+)
+
+__all__ = [
+    "CLASS",
+    "LIMITS",
+    "TOP",
+    "Finding",
+    "check",
+    "default_document",
+    "dump",
+    "parse",
+    "with_time_outs",
+]

@@ -1,0 +1,14 @@
+"""What happened to leases by themselves; the first step of a plan."""
+
+from __future__ import annotations
+
+from gpulease.policy.health.checks import (
+    BACK_OFF,
+    MAX_BACK_OFF,
+    MAX_FAILURES,
+    PULL_MAX,
+    observed_of,
+)
+from gpulease.policy.health.reactions import reactions
+
+__all__ = ["BACK_OFF", "MAX_BACK_OFF", "MAX_FAILURES", "PULL_MAX", "observed_of", "reactions"]

@@ -1,0 +1,31 @@
+"""The first step of a plan: what each lease's health asks for, with its devices put right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpulease.policy import queue
+from gpulease.policy.health.binding import bindings
+from gpulease.policy.health.checks import check
+from gpulease.policy.model import Action, Activate, Bind, Lease, Progress, Snapshot
+
+
+def reactions(snapshot: Snapshot) -> dict[str, Action]:
+    """Return the step of each lease that its own health settles in this plan, by lease."""
+    right = bindings(snapshot)
+    found = {
+        lease.id: _bound(lease, check(snapshot, lease), right) for lease in queue.holding(snapshot)
+    }
+    return {lease_id: action for lease_id, action in found.items() if action is not None}
+
+
+def _bound(lease: Lease, action: Action | None, right: dict[str, tuple[str, ...]]) -> Action | None:
+    """Return the lease's step with its devices put right; one that ends it needs no devices."""
+    devices = right.get(lease.id)
+    if devices is None:
+        return action
+    if action is None:
+        return Bind(lease.id, lease.reason, devices)
+    if isinstance(action, Activate | Progress) and devices:
+        return replace(action, devices=devices)
+    return action

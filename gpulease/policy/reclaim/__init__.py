@@ -1,0 +1,9 @@
+"""Who gives a device back, when and for whom; the last steps of a plan."""
+
+from __future__ import annotations
+
+from gpulease.policy.reclaim.doubts import THEFT_HOLD, Doubts, contended_pools
+from gpulease.policy.reclaim.leaving import decide
+from gpulease.policy.reclaim.nominations import nominations
+
+__all__ = ["THEFT_HOLD", "Doubts", "contended_pools", "decide", "nominations"]

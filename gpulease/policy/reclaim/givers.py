@@ -1,0 +1,61 @@
+"""Leases that give up what they hold, sorted by node and class once.
+
+Owns their order and their number on each node.  Refuses to know for whom they are taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from gpulease.policy.capacity.fitting import node_of, suits
+from gpulease.policy.model import Device, Lease
+
+
+class Givers:
+    """Leases that give up what they hold, in the order in which they are taken.
+
+    Sorted by node and class once: a request looks at those that help it, not at all of them.
+
+    Attributes:
+        devices: how many devices each node's leases give up.
+    """
+
+    def __init__(self, leases: Iterable[Lease], known: Mapping[str, Device]) -> None:
+        self.devices: Counter[str] = Counter()
+        self._leases = {lease.id: lease for lease in leases}
+        self._known = known
+        self._helping: dict[tuple[str, str | None], dict[str, Lease]] = {}
+        self._there: dict[str | None, list[Lease]] = {}
+        for lease in self._leases.values():
+            node = node_of(lease, known)
+            self._there.setdefault(node, []).append(lease)
+            if node is not None:
+                self.devices[node] += len(lease.devices)
+
+    def to(self, gpu_class: str, node: str | None) -> Iterable[Lease]:
+        """Return those that suit a class, on one node or (``None``) anywhere."""
+        key = gpu_class, node
+        if key not in self._helping:
+            there = self._leases.values() if node is None else self._there.get(node, ())
+            self._helping[key] = {
+                lease.id: lease
+                for lease in there
+                if lease.id in self._leases and self._suits(gpu_class, lease)
+            }
+        return self._helping[key].values()
+
+    def drop(self, lease: Lease) -> None:
+        """Leave a lease out from now on; one that is not here changes nothing."""
+        if self._leases.pop(lease.id, None) is None:
+            return
+        node = node_of(lease, self._known)
+        if node is not None:
+            self.devices[node] -= len(lease.devices)
+        for (_, place), helping in self._helping.items():
+            if place in (None, node):
+                helping.pop(lease.id, None)
+
+    def _suits(self, gpu_class: str, lease: Lease) -> bool:
+        known = [self._known[uuid] for uuid in lease.devices if uuid in self._known]
+        return all(suits(gpu_class, device) for device in known)
