@@ -6,6 +6,8 @@ stay untouched.
 """
 
 import ctypes
+import fcntl
+import itertools
 import json
 import os
 import signal
@@ -40,22 +42,19 @@ def run(*command: str) -> None:
 def claim(directory: Path) -> Layout:
     """Take the first free number on this machine; what a dead cluster left is removed."""
     RECORDS.mkdir(exist_ok=True)
-    number = 0
-    while True:
-        layout = Layout(directory=directory, number=number)
-        holder = holder_of(layout)
-        if holder is None or not _alive(holder):
-            remove(layout)
-            try:
-                descriptor = os.open(layout.record, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-            except FileExistsError:  # another start took the number meanwhile
-                number += 1
-                continue
-            with os.fdopen(descriptor, "w", encoding="utf-8") as record:
-                # Until the namespaces stand, the starting process itself is the holder.
-                record.write(json.dumps({"holder": os.getpid(), "directory": str(directory)}))
-            return layout
-        number += 1
+    # One at a time: of two that start together, one would remove what the other has just made.
+    with (RECORDS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for number in itertools.count():
+            layout = Layout(directory=directory, number=number)
+            holder = holder_of(layout)
+            if holder is None or not _alive(holder):
+                break
+        remove(layout)
+        # Until the namespaces stand, the starting process itself is the holder.
+        record = json.dumps({"holder": os.getpid(), "directory": str(directory)})
+        layout.record.write_text(record, encoding="utf-8")
+        return layout
 
 
 def holder_of(layout: Layout) -> int | None:
