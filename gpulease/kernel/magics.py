@@ -22,11 +22,14 @@ from gpulease.kernel.status import (
     sticky_line,
     variable_lines,
 )
-from gpulease.kernel.wait import describe
+from gpulease.kernel.wait import describe, no_service
 from gpulease.protocol import LeaseView
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
+
+#: Rows in the table of ``%gpu``; what a person has to act on is always among them.
+SHOWN_VARIABLES = 15
 
 
 def line_magic(session: Session, text: str) -> None:
@@ -42,6 +45,8 @@ def line_magic(session: Session, text: str) -> None:
     if not words:
         print(status(session))  # noqa: T201 - a magic's answer is its output
         return
+    if {"--help", "-h"} & set(words):
+        words = ["help"]
     command = COMMANDS.get(words[0])
     if command is None:
         near = get_close_matches(words[0], COMMANDS, 1)
@@ -73,9 +78,16 @@ def status(session: Session) -> str:
         lines.append(sticky_line(sticky=session.sticky))
     lines += session.files.lines()
     if session.connected_once:
-        variables = variable_lines(session.home.status())
+        variables = variable_lines(session.home.status(), SHOWN_VARIABLES)
         lines += ["", *variables] if variables else []
     return "\n".join(lines)
+
+
+def _variables(session: Session, words: list[str]) -> str:
+    _none(words)
+    if not session.connected_once:
+        return "All variables are in your notebook: it has not used a GPU yet."
+    return "\n".join(variable_lines(session.home.status())) or "There are no variables yet."
 
 
 def _status(session: Session, words: list[str]) -> str:
@@ -85,6 +97,9 @@ def _status(session: Session, words: list[str]) -> str:
 
 def _on(session: Session, words: list[str]) -> str:
     _none(words)
+    link = session.link
+    if link.bus is None and link.attachment is None and link.target is None:
+        raise no_service()
     session.sticky = True
     session.changed()
     return "Every cell now runs beside the GPU. %gpu off ends that, %%cpu is the exception cell."
@@ -148,6 +163,8 @@ def _config(session: Session, words: list[str]) -> str:
         raise _usage("%gpu config takes pairs: class NAME, wait 5m.")
     for name, value in zip(words[::2], words[1::2], strict=True):
         if name == "class":
+            if value != "default":
+                session.waiter.offered(value)
             session.default_class = None if value == "default" else value
         elif name == "wait":
             session.default_wait = None if value == "default" else parse_duration(value)
@@ -208,6 +225,6 @@ def _nothing(session: Session) -> GPULeaseError:
 COMMANDS: dict[str, Callable[[Session, list[str]], str]] = {
     "on": _on, "off": _off, "request": _request, "keep": _keep, "return": _return,
     "fetch": _fetch, "resolve": _resolve, "recover": _recover, "config": _config,
-    "connect": _connect, "help": _help,
+    "connect": _connect, "help": _help, "variables": _variables,
     "status": _status,
 }  # fmt: skip

@@ -21,6 +21,7 @@ USAGE = (
 #: What ``%gpu`` can do.
 COMMANDS = """\
 %gpu                         where the lease and each variable stand
+%gpu variables               where every variable is
 %gpu on | off                run every cell beside the GPU / here again (%%cpu: one cell here)
 %gpu request [options]       ask for a GPU without running anything (options as %%gpu)
 %gpu keep                    keep an unused GPU a while longer
@@ -60,6 +61,7 @@ class CellOptions:
     no_wait: bool = False
     else_cpu: bool = False
     in_quota_only: bool = False
+    help: bool = False
 
 
 def bad_option(sentence: str) -> GPULeaseError:
@@ -106,7 +108,12 @@ def parse_options(line: str) -> CellOptions:
     return CellOptions(**found)  # type: ignore[arg-type]
 
 
-_FLAGS = {"--no-wait": "no_wait", "--in-quota-only": "in_quota_only"}
+_FLAGS = {
+    "--no-wait": "no_wait",
+    "--in-quota-only": "in_quota_only",
+    "--help": "help",
+    "-h": "help",
+}
 _VALUES = frozenset(("--class", "--count", "--for", "--wait", "--else"))
 
 

@@ -22,7 +22,7 @@ from gpulease.kernel.files import Files
 from gpulease.kernel.gate import Gate
 from gpulease.kernel.iothread import Inbox, IOThread
 from gpulease.kernel.lease import LeaseLink
-from gpulease.kernel.options import CellOptions, parse_options
+from gpulease.kernel.options import HELP, CellOptions, parse_options
 from gpulease.kernel.outputs import Results
 from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.remote_error import mark_shown, remote_error
@@ -150,6 +150,9 @@ class Session:
         self.alone = not way.first and self._depth == 0
         for line in way.first:
             self.gate.line_magic(line)
+        if parse_options(way.options).help:
+            print(HELP)  # noqa: T201 - a magic's answer is its output
+            return
         if not way.body.strip() or _only_comments(way.body):
             return
         if way.about_error and not self.cells.failed:

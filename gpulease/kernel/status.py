@@ -16,9 +16,9 @@ from gpulease.transfer.api import Place, VariableStatus
 NO_LEASE = "No GPU lease. %%gpu runs a cell beside a GPU, and asks for one by itself."
 NO_HUB = "No GPU here, and no hub to ask: %gpu connect local runs GPU cells in a companion."
 _PLACES = {
-    Place.HOME: "here",
-    Place.BOTH: "here and GPU",
-    Place.GPU: "GPU",
+    Place.HOME: "in your notebook",
+    Place.BOTH: "in your notebook and on the GPU",
+    Place.GPU: "on the GPU",
     Place.LOST: "lost",
     Place.CONFLICTED: "changed on both sides",
     Place.PARKED: "parked for the next lease",
@@ -71,14 +71,18 @@ def time_left(at: str, now: datetime) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def variable_lines(rows: Sequence[VariableStatus]) -> list[str]:
-    """Return the table of variables, largest first; modules are named in one line below."""
+def variable_lines(rows: Sequence[VariableStatus], most: int | None = None) -> list[str]:
+    """Return the table of variables; modules are named in one line below.
+
+    What a person may have to act on comes first (it cannot travel, is lost, differs), then what
+    only the GPU has, then the largest; ``most`` bounds the others.
+    """
     modules = sorted(row.name for row in rows if row.type_name == "module" and not row.blocker)
-    shown = [row for row in rows if row.name not in modules]
-    shown.sort(key=lambda row: (not row.blocker, -(row.size or 0), row.name))
+    ordered = sorted((row for row in rows if row.name not in modules), key=_weight)
+    troubled = sum(_weight(row)[0] == 0 for row in ordered)
+    shown = ordered if most is None else ordered[: max(most, troubled)]
     lines = []
     if shown:
-        doubtful = any(not row.verified for row in shown)
         table = [("variable", "type", "size", "newest value"), *(_row(row) for row in shown)]
         widths = [max(len(row[column]) for row in table) for column in range(3)]
         for number, (name, kind, size, place) in enumerate(table):
@@ -86,8 +90,8 @@ def variable_lines(rows: Sequence[VariableStatus]) -> list[str]:
             lines.append("  ".join(cells).rstrip())
             if number and shown[number - 1].blocker:
                 lines.append(f"    cannot travel: {shown[number - 1].blocker}")
-        if doubtful:
-            lines.append("(?: a cell ran since this was verified; checked before it is used.)")
+    if len(shown) < len(ordered):
+        lines.append(f"And {len(ordered) - len(shown)} more: %gpu variables lists all.")
     if modules:
         lines.append(f"Imported: {', '.join(modules)}.")
     return lines
@@ -104,5 +108,13 @@ def size_text(size: float) -> str:
 
 def _row(row: VariableStatus) -> tuple[str, str, str, str]:
     size = "" if row.size is None else size_text(row.size)
-    doubt = "" if row.verified else " ?"
-    return row.name, row.type_name, size, f"{_PLACES[row.place]}{doubt}"
+    return row.name, row.type_name, size, _PLACES[row.place]
+
+
+def _weight(row: VariableStatus) -> tuple[int, int, str]:
+    """Return the place in the table: lower is sooner."""
+    if row.blocker or row.place in (Place.LOST, Place.CONFLICTED, Place.PARKED):
+        rank = 0
+    else:
+        rank = 1 if row.place is Place.GPU else 2
+    return rank, -(row.size or 0), row.name

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -95,6 +96,7 @@ class Waiter:
         self._link = link
         self._default_class = default_class
         self._away_since: float | None = None  # since when the service does not answer
+        self._said_longer = ""  # the lease of which it was said that --for does not shorten it
         self.status = Progress(shell)  # of the last cell that waited
 
     def ensure(self, options: CellOptions) -> None:
@@ -164,12 +166,7 @@ class Waiter:
         """Ask for a lease; a repeated ask gives the same one back."""
         bus = self._link.bus
         if bus is None:
-            raise GPULeaseError(
-                "no_service",
-                "This kernel was not started by a server that lends GPUs.",
-                next_step="%gpu connect local runs GPU cells in a companion on this machine.",
-                status=503,
-            )
+            raise no_service()
         body: AskBody = {"kernel_id": self._link.kernel_id, "origin": "magic"}
         gpu_class = options.gpu_class or self._default_class()
         if gpu_class is not None:
@@ -187,8 +184,25 @@ class Waiter:
             self._link.on_bus({"event": "lease", "lease": lease})
         return self._link.leases.get(lease["id"], lease)
 
+    def offered(self, gpu_class: str) -> None:
+        """Refuse a class that the hub does not offer; a hub that has not spoken yet offers all."""
+        known = [each["name"] for each in self._link.classes]
+        if self._link.bus is None or not known or gpu_class in known:
+            return
+        near = get_close_matches(gpu_class, known, 1)
+        meant = f"Did you mean {near[0]}? " if near else ""
+        raise GPULeaseError(
+            "unknown_class",
+            f"There is no GPU class {gpu_class!r} here.",
+            next_step=f"{meant}Available: {', '.join(sorted(known))}.",
+            numbers={"classes": sorted(known)},
+            status=404,
+        )
+
     def _fits(self, options: CellOptions) -> None:
         """Refuse a cell that asks for another class or for more than is held."""
+        if options.gpu_class is not None:
+            self.offered(options.gpu_class)
         attachment = self._link.attachment
         assert attachment is not None
         held = attachment.view["gpu_class"]
@@ -208,6 +222,18 @@ class Waiter:
                 f"This server holds {held}, and the cell asks for {options.gpu_class}.",
                 next_step="%gpu return gives the lease back; then run the cell again.",
                 status=409,
+            )
+        if options.seconds is not None and mine is not None and mine["hard_end"]:
+            self._say_longer(mine["id"], mine["hard_end"], options.seconds)
+
+    def _say_longer(self, lease_id: str, hard_end: str, seconds: float) -> None:
+        """Say once a lease that ``--for`` does not shorten what was granted before."""
+        left = (datetime.fromisoformat(hard_end) - datetime.now(UTC)).total_seconds()
+        if left > seconds and self._said_longer != lease_id:
+            self._said_longer = lease_id
+            self._link.notices.add(
+                f"--for has no effect on a GPU that you have already: this one is yours until "
+                f"{clock(hard_end)} at most."
             )
 
     def _leave_other(self, lease: LeaseView, progress: Progress) -> None:
@@ -241,7 +267,10 @@ class Waiter:
         except KeyboardInterrupt:
             if asked_here and self._link.bus is not None:
                 self._link.bus.call("end", {"lease_id": lease["id"], "reason": "withdrawn"})
-            raise
+                said = "Your request for a GPU was withdrawn. The cell did not run."
+            else:
+                said = "The cell did not run. Your request stays in the queue."
+            raise KeyboardInterrupt(said) from None
 
     def _wait(self, lease: LeaseView, bound: float, progress: Progress) -> LeaseView:
         self._link.phase = Phase.WAITING
@@ -302,6 +331,16 @@ class Waiter:
             next_step="Run the cell again to ask anew.",
             status=409,
         )
+
+
+def no_service() -> GPULeaseError:
+    """Return the refusal of a kernel that has nobody to ask for a GPU."""
+    return GPULeaseError(
+        "no_service",
+        "This kernel was not started by a server that lends GPUs.",
+        next_step="%gpu connect local runs GPU cells in a companion on this machine.",
+        status=503,
+    )
 
 
 def _still_away(error: GPULeaseError, bound: float) -> GPULeaseError:

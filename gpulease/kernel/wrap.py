@@ -12,6 +12,7 @@ import functools
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -165,6 +166,8 @@ class Wrapper:
             return
         if isinstance(error, GPULeaseError):
             show_as_sentence(error)
+        elif isinstance(error, KeyboardInterrupt) and _ours(error):
+            show_interrupt(error)
         elif type(error) is NameError and error.name and len(error.args) == 1:
             sentence = self._cells.explain(error.name)
             if sentence:
@@ -195,6 +198,20 @@ def show_as_sentence(error: GPULeaseError) -> None:
     if error.next_step:
         lines.append(error.next_step)
     error.__dict__["_render_traceback_"] = lambda: lines
+
+
+def _ours(error: BaseException) -> bool:
+    """Whether ``error`` was raised while gpulease worked, not by code of the person's."""
+    return any(
+        frame.f_globals.get("__name__", "").startswith("gpulease.kernel.")
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
+
+
+def show_interrupt(error: KeyboardInterrupt) -> None:
+    """Make IPython show an interrupt of a waiting cell as one line, without frames of ours."""
+    said = str(error) or "Interrupted before the cell ran."
+    error.__dict__["_render_traceback_"] = lambda: [f"KeyboardInterrupt: {said}"]
 
 
 @contextmanager

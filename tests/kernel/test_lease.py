@@ -117,6 +117,36 @@ def test_a_cell_that_asks_for_more_than_is_held_says_so(stage: Stage, kernel: Ho
     assert kernel.run("%%gpu\npass").ok
 
 
+def test_a_class_that_is_not_offered_is_no_reason_to_return_a_gpu(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    stage.tell({"event": "classes", "classes": [{"name": "a100"}, {"name": "t4"}]})
+    assert kernel.run("%%gpu\npass").ok
+    for refused in (kernel.run("%%gpu --class a10\n1"), kernel.run("%gpu config class a10")):
+        assert "no GPU class 'a10'" in refused.error
+        assert "Did you mean a100?" in refused.traceback
+        assert "%gpu return" not in refused.traceback
+    assert kernel.run("%gpu config class t4").text().startswith("class: t4")
+
+
+def test_a_time_that_shortens_nothing_is_said_once(stage: Stage, kernel: HomeKernel) -> None:
+    stage.on_ask = lambda lease: stage.grant(lease["id"], hard_end=in_seconds(7200))
+    assert kernel.run("%%gpu\npass").ok
+    assert "--for has no effect" in kernel.run("%%gpu --for 30m\npass").shown()
+    assert "--for has no effect" not in kernel.run("%%gpu --for 30m\npass").shown()
+    assert "--for has no effect" not in kernel.run("%%gpu --for 3h\npass").shown()
+
+
+def test_help_is_shown_and_nothing_runs(stage: Stage, kernel: HomeKernel) -> None:
+    asked = kernel.run("%%gpu --help\n1 / 0")
+    assert asked.ok, asked.traceback
+    assert "--no-wait" in asked.text()
+    assert "%gpu keep" in kernel.run("%gpu --help").text()
+    assert "%gpu keep" in kernel.run("%gpu request --help").text()
+    assert not stage.leases
+
+
 def test_else_cpu_says_so(stage: Stage, kernel: HomeKernel) -> None:
     cell = kernel.run("%%gpu --wait 0.2s --else cpu\nimport os; os.getpid()")
     assert cell.result == str(kernel.pid)
@@ -133,7 +163,8 @@ def test_an_interrupt_withdraws_an_ask_that_this_cell_made(
         return "in use" in str(message["content"])
 
     cell = kernel.run("%%gpu\n1", when=waiting, do=kernel.interrupt)
-    assert cell.error.startswith("KeyboardInterrupt")
+    assert cell.error.startswith("KeyboardInterrupt: Your request for a GPU was withdrawn.")
+    assert "\n" not in cell.traceback, "no frame of gpulease's own"
     assert stage.leases[LEASE]["state"] == "ended"
 
 
@@ -143,7 +174,8 @@ def test_an_interrupt_keeps_an_ask_made_earlier(stage: Stage, kernel: HomeKernel
     def waiting(message: dict[str, object]) -> bool:
         return "in use" in str(message["content"])
 
-    assert "KeyboardInterrupt" in kernel.run("%%gpu\n1", when=waiting, do=kernel.interrupt).error
+    cell = kernel.run("%%gpu\n1", when=waiting, do=kernel.interrupt)
+    assert cell.error.startswith("KeyboardInterrupt: The cell did not run. Your request stays")
     assert stage.leases[LEASE]["state"] == "queued"
 
 
@@ -604,7 +636,7 @@ def test_status_keep_and_return(stage: Stage, kernel: HomeKernel) -> None:
         "Cells run here",
         "answer",
         "int",
-        "here and GPU",
+        "in your notebook and on the GPU",
     ):
         assert words in shown
     assert kernel.run("%gpu return").ok

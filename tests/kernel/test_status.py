@@ -43,8 +43,18 @@ def test_variables_what_blocks_first_then_by_size_and_modules_apart() -> None:
         ]
     )
     assert [line.split()[0] for line in lines] == [
-        "variable", "gen", "cannot", "big", "small", "(?:", "Imported:",
+        "variable", "gen", "cannot", "big", "small", "Imported:",
     ]  # fmt: skip
-    assert lines[3].split() == ["big", "ndarray", "5.0", "MiB", "GPU", "?"]
+    assert lines[3].split() == ["big", "ndarray", "5.0", "MiB", "on", "the", "GPU"]
     assert lines[-1] == "Imported: np."
     assert variable_lines([]) == []
+
+
+def test_a_long_table_keeps_what_a_person_must_act_on_and_counts_the_rest() -> None:
+    rows = [VariableStatus(f"x{n:02}", "int", Place.BOTH, n, verified=True) for n in range(30)]
+    rows += [VariableStatus("dead", "", Place.LOST, None, verified=True)]
+    lines = variable_lines(rows, 3)
+    assert [line.split()[0] for line in lines] == ["variable", "dead", "x29", "x28", "And"]
+    assert lines[-1] == "And 28 more: %gpu variables lists all."
+    lost = [VariableStatus(f"y{n}", "", Place.LOST, None, verified=True) for n in range(5)]
+    assert len(variable_lines(lost, 3)) == 6, "each of them is shown"

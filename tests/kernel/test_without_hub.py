@@ -23,6 +23,9 @@ def test_the_way_without_a_hub_is_named(kernel: HomeKernel) -> None:
     assert "%gpu connect local" in status.text()
     assert "asks for one by itself" not in status.text()
     assert "%gpu connect local" in kernel.run("%gpu keep").error
+    refused = kernel.run("%gpu on")
+    assert "%gpu connect local" in refused.traceback
+    assert kernel.run("1 + 1").result == "2", "cells still run here"
 
 
 def test_a_companion_without_a_lease_has_nothing_to_keep(kernel: HomeKernel) -> None:
