@@ -291,31 +291,25 @@ class Reconciler:
         blockers, parked = self._links.left_behind(before.id)
         return lifecycle.left_behind(after, blockers or before.blockers, parked)
 
-    async def _record(self, changes: list[Change], done: list[Change]) -> None:
-        """Store all changes at once; when the store refuses one of them, one by one."""
-        if not changes:
-            return
-        try:
-            await self._ledger.record(changes, self.clock())
-            self._recorded(changes, done)
-        except GPULeaseError as error:
-            if error.status != HTTPStatus.CONFLICT:
-                raise
-            for change in changes:
-                await self._record_alone(change, done)
+    async def _record(self, changes: Sequence[Change], done: list[Change]) -> None:
+        """Store all changes at once; those that the store refuses are left out, and said."""
+        while changes:
+            try:
+                await self._ledger.record(changes, self.clock())
+            except GPULeaseError as error:
+                refused = set(error.numbers.get("leases", ()))
+                if error.status != HTTPStatus.CONFLICT or not refused:
+                    raise
+                for lease_id in refused:
+                    extra = {"lease": lease_id, "reason": error.reason}
+                    log.warning("a change was not stored: %s", error.sentence, extra=extra)
+                    self._metrics.refused(error.reason)
+                changes = [change for change in changes if change.after.id not in refused]
+            else:
+                self._recorded(changes, done)
+                return
 
-    async def _record_alone(self, change: Change, done: list[Change]) -> None:
-        try:
-            await self._ledger.record([change], self.clock())
-            self._recorded([change], done)
-        except GPULeaseError as error:
-            if error.status != HTTPStatus.CONFLICT:
-                raise
-            extra = {"lease": change.after.id, "reason": error.reason}
-            log.warning("a change was not stored: %s", error.sentence, extra=extra)
-            self._metrics.refused(error.reason)
-
-    def _recorded(self, changes: list[Change], done: list[Change]) -> None:
+    def _recorded(self, changes: Sequence[Change], done: list[Change]) -> None:
         pools = {device.uuid: device.pool for device in self.sight.devices}
         for change in changes:
             held = change.before.devices if change.before is not None else ()

@@ -130,6 +130,7 @@ class Store:
             GPULeaseError: ``version_conflict`` (409): a lease is not as it was read;
                 ``device_taken`` (409): a device belongs to another lease already;
                 ``key_reused`` (422): the idempotency key was used for another change.
+                The first two name all changes in conflict by lease in ``numbers["leases"]``.
         """
         with self._write() as session:
             writing.save(session, changes, now)
@@ -137,7 +138,7 @@ class Store:
     def remember(self, key: IdempotencyKey, lease_id: str, now: datetime) -> None:
         """Store that this key means this lease, and drop keys that have expired."""
         with self._write() as session:
-            writing.remember(session, key, lease_id, now)
+            writing.remember(session, [(key, lease_id)], now)
 
     def remembered(self, key: IdempotencyKey, now: datetime) -> str | None:
         """Return the lease that the key was used for, ``None`` for a key that is new.

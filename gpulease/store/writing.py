@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.store.models import (
+    Base,
     EvidenceMinuteRow,
     GrantRow,
     IdempotencyRow,
@@ -33,15 +35,37 @@ from gpulease.store.records import (
 def save(session: Session, changes: Sequence[Change], now: datetime) -> None:
     """Write the changes; devices given up are free before others take them.
 
-    Statements go for all changes at once: a class that begins is hundreds of them.
+    One statement a table and kind, however many changes: a class that begins is hundreds of them.
+    What is in conflict is looked up beforehand, so that the refusal can name it; nobody writes
+    between the look and the write, for this transaction holds the writers' fence.
     """
+    _refuse_conflicts(session, changes)
     _insert([change.after for change in changes if change.before is None], session)
     _update([change for change in changes if change.before is not None], session)
-    session.execute(sa.insert(TransitionRow), [_audit(change, now) for change in changes])
+    _many(session, TransitionRow, [_audit(change, now) for change in changes])
     _grant([change for change in changes if _held(change.before) != _held(change.after)], session)
-    for change in changes:
-        if change.key is not None:
-            remember(session, change.key, change.after.id, now)
+    remember(session, [(c.key, c.after.id) for c in changes if c.key is not None], now)
+
+
+def _many(session: Session, table: type[Base], rows: Sequence[dict[str, Any]]) -> None:
+    if rows:
+        session.execute(sa.insert(table), rows)
+
+
+def _refuse_conflicts(session: Session, changes: Sequence[Change]) -> None:
+    """Refuse all changes if one lease is not as it was read, or is changed twice."""
+    wanted = [change.after.id for change in changes]
+    found = sa.select(LeaseRow.id, LeaseRow.version).where(LeaseRow.id.in_(wanted))
+    stored = {row.id: row.version for row in session.execute(found)}
+    twice = {lease_id for lease_id, times in Counter(wanted).items() if times > 1}
+    wrong = [
+        change.after.id
+        for change in changes
+        if stored.get(change.after.id) != (change.before.version if change.before else None)
+        or change.after.id in twice
+    ]
+    if wrong:
+        raise _conflict(wrong)
 
 
 def _columns(lease: Lease) -> dict[str, Any]:
@@ -60,31 +84,20 @@ def _columns(lease: Lease) -> dict[str, Any]:
 
 
 def _insert(leases: Sequence[Lease], session: Session) -> None:
-    for lease in leases:
-        if session.get(LeaseRow, lease.id) is not None:
-            raise _conflict(lease.id)
-        session.add(LeaseRow(id=lease.id, **_columns(lease)))
-        session.flush()
-        session.add_all(LeaseGroupRow(lease_id=lease.id, name=name) for name in set(lease.groups))
-    session.flush()
+    _many(session, LeaseRow, [{"id": lease.id, **_columns(lease)} for lease in leases])
+    groups = [{"lease_id": x.id, "name": name} for x in leases for name in sorted(set(x.groups))]
+    _many(session, LeaseGroupRow, groups)
 
 
 def _update(changes: Sequence[Change], session: Session) -> None:
-    table = LeaseRow.__table__
-    statement = (
-        sa.update(LeaseRow)
-        .where(table.c.id == sa.bindparam("known_id"))
-        .where(table.c.version == sa.bindparam("known_version"))
+    if not changes:
+        return
+    values: dict[str, Any] = {name: sa.bindparam(name) for name in _columns(changes[0].after)}
+    statement = sa.update(LeaseRow).where(LeaseRow.__table__.c.id == sa.bindparam("known_id"))
+    session.connection().execute(
+        statement.values(values),
+        [{"known_id": change.after.id, **_columns(change.after)} for change in changes],
     )
-    for change in changes:
-        assert change.before is not None
-        known = {"known_id": change.after.id, "known_version": change.before.version}
-        values: dict[str, Any] = {n: sa.bindparam(n) for n in _columns(change.after)}
-        written = session.connection().execute(
-            statement.values(values), {**known, **_columns(change.after)}
-        )
-        if written.rowcount != 1:
-            raise _conflict(change.after.id)
 
 
 def _audit(change: Change, now: datetime) -> dict[str, Any]:
@@ -115,39 +128,53 @@ def _held(lease: Lease | None) -> tuple[str, ...]:
 
 def _grant(changes: Sequence[Change], session: Session) -> None:
     """Write who has which device, for those of whom it changes."""
-    for change in changes:
-        session.execute(sa.delete(GrantRow).where(GrantRow.lease_id == change.after.id))
+    if not changes:
+        return
+    gone = [change.after.id for change in changes]
+    session.execute(sa.delete(GrantRow).where(GrantRow.lease_id.in_(gone)))
     wanted = [(device, change.after.id) for change in changes for device in _held(change.after)]
+    held = sa.select(GrantRow).where(GrantRow.device.in_([device for device, _ in wanted]))
+    holders = {row.device: row.lease_id for row in session.scalars(held)} if wanted else {}
+    taken: dict[str, str] = {}
     for device, lease_id in wanted:
-        holder = session.get(GrantRow, device)
-        if holder is not None:
-            raise GPULeaseError(
-                "device_taken",
-                f"Device {device} belongs to another lease already.",
-                next_step="Nothing was changed; the next plan sees it as it is.",
-                numbers={"device": device, "lease": holder.lease_id},
-                status=409,
-            )
-        session.add(GrantRow(device=device, lease_id=lease_id))
-        session.flush()
-
-
-def remember(session: Session, key: IdempotencyKey, lease_id: str, now: datetime) -> None:
-    """Store a key; a second use for another change is refused, expired ones are dropped."""
-    session.execute(sa.delete(IdempotencyRow).where(IdempotencyRow.expires <= now))
-    known = session.get(IdempotencyRow, (key.who, key.key))
-    if known is None:
-        session.add(
-            IdempotencyRow(
-                who=key.who,
-                key=key.key,
-                fingerprint=key.fingerprint,
-                lease_id=lease_id,
-                expires=key.expires,
-            )
+        holder = holders.setdefault(device, lease_id)
+        if holder != lease_id:
+            taken.setdefault(lease_id, device)
+    if taken:
+        device = next(iter(taken.values()))
+        raise GPULeaseError(
+            "device_taken",
+            f"Device {device} belongs to another lease already.",
+            next_step="Nothing was changed; the next plan sees it as it is.",
+            numbers={"device": device, "lease": holders[device], "leases": list(taken)},
+            status=409,
         )
-    elif (known.fingerprint, known.lease_id) != (key.fingerprint, lease_id):
-        raise key_reused()
+    _many(session, GrantRow, [{"device": d, "lease_id": lease_id} for d, lease_id in wanted])
+
+
+def remember(session: Session, keys: Sequence[tuple[IdempotencyKey, str]], now: datetime) -> None:
+    """Store keys with their leases; a second use for another change is refused.
+
+    Expired keys are dropped.
+    """
+    if not keys:
+        return
+    session.execute(sa.delete(IdempotencyRow).where(IdempotencyRow.expires <= now))
+    row = IdempotencyRow
+    found = sa.select(row).where(
+        row.key.in_([key.key for key, _ in keys]), row.who.in_({key.who for key, _ in keys})
+    )
+    known = {(x.who, x.key): (x.fingerprint, x.lease_id) for x in session.scalars(found)}
+    fresh = []
+    for key, lease_id in keys:
+        meant = key.fingerprint, lease_id
+        if (key.who, key.key) not in known:
+            known[key.who, key.key] = meant
+            members = {"who": key.who, "key": key.key, "expires": key.expires}
+            fresh.append({**members, "fingerprint": key.fingerprint, "lease_id": lease_id})
+        elif known[key.who, key.key] != meant:
+            raise key_reused()
+    _many(session, row, fresh)
 
 
 def key_reused() -> GPULeaseError:
@@ -164,29 +191,34 @@ def add_evidence(
     session: Session, changes: Sequence[VerdictChange], minutes: Sequence[EvidenceMinute]
 ) -> None:
     """Store verdict changes; add parts of minutes to what is there."""
-    session.add_all(
-        VerdictRow(lease_id=c.lease_id, at=c.at, verdict=c.verdict.value) for c in changes
-    )
+    verdicts = [{"lease_id": c.lease_id, "at": c.at, "verdict": c.verdict.value} for c in changes]
+    _many(session, VerdictRow, verdicts)
+    if not minutes:
+        return
+    row = EvidenceMinuteRow
+    leases, instants = {part.lease_id for part in minutes}, {part.minute for part in minutes}
+    found = sa.select(row).where(row.lease_id.in_(leases), row.minute.in_(instants))
+    known = {(each.lease_id, each.minute): each for each in session.scalars(found)}
     for part in minutes:
-        row = session.get(EvidenceMinuteRow, (part.lease_id, part.minute))
-        if row is None:
-            row = EvidenceMinuteRow(
+        each = known.get((part.lease_id, part.minute))
+        if each is None:
+            each = row(
                 lease_id=part.lease_id, minute=part.minute, busy=0, quiet=0, idle=0, unknown=0
             )
-            session.add(row)
-        row.busy += part.busy
-        row.quiet += part.quiet
-        row.idle += part.idle
-        row.unknown += part.unknown
-        row.peak = max((p for p in (row.peak, part.peak) if p is not None), default=None)
-        session.flush()
+            known[part.lease_id, part.minute] = each
+            session.add(each)
+        each.busy += part.busy
+        each.quiet += part.quiet
+        each.idle += part.idle
+        each.unknown += part.unknown
+        each.peak = max((p for p in (each.peak, part.peak) if p is not None), default=None)
 
 
-def _conflict(lease_id: str) -> GPULeaseError:
+def _conflict(leases: Sequence[str]) -> GPULeaseError:
     return GPULeaseError(
         "version_conflict",
         "The lease changed meanwhile; nothing was written.",
         next_step="Look at the lease again.",
-        numbers={"lease": lease_id},
+        numbers={"lease": leases[0], "leases": list(leases)},
         status=409,
     )

@@ -47,7 +47,8 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
     def save(changes: Any, now: datetime) -> None:
         if any(change.after.id == one["id"] for change in changes):
             refused.append(one["id"])
-            raise GPULeaseError("version_conflict", "It changed.", status=409)
+            numbers = {"leases": [one["id"]]}
+            raise GPULeaseError("version_conflict", "It changed.", status=409, numbers=numbers)
         whole(changes, now)
 
     await site.lease(one["id"], "starting")

@@ -4,11 +4,12 @@ from dataclasses import fields, replace
 from datetime import timedelta, timezone
 
 import pytest
+import sqlalchemy as sa
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
-from gpulease.policy.model import EndReason, Lease, LeaseState, Start
-from gpulease.store import Change, IdempotencyKey, Store
+from gpulease.policy.model import EndReason, Lease, LeaseState, Start, Verdict
+from gpulease.store import Change, EvidenceMinute, IdempotencyKey, Store, VerdictChange
 from gpulease.store.records import from_json, to_json
 from tests.policy.build import NOW, OUTS, active, at, draining, request, starting, warned
 
@@ -110,7 +111,7 @@ def test_a_lease_is_made_once(store):
 def test_no_device_is_granted_twice(store):
     store.save([new(starting(1, "GPU-0"))], NOW)
     error = refused("device_taken", store.save, [new(starting(2, "GPU-0"))], NOW)
-    assert error.numbers == {"device": "GPU-0", "lease": "r1"}
+    assert error.numbers == {"device": "GPU-0", "lease": "r1", "leases": ["r2"]}
     assert store.lease("r2") is None
 
 
@@ -240,3 +241,74 @@ def test_of_ended_leases_the_last_to_end_comes_first(store):
     assert ([lease.id for lease in found], total) == (["r1", "r2"], 2)
     found, total = store.leases_at()
     assert ([lease.id for lease in found], total) == (["r2", "r3", "r1"], 3)
+
+
+def statements(store, work) -> int:
+    """Return how many statements were sent to the database, one for many rows counted once."""
+    sent = []
+
+    def count(_connection, _cursor, statement, *_):
+        sent.append(statement)
+
+    sa.event.listen(store._reading, "before_cursor_execute", count)
+    try:
+        work()
+    finally:
+        sa.event.remove(store._reading, "before_cursor_execute", count)
+    return len(sent)
+
+
+def a_round(store, first, number):
+    """Ask, start, activate and end so many leases, all at each step at once."""
+    asked = [request(n, groups=("g", "h")) for n in range(first, first + number)]
+    keys = [IdempotencyKey("ann", each.id, "same", at(99)) for each in asked]
+    running = [
+        lifecycle.apply(each, Start(each.id, "starting", (f"GPU-{each.id}",)), NOW, OUTS)
+        for each in asked
+    ]
+    ended = [lifecycle.end(each, EndReason.FAILED, NOW) for each in running]
+    minute = NOW.replace(second=0)
+    return [
+        lambda: store.save([new(x, key=k) for x, k in zip(asked, keys, strict=True)], NOW),
+        lambda: store.save(
+            [Change(a, b, "p", "w") for a, b in zip(asked, running, strict=True)], NOW
+        ),
+        lambda: store.record_evidence(
+            [VerdictChange(x.id, NOW, Verdict.BUSY) for x in running],
+            [EvidenceMinute(x.id, minute, busy=3) for x in running],
+        ),
+        lambda: store.record_evidence([], [EvidenceMinute(x.id, minute, idle=3) for x in running]),
+        lambda: store.save(
+            [Change(a, b, "p", "w") for a, b in zip(running, ended, strict=True)], NOW
+        ),
+    ]
+
+
+def test_a_round_takes_as_many_statements_for_many_changes_as_for_few(store):
+    few = [statements(store, work) for work in a_round(store, 0, 2)]
+    many = [statements(store, work) for work in a_round(store, 10, 200)]
+    assert many == few
+    assert store.busy_seconds(["r150"]) == {"r150": (3.0, 6.0)}
+
+
+def test_a_refusal_names_all_changes_in_conflict(store):
+    leases = [request(n) for n in range(5)]
+    store.save([new(each) for each in leases], NOW)
+    moved = [lifecycle.server_ready(each, ready=False) for each in leases]
+    store.save([Change(leases[n], moved[n], "p", "w") for n in (1, 3)], NOW)
+    error = refused(
+        "version_conflict",
+        store.save,
+        [new(leases[0]), *(Change(leases[n], moved[n], "p", "w") for n in (1, 2, 3))],
+        NOW,
+    )
+    assert error.numbers["leases"] == ["r0", "r1", "r3"]
+    assert store.lease("r2") == leases[2]
+
+
+def test_a_refusal_names_all_who_want_a_device_that_is_taken(store):
+    first = starting(1, "GPU-0")
+    store.save([new(first)], NOW)
+    others = [starting(2, "GPU-0"), starting(3, "GPU-1"), starting(4, "GPU-1")]
+    error = refused("device_taken", store.save, [new(each) for each in others], NOW)
+    assert error.numbers["leases"] == ["r2", "r4"]
