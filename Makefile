@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 JOBS ?= $(shell echo $$(($$(nproc) + 2)))
 # What a new environment depends on: a change of these installs again, nothing else does.
 PINS := pyproject.toml constraints.txt tools/set_up.py
+# Says of which source the JupyterLab extension's bundle is.
+BUNDLE := shared-data/share/jupyter/labextensions/gpulease/source.json
 
 # A cluster waits most of the time, so two are tested at once; each takes 1.5 GiB of memory.
 CLUSTERS ?= 2
@@ -19,7 +21,7 @@ HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system setup-cluster demo test test-hub55 test-cluster test-nightly test-images check bench docs clean
+.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-hub55 test-cluster test-nightly test-images check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +29,12 @@ help: ## list these targets
 $(VENV)/.ready-%: $(PINS)
 	@$(or $(PYTHON),python3) tools/set_up.py $*
 
-setup: $(VENV)/.ready-check ## make the environment .venv with everything for work on gpulease
+# What JupyterLab loads: copied, since the package is installed in place.
+$(VENV)/.ready-lab: $(BUNDLE) tools/frontend.py | $(VENV)/.ready-demo
+	@$(BIN)/python tools/frontend.py install
+	@touch $@
+
+setup: $(VENV)/.ready-check $(VENV)/.ready-lab ## make the environment .venv with everything for work on gpulease
 
 setup-system: ## as root on Debian: install Chromium, PostgreSQL, gcc and promtool for the tests that need them
 	@tools/setup-system
@@ -36,10 +43,16 @@ setup-cluster: $(VENV)/.ready-test ## as root on Debian with Go: what test-clust
 	@tools/setup-cluster
 	@$(BIN)/python -m tests.cluster build
 
-demo: $(VENV)/.ready-demo ## start a JupyterHub with gpulease here and print its address (Ctrl-C ends it)
+demo: $(VENV)/.ready-demo $(VENV)/.ready-lab ## start a JupyterHub with gpulease here and print its address (Ctrl-C ends it)
 	@$(BIN)/gpulease demo $(ARGS)
 
-test: $(VENV)/.ready-test ## run the whole suite (ARGS="-k name" for a part)
+frontend: $(VENV)/.ready-demo ## build the JupyterLab extension after a change of labextension/ (Node is fetched where there is none)
+	@$(BIN)/python tools/frontend.py build
+
+test-frontend: $(VENV)/.ready-test ## lint and test the JupyterLab extension, build it anew and compare with the bundle kept here
+	@$(BIN)/python tools/frontend.py test
+
+test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the whole suite (ARGS="-k name" for a part)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest JupyterHub and KubeSpawner that fit

@@ -7,6 +7,7 @@ tab left open must not keep a server alive.
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from jupyter_server.base.handlers import APIHandler
@@ -66,13 +67,14 @@ class StatusHandler(_Handler):
 
     @web.authenticated
     async def get(self) -> None:
-        """Answer with hub, link, leases and classes."""
+        """Answer with hub, link, leases and classes; ``now`` is this machine's clock."""
         board = self.core.board
         self.finish(
             json.dumps(
                 {
                     "hub": self.core.upstream is not None,
                     "up": board.up,
+                    "now": datetime.now(UTC).isoformat(),
                     "page_kernel": board.latest_kernel(),
                     "leases": board.all_shown(),
                     "classes": board.classes,

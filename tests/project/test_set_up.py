@@ -144,6 +144,7 @@ def test_shared_data_of_the_package_is_where_jupyter_and_ipython_look():
     assert set(shared.values()) == {
         "etc/ipython/startup/00-gpulease.py",
         "etc/jupyter/jupyter_server_config.d/gpulease.json",
+        "share/jupyter/labextensions/gpulease",
     }
 
 

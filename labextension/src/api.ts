@@ -1,0 +1,83 @@
+// Requests to the server extension, under `gpulease/api`.
+
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+import type { ILease, IStatus } from './wire';
+
+/** A refusal: a sentence and what to do next (RFC 9457). */
+export class Problem extends Error {
+  constructor(
+    message: string,
+    readonly reason: string,
+    readonly nextStep: string,
+    readonly status: number
+  ) {
+    super(message);
+  }
+}
+
+export interface IAsk {
+  gpu_class?: string;
+  count?: number;
+  seconds?: number;
+  kernel_id?: string;
+}
+
+export class Api {
+  constructor(private readonly settings: ServerConnection.ISettings) {}
+
+  /** The server's leases and classes; `null` where the server extension is not installed. */
+  async status(): Promise<IStatus | null> {
+    try {
+      return await this.call<IStatus>('GET', 'status');
+    } catch (error) {
+      if (error instanceof Problem && error.status === 404) {
+        return null;
+      }
+      throw error;
+    }
+  }
+
+  ask(wanted: IAsk): Promise<ILease> {
+    return this.call('POST', 'leases', wanted);
+  }
+
+  keep(id: string): Promise<ILease> {
+    return this.call('POST', `leases/${encodeURIComponent(id)}/keep`, {});
+  }
+
+  end(id: string): Promise<ILease> {
+    return this.call('DELETE', `leases/${encodeURIComponent(id)}`);
+  }
+
+  private async call<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const url = URLExt.join(this.settings.baseUrl, 'gpulease', 'api', path);
+    const init: RequestInit = { method };
+    if (body !== undefined) {
+      init.body = JSON.stringify(body);
+    }
+    const response = await ServerConnection.makeRequest(url, init, this.settings);
+    const text = await response.text();
+    let data: unknown = null;
+    try {
+      data = JSON.parse(text);
+    } catch {
+      // A proxy's error page: the status is all that it says.
+    }
+    if (!response.ok) {
+      const said = (data ?? {}) as {
+        title?: string;
+        reason?: string;
+        next_step?: string;
+      };
+      throw new Problem(
+        said.title || `${response.status} ${response.statusText}`,
+        said.reason ?? '',
+        said.next_step ?? '',
+        response.status
+      );
+    }
+    return data as T;
+  }
+}

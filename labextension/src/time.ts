@@ -1,0 +1,55 @@
+// Durations and sizes as a person reads them.
+
+/** `0:45`, `12:05`; beyond an hour `1 h 20 min`. */
+export function clock(seconds: number): string {
+  const whole = Math.max(0, Math.ceil(seconds));
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) {
+    return `${minutes}:${String(whole % 60).padStart(2, '0')}`;
+  }
+  return roughly(seconds);
+}
+
+/** `40 s`, `12 min`, `7 h 5 min`, `2 d 3 h`. */
+export function roughly(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 120) {
+    return `${whole} s`;
+  }
+  const minutes = Math.round(whole / 60);
+  if (minutes < 60) {
+    return `${minutes} min`;
+  }
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) {
+    return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  }
+  return hours % 24 ? `${Math.floor(hours / 24)} d ${hours % 24} h` : `${hours / 24} d`;
+}
+
+/** Seconds from `now` (ms since 1970) to an ISO time; `null` where there is none. */
+export function until(at: string | null | undefined, now: number): number | null {
+  return at ? (Date.parse(at) - now) / 1000 : null;
+}
+
+const UNITS = ['B', 'kB', 'MB', 'GB', 'TB'];
+
+/** `812 B`, `3.4 MB`: decimal units, as the notebook's own text has them. */
+export function size(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 999.5 && unit < UNITS.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  const digits = unit && value < 10 ? 1 : 0;
+  return `${value.toFixed(digits)} ${UNITS[unit]}`;
+}
+
+/** The wall clock in the reader's zone: `14:32`. */
+export function hour(at: string, locale?: string): string {
+  return new Date(at).toLocaleTimeString(locale, {
+    hour: '2-digit',
+    minute: '2-digit'
+  });
+}

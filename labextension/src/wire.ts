@@ -1,0 +1,111 @@
+// What the server extension and the kernel say: the shapes of `gpulease/protocol/service.py` and
+// `gpulease/kernel/front.py`.  Times are ISO 8601 with offset, durations seconds, sizes bytes.
+
+export type LeaseState =
+  'queued' | 'starting' | 'active' | 'warned' | 'draining' | 'ended';
+
+export interface IBlocker {
+  name: string;
+  reason: string;
+  sentence: string;
+  size: number | null;
+}
+
+export interface ILease {
+  id: string;
+  version: number;
+  user: string;
+  server: string;
+  kernel_id: string | null;
+  gpu_class: string;
+  count: number;
+  simulated: boolean;
+  state: LeaseState;
+  reason: string;
+  sentence: string;
+  next_step: string;
+  position: number | null;
+  expected_start: string | null;
+  created: string;
+  active_since: string | null;
+  hard_end: string | null;
+  warned_until: string | null;
+  drain_until: string | null;
+  idle_end: string | null;
+  verdict: string;
+  utilisation: number | null;
+  memory_used?: number | null;
+  keep: { allowed: boolean; left: number; seconds: number; reason: string };
+  devices: { uuid: string; name: string; memory: number; simulated: boolean }[];
+  end: {
+    reason: string;
+    sentence: string;
+    note: string;
+    at: string;
+    parked?: number;
+    lost?: IBlocker[];
+  } | null;
+  blockers?: IBlocker[];
+  busy_share?: number | null;
+}
+
+export interface IGPUClass {
+  name: string;
+  title: string;
+  memory: number;
+  simulated: boolean;
+  total: number;
+  free: number;
+  queued: number;
+  max_count?: number;
+  price?: number | null;
+}
+
+export interface IStatus {
+  hub: boolean;
+  up: boolean;
+  now: string;
+  service_page?: string;
+  leases: ILease[];
+  classes: IGPUClass[];
+}
+
+/** An event of `urn:gpulease:lab:lease:v1`. */
+export type LeaseEvent = { now?: string } & (
+  | { event: 'snapshot'; leases: ILease[]; classes: IGPUClass[] }
+  | { event: 'lease'; lease: ILease }
+  | { event: 'classes'; classes: IGPUClass[] }
+  | { event: 'link'; up: boolean }
+);
+
+export const LEASE_SCHEMA = 'urn:gpulease:lab:lease:v1';
+
+export type Phase = 'none' | 'waiting' | 'attached' | 'draining' | 'gone';
+
+export interface IVariable {
+  type: string;
+  place: 'home' | 'both' | 'gpu' | 'lost' | 'conflicted' | 'parked';
+  size: number | null;
+  verified: boolean;
+  blocker: string;
+}
+
+/** The last GPU cell of a notebook: where it ran, how long, and what moved for it. */
+export interface ICellRun {
+  cell_id: string;
+  gpu_class: string;
+  device: string;
+  simulated: boolean;
+  seconds: number;
+  moved_bytes: number;
+  moved_seconds: number;
+  ended: string;
+}
+
+export interface INotebookState {
+  sticky: boolean;
+  phase: Phase;
+  lease_id: string | null;
+  variables: { [name: string]: IVariable };
+  last_cell: Partial<ICellRun>;
+}

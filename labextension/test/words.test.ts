@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { clock, roughly, size, until } from '../src/time';
+import type { IGPUClass, ILease, LeaseState } from '../src/wire';
+import { available, short } from '../src/words';
+
+const NOW = Date.parse('2026-01-05T12:00:00+00:00');
+
+/** Lab's translator without a catalogue. */
+const words = {
+  __: (text: string, ...args: unknown[]) =>
+    text.replace(/%(\d)/g, (_, n) => String(args[n - 1])),
+  _n: (one: string, many: string, n: number, ...args: unknown[]) =>
+    (n === 1 ? one : many).replace(/%(\d)/g, (_, at) => String(args[at - 1]))
+};
+
+const T4: IGPUClass = {
+  name: 't4',
+  title: 'T4',
+  memory: 16e9,
+  simulated: false,
+  total: 4,
+  free: 1,
+  queued: 0
+};
+
+function after(seconds: number): string {
+  return new Date(NOW + seconds * 1000).toISOString();
+}
+
+function lease(state: LeaseState, more: Partial<ILease> = {}): ILease {
+  return {
+    id: 'a',
+    version: 1,
+    user: 'ada',
+    server: '',
+    kernel_id: null,
+    gpu_class: 't4',
+    count: 1,
+    simulated: false,
+    state,
+    reason: '',
+    sentence: '',
+    next_step: '',
+    position: null,
+    expected_start: null,
+    created: after(-60),
+    active_since: null,
+    hard_end: null,
+    warned_until: null,
+    drain_until: null,
+    idle_end: null,
+    verdict: 'unknown',
+    utilisation: null,
+    keep: { allowed: false, left: 0, seconds: 0, reason: '' },
+    devices: [],
+    end: null,
+    ...more
+  };
+}
+
+const CASES: [ILease | null, string, string][] = [
+  [null, 'Request GPU', 'none'],
+  [lease('ended'), 'Request GPU', 'none'],
+  [lease('queued'), 'GPU queued', 'waiting'],
+  [lease('queued', { position: 3 }), 'GPU queued, place 3', 'waiting'],
+  [
+    lease('queued', { position: 3, expected_start: after(130) }),
+    'GPU queued, place 3, about 2 min',
+    'waiting'
+  ],
+  [lease('starting'), 'GPU starting', 'waiting'],
+  [
+    lease('starting', { reason: 'pulling' }),
+    'GPU starting: downloading image',
+    'waiting'
+  ],
+  [lease('active'), 'T4', 'good'],
+  [lease('active', { hard_end: after(38 * 60) }), 'T4 · 38 min left', 'good'],
+  [lease('active', { count: 2, simulated: true }), '2 × T4 (simulated)', 'good'],
+  [
+    lease('warned', { reason: 'idle', warned_until: after(45) }),
+    'GPU idle: released in 0:45',
+    'urgent'
+  ],
+  [
+    lease('warned', { reason: 'preempted', warned_until: after(45) }),
+    'GPU released in 0:45',
+    'urgent'
+  ],
+  [lease('draining'), 'Saving variables …', 'urgent']
+];
+
+for (const [given, text, level] of CASES) {
+  test(`${given?.state ?? 'no lease'} is called "${text}"`, () => {
+    assert.deepEqual(short(given, [T4], NOW, words), { text, level });
+  });
+}
+
+test('a countdown never goes below zero and never shows 60 seconds', () => {
+  assert.equal(clock(-3), '0:00');
+  assert.equal(clock(59.2), '1:00');
+  assert.equal(clock(605), '10:05');
+  assert.equal(clock(2 * 3600), '2 h');
+});
+
+test('durations and sizes are short', () => {
+  assert.equal(roughly(40), '40 s');
+  assert.equal(roughly(119.7), '2 min');
+  assert.equal(roughly(7 * 3600 + 300), '7 h 5 min');
+  assert.equal(roughly(51 * 3600), '2 d 3 h');
+  assert.equal(size(812), '812 B');
+  assert.equal(size(999_600), '1.0 MB');
+  assert.equal(size(34_000_000), '34 MB');
+});
+
+test('no time is no countdown', () => {
+  assert.equal(until(null, NOW), null);
+  assert.equal(until(after(5), NOW), 5);
+});
+
+test('what is free is told with who waits', () => {
+  assert.equal(available(T4, words), '1 of 4 available');
+  assert.equal(available({ ...T4, queued: 2 }, words), '1 of 4 available, 2 waiting');
+});
