@@ -51,7 +51,7 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
 
     Raises:
         GPULeaseError: ``unknown_class``, ``bad_count``, ``bad_duration``, ``other_lease``,
-            ``queue_full``.
+            ``queue_full``, ``too_many_waiting``.
     """
     gpu_class = _checked(ask, snapshot)
     mine = sorted(
@@ -152,6 +152,15 @@ def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:
 def _new(
     ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, int]
 ) -> Lease:
+    own = sum(request.user == ask.user for request in queue.waiting(snapshot))
+    if own >= snapshot.policy.waiting_per_user:
+        raise GPULeaseError(
+            "too_many_waiting",
+            f"{own} requests of {ask.user} wait already, as many as one person may have.",
+            next_step="Withdraw one of them, or wait until one has started.",
+            numbers={"waiting": own, "max": snapshot.policy.waiting_per_user},
+            status=429,
+        )
     length = len(queue.waiting(snapshot))
     if length >= snapshot.policy.queue_max:
         raise GPULeaseError(

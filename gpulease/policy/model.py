@@ -156,6 +156,8 @@ class PolicyDocument:
     leases_per_user: int = 2
     click_runs_cells: bool = True
     queue_max: int = 1000
+    waiting_per_user: int = 4
+    changes_per_minute: int = 120  # that one person may make
     # Shares, budgets and reservations get their sections here.
 
 

@@ -24,7 +24,10 @@ log = logging.getLogger(__name__)
 
 #: Bytes of a request's body; only a policy document may be larger.
 BODY_MAX = 64 * 1024
+#: Seconds after which to try again what is refused for being too much, if nothing else is known.
+_LATER = 60
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _API_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 M = TypeVar("M", bound=BaseModel)
@@ -60,6 +63,8 @@ class Answers(RequestHandler):
         self.set_status(problem.status)
         if problem.status == HTTPStatus.METHOD_NOT_ALLOWED:
             self.set_header("Allow", ", ".join(self._allowed()))
+        if problem.status == HTTPStatus.TOO_MANY_REQUESTS:
+            self.set_header("Retry-After", str(problem.numbers.get("retry_after", _LATER)))
         self.services.metrics.refused(problem.reason)
         if self.as_page:
             self.refuse(problem)
@@ -188,7 +193,8 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
         """Find out who asks.
 
         Raises:
-            GPULeaseError: ``not_logged_in``, ``no_access`` (403), ``hub_unreachable`` (502).
+            GPULeaseError: ``not_logged_in``, ``no_access`` (403), ``hub_unreachable`` (502),
+                ``too_many_changes`` (429).
         """
         try:
             model = await self.hub_auth.get_user(self, sync=False)
@@ -213,6 +219,8 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
             )
         self.current_user = model
         self.asker = asker_of(model)
+        if self.request.method not in _READING and not self.asker.admin:
+            self.services.bounds.changes.take(f"{self.asker.kind}/{self.asker.name}")
 
     def _unknown(self) -> None:
         """Send a browser's navigation to log in, refuse everything else."""

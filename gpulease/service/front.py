@@ -63,8 +63,8 @@ class FrontDesk:
         """Return the lease that answers an ask, and whether it is a new one.
 
         Raises:
-            GPULeaseError: ``may_not_ask``, ``no_server``, ``which_server``, and those of
-                ``policy.asking.answer``.
+            GPULeaseError: ``may_not_ask``, ``no_server``, ``no_such_server``, ``which_server``,
+                and those of ``policy.asking.answer``.
         """
         origin = await self._origin(asker, body)
         ask = asking.Ask(
@@ -210,8 +210,25 @@ class FrontDesk:
             return _Origin(user, server, asker.groups, ready=True)
         active = await self.servers(user)
         server = body.server if body.server is not None else _only(active)
+        if server not in active:
+            await self._check_exists(user, server)
         groups = asker.groups if user == asker.name else ()
         return _Origin(user, server, groups, ready=server in active and active[server].ready)
+
+    async def _check_exists(self, user: str, server: str) -> None:
+        """Refuse to queue for what nobody could ever start."""
+        try:
+            known = await self._hub.knows(user, server)
+        except HubUnreachableError as error:
+            raise _hub_unreachable() from error
+        if not known:
+            raise GPULeaseError(
+                "no_such_server",
+                f"The hub knows no server {server!r} of {user}.",
+                next_step="Name one of your servers, or leave the name out.",
+                numbers={"user": user, "server": server},
+                status=404,
+            )
 
     async def _claim(self, lease_id: str) -> None:
         async with self._ledger.lock:

@@ -114,6 +114,16 @@ class HubAPI:
             found = (await self.servers(user, fresh=True)).get(server)
         return found is not None and found.active
 
+    async def knows(self, user: str, server: str) -> bool:
+        """Tell whether the hub has this server of this user, be it stopped; a default one is there.
+
+        Raises:
+            HubUnreachableError: the hub did not answer.
+        """
+        path = f"users/{quote(user, safe='')}?include_stopped_servers=1"
+        model = await self._call("GET", path, missing_ok=True)
+        return model is not None and (not server or server in _servers(model))
+
     async def running(self, users: Iterable[str]) -> dict[str, dict[str, HubServer]]:
         """Return the servers of these users; of many by the paged list, of few one by one."""
         wanted = set(users)

@@ -17,6 +17,7 @@ from gpulease.providers.base import Provider
 
 if TYPE_CHECKING:
     from gpulease.service.agents import Agents
+    from gpulease.service.bounds import Bounds
     from gpulease.service.events import Events
     from gpulease.service.evidence import Watch
     from gpulease.service.front import FrontDesk
@@ -52,6 +53,7 @@ class Services:
     incidents: Incidents
     metrics: Metrics
     agents: Agents
+    bounds: Bounds
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""

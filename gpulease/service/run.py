@@ -33,6 +33,7 @@ from gpulease.providers.local import LocalProvider
 from gpulease.service import standing
 from gpulease.service.agents import Agents
 from gpulease.service.auth import ServiceOAuth
+from gpulease.service.bounds import Bounds
 from gpulease.service.details import newest
 from gpulease.service.events import Events
 from gpulease.service.evidence import Watch
@@ -191,6 +192,7 @@ class RunningService:
             incidents=Incidents(ledger),
             metrics=metrics,
             agents=Agents(provider),
+            bounds=Bounds(lambda: policies.current.changes_per_minute),
         )
         await ledger.load(datetime.now(UTC))
         outs = _time_outs(options.first_time_outs)

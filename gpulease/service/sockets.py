@@ -21,6 +21,7 @@ from gpulease.protocol import PROTOCOL_VERSION, SupervisorMessage
 from gpulease.providers.base import SupervisorReport
 from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import FromServer, FromSupervisor
+from gpulease.service.bounds import PAGES_MAX, PEERS_MAX
 from gpulease.service.events import Reader
 
 log = logging.getLogger(__name__)
@@ -105,10 +106,14 @@ class EventsSocket(BaseHandler, _Socket):
         """Open the channel; anything but an upgrade is refused with a problem.
 
         Raises:
-            GPULeaseError: ``upgrade_required`` (426).
+            GPULeaseError: ``upgrade_required`` (426), ``too_many_channels`` (429).
         """
         _must_upgrade(self)
-        await super().get(*args, **kwargs)
+        user, server = self.asker.name, self._server
+        whose = (user,) if server is None else (user, server)
+        most = PAGES_MAX if server is None else PEERS_MAX
+        with self.services.bounds.channels.counted(whose, most):
+            await super().get(*args, **kwargs)  # returns when the channel is closed
 
     def open(self, *args: str, **kwargs: str) -> None:  # noqa: ARG002
         """Send the snapshot, or what changed since the resume id."""
@@ -177,12 +182,13 @@ class SupervisorSocket(Answers, _Socket):
         """Open the channel for the token of the lease's present attempt.
 
         Raises:
-            GPULeaseError: ``not_this_lease`` (403), ``upgrade_required`` (426), and what the
-                provider raises when it cannot tell.
+            GPULeaseError: ``not_this_lease`` (403), ``upgrade_required`` (426),
+                ``too_many_channels`` (429), and what the provider raises when it cannot tell.
         """
         _must_upgrade(self)
         await self._prove(str(args[0]))
-        await super().get(*args, **kwargs)
+        with self.services.bounds.channels.counted(("lease", self._lease_id, ""), PEERS_MAX):
+            await super().get(*args, **kwargs)  # returns when the channel is closed
 
     def on_message(self, message: str | bytes) -> None:
         """Take one message of the supervisor."""

@@ -150,6 +150,14 @@ def test_more_devices_than_the_lease_has_is_another_lease():
     assert not asked(snapshot([active(1, count=2, **MINE)], 2)).new
 
 
+def test_as_many_requests_of_one_person_wait_as_may():
+    mine = [request(n, user=ASK.user, server=f"other-{n}") for n in (1, 2)]
+    view = snapshot([*mine, request(3)], policy=policy(waiting_per_user=2))
+    error = refused(view, ASK)
+    assert (error.reason, error.status) == ("too_many_waiting", 429)
+    assert asked(replace(view, policy=policy(waiting_per_user=3)), ASK).new
+
+
 def test_a_full_queue():
     view = snapshot([request(1), request(2)], policy=policy(queue_max=2))
     error = refused(view, ASK)

@@ -157,6 +157,23 @@ def test_an_admins_note_is_shown_as_it_was_written():
 # Places and expectations
 
 
+def test_position_counts_those_who_start_when_their_turn_comes():
+    """Whose server does not run, or who has as many as one may have, stands in nobody's way."""
+    view = snapshot(
+        [
+            active(1, user="ann"),
+            *(request(n, user="ann", server=f"s{n}") for n in (2, 3, 4)),
+            *(request(n, server_ready=False) for n in (5, 6)),
+            request(7),
+            request(8),
+        ],
+        1,
+        policy=policy(leases_per_user=2),
+    )
+    places = {n: position(view, f"r{n}") for n in range(2, 9)}
+    assert places == {2: 1, 3: 2, 4: 2, 5: 2, 6: 2, 7: 2, 8: 3}
+
+
 def test_position_counts_the_own_pool_only():
     view = snapshot([request(1), request(2, gpu_class="slice"), request(3), active(4)])
     assert [position(view, f"r{n}") for n in (1, 2, 3, 4, 9)] == [1, 1, 2, None, None]

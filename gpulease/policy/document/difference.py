@@ -15,7 +15,10 @@ from gpulease.policy.pods import PodAsk
 from gpulease.policy.units import format_duration, format_size
 
 _COUNTED = frozenset({"keeps"})
-_PLAIN = ("default_class", "leases_per_server", "leases_per_user", "queue_max", "click_runs_cells")
+_PLAIN = (
+    "default_class", "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user",
+    "changes_per_minute", "click_runs_cells",
+)  # fmt: skip
 
 
 def differences(before: PolicyDocument, after: PolicyDocument) -> list[str]:

@@ -9,7 +9,8 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
       t4: {pool: cards, title: NVIDIA T4, memory: 16GiB, max_count: 1, price: 1, time_outs: {...},
            fallback: [slice], pod: {kind: device_plugin, ...}}  # pod_section
     time_outs: {idle: 5m, quiet: 15m, warning: 60s}
-    limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000}
+    limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000, waiting_per_user: 4,
+             changes_per_minute: 120}
     click_runs_cells: true
 
 A class's ``time_outs`` override the document's one by one.  Shares, budgets and reservations will
@@ -48,7 +49,9 @@ _MAY_BE_ZERO = frozenset(
 TOP = (
     "default_class", "pools", "classes", "time_outs", "limits", "click_runs_cells",
 )  # fmt: skip
-LIMITS = ("leases_per_server", "leases_per_user", "queue_max")
+LIMITS = (
+    "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
+)  # fmt: skip
 CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
 
 
@@ -102,6 +105,8 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         leases_per_user=limits.whole("leases_per_user", 2, least=1),
         click_runs_cells=top.flag("click_runs_cells", True),
         queue_max=limits.whole("queue_max", 1000, least=1),
+        waiting_per_user=limits.whole("waiting_per_user", 4, least=1),
+        changes_per_minute=limits.whole("changes_per_minute", 120, least=1),
     )
     return document, tuple(sorted(findings, key=lambda found: (found.line, found.column)))
 

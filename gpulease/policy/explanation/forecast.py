@@ -22,7 +22,11 @@ USUAL_DRAIN = 0.1
 
 @dataclass(frozen=True)
 class Forecast:
-    """A request's place in its pool's queue (1 is next) and when it may start, if that is known."""
+    """A request's place in its pool's queue and when it may start, if that is known.
+
+    ``position``: 1 is next.  Requests before it that could not start though everything were free
+    (their server does not run, their holder has as many as one may have) are not counted.
+    """
 
     position: int
     expected_start: datetime | None
@@ -51,12 +55,26 @@ def forecasts(snapshot: Snapshot) -> Mapping[str, Forecast]:
     for request in queue.waiting(snapshot):
         lines.setdefault(queue.pool_of(snapshot, request), []).append(request)
     limits = queue.Limits(snapshot.policy, queue.holding(snapshot))
+    counted = _counted(snapshot)
     found: dict[str, Forecast] = {}
     for pool, line in lines.items():
         starts = _starts(snapshot, line, pool, limits) if snapshot.capacity_known else {}
-        for place, request in enumerate(line, 1):
-            found[request.id] = Forecast(place, starts.get(request.id))
+        before = 0
+        for request in line:
+            found[request.id] = Forecast(before + 1, starts.get(request.id))
+            before += request.id in counted
     return found
+
+
+def _counted(snapshot: Snapshot) -> frozenset[str]:
+    """Return the requests that others stand behind: those that start when their turn comes."""
+    limits = queue.Limits(snapshot.policy, queue.holding(snapshot))
+    found = []
+    for request in queue.waiting(snapshot):
+        if request.server_ready and not limits.exceeded(request):
+            found.append(request.id)
+            limits.grant(request)
+    return frozenset(found)
 
 
 def _starts(

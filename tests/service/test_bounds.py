@@ -1,0 +1,161 @@
+"""How much one person may take: waiting requests, changes in a minute, live channels."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from tornado.httpclient import HTTPClientError
+
+from gpulease.errors import GPULeaseError
+from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, ChangeRate
+from tests.service.kit import Hub, Peer, Server, Site, Supervisor
+from tests.service.test_bad_input import problem, send
+
+POLICY = """
+pools: {{simulated-gpu: {{}}}}
+classes: {{card: {{pool: simulated-gpu}}}}
+limits: {limits}
+"""
+
+
+@pytest.fixture
+def limited(run: Any, tmp_path: Any) -> Any:
+    """Run a service with one GPU, whose policy has these limits."""
+
+    def start(limits: str) -> Any:
+        file = tmp_path / "policy.yaml"
+        file.write_text(POLICY.format(limits=limits))
+        return run(first_policy_file=file, gpus=1)
+
+    return start
+
+
+async def refused(work: Any) -> GPULeaseError:
+    with pytest.raises(GPULeaseError) as found:
+        await work
+    return found.value
+
+
+async def test_one_person_cannot_fill_the_queue(limited: Any, hub: Hub) -> None:
+    names = [f"lab-{number}" for number in range(5)]
+    hub.user("stu", "", *names)
+    hub.user("ann", "")
+    async with limited("{waiting_per_user: 2, queue_max: 3}") as site:
+        await site.lease((await site.client(hub.page_token("ann")).ask({}))["id"], "starting")
+        client = site.client(hub.page_token("stu"))
+        for name in names[:2]:
+            await client.ask({"server": name})
+        error = await refused(client.ask({"server": names[2]}))
+        assert (error.reason, error.status, error.numbers["max"]) == ("too_many_waiting", 429, 2)
+        await client.ask({"server": names[0]})  # the same ask is no new one
+        assert (await site.client(hub.page_token("eve")).ask({"server": ""}))["position"] == 3
+
+
+@pytest.mark.parametrize("asker", ["page", "admin"])
+async def test_nobody_queues_for_a_server_that_does_not_exist(
+    site: Site, hub: Hub, asker: str
+) -> None:
+    client = site.client(hub.page_token("stu") if asker == "page" else hub.admin_token())
+    error = await refused(client.ask({"user": "stu", "server": "invented"}))
+    assert (error.reason, error.status) == ("no_such_server", 404)
+    assert site.service.services.ledger.leases == {}
+
+
+async def test_nobody_queues_for_a_person_who_does_not_exist(site: Site, hub: Hub) -> None:
+    error = await refused(site.client(hub.admin_token()).ask({"user": "nobody", "server": ""}))
+    assert (error.reason, error.status) == ("no_such_server", 404)
+
+
+async def test_a_server_that_is_stopped_may_be_queued_for_before_it_starts(
+    site: Site, hub: Hub
+) -> None:
+    hub.users["stu"]["servers"]["second"] = {"name": "second", "ready": False, "stopped": True}
+    lease = await site.client(hub.page_token("stu")).ask({"server": "second"})
+    stored = site.service.services.ledger.leases[lease["id"]]
+    assert (stored.server, stored.server_ready) == ("second", False)
+
+
+async def test_changes_are_counted_for_each_person_and_reading_is_not(
+    limited: Any, hub: Hub
+) -> None:
+    async with limited("{changes_per_minute: 3}") as site:
+        token = hub.page_token("stu")
+        for _ in range(3):
+            assert (await send(site, token, "POST", "leases", '{"server": ""}')).code < 300
+        # Another token of the same person is the same person.
+        response = await send(site, hub.page_token("stu"), "POST", "leases", '{"server": ""}')
+        found = problem(response)
+        assert (response.code, found["reason"]) == (429, "too_many_changes")
+        assert 1 <= int(response.headers["Retry-After"]) <= 20
+        assert found["numbers"]["retry_after"] == int(response.headers["Retry-After"])
+        assert (await send(site, token, "GET", "leases", None)).code == 200
+        eve = hub.page_token("eve")
+        assert (await send(site, eve, "POST", "leases", '{"server": ""}')).code == 201
+
+
+def test_changes_come_back_with_time_and_never_above_a_minutes() -> None:
+    now = [0.0]
+    told: list[int] = []
+    rate = ChangeRate(lambda: 6, clock=lambda: now[0])
+
+    def possible() -> int:
+        for count in itertools.count():
+            try:
+                rate.take("stu")
+            except GPULeaseError as error:
+                told.append(error.numbers["retry_after"])
+                return count
+        return -1
+
+    assert possible() == 6
+    now[0] = 10
+    assert possible() == 1
+    now[0] = 25
+    assert possible() == 1
+    now[0] = 1000
+    assert possible() == 6
+    assert told == [10, 10, 5, 10]
+
+
+async def test_so_many_pages_of_a_person_may_be_open_and_no_more(site: Site, hub: Hub) -> None:
+    token = hub.page_token("stu")
+    pages = [await Server.join(site, token) for _ in range(PAGES_MAX)]
+    with pytest.raises(HTTPClientError) as found:
+        await Server.join(site, token)
+    assert found.value.code == 429
+    assert found.value.response is not None
+    assert int(found.value.response.headers["Retry-After"]) > 0
+    others = [await Server.join(site, hub.page_token("eve"))]
+    others.append(await Server.join(site, hub.server_token("stu")))
+    await pages.pop().close()
+    pages.append(await Server.join(site, token))
+    for each in (*pages, *others):
+        await each.close()
+
+
+async def test_so_many_channels_of_a_server_and_of_a_supervisor_may_be_open(
+    site: Site, hub: Hub
+) -> None:
+    token = hub.server_token("stu")
+    channels = [await Server.join(site, token) for _ in range(PEERS_MAX)]
+    with pytest.raises(HTTPClientError) as found:
+        await Server.join(site, token)
+    assert found.value.code == 429
+    lease = await site.client(token).ask({})
+    grant = await channels[0].grant(lease["id"])
+    silent = [await _silent(site, lease["id"], grant) for _ in range(PEERS_MAX)]
+    with pytest.raises(HTTPClientError) as found:
+        await _silent(site, lease["id"], grant)
+    assert found.value.code == 429
+    for each in (*channels, *silent):
+        await each.close()
+
+
+async def _silent(site: Site, lease_id: str, grant: dict[str, Any]) -> Peer:
+    """Open a supervisor's channel and never say hello."""
+    url = f"{site.url}api/leases/{lease_id}/supervisor"
+    found = await Supervisor.open(url, Authorization=f"Bearer {grant['token']}")
+    assert isinstance(found, Peer)
+    return found
