@@ -13,9 +13,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+from gpulease.channel.unix import UnixClient
 from gpulease.errors import GPULeaseError
-from gpulease.kernel import attach
-from gpulease.kernel.bus import Bus, Event
+from gpulease.kernel import attach, bus
+from gpulease.kernel.bus import Event
 from gpulease.kernel.cellnote import leaves_at
 from gpulease.kernel.departure import Departure
 from gpulease.kernel.desk import Push
@@ -52,7 +53,7 @@ class LeaseLink:
         self.phase = Phase.NONE
         self.leases: dict[str, LeaseView] = {}
         self.classes: list[dict[str, Any]] = []
-        self.bus: Bus | None = None
+        self.bus: UnixClient | None = None
         self.target: attach.Reach | None = None  # set by %gpu connect
         self.attachment: attach.Attachment | None = None
         self.opening: Future[attach.Attachment] | None = None
@@ -80,7 +81,7 @@ class LeaseLink:
 
     def connect_bus(self, path: str) -> None:
         """Open the bus of the notebook server."""
-        self.bus = Bus(path, self.kernel_id, self._inbox, self.on_bus)
+        self.bus = bus.connect(path, self.kernel_id, self._inbox, self.on_bus)
 
     def on_bus(self, event: Event) -> None:
         """Take in one event of the bus."""
@@ -152,12 +153,12 @@ class LeaseLink:
 
     def reach(self, lease: LeaseView) -> attach.Reach:
         """Return how to get at ``lease`` through the notebook server."""
-        bus = self.bus
-        assert bus is not None
+        connected = self.bus
+        assert connected is not None
 
         def by_bus() -> tuple[ConnectionView, KeyPair]:
             body = {"lease_id": lease["id"], "client_key": self._keys.public}
-            view: ConnectionView = bus.call("connection", body)
+            view: ConnectionView = connected.call("connection", body)
             return view, self._keys
 
         return by_bus

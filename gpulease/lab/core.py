@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from gpulease.channel.unix import UnixServer
 from gpulease.client import Client
 from gpulease.companion.parking import Parking
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.lab.board import Board
-from gpulease.lab.bus import Bus
 from gpulease.lab.supervisors import Supervisors
 from gpulease.lab.upstream import Upstream
 from gpulease.protocol import AskBody
@@ -52,7 +52,7 @@ class Core:
         on_change: Callable[[dict[str, Any]], None],
     ) -> None:
         self.board = Board()
-        self.bus = Bus(bus_path, self._greeting, self.call)
+        self.bus = UnixServer(bus_path, self._greeting, self.call, "The notebook server failed")
         self._alive = alive
         self._on_change = on_change
         self._parkings: set[Parking] = set()
@@ -184,7 +184,7 @@ class Core:
         }
 
     def _tell_kernels(self, event: dict[str, Any]) -> None:
-        self.bus.tell(event)
+        self.bus.push(event)
         self._on_change(event)
 
     def _tell_service(self, message: Mapping[str, Any]) -> None:

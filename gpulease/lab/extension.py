@@ -16,7 +16,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float
 
-from gpulease.lab.bus import socket_path
+from gpulease.lab.bus import forget, socket_path
 from gpulease.lab.core import Core
 from gpulease.lab.handlers import HANDLERS
 from gpulease.lab.schema import LEASE_SCHEMA, LEASE_SCHEMA_ID
@@ -94,6 +94,7 @@ class GPULeaseLab(ExtensionApp):
             self._activity.cancel()
         if self.core is not None:
             await self.core.close(self.stop_seconds)
+        forget(self._path)
         if os.environ.get(ENV_BUS) == str(self._path):
             del os.environ[ENV_BUS]
 

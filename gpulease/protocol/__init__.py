@@ -25,9 +25,6 @@ from gpulease.protocol.agents import (
     AgentPost,
     AgentSecond,
 )
-from gpulease.protocol.bus import (
-    BusCall,
-)
 from gpulease.protocol.desk import (
     EXECUTE_METADATA,
     CellText,
@@ -110,7 +107,6 @@ __all__ = [
     "AgentSecond",
     "AskBody",
     "Blocker",
-    "BusCall",
     "CellText",
     "ClassView",
     "ConnectionView",

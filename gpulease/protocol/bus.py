@@ -12,9 +12,3 @@ then ``{"event": "lease", "lease": ...}``, ``{"event": "classes", ...}`` and
 A page's ask names no kernel: on the bus its ``kernel_id`` is the kernel that ran a cell last
 when the lease became active.  A ``grant`` never goes over the bus.
 """
-
-from __future__ import annotations
-
-from typing import Literal
-
-BusCall = Literal["ask", "lease", "end", "keep", "connection", "leases", "cell"]

@@ -1,0 +1,58 @@
+"""When a channel tries again, and when the other end counts as gone; the time is passed in."""
+
+from __future__ import annotations
+
+import random
+
+
+class BackOff:
+    """Growing pauses between attempts, spread so that many processes do not come at once.
+
+    Args:
+        first: seconds of the first pause; each is twice the one before.
+        longest: seconds that no pause exceeds, before it is spread.
+    """
+
+    def __init__(self, first: float = 0.2, longest: float = 10.0) -> None:
+        self._first = first
+        self._longest = longest
+        self._next = first
+
+    def pause(self) -> float:
+        """Return how long to wait before the next attempt."""
+        now, self._next = self._next, min(self._longest, self._next * 2)
+        return now * random.uniform(0.7, 1.3)
+
+    def worked(self) -> None:
+        """Begin with short pauses again."""
+        self._next = self._first
+
+
+class Heartbeat:
+    """Whether the other end is still there, by when it was heard last (monotonic seconds).
+
+    Args:
+        lost_after: silence after which it is gone.
+        back_within: how long it may take to come back after its connection broke.
+    """
+
+    def __init__(self, now: float, lost_after: float, back_within: float) -> None:
+        self._lost_after = lost_after
+        self._back_within = back_within
+        self._heard = now
+        self.lost = False
+
+    def heard(self, now: float) -> None:
+        """The other end said something."""
+        self._heard = now
+
+    def broke(self, now: float) -> None:
+        """The connection broke; it may be made again."""
+        self._heard = min(self._heard, now - self._lost_after + self._back_within)
+
+    def just_lost(self, now: float) -> bool:
+        """Tell, once, that the other end is gone; it stays so."""
+        if self.lost or now - self._heard <= self._lost_after:
+            return False
+        self.lost = True
+        return True
