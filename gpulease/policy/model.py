@@ -17,6 +17,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from gpulease.policy.calendar.reservation import ReservationTerms, Window
 from gpulease.policy.pods import PodAsk
 from gpulease.policy.states import EndReason, EvidenceLevel, LeaseState, Verdict, WaitReason
 from gpulease.policy.steps import (
@@ -93,7 +94,10 @@ class TimeOuts:
 
 @dataclass(frozen=True)
 class Pool:
-    """Physical devices of one layout; pools are disjoint."""
+    """Physical devices of one layout; pools are disjoint.
+
+    ``spare`` is how many of them no reservation may take.
+    """
 
     name: str
     evidence: EvidenceLevel = EvidenceLevel.PROCESS
@@ -158,7 +162,8 @@ class PolicyDocument:
     queue_max: int = 1000
     waiting_per_user: int = 4
     changes_per_minute: int = 120  # that one person may make
-    # Shares, budgets and reservations get their sections here.
+    reservations: ReservationTerms = field(default_factory=ReservationTerms)
+    # Shares and budgets get their sections here.
 
 
 @dataclass(frozen=True)
@@ -293,7 +298,8 @@ class Snapshot:
     thefts: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
     bounds: tuple[Bound, ...] = ()
     near: Mapping[str, str] = field(default_factory=dict)
-    # Reservations, gangs and projects' use get their fields here.
+    windows: tuple[Window, ...] = ()  # those that are open, and those that come within a day
+    # Gangs and projects' use get their fields here.
 
     @cached_property
     def memo(self) -> dict[Any, Any]:

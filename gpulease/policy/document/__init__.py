@@ -6,6 +6,7 @@ from gpulease.policy.document.nodes import Finding
 from gpulease.policy.document.reader import (
     CLASS,
     LIMITS,
+    POOL,
     TOP,
     check,
     default_document,
@@ -17,6 +18,7 @@ from gpulease.policy.document.reader import (
 __all__ = [
     "CLASS",
     "LIMITS",
+    "POOL",
     "TOP",
     "Finding",
     "check",

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from gpulease.policy.document.pod_section import pod_tree
+from gpulease.policy.document.reservation_section import terms_tree
 from gpulease.policy.model import GPUClass, PolicyDocument, Pool, TimeOuts
 from gpulease.policy.pods import PodAsk
 from gpulease.policy.units import format_duration, format_size
@@ -19,6 +20,7 @@ _PLAIN = (
     "default_class", "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user",
     "changes_per_minute", "click_runs_cells",
 )  # fmt: skip
+_DEFAULT = "its default"
 
 
 def differences(before: PolicyDocument, after: PolicyDocument) -> list[str]:
@@ -31,7 +33,15 @@ def differences(before: PolicyDocument, after: PolicyDocument) -> list[str]:
         *_pools({p.name: p for p in before.pools}, {p.name: p for p in after.pools}),
         *_time_outs(before.time_outs, after.time_outs),
         *_classes(before, after),
+        *_reservations(before, after),
     ]
+
+
+def _reservations(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
+    old, new = terms_tree(before.reservations), terms_tree(after.reservations)
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key):
+            yield _set(f"reservations.{key}", old.get(key, _DEFAULT), new.get(key, _DEFAULT))
 
 
 def _differing(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
@@ -51,9 +61,11 @@ def _shown(value: Any) -> str:
 def _pools(before: Mapping[str, Pool], after: Mapping[str, Pool]) -> Iterator[str]:
     yield from _came_and_went("pool", before, after)
     for name in (each for each in after if each in before):
-        old, new = before[name].evidence, after[name].evidence
-        if old != new:
-            yield _set(f"evidence of pool {name}", old.value, new.value)
+        old, new = before[name], after[name]
+        if old.evidence != new.evidence:
+            yield _set(f"evidence of pool {name}", old.evidence.value, new.evidence.value)
+        if old.spare != new.spare:
+            yield _set(f"spare of pool {name}", old.spare, new.spare)
 
 
 def _came_and_went(
@@ -95,7 +107,7 @@ def _pod(old: PodAsk | None, new: PodAsk | None) -> Iterator[str]:
     before, after = pod_tree(old or PodAsk()), pod_tree(new or PodAsk())
     for key in dict.fromkeys([*before, *after]):
         if before.get(key) != after.get(key):
-            yield _set(f"pod.{key}", before.get(key, "its default"), after.get(key, "its default"))
+            yield _set(f"pod.{key}", before.get(key, _DEFAULT), after.get(key, _DEFAULT))
 
 
 def _time_outs(old: TimeOuts, new: TimeOuts) -> Iterator[str]:

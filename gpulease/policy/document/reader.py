@@ -4,7 +4,7 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
 
     default_class: t4
     pools:
-      cards: {evidence: process}
+      cards: {evidence: process, spare: 0}
     classes:
       t4: {pool: cards, title: NVIDIA T4, memory: 16GiB, max_count: 1, price: 1, time_outs: {...},
            fallback: [slice], pod: {kind: device_plugin, ...}}  # pod_section
@@ -12,9 +12,10 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
     limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000, waiting_per_user: 4,
              changes_per_minute: 120}
     click_runs_cells: true
+    reservations: {gpu_hours: 1000, lead: 2m, ...}  # reservation_section
 
-A class's ``time_outs`` override the document's one by one.  Shares, budgets and reservations will
-be sections beside ``limits``.  Refuses to know files and versions: text and number are passed in.
+A class's ``time_outs`` override the document's one by one.  Shares and budgets will be sections
+beside ``limits``.  Refuses to know files and versions: text and number are passed in.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import yaml
 from gpulease.errors import GPULeaseError
 from gpulease.policy.document.nodes import Finding, Reader, compose
 from gpulease.policy.document.pod_section import KEYS, pod_tree, read_pod
+from gpulease.policy.document.reservation_section import read_terms, terms_tree
 from gpulease.policy.model import (
     Device,
     EvidenceLevel,
@@ -48,10 +50,12 @@ _MAY_BE_ZERO = frozenset(
 )
 TOP = (
     "default_class", "pools", "classes", "time_outs", "limits", "click_runs_cells",
+    "reservations",
 )  # fmt: skip
 LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
 )  # fmt: skip
+POOL = ("evidence", "spare")
 CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
 
 
@@ -89,7 +93,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         return None, tuple(findings)
     top = Reader(root, findings, "the policy", TOP)
     outs = _time_outs(top.section("time_outs", _TIME_OUT_NAMES), TimeOuts())
-    pools = tuple(_pool(name, reader) for name, reader in top.entries("pools", ("evidence",)))
+    pools = tuple(_pool(name, reader) for name, reader in top.entries("pools", POOL))
     by_name = {pool.name: pool for pool in pools}
     entries = list(top.entries("classes", CLASS))
     classes = tuple(_gpu_class(name, reader, by_name, outs) for name, reader in entries)
@@ -107,6 +111,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         queue_max=limits.whole("queue_max", 1000, least=1),
         waiting_per_user=limits.whole("waiting_per_user", 4, least=1),
         changes_per_minute=limits.whole("changes_per_minute", 120, least=1),
+        reservations=read_terms(top, tuple(each.name for each in classes)),
     )
     return document, tuple(sorted(findings, key=lambda found: (found.line, found.column)))
 
@@ -135,7 +140,7 @@ def _time_outs(section: Reader, base: TimeOuts) -> TimeOuts:
 
 def _pool(name: str, reader: Reader) -> Pool:
     level = reader.choice("evidence", tuple(EvidenceLevel), EvidenceLevel.PROCESS)
-    return Pool(name, EvidenceLevel(level))
+    return Pool(name, EvidenceLevel(level), reader.whole("spare", 0, least=0))
 
 
 def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeOuts) -> GPUClass:
@@ -198,13 +203,19 @@ def dump(document: PolicyDocument) -> str:
     base = TimeOuts()
     tree: dict[str, Any] = {
         "default_class": document.default_class,
-        "pools": {pool.name: {"evidence": pool.evidence.value} for pool in document.pools},
+        "pools": {pool.name: _pool_tree(pool) for pool in document.pools},
         "classes": {c.name: _class_tree(c, document.time_outs) for c in document.classes},
         "time_outs": _time_outs_tree(document.time_outs, base, every=True),
         "limits": {name: getattr(document, name) for name in LIMITS},
         "click_runs_cells": document.click_runs_cells,
     }
+    if terms := terms_tree(document.reservations):
+        tree["reservations"] = terms
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
+def _pool_tree(pool: Pool) -> dict[str, Any]:
+    return {"evidence": pool.evidence.value} | ({"spare": pool.spare} if pool.spare else {})
 
 
 def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""From a calendar to its occurrences, with every exception that its owner made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from itertools import pairwise
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar.local_time import span, zone_of
+from gpulease.policy.calendar.repetition import MAX_OCCURRENCES, dates
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One occurrence that is not as the rule has it (RFC 5545's RECURRENCE-ID).
+
+    ``original`` is the wall clock time at which the rule begins it; without ``start`` and ``end``
+    it is cancelled.
+    """
+
+    original: datetime
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """When a window is, and how it repeats; all times are wall clock times of ``zone``.
+
+    ``also`` and ``without`` are RFC 5545's RDATE and EXDATE.  ``repeat`` is a kept rule.
+    """
+
+    start: datetime
+    end: datetime
+    zone: str
+    repeat: str = ""
+    also: tuple[datetime, ...] = ()
+    without: tuple[datetime, ...] = ()
+    changed: tuple[Changed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Days on which the institution is closed, the last one included."""
+
+    first: date
+    last: date
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """One window: its wall clock time by the rule, and the instants (UTC) of its two ends."""
+
+    original: datetime
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """The occurrences in order, those that a closure skips, and what their owner should know."""
+
+    occurrences: tuple[Occurrence, ...]
+    skipped: tuple[tuple[datetime, str], ...] = ()
+    cut: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def expand(calendar: Calendar, closures: Sequence[Closure] = ()) -> Expanded:
+    """Return every occurrence of a calendar.
+
+    Raises:
+        GPULeaseError: ``bad_calendar`` (422).
+    """
+    zone = zone_of(calendar.zone)
+    if calendar.end <= calendar.start:
+        raise GPULeaseError(
+            "bad_calendar",
+            f"The window ends ({calendar.end:%H:%M}) before it begins ({calendar.start:%H:%M}).",
+            next_step="For a window over midnight write the end with its date.",
+            status=422,
+        )
+    found, cut = dates(calendar.start, calendar.repeat, zone)
+    length = calendar.end - calendar.start
+    originals = {*found, *calendar.also}
+    missed = [at for at in calendar.without if at not in originals]
+    changed = {each.original: each for each in calendar.changed}
+    missed += [at for at in changed if at not in originals]
+    skipped: list[tuple[datetime, str]] = []
+    occurrences: set[Occurrence] = set()
+    for original in sorted(originals.difference(calendar.without)):
+        other = changed.get(original, Changed(original, original, original + length))
+        if other.start is None or other.end is None:
+            continue
+        closed = _closed(other.start, other.end, closures)
+        if closed is not None:
+            skipped.append((other.start, closed.title or "closed"))
+            continue
+        occurrences.add(Occurrence(original, *span(other.start, other.end, zone)))
+    ordered = sorted(occurrences, key=lambda each: (each.start, each.original))
+    _refuse_overlap(ordered)
+    notes = [f"Nothing is planned at {at:%d %b %Y %H:%M}." for at in sorted(missed)]
+    cut = cut or len(ordered) > MAX_OCCURRENCES
+    return Expanded(tuple(ordered[:MAX_OCCURRENCES]), tuple(skipped), cut, tuple(notes))
+
+
+def _closed(start: datetime, end: datetime, closures: Sequence[Closure]) -> Closure | None:
+    first, last = start.date(), end.date()
+    if end.time() == datetime.min.time():  # until midnight is no part of the next day
+        last = max(first, date.fromordinal(last.toordinal() - 1))
+    return next((each for each in closures if each.first <= last and first <= each.last), None)
+
+
+def _refuse_overlap(ordered: Sequence[Occurrence]) -> None:
+    for one, other in pairwise(ordered):
+        if other.start < one.end:
+            raise GPULeaseError(
+                "bad_calendar",
+                f"Two windows of this series overlap: the one of {one.original:%d %b %Y %H:%M} "
+                f"lasts until after the one of {other.original:%d %b %Y %H:%M} begins.",
+                next_step="Make the window shorter or the repetition less frequent.",
+                status=422,
+            )

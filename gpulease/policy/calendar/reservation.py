@@ -1,0 +1,168 @@
+"""The nouns of reservations, as frozen dataclasses.  Instants are UTC, durations seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from gpulease.policy.calendar import Calendar, Closure, Occurrence
+
+
+@dataclass(frozen=True)
+class GroupTerms:
+    """What one group may reserve where it is not as for all; ``None`` is as for all."""
+
+    classes: tuple[str, ...] | None = None
+    gpu_hours: float | None = None
+    windows: int | None = None
+    advance: float | None = None
+    managers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReservationTerms:
+    """What a site allows of reservations: the document's section ``reservations``.
+
+    ``classes`` is what may be reserved, empty for every class; ``gpu_hours`` and ``windows`` bound
+    what a group has ahead of it.
+    """
+
+    gpu_hours: float = 1000.0
+    windows: int = 100
+    advance: float = 180 * 86400.0
+    longest: float = 86400.0
+    lead: float = 120.0
+    grace: float = 600.0
+    extension: float = 3600.0
+    extra_time: float = 7200.0
+    idle_least: float = 60.0
+    idle_most: float = 3600.0
+    classes: tuple[str, ...] = ()
+    closures: tuple[Closure, ...] = ()
+    groups: tuple[tuple[str, GroupTerms], ...] = ()
+
+    def of_group(self, group: str) -> GroupTerms:
+        """Return the terms of one group, with everything filled in."""
+        own = dict(self.groups).get(group, GroupTerms())
+        return GroupTerms(
+            classes=self.classes if own.classes is None else own.classes,
+            gpu_hours=self.gpu_hours if own.gpu_hours is None else own.gpu_hours,
+            windows=self.windows if own.windows is None else own.windows,
+            advance=self.advance if own.advance is None else own.advance,
+            managers=own.managers,
+        )
+
+    def managed_by(self, user: str) -> frozenset[str]:
+        """Return the groups that a person manages: teaching assistants beside the instructors."""
+        return frozenset(group for group, terms in self.groups if user in terms.managers)
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """N of a class kept for a hub group in the windows of a calendar.
+
+    Attributes:
+        name: what its owner calls it; one of its kind in the group.
+        seats: units of the class that are kept.
+        named: who may claim a seat; empty for every member, first come.
+        managers: who may change it beside its owner and the group's instructors.
+        idle: the windows' own idle time-out; ``None`` is the class's.
+        exam: no idle reclaim, no Keep, nothing is lent.
+        extra_time: person -> seconds after the end of a window.
+        lead: from so long before a window on its GPUs are kept free; ``None`` is the site's.
+        grace: so long after the start seats that nobody claimed are lent; ``None`` is the site's.
+        contact: addresses that are told what happens to it.
+        occurrences: its windows as they were expanded last.
+    """
+
+    id: str
+    name: str
+    group: str
+    gpu_class: str
+    seats: int
+    calendar: Calendar
+    owner: str
+    created: datetime
+    title: str = ""
+    version: int = 1
+    seats_per_person: int = 1
+    named: tuple[str, ...] = ()
+    managers: tuple[str, ...] = ()
+    idle: float | None = None
+    exam: bool = False
+    extra_time: tuple[tuple[str, float], ...] = ()
+    lead: float | None = None
+    grace: float | None = None
+    contact: tuple[str, ...] = ()
+    cancelled: bool = False
+    occurrences: tuple[Occurrence, ...] = ()
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window of a reservation, with the site's terms filled in."""
+
+    of: Reservation
+    original: datetime
+    start: datetime
+    end: datetime
+    lead: float
+    grace: float
+    pool: str = field(default="", compare=False)
+
+    @cached_property
+    def key(self) -> str:
+        """What names the window in records: the reservation and when the rule begins it."""
+        return f"{self.of.id}@{self.original:%Y%m%dT%H%M}"
+
+    @property
+    def order(self) -> tuple[datetime, str]:
+        """Sort key: the sooner before the later, whatever the order of a listing."""
+        return self.start, self.key
+
+    @property
+    def hold_from(self) -> datetime:
+        """From when on its GPUs are kept free."""
+        return self.start - timedelta(seconds=self.lead)
+
+    @property
+    def lends_from(self) -> datetime | None:
+        """From when on seats that nobody claimed are lent; ``None`` is never."""
+        return None if self.of.exam else self.start + timedelta(seconds=self.grace)
+
+    @cached_property
+    def last_end(self) -> datetime:
+        """When the last person with extra time must go."""
+        longest = max((seconds for _, seconds in self.of.extra_time), default=0.0)
+        return self.end + timedelta(seconds=longest)
+
+    def end_for(self, user: str) -> datetime:
+        """Return when a person's seat ends."""
+        return self.end + timedelta(seconds=dict(self.of.extra_time).get(user, 0.0))
+
+    def seats_at(self, at: datetime) -> int:
+        """Return the seats that are kept at an instant: after the end those with extra time."""
+        if not self.start <= at < self.last_end:
+            return 0
+        if at < self.end:
+            return self.of.seats
+        longer = sum(self.end + timedelta(seconds=more) > at for _, more in self.of.extra_time)
+        return min(self.of.seats, longer * self.of.seats_per_person)
+
+    def entitles(self, user: str, groups: Iterable[str]) -> bool:
+        """Whether a person may claim a seat."""
+        return user in self.of.named if self.of.named else self.of.group in groups
+
+
+def windows_of(reservation: Reservation, terms: ReservationTerms, pool: str = "") -> list[Window]:
+    """Return every window of a reservation, in order."""
+    if reservation.cancelled:
+        return []
+    lead = terms.lead if reservation.lead is None else reservation.lead
+    grace = terms.grace if reservation.grace is None else reservation.grace
+    return [
+        Window(reservation, each.original, each.start, each.end, lead, grace, pool)
+        for each in reservation.occurrences
+    ]

@@ -1,0 +1,324 @@
+"""May this be reserved, does it fit, and what would fit instead.
+
+Owns the order of the questions: what is asked for, what the site allows, what is free.  A refusal
+names the first thing in the way and the nearest window that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar import wall_clock, zone_of
+from gpulease.policy.calendar.reservation import Reservation, Window, windows_of
+from gpulease.policy.model import PolicyDocument
+from gpulease.policy.reservations.feasibility import (
+    Conflict,
+    Pool,
+    conflicts,
+    most_seats,
+    nearest,
+)
+from gpulease.policy.units import say_duration
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What would fit instead of what was asked for; every member may be missing."""
+
+    nearest: datetime | None = None  # the start of the first window, wall clock
+    seats: int = 0  # so many fit at the time that was asked for
+    classes: tuple[str, ...] = ()  # these have room then
+    split: datetime | None = None  # half the seats, and a second session at this time
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members as JSON values."""
+        return {
+            "nearest": _minutes(self.nearest),
+            "seats": self.seats,
+            "classes": list(self.classes),
+            "split": _minutes(self.split),
+        }
+
+
+def pool_of(policy: PolicyDocument, reservation: Reservation) -> str:
+    """Return the pool that a reservation draws on, ``""`` where its class is gone."""
+    return next((c.pool for c in policy.classes if c.name == reservation.gpu_class), "")
+
+
+def windows(policy: PolicyDocument, reservation: Reservation) -> list[Window]:
+    """Return every window of a reservation under a policy."""
+    return windows_of(reservation, policy.reservations, pool_of(policy, reservation))
+
+
+def check(
+    wanted: Reservation,
+    others: Iterable[Reservation],
+    policy: PolicyDocument,
+    *,
+    pools: Mapping[str, Pool],
+    now: datetime,
+    before: Reservation | None = None,
+) -> None:
+    """Refuse a reservation that may not be made, or does not fit.
+
+    Args:
+        wanted: with its occurrences.
+        others: every other reservation.
+        policy: the document in force.
+        pools: the firm capacity of each pool.
+        now: the present.
+        before: the reservation as it is booked, where this is a change of it.
+
+    Raises:
+        GPULeaseError: ``reservation_refused`` (422) what the site does not allow,
+            ``reservation_conflict`` (409) what does not fit.
+    """
+    _refuse_members(wanted, policy)
+    ahead = [w for w in windows(policy, wanted) if w.last_end > now]
+    if not ahead:
+        raise refused(
+            f"Every window of {wanted.name} is over already.", "Choose a time that is to come."
+        )
+    booked = [
+        w
+        for other in others
+        if other.id != wanted.id
+        for w in windows(policy, other)
+        if w.last_end > now
+    ]
+    _refuse_times(wanted, ahead, policy, now, before)
+    _refuse_stacking(wanted, ahead, [w for w in booked if w.of.group == wanted.group], policy)
+    # What is booked already cannot be refused any more, only what a change adds to it.
+    booked_already = _booked(before, wanted, policy)
+    kept = [w for w in ahead if (w.key, w.start, w.end) in booked_already]
+    found = conflicts([w for w in ahead if w not in kept], [*booked, *kept], pools)
+    if found:
+        offer = _offer(wanted, ahead, booked, policy=policy, pools=pools, now=now)
+        raise _conflict(wanted, len(ahead), found, offer)
+
+
+def refused(sentence: str, next_step: str, **numbers: Any) -> GPULeaseError:
+    """Return the refusal of what a site does not allow."""
+    return GPULeaseError(
+        "reservation_refused", sentence, next_step=next_step, numbers=numbers, status=422
+    )
+
+
+def _booked(
+    before: Reservation | None, wanted: Reservation, policy: PolicyDocument
+) -> set[tuple[str, datetime, datetime]]:
+    """Return the windows of a reservation that a change of it may have without asking."""
+    if before is None or wanted.seats > before.seats:
+        return set()
+    if (before.gpu_class, before.extra_time) != (wanted.gpu_class, wanted.extra_time):
+        return set()
+    return {(w.key, w.start, w.end) for w in windows(policy, before)}
+
+
+def allowed_classes(policy: PolicyDocument, group: str) -> tuple[str, ...]:
+    """Return the names of the classes that a group may reserve."""
+    allowed = policy.reservations.of_group(group).classes
+    return tuple(c.name for c in policy.classes if not allowed or c.name in allowed)
+
+
+def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
+    terms, classes = policy.reservations, allowed_classes(policy, wanted.group)
+    if wanted.gpu_class not in classes:
+        raise refused(
+            f"{wanted.group} may not reserve the class {wanted.gpu_class!r}.",
+            f"Reserve one of: {', '.join(classes)}." if classes else "Ask an admin.",
+            classes=list(classes),
+        )
+    if wanted.seats_per_person > wanted.seats:
+        raise refused(
+            f"One person could claim {wanted.seats_per_person} seats, but there are "
+            f"{wanted.seats}.",
+            "Give more seats, or fewer to each person.",
+        )
+    if wanted.idle is not None and not terms.idle_least <= wanted.idle <= terms.idle_most:
+        raise refused(
+            f"An idle time-out of {say_duration(wanted.idle)} is not possible here.",
+            f"Choose from {say_duration(terms.idle_least)} to {say_duration(terms.idle_most)}.",
+            least=terms.idle_least,
+            most=terms.idle_most,
+        )
+    for person, more in wanted.extra_time:
+        if more > terms.extra_time:
+            raise refused(
+                f"{person} would have {say_duration(more)} of extra time.",
+                f"At most {say_duration(terms.extra_time)} is possible here.",
+                most=terms.extra_time,
+            )
+
+
+def _refuse_times(
+    wanted: Reservation,
+    ahead: Sequence[Window],
+    policy: PolicyDocument,
+    now: datetime,
+    before: Reservation | None,
+) -> None:
+    terms, own = policy.reservations, policy.reservations.of_group(wanted.group)
+    booked = {w.original: w for w in windows(policy, before)} if before is not None else {}
+    for window in ahead:
+        length = (window.end - window.start).total_seconds()
+        known = booked.get(window.original)
+        longer = length - (known.end - known.start).total_seconds() if known is not None else length
+        if length > terms.longest:
+            raise refused(
+                f"A window of {say_duration(length)} is too long.",
+                f"A window has {say_duration(terms.longest)} at most.",
+                most=terms.longest,
+            )
+        if known is not None and known.start <= now and longer > terms.extension:
+            raise refused(
+                f"A window that is open can be extended by {say_duration(terms.extension)} at "
+                "most.",
+                "Reserve another window for the time after it.",
+                most=terms.extension,
+            )
+    advance = timedelta(seconds=own.advance or 0.0)
+    # A series may reach as far as it likes: what is bounded is how early it is booked.
+    if min(w.start for w in ahead) > now + advance:
+        raise refused(
+            f"The first window is more than {advance.days} days away.",
+            f"Reserve it from {ahead[0].start - advance:%d %b %Y} on.",
+            days=advance.days,
+        )
+
+
+def _refuse_stacking(
+    wanted: Reservation, ahead: Sequence[Window], booked: Sequence[Window], policy: PolicyDocument
+) -> None:
+    own = policy.reservations.of_group(wanted.group)
+    number = len(ahead) + len(booked)
+    if own.windows is not None and number > own.windows:
+        raise refused(
+            f"{wanted.group} would have {number} windows ahead; it may have {own.windows}.",
+            "Shorten the series, or cancel what you do not need.",
+            windows=number,
+            most=own.windows,
+        )
+    hours = gpu_hours([*ahead, *booked])
+    if own.gpu_hours is not None and hours > own.gpu_hours:
+        raise refused(
+            f"{wanted.group} would have reserved {hours:.0f} GPU-hours ahead; it may have "
+            f"{own.gpu_hours:.0f}.",
+            "Reserve fewer seats or windows, or ask an admin.",
+            gpu_hours=hours,
+            most=own.gpu_hours,
+        )
+
+
+def gpu_hours(ahead: Iterable[Window]) -> float:
+    """Return the GPU-hours that windows keep; extra time is no part of them."""
+    return sum(w.of.seats * (w.end - w.start).total_seconds() / 3600 for w in ahead)
+
+
+def _conflict(
+    wanted: Reservation, ahead: int, found: Sequence[Conflict], offer: Offer
+) -> GPULeaseError:
+    first = found[0]
+    what = f"{wanted.seats} x {wanted.gpu_class}"
+    sentence = (
+        f"{what} do not fit on {_at(first.window, first.window.start)}: {first.missing} are "
+        f"missing from {_at(first.window, first.at)} on."
+    )
+    if first.others:
+        sentence += f" Reserved then: {'; '.join(_named(o, first.window) for o in first.others)}."
+    if len(found) > 1:
+        sentence += f" {len(found)} of {ahead} windows do not fit."
+    return GPULeaseError(
+        "reservation_conflict",
+        sentence,
+        next_step=_steps(offer, wanted),
+        numbers={
+            "missing": first.missing,
+            "conflicts": [_conflict_json(each) for each in found[:20]],
+            "offer": offer.to_json(),
+        },
+        status=409,
+    )
+
+
+def _offer(
+    wanted: Reservation,
+    ahead: Sequence[Window],
+    booked: Sequence[Window],
+    *,
+    policy: PolicyDocument,
+    pools: Mapping[str, Pool],
+    now: datetime,
+) -> Offer:
+    zone = zone_of(wanted.calendar.zone)
+    move = nearest(ahead, booked, pools, now)
+    classes = [
+        c.name
+        for c in policy.classes
+        if c.name != wanted.gpu_class
+        and c.name in allowed_classes(policy, wanted.group)
+        and not conflicts([replace(w, pool=c.pool) for w in ahead], booked, pools)
+    ]
+    half = [replace(w, of=replace(w.of, seats=-(-w.of.seats // 2))) for w in ahead]
+    later = [replace(w, original=w.end, start=w.end, end=w.end + (w.end - w.start)) for w in half]
+    splits = wanted.seats > 1 and not conflicts([*half, *later], booked, pools)
+    return Offer(
+        nearest=wall_clock(ahead[0].start + move, zone) if move is not None else None,
+        seats=most_seats(ahead, booked, pools),
+        classes=tuple(classes),
+        split=wall_clock(later[0].start, zone) if splits else None,
+    )
+
+
+def _steps(offer: Offer, wanted: Reservation) -> str:
+    steps = []
+    if offer.nearest is not None:
+        steps.append(f"The nearest time that fits begins at {offer.nearest:%a %d %b %Y %H:%M}.")
+    if offer.seats:
+        steps.append(f"{_seats(offer.seats)} at your time.")
+    if offer.classes:
+        steps.append(f"The class {' or '.join(offer.classes)} has room then.")
+    if offer.split is not None:
+        half = -(-wanted.seats // 2)
+        steps.append(f"Or split it: {half} seats now and {half} from {offer.split:%H:%M}.")
+    return " ".join(steps) or "Ask an admin: nothing fits within two weeks."
+
+
+def _conflict_json(found: Conflict) -> dict[str, Any]:
+    return {
+        "start": found.window.start.isoformat(),
+        "at": found.at.isoformat(),
+        "missing": found.missing,
+        "others": [
+            {
+                "group": other.of.group,
+                "name": other.of.name,
+                "seats": other.of.seats,
+                "start": other.start.isoformat(),
+                "end": other.end.isoformat(),
+            }
+            for other in found.others
+        ],
+    }
+
+
+def _named(other: Window, window: Window) -> str:
+    zone = zone_of(window.of.calendar.zone)
+    start, end = wall_clock(other.start, zone), wall_clock(other.last_end, zone)
+    return f"{other.of.seats} for {other.of.group}, {start:%H:%M} to {end:%H:%M}"
+
+
+def _at(window: Window, at: datetime) -> str:
+    return f"{wall_clock(at, zone_of(window.of.calendar.zone)):%a %d %b %Y %H:%M}"
+
+
+def _minutes(at: datetime | None) -> str | None:
+    return at.isoformat(timespec="minutes") if at is not None else None
+
+
+def _seats(number: int) -> str:
+    return "1 seat fits" if number == 1 else f"{number} seats fit"
