@@ -27,6 +27,9 @@ def configure(c: Config, options: DemoOptions | None = None) -> None:
         c,
         service_url=f"http://127.0.0.1:{demo.ports.service}",
         service_command=service_command(demo),
+        # Everything of a demo runs under the account of whoever started it; in a container and in
+        # the tests of this repository that is root.
+        allow_service_as_root=True,
         spawner_class=DemoSpawner,
         instructors={GROUP: ["instructor"]},
     )

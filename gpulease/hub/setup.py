@@ -6,6 +6,7 @@ cannot stand together is refused with a sentence.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ def setup_gpulease(
     service_command: Sequence[str] | None = None,
     service_token: str | None = None,
     service_environment: Mapping[str, str] | None = None,
+    service_user: str | None = None,
+    allow_service_as_root: bool = False,
     service_name: str = "gpulease",
     server_service_url: str | None = None,
     spawner_class: Any = None,
@@ -48,6 +51,9 @@ def setup_gpulease(
             Without it the service runs by itself (production: it must outlive the hub).
         service_token: the service's hub token; needed where there is no ``service_command``.
         service_environment: more variables for a service that the hub starts.
+        service_user: the system user that a service started by a hub of root's runs as.
+        allow_service_as_root: let it run as root all the same (throw-away machines only: whoever
+            finds a hole in it has the machine).
         service_name: its name among the hub's services, and so in its address.
         server_service_url: the service's URL as notebook servers reach it, ending in
             ``/services/NAME/``; by default ``service_url`` with that path.
@@ -63,6 +69,8 @@ def setup_gpulease(
             ``hub_config_invalid`` where an argument cannot be right.
     """
     _check(service_url, service_command, service_token)
+    if service_command and not allow_service_as_root:
+        _refuse_root(service_user)
     hub = c.JupyterHub
     service: dict[str, Any] = {
         "name": service_name,
@@ -74,6 +82,8 @@ def setup_gpulease(
     if service_command:
         service["command"] = list(service_command)
         service["environment"] = dict(service_environment or {})
+        if service_user:
+            service["user"] = service_user
     if service_token:
         service["api_token"] = service_token
     merge.add_entries(
@@ -113,6 +123,23 @@ def _check(url: str, command: Sequence[str] | None, token: str | None) -> None:
             next_step="Give service_token (the service reads the same one from"
             " JUPYTERHUB_API_TOKEN), or service_command to let the hub start the service.",
         )
+
+
+def _refuse_root(user: str | None) -> None:
+    """Refuse a service that a hub of root's would start as root.
+
+    Raises:
+        GPULeaseError: ``hub_config_invalid``.
+    """
+    if user not in (None, "root", "0") or (user is None and os.geteuid() != 0):
+        return
+    raise GPULeaseError(
+        "hub_config_invalid",
+        "The lease service would run as root, which it never needs.",
+        next_step="Give service_user, a system user of its own that owns the database's folder; or"
+        " run the service by itself with service_token. On a machine to throw away:"
+        " allow_service_as_root=True.",
+    )
 
 
 def _root(url: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, admit, holds
-from gpulease.policy.health import reactions
+from gpulease.policy.health import reactions, stuck
 from gpulease.policy.model import Action, End, Snapshot
 from gpulease.policy.reclaim import Doubts, decide, nominations
 
@@ -39,7 +39,7 @@ def plan(snapshot: Snapshot) -> list[Action]:
         for lease in queue.holding(rest)
     ]
     steps = [action for action in leaving if action is not None]
-    return [*healed.values(), *admitted.actions, *steps, *doubts.alerts]
+    return [*healed.values(), *admitted.actions, *steps, *doubts.alerts, *stuck(snapshot)]
 
 
 def _without(snapshot: Snapshot, settled: Set[str]) -> Snapshot:

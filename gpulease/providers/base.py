@@ -26,6 +26,7 @@ class LinkState:
     drained: str = ""  # "", done, blocked, parked: the answer to the present drain
     in_use: bool = False  # some home kernel holds a connection
     bye: str = ""  # why the supervisor said that it ends, "" while it has not
+    account: int | None = None  # user id of its process, as this machine's kernel says; if known
 
 
 class SupervisorLink(Protocol):
@@ -37,6 +38,9 @@ class SupervisorLink(Protocol):
     def send(self, lease_id: str, message: SupervisorMessage) -> bool:
         """Called by ``stop``; false when no supervisor is connected."""
 
+    def cut(self, lease_id: str) -> None:
+        """Called by ``stop`` when a supervisor goes on though it was told to end."""
+
 
 @dataclass(frozen=True)
 class SupervisorReport:
@@ -47,6 +51,7 @@ class SupervisorReport:
     state: str  # started | failed | exited
     detail: str = ""
     pids: tuple[int, ...] = ()
+    account: int | None = None  # user id of the server, as this machine's kernel says; if known
 
 
 class Provider(Protocol):

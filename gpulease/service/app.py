@@ -219,6 +219,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     app = GPULeaseService()
     app.initialize(argv)
     logs.configure(app.log_name.upper())
+    if os.geteuid() == 0:
+        log.warning(
+            "the lease service runs as root, which it never needs: whoever finds a hole in it has"
+            " this machine. Run it as a system user of its own that owns the database's folder",
+            extra={"reason": "root"},
+        )
     return app.start()
 
 

@@ -8,14 +8,17 @@ or how it proves itself: that is the provider's.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.model import Lease, LeaseState, TimeOuts
+from gpulease.policy.model import Alert, Lease, LeaseState, TimeOuts
 from gpulease.protocol import Blocker, SupervisorMessage
 from gpulease.providers.base import LinkState
+
+log = logging.getLogger(__name__)
 
 #: Seconds that a supervisor has to acknowledge a key.
 ADMIT_SECONDS = 10.0
@@ -42,6 +45,7 @@ class _Line:
     address: str
     public_key: str
     pid: int | None
+    account: int | None
     admitted: dict[str, str] = field(default_factory=dict)  # client key -> kernel id
     learned: set[str] = field(default_factory=set)  # kernels of keys that we did not admit
     drained: str = ""
@@ -65,29 +69,63 @@ class Links:
         self._wake = wake
         self._grace = grace or (lambda _: TimeOuts().interrupt_grace)
         self._lines: dict[str, _Line] = {}
+        self._alerts: dict[str, Alert] = {}
 
-    def connected(self, lease: Lease, wire: Wire, hello: SupervisorMessage) -> None:
-        """Take a supervisor that said hello and tell it where its lease stands."""
+    def connected(
+        self, lease: Lease, wire: Wire, hello: SupervisorMessage, account: int | None = None
+    ) -> bool:
+        """Take a supervisor that said hello and tell it where its lease stands.
+
+        An attempt has one supervisor with one key.  A second one with another key has the lease's
+        token from somewhere else: it is refused, for home kernels would send it what they hold.
+
+        Args:
+            lease: as it stands.
+            wire: the supervisor's channel.
+            hello: what it said.
+            account: user id of its process, where this machine's kernel says it.
+        """
         known = self._lines.get(lease.id)
-        line = _Line(lease.attempt, wire, hello["address"], hello["public_key"], hello.get("pid"))
+        address, public_key = hello["address"], hello["public_key"]
+        line = _Line(lease.attempt, wire, address, public_key, hello.get("pid"), account)
         # A service that was restarted learns the keys again: their kernels may end or be in use.
         line.admitted = dict(hello.get("keys") or {})
         line.learned = {kernel for kernel in line.admitted.values() if kernel}
         if known is not None and known.attempt == lease.attempt:
+            if known.public_key != public_key:
+                self._refuse(lease, account)
+                return False
             if known.wire is not None and known.wire is not wire:
                 known.wire.hang_up()
-            if known.public_key == line.public_key:  # the same supervisor came back
-                line.learned -= set(known.admitted.values())
-                line.learned |= known.learned
-                line.admitted = known.admitted | line.admitted
-                line.drained, line.blockers = known.drained, known.blockers
-                line.parked = known.parked
+            line.learned -= set(known.admitted.values())
+            line.learned |= known.learned
+            line.admitted = known.admitted | line.admitted
+            line.drained, line.blockers = known.drained, known.blockers
+            line.parked = known.parked
         self._lines[lease.id] = line
         wire.tell(lease_word(lease))
         message = self.standing(lease)
         if message is not None:
             wire.tell(message)
         self._wake()
+        return True
+
+    def _refuse(self, lease: Lease, account: int | None) -> None:
+        log.error(
+            "a second supervisor with another key was refused; it is of account %s", account,
+            extra={"lease": lease.id, "user": lease.user, "reason": "second_supervisor"},
+        )  # fmt: skip
+        self._alerts[lease.id] = Alert(
+            lease.id,
+            "second_supervisor",
+            f"A second supervisor of lease {lease.id} came with another key and was refused: "
+            "somebody else has the lease's token. End the lease, and look for whom it was.",
+        )
+        self._wake()
+
+    def alerts(self) -> list[Alert]:
+        """Return an alert for each lease that a second supervisor came for."""
+        return list(self._alerts.values())
 
     def lost(self, lease_id: str, wire: Wire) -> None:
         """Note that a channel closed; one that was replaced already is ignored."""
@@ -170,6 +208,7 @@ class Links:
             drained=line.drained,
             in_use=bool(line.admitted) and line.wire is not None,
             bye=line.bye,
+            account=line.account,
         )
 
     def left_behind(self, lease_id: str) -> tuple[tuple[tuple[str, str], ...], int]:
@@ -195,8 +234,17 @@ class Links:
         line.wire.tell(message)
         return True
 
+    def cut(self, lease_id: str) -> None:
+        """Hang up on a supervisor that was told to end and goes on."""
+        line = self._lines.get(lease_id)
+        if line is not None and line.wire is not None:
+            wire, line.wire = line.wire, None
+            wire.hang_up()
+
     def forget(self, kept: set[str]) -> None:
-        """Drop the lines of leases that are over."""
+        """Drop the lines and the alerts of leases that are over."""
+        for lease_id in self._alerts.keys() - kept:
+            del self._alerts[lease_id]
         for lease_id in self._lines.keys() - kept:
             line = self._lines[lease_id]
             if line.wire is None:

@@ -263,7 +263,7 @@ class Reconciler:
         bounds = self._provider.bounds(queue.waiting(snapshot))
         actions = plan(replace(snapshot, bounds=tuple(bounds), near=self._near()))
         alerts = [action for action in actions if isinstance(action, Alert)]
-        self._alert([*alerts, *self._strangers.alerts()])
+        self._alert([*alerts, *self._strangers.alerts(), *self._links.alerts()])
         changes = []
         for action in actions:
             if not isinstance(action, Alert):

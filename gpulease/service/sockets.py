@@ -23,6 +23,7 @@ from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import FromServer, FromSupervisor
 from gpulease.service.bounds import PAGES_MAX, PEERS_MAX
 from gpulease.service.events import Reader
+from gpulease.service.peers import account_of_peer
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,14 @@ class _Socket(WebSocketHandler):
             await self.write_message(text)
         except WebSocketClosedError:
             log.debug("a channel closed while a message was on its way")
+
+    def account(self) -> int | None:
+        """Return the user id at the other end, where it is on this machine."""
+        stream = getattr(self.ws_connection, "stream", None)
+        connection = getattr(stream, "socket", None)
+        if connection is None:
+            return None
+        return account_of_peer(connection, self.request.headers)
 
     def read(self, raw: str | bytes) -> Any | None:
         """Return the JSON object of a message; a peer that sends anything else is hung up on."""
@@ -162,7 +171,12 @@ class EventsSocket(BaseHandler, _Socket):
             )
         self.services.provider.report(
             SupervisorReport(
-                lease.id, report.attempt, report.state, report.detail, tuple(report.pids)
+                lease.id,
+                report.attempt,
+                report.state,
+                report.detail,
+                tuple(report.pids),
+                self.account(),
             )
         )
         self.services.loop.wake()
@@ -249,7 +263,6 @@ class SupervisorSocket(Answers, _Socket):
         if said.attempt is not None and said.attempt != lease.attempt:
             self.put({"type": "end", "reason": "old_attempt"})
             return
-        self._said_hello = True
         hello: SupervisorMessage = {
             "address": said.address,
             "public_key": said.public_key,
@@ -258,7 +271,10 @@ class SupervisorSocket(Answers, _Socket):
             hello["pid"] = said.pid
         if said.keys:
             hello["keys"] = said.keys
-        self.services.links.connected(lease, self, hello)
+        if not self.services.links.connected(lease, self, hello, self.account()):
+            self.close(_REFUSED, "another key")
+            return
+        self._said_hello = True
         self.services.servers.check_keys(lease)
         log.info("supervisor connected", extra={"lease": lease.id, "attempt": lease.attempt})
 

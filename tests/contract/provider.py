@@ -32,6 +32,10 @@ class Links:
         self.sent.append((lease_id, message))
         return lease_id in self.states
 
+    def cut(self, lease_id: str) -> None:
+        if lease_id in self.states:
+            self.states[lease_id] = replace(self.states[lease_id], connected=False)
+
 
 class World(ABC):
     """A provider and what its leases run on; it has at least two devices."""

@@ -33,11 +33,39 @@ def test_an_external_service():
 def test_a_managed_service():
     c = Config()
     setup_gpulease(
-        c, service_url=URL, service_command=["run", "it"], service_environment={"A": "b"}
+        c,
+        service_url=URL,
+        service_command=["run", "it"],
+        service_environment={"A": "b"},
+        service_user="gpulease",
     )
     (service,) = listed(c.JupyterHub, "services")
     assert service["command"] == ["run", "it"]
     assert service["environment"] == {"A": "b"}
+    assert service["user"] == "gpulease"
+
+
+@pytest.mark.parametrize(
+    ("euid", "user", "allowed", "refused"),
+    [
+        (0, None, False, True),
+        (0, "root", False, True),
+        (0, "gpulease", False, False),
+        (0, None, True, False),
+        (1000, None, False, False),
+    ],
+)
+def test_a_service_that_would_run_as_root_is_refused(monkeypatch, euid, user, allowed, refused):
+    monkeypatch.setattr("os.geteuid", lambda: euid)
+    c = Config()
+    given = {"service_user": user, "allow_service_as_root": allowed}
+    if not refused:
+        setup_gpulease(c, service_url=URL, service_command=["run"], **given)
+        return
+    with pytest.raises(GPULeaseError) as error:
+        setup_gpulease(c, service_url=URL, service_command=["run"], **given)
+    assert "service_user" in (error.value.next_step or "")
+    assert not c.JupyterHub  # nothing was changed
 
 
 def test_the_service_may_neither_start_nor_stop_nor_impersonate():

@@ -248,7 +248,8 @@ def test_every_threat_is_stopped_by_a_test_that_exists():
     section = page("security.md").split("\n## Threats\n")[1].split("\n## ")[0]
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
     table = [[cell.strip() for cell in cells] for cells in lines[1:]]
-    assert {who for who, *_ in table} == {
+    everybody = {who.strip() for whose, *_ in table for who in whose.split(", ")}
+    assert {who[0].upper() + who[1:] for who in everybody} == {
         "A student", "A student's page", "Another local user", "A hostile companion",
         "A hostile pod", "A lost agent key", "A stolen server token", "A curious instructor",
     }  # fmt: skip

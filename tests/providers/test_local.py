@@ -78,9 +78,11 @@ class LocalWorld(World):
         self.probe = SimulatedProbe(3)
         await self.open()
 
-    def spawn(self, lease_id: str, *command: str) -> subprocess.Popen[bytes]:
+    def spawn(
+        self, lease_id: str, *command: str, user: int | None = None
+    ) -> subprocess.Popen[bytes]:
         environment = {**os.environ, ENV_LEASE: lease_id}
-        child = subprocess.Popen(command or ("sleep", "600"), env=environment)
+        child = subprocess.Popen(command or ("sleep", "600"), env=environment, user=user)
         self.children.setdefault(lease_id, []).append(child)
         return child
 
@@ -273,10 +275,12 @@ def test_a_process_is_never_taken_for_another_with_its_id() -> None:
     child = subprocess.Popen(["sleep", "600"])
     found = processes.find(child.pid)
     assert found is not None
+    me = os.geteuid()
     other = found._replace(started=found.started - 1)
     assert not processes.alive(other)
-    assert processes.kill([other]) == 0
-    assert processes.kill([found]) == 1
+    assert processes.kill([other], me) == 0
+    assert processes.kill([found], me + 1) == 0
+    assert processes.kill([found], me) == 1
     child.wait()
     assert processes.find(child.pid) is None
-    assert processes.kill([found]) == 0
+    assert processes.kill([found], me) == 0

@@ -273,6 +273,14 @@ ADMIN_STEPS: Final[dict[str, str]] = {
 
 #: What an admin is told.
 ALERTS: Final[Words] = {
+    "second_supervisor": (
+        "A second supervisor came for a lease with another key, and was refused.",
+        "End the lease: somebody else has its token. Look who may read the service's key file.",
+    ),
+    "stuck": (
+        "Processes of a lease that is over live on, and the service may not end them.",
+        "End them; the service's log names them. Their GPU is out of service until then.",
+    ),
     "mass_idle": (
         "Many leases turned idle in the same moment: nothing is reclaimed for now.",
         "Look at the GPU probe; reclaim goes on by itself later.",

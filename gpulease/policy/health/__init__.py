@@ -10,5 +10,14 @@ from gpulease.policy.health.checks import (
     observed_of,
 )
 from gpulease.policy.health.reactions import reactions
+from gpulease.policy.health.stuck import stuck
 
-__all__ = ["BACK_OFF", "MAX_BACK_OFF", "MAX_FAILURES", "PULL_MAX", "observed_of", "reactions"]
+__all__ = [
+    "BACK_OFF",
+    "MAX_BACK_OFF",
+    "MAX_FAILURES",
+    "PULL_MAX",
+    "observed_of",
+    "reactions",
+    "stuck",
+]

@@ -3,7 +3,8 @@
 Owns which device a lease occupies and when nothing of a lease is left.  It never starts a
 companion: it publishes a grant, and the student's own server starts the process under the
 student's own account.  What runs is found again from ``/proc``, from the server's reports and
-from the supervisor channel, so a restarted service loses nothing.  Refuses to decide anything.
+from the supervisor channel, so a restarted service loses nothing.  What is left of a lease that the
+service cannot end keeps its device out of service, and an admin is told.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -22,27 +22,16 @@ from gpulease.gpus.nvml import LOST_GAPS
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import Bound, Device, Lease, LeaseState, Observed
 from gpulease.protocol import Activity, GrantView
-from gpulease.providers.base import SupervisorLink, SupervisorReport
+from gpulease.providers.base import LinkState, SupervisorLink, SupervisorReport
 from gpulease.providers.local import processes
-from gpulease.providers.local.processes import Process
+from gpulease.providers.local.held import Held
 from gpulease.providers.local.tokens import is_token_of, lease_token
 
 log = logging.getLogger(__name__)
 
 FOREIGN = "foreign"
-
-
-@dataclass
-class _Held:
-    """What the provider knows of one lease."""
-
-    lease: Lease
-    ran: bool = False  # something of this attempt was seen
-    shown_at: float = 0.0  # when something of it was seen last
-    stopping_since: float | None = None
-    report: SupervisorReport | None = None
-    named: set[Process] = field(default_factory=set)  # by reports and by the channel
-    found: set[Process] = field(default_factory=set)  # by the last scan
+#: Seconds after the service ended a lease's processes until what is left is said to be stuck.
+_STUCK_AFTER = 5.0
 
 
 class LocalProvider:
@@ -82,7 +71,7 @@ class LocalProvider:
         self._clock = clock
         self._infos: dict[str, GPUInfo] = {}
         self._samples: dict[str, Sample] = {}
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, Held] = {}
 
     async def open(self) -> None:
         """Read the inventory and the first samples."""
@@ -128,7 +117,7 @@ class LocalProvider:
         """Hold the devices for this attempt; the grant travels on the server's own channel."""
         held = self._held.get(lease.id)
         if held is None or held.lease.attempt != lease.attempt:
-            held = _Held(lease, shown_at=self._clock())
+            held = Held(lease, shown_at=self._clock())
             # A lease that was active before this service started did run.
             held.ran = lease.state is not LeaseState.STARTING
             self._held[lease.id] = held
@@ -139,22 +128,24 @@ class LocalProvider:
 
     async def stop(self, lease: Lease) -> None:
         """Tell the supervisor to end; after ``kill_after`` end what this account may reach."""
-        held = self._held.setdefault(lease.id, _Held(lease))
+        held = self._held.setdefault(lease.id, Held(lease))
         if held.stopping_since is None:
             held.stopping_since = self._clock()
             self._link.send(lease.id, {"type": "end", "reason": lease.end_reason or lease.reason})
-        elif self._clock() - held.stopping_since >= self._kill_after:
-            told = await asyncio.to_thread(processes.kill, held.found | held.named)
+        elif self._overdue(held):
+            # A supervisor that does not end keeps its channel; it is cut, whatever it says.
+            self._link.cut(lease.id)
+            told = await asyncio.to_thread(held.end)
             if told:
                 log.warning("killed %d processes that outlived lease %s", told, lease.id)
 
     async def observe(self) -> Sequence[Observed]:
         """Look at every held lease; one that was stopped and of which nothing is left is freed."""
         # Without leases there is nothing to look for, and /proc may be long.
-        marks = await asyncio.to_thread(processes.marked) if self._held else {}
+        if self._held:
+            await asyncio.to_thread(self._find, list(self._held.values()))
         shown = []
         for lease_id, held in list(self._held.items()):
-            held.found = marks.get(lease_id, set())
             observed = self._look(held)
             if observed.gone and held.stopping_since is not None:
                 self._free(lease_id)
@@ -182,7 +173,8 @@ class LocalProvider:
             return
         held.report = report
         held.ran = held.ran or report.state == "started"
-        held.named |= {found for pid in report.pids if (found := processes.find(pid))}
+        held.belongs_to(report.account)
+        held.claim(report.pids)
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Feed simulated devices with the CPU time of the lease's own processes."""
@@ -204,23 +196,30 @@ class LocalProvider:
         """
         raise NotImplementedError("the local provider has no node agents")
 
-    def _look(self, held: _Held) -> Observed:
-        lease = held.lease
-        link = self._link.state(lease.id)
-        if link is not None and link.attempt != lease.attempt:
-            link = None
+    def _find(self, known: Sequence[Held]) -> None:
+        """Look into ``/proc`` for the processes of these leases; called in a worker thread."""
+        marks, table = processes.marked(), processes.children()
+        for held in known:
+            link = self._link_of(held)
+            if link is not None and link.connected:
+                held.belongs_to(link.account)
+                held.claim([link.pid] if link.pid is not None else [])
+            held.look(marks.get(held.lease.id, ()), table)
+
+    def _link_of(self, held: Held) -> LinkState | None:
+        link = self._link.state(held.lease.id)
+        return link if link is not None and link.attempt == held.lease.attempt else None
+
+    def _look(self, held: Held) -> Observed:
+        lease, link, now = held.lease, self._link_of(held), self._clock()
         connected = link is not None and link.connected
-        if link is not None and link.pid is not None and connected:
-            found = processes.find(link.pid)
-            held.named |= {found} if found else set()
-        held.named = {process for process in held.named if processes.alive(process)}
-        now = self._clock()
-        left = bool(connected or held.found or held.named)
+        left = connected or bool(held.proved)
+        if held.claimed and not (self._overdue(held) and self._unused(lease)):
+            left = True
         if left:
             held.ran, held.shown_at = True, now
         report = held.report
         ended = report is not None and report.state in {"failed", "exited"} and not connected
-        stopped = held.stopping_since is not None
         lost = held.ran and now - held.shown_at >= self._lost_after
         failed = "" if report is None or not ended else report.detail or report.state
         if not failed and link is not None and link.bye and not connected:
@@ -230,10 +229,36 @@ class LocalProvider:
             lease.attempt,
             connected=connected,
             failed=failed,
-            gone=not left and (stopped or (ended and held.ran) or lost),
+            gone=not left and (held.stopping_since is not None or (ended and held.ran) or lost),
             drained=link.drained if link else "",
             in_use=link.in_use if link else False,
+            stuck=left and self._is_stuck(held),
         )
+
+    def _overdue(self, held: Held) -> bool:
+        since = held.stopping_since
+        return since is not None and self._clock() - since >= self._kill_after
+
+    def _is_stuck(self, held: Held) -> bool:
+        """Tell whether the service has done what it can to end a lease, and say so once."""
+        since = held.stopping_since
+        if since is None or self._clock() - since < self._kill_after + _STUCK_AFTER:
+            return False
+        if not held.told:
+            held.told = True
+            pids = sorted(process.pid for process in held.proved | held.claimed)
+            log.error(
+                "processes %s outlive their lease and the service may not end them: its device is "
+                "out of service until they have ended", pids,
+                extra={"lease": held.lease.id, "user": held.lease.user, "reason": "stuck"},
+            )  # fmt: skip
+        return True
+
+    def _unused(self, lease: Lease) -> bool:
+        """Tell whether the driver says that no process uses the lease's devices."""
+        samples = [self._samples.get(uuid) for uuid in lease.devices]
+        real = not any(info.simulated for info in self._infos.values())
+        return real and all(each and not each.gap and not each.pids for each in samples)
 
     def _device(self, info: GPUInfo) -> Device:
         sample = self._samples.get(info.uuid)
@@ -243,6 +268,9 @@ class LocalProvider:
             name=info.name,
             memory=info.memory,
             simulated=info.simulated,
+            healthy=not any(
+                held.told for held in self._held.values() if info.uuid in held.lease.devices
+            ),
             lost=sample is not None and sample.gap in LOST_GAPS,
             occupied_by=self._occupant(info.uuid, sample),
         )

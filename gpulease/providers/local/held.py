@@ -1,0 +1,89 @@
+"""What is known of one lease of this machine, and which processes are its own.
+
+Two kinds of processes count.  *Proved* ones carry the lease's mark, or descend from one that does,
+under the account of the lease's own notebook server: they are ended when the lease is over.
+*Claimed* ones were only named by that server or by the supervisor, and the service may not look
+into them: they hold the device for a while and are never ended.  Whoever names a process is a
+student's program, and must not be able to have another one ended by it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpulease.policy.model import Lease
+from gpulease.providers.base import SupervisorReport
+from gpulease.providers.local import processes
+from gpulease.providers.local.processes import Process
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Held:
+    """One lease that holds devices, or of which something still runs."""
+
+    lease: Lease
+    ran: bool = False  # something of this attempt was seen
+    shown_at: float = 0.0  # when something of it was seen last
+    stopping_since: float | None = None
+    report: SupervisorReport | None = None
+    account: int | None = None  # of its notebook server, as the kernel says
+    proved: set[Process] = field(default_factory=set)
+    claimed: set[Process] = field(default_factory=set)
+    named: list[Process] = field(default_factory=list)  # what was said since the last look
+    told: bool = False  # an admin was told that it cannot be ended
+
+    def belongs_to(self, account: int | None) -> None:
+        """Learn the account of the lease's server; the first one that is known counts."""
+        if account is None or self.account == account:
+            return
+        if self.account is not None:
+            log.warning(
+                "account %d speaks for a lease of account %d and is not believed",
+                account, self.account, extra={"lease": self.lease.id, "user": self.lease.user},
+            )  # fmt: skip
+            return
+        self.account = account
+
+    @property
+    def owner(self) -> int:
+        """The account whose processes may be the lease's."""
+        return self.account if self.account is not None else _account_named(self.lease.user)
+
+    def claim(self, pids: Iterable[int]) -> None:
+        """Take the word of the lease's own server or supervisor; the next look examines it."""
+        self.named += [found for pid in pids if (found := processes.find(pid)) is not None]
+
+    def look(self, marked: Iterable[Process], table: Mapping[int, Collection[Process]]) -> None:
+        """Find the lease's processes anew; those that were found once stay until they end.
+
+        A process whose parent ended, or that took the mark out of its environment, is still the
+        very one that was proved before.
+        """
+        named, self.named = self.named, []
+        self.proved = self._with_descendants(self.proved.union(marked), table)
+        claimed = self._with_descendants(self.claimed.union(named), table)
+        self.claimed = claimed - self.proved
+
+    def _with_descendants(
+        self, found: set[Process], table: Mapping[int, Collection[Process]]
+    ) -> set[Process]:
+        own = processes.of_account(found, self.owner)
+        return processes.of_account(own | processes.below(own, table), self.owner)
+
+    def end(self) -> int:
+        """Send SIGKILL to the proved processes; return to how many."""
+        return processes.kill(self.proved, self.owner)
+
+
+def _account_named(user: str) -> int:
+    """Return the account that servers of a hub with system users run under, else our own."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):  # ValueError: a name with a null character
+        return os.geteuid()

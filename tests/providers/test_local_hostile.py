@@ -1,0 +1,192 @@
+"""What a hostile notebook server or supervisor may say of processes, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from gpulease.gpus.base import GPUInfo, Sample
+from gpulease.policy.model import Lease
+from gpulease.protocol import ENV_LEASE
+from gpulease.providers.base import LinkState, SupervisorReport
+from gpulease.providers.local import processes
+from tests.contract.provider import ended
+from tests.helpers import is_root, process_is_gone, wait_for_async
+from tests.providers.test_local import LocalWorld, observed, start
+
+NOBODY = 65534
+
+
+@pytest.fixture
+async def world() -> Iterator[LocalWorld]:
+    made = LocalWorld(kill_after=10.0)
+    await made.open()
+    yield made
+    made.clean_up()
+
+
+def named(lease: Lease, *pids: int, account: int | None = None) -> SupervisorReport:
+    return SupervisorReport(lease.id, lease.attempt, "started", "", pids, account)
+
+
+async def stop(world: LocalWorld, lease: Lease, seconds: float = 0) -> None:
+    """Stop the lease, and once more when ``seconds`` have passed."""
+    await world.provider.stop(ended(lease))
+    world.now += seconds
+    await observed(world, lease)
+    await world.provider.stop(ended(lease))
+
+
+@pytest.mark.parametrize("seconds", [0, 100])
+async def test_a_named_process_is_never_ended(world: LocalWorld, seconds: float) -> None:
+    lease = await start(world)
+    bystander = await asyncio.to_thread(world.spawn, "somebody-elses-lease")
+    world.provider.report(named(lease, bystander.pid))
+    world.link.states[lease.id] = LinkState(lease.attempt, connected=True, pid=bystander.pid)
+    await stop(world, lease, seconds)
+    await stop(world, lease, seconds)
+    assert not process_is_gone(bystander.pid)
+
+
+async def test_the_first_process_the_service_and_its_ancestors_hold_no_device(
+    world: LocalWorld,
+) -> None:
+    lease = await start(world)
+    world.provider.report(named(lease, 1, os.getpid(), os.getppid(), account=os.geteuid()))
+    await stop(world, lease)
+    assert await observed(world, lease) is None
+
+
+def test_the_service_is_spared_though_its_environment_has_the_mark() -> None:
+    """A demo that was started in a GPU cell, for example."""
+    script = (
+        "import os; from gpulease.providers.local import processes as p\n"
+        "mine = p.marked()['outer']; assert mine, 'the mark is not there'\n"
+        "assert {each.pid for each in mine} >= {os.getpid()}\n"
+        "print(p.of_account(mine, os.geteuid()), p.kill(mine, os.geteuid()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, ENV_LEASE: "outer"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, "set() 0"), done.stderr
+
+
+async def test_a_child_that_cleaned_its_environment_is_ended_with_its_lease(
+    world: LocalWorld,
+) -> None:
+    lease = await start(world)
+    script = (
+        "import subprocess, time\n"
+        "subprocess.Popen(['sleep', '601'], env={}, start_new_session=True)\n"
+        "time.sleep(600)"
+    )
+    parent = await asyncio.to_thread(world.spawn, lease.id, sys.executable, "-c", script)
+
+    def child() -> int:
+        return next((each.pid for each in processes.children().get(parent.pid, ())), 0)
+
+    pid = await wait_for_async(child, 30, "the child")
+    await observed(world, lease)
+    parent.kill()  # the child is nobody's now, and was proved before
+    await asyncio.to_thread(parent.wait)
+    await stop(world, lease, 11)
+    await wait_for_async(lambda: process_is_gone(pid), 30, "the child to be ended")
+
+
+async def test_the_mark_counts_under_the_account_of_the_leases_server_only(
+    world: LocalWorld,
+) -> None:
+    """Else anybody could hold, or have ended, what runs for another."""
+    if not is_root():
+        pytest.skip("not root: a process of another account cannot be started")
+    lease = await start(world)
+    world.provider.report(named(lease, account=os.geteuid()))
+    stranger = await asyncio.to_thread(world.spawn, lease.id, user=NOBODY)
+    await wait_for_async(lambda: lease.id in processes.marked(), 30, "the mark")
+    world.provider.report(named(lease, stranger.pid, account=NOBODY))  # not believed either
+    await stop(world, lease, 11)
+    assert await observed(world, lease) is None
+    assert not process_is_gone(stranger.pid)
+
+
+async def test_what_cannot_be_ended_puts_its_device_out_of_service_until_it_has_ended(
+    world: LocalWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = await start(world)
+    bound = await asyncio.to_thread(world.spawn, "")  # as one whose environment cannot be read
+    world.provider.report(named(lease, bound.pid))
+    await stop(world, lease, 11)
+    assert not (await observed(world, lease)).stuck
+    world.now += 5
+    assert (await observed(world, lease)).stuck
+    device = (await world.provider.devices())[0]
+    assert (device.healthy, device.occupied_by) == (False, lease.id)
+    await observed(world, lease)
+    (said,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert str(bound.pid) in said.getMessage()
+    bound.kill()
+    await asyncio.to_thread(bound.wait)
+    assert await observed(world, lease) is None
+    device = (await world.provider.devices())[0]
+    assert (device.healthy, device.occupied_by) == (True, None)
+
+
+class Card:
+    """A driver with one card, that lists these processes."""
+
+    pids: tuple[int, ...] = ()
+    problem = ""
+
+    def inventory(self) -> list[GPUInfo]:
+        return [GPUInfo("GPU-1", 0, "Card", 2**30, simulated=False)]
+
+    def sample(self) -> list[Sample]:
+        return [Sample("GPU-1", datetime.now(UTC), 0.0, pids=self.pids)]
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+async def test_a_named_process_that_the_driver_does_not_list_holds_no_device_for_long(
+    world: LocalWorld,
+) -> None:
+    world.probe = card = Card()
+    await world.open()
+    lease = await start(world)
+    bound = await asyncio.to_thread(world.spawn, "")
+    world.provider.report(named(lease, bound.pid))
+    card.pids = (bound.pid,)
+    await world.provider.sample()
+    await stop(world, lease, 11)
+    assert await observed(world, lease) is not None
+    card.pids = ()
+    await world.provider.sample()
+    assert await observed(world, lease) is None
+    assert not process_is_gone(bound.pid)
+
+
+async def test_a_supervisor_that_keeps_its_channel_holds_no_device_for_long(
+    world: LocalWorld,
+) -> None:
+    lease = await start(world)
+    world.link.states[lease.id] = LinkState(lease.attempt, connected=True)
+    await stop(world, lease)
+    assert await observed(world, lease) is not None
+    await stop(world, lease, 11)
+    assert await observed(world, lease) is None
+
+
+async def test_a_report_of_another_attempt_names_nothing(world: LocalWorld) -> None:
+    lease = await start(world)
+    bound = await asyncio.to_thread(world.spawn, "")
+    world.provider.report(replace(named(lease, bound.pid), attempt=0))
+    await stop(world, lease)
+    assert await observed(world, lease) is None
