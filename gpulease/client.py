@@ -77,9 +77,13 @@ class Client:
         """Return one lease."""
         return cast("LeaseView", await self.call("GET", _lease(lease_id)))
 
-    async def end(self, lease_id: str, note: str = "") -> LeaseView:
-        """Return, withdraw or (an admin, with a note) force the end of a lease."""
-        return cast("LeaseView", await self.call("DELETE", _lease(lease_id), {"note": note}))
+    async def end(self, lease_id: str, note: str = "", *, force: bool = False) -> LeaseView:
+        """Return, withdraw or (an admin, with a note) force the end of a lease.
+
+        ``force``: return it though a cell runs or some variables cannot come home.
+        """
+        body = {"note": note, "force": force}
+        return cast("LeaseView", await self.call("DELETE", _lease(lease_id), body))
 
     async def keep(self, lease_id: str) -> LeaseView:
         """Keep an idle lease for a while."""

@@ -316,7 +316,8 @@ class LeaseLink:
         if by_service:
             assert self.bus is not None
             assert lease is not None
-            self.bus.call("end", {"lease_id": lease["id"], "reason": "returned"})
+            # What cannot come home was asked about here, where its names are known.
+            self.bus.call("end", {"lease_id": lease["id"], "force": True})
             self.leases.pop(lease["id"], None)  # its last event may come after the next cell
         if self.attachment is not None:
             close = {"kernel_id": self.kernel_id}

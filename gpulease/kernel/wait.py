@@ -266,7 +266,7 @@ class Waiter:
             return self._wait(lease, bound, progress)
         except KeyboardInterrupt:
             if asked_here and self._link.bus is not None:
-                self._link.bus.call("end", {"lease_id": lease["id"], "reason": "withdrawn"})
+                self._link.bus.call("end", {"lease_id": lease["id"], "force": True})
                 said = "Your request for a GPU was withdrawn. The cell did not run."
             else:
                 said = "The cell did not run. Your request stays in the queue."

@@ -161,8 +161,7 @@ class Core:
         if name == "keep":
             return await client.keep(lease_id)
         if name == "end":
-            body = {"reason": str(args.get("reason") or "")}
-            return await client.call("DELETE", f"leases/{lease_id}", body)
+            return await client.end(lease_id, force=bool(args.get("force")))
         if name == "connection":
             client_key = str(args.get("client_key") or "")
             return await client.connection(lease_id, client_key, kernel_id)

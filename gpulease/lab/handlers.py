@@ -102,12 +102,12 @@ class LeasesHandler(_Handler):
 
 
 class LeaseHandler(_Handler):
-    """DELETE returns a lease, or withdraws a request."""
+    """DELETE returns a lease, or withdraws a request; ``force`` where something would be lost."""
 
     @web.authenticated
     async def delete(self, lease_id: str) -> None:
         """End it."""
-        args = {"lease_id": lease_id, "reason": "returned"}
+        args = {"lease_id": lease_id, "force": bool(self.body().get("force"))}
         self.finish(json.dumps(await self.core.call("", "end", args)))
 
 

@@ -41,10 +41,13 @@ class AskBody(Body):
 
 
 class EndBody(Body):
-    """Return, withdraw or end: ``DELETE leases/{id}``; ``note`` is what its holder reads."""
+    """Return, withdraw or end: ``DELETE leases/{id}``; ``note`` is what its holder reads.
+
+    ``force``: return it though a cell runs or some variables cannot come home.
+    """
 
     note: Annotated[str, Field(max_length=500)] = ""
-    reason: Annotated[str, Field(max_length=64)] = ""
+    force: bool = False
 
 
 class EmptyBody(Body):

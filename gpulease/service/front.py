@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import asking, lifecycle
-from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
 from gpulease.service.asks import Asked, Asks
 from gpulease.service.auth import Asker, prove_server
@@ -82,11 +82,11 @@ class FrontDesk:
         idempotency = _key(asker, body, key, self._loop.clock())
         return await self._asks.answer(Asked(ask, asker.name, idempotency))
 
-    async def end(self, asker: Asker, lease_id: str, note: str) -> Lease:
+    async def end(self, asker: Asker, lease_id: str, note: str, *, force: bool = False) -> Lease:
         """Return, withdraw or (an admin) force the end of a lease.
 
         Raises:
-            GPULeaseError: ``no_such_lease``.
+            GPULeaseError: ``no_such_lease``, ``cell_running``.
         """
         async with self._ledger.lock:
             lease = self.changeable(asker, lease_id)
@@ -94,7 +94,9 @@ class FrontDesk:
             outs = lifecycle.time_outs_of(self._policies.current, lease)
             own = asker.kind == "user" and asker.name == lease.user
             if own and not (asker.admin and note):
-                after, why = lifecycle.give_back(lease, now, outs), "returned"
+                cells = _cells(self._loop.sight.evidence.get(lease_id))
+                after = lifecycle.give_back(lease, now, outs, force=force, cells=cells)
+                why = "returned"
             else:
                 after, why = lifecycle.force_end(lease, now, outs, note), "forced"
             return await self._loop.change(lease, after, asker.name, why)
@@ -284,3 +286,8 @@ def _hub_unreachable() -> GPULeaseError:
         next_step="Running leases go on; try again in a moment.",
         status=502,
     )
+
+
+def _cells(evidence: Evidence | None) -> int:
+    """Return how many cells of the user run on a lease's GPU."""
+    return evidence.cells if evidence is not None else 0

@@ -67,7 +67,7 @@ class OneLease(BaseHandler):
     async def delete(self, lease_id: str) -> None:
         """Return, withdraw or end it; a repeat changes nothing."""
         body = self.parse(EndBody)
-        lease = await self.services.front.end(self.asker, lease_id, body.note)
+        lease = await self.services.front.end(self.asker, lease_id, body.note, force=body.force)
         self.answer(self.services.views.lease(lease))
 
 

@@ -234,7 +234,7 @@ class Stage:
             found = await self._connection(args)
         elif name == "end":
             lease = self.leases[args["lease_id"]]
-            end = {"reason": args["reason"], "sentence": "Ended.", "note": "", "at": in_seconds(0)}
+            end = {"reason": "returned", "sentence": "Ended.", "note": "", "at": in_seconds(0)}
             found = {**lease, "version": lease["version"] + 1, "state": "ended", "end": end}
             self.leases[lease["id"]] = found
             self._write(writer, {"event": "lease", "lease": found})

@@ -640,7 +640,7 @@ def test_status_keep_and_return(stage: Stage, kernel: HomeKernel) -> None:
     ):
         assert words in shown
     assert kernel.run("%gpu return").ok
-    assert ("end", {"lease_id": LEASE, "reason": "returned"}) in stage.calls
+    assert ("end", {"lease_id": LEASE, "force": True}) in stage.calls
     assert kernel.run("answer").result == "42"
     assert "No GPU lease" in kernel.run("%gpu").text()
 

@@ -107,6 +107,22 @@ def test_asking_and_withdrawing_at_once():
     assert asked(snapshot([gone])).new
 
 
+def test_returning_asks_before_it_stops_a_cell_or_loses_a_value():
+    outs, lease = policy().time_outs, active(1, **MINE)
+    with pytest.raises(GPULeaseError) as refusal:
+        lifecycle.give_back(lease, NOW, outs, cells=1)
+    assert refusal.value.reason == "cell_running"
+    asked_to = lifecycle.give_back(lease, NOW, outs)
+    assert (asked_to.state, asked_to.park) == (LeaseState.DRAINING, False)
+    assert lifecycle.give_back(asked_to, NOW, outs) == asked_to
+    for forced in (
+        lifecycle.give_back(lease, NOW, outs, force=True, cells=1),
+        lifecycle.give_back(asked_to, NOW, outs, force=True),
+    ):
+        assert (forced.state, forced.park) == (LeaseState.DRAINING, True)
+        assert forced.end_reason_wanted is EndReason.RETURNED
+
+
 @pytest.mark.parametrize("name", ["t5", "", "T4", "../t4"])
 def test_an_unknown_class(name):
     ask = replace(ASK, gpu_class=name or "?")

@@ -152,7 +152,8 @@ def test_giving_back():
         leaving = lifecycle.give_back(lease, NOW, OUTS)
         assert leaving.state is LeaseState.DRAINING
         assert leaving.end_reason_wanted is EndReason.RETURNED
-        assert leaving.park
+        assert not leaving.park, "nothing is lost unless the holder says so"
+        assert lifecycle.give_back(lease, NOW, OUTS, force=True).park
         assert leaving.drain_until == at(OUTS.drain_max + OUTS.interrupt_grace)
 
 

@@ -250,6 +250,16 @@ def test_under_pressure_it_parks_the_first_time():
 
 
 @pytest.mark.parametrize("word", ["blocked", ""])
+@pytest.mark.parametrize("nominee", [None, "r9"])
+def test_a_lease_that_was_returned_stays_when_something_would_be_lost(word, nominee):
+    lease = draining(
+        0, left=0, end_reason_wanted=EndReason.RETURNED, reason="returned", nominated_for=nominee
+    )
+    view = snapshot([lease, WAITING], observed=[seen(lease, drained=word)])
+    assert plan(view)[0] == Resume("r0", "not_home")
+
+
+@pytest.mark.parametrize("word", ["blocked", ""])
 def test_parking_has_an_end(word):
     lease = draining(0, left=0, park=True)
     assert [type(a) for a in plan(snapshot([lease], observed=[seen(lease, drained=word)]))] == [End]

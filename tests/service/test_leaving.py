@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpulease.errors import GPULeaseError
 from gpulease.service import sockets
 from gpulease.store import EvidenceMinute
 from tests.helpers import wait_for_async
@@ -63,6 +64,37 @@ async def test_a_blocked_drain_names_what_cannot_leave_and_the_end_what_is_parke
         assert (stored.parked, stored.blockers) == (2, (("g", "a generator cannot travel"),))
         await channel.close()
         await supervisor.close()
+
+
+async def test_returning_from_a_page_loses_nothing_unasked(site: Site) -> None:
+    lease, channel, supervisor = await active_lease(site)
+    loop = site.service.services.loop
+    await supervisor.live(cells=1)
+
+    def cell_seen() -> bool:
+        evidence = loop.sight.evidence.get(lease["id"])
+        return evidence is not None and evidence.cells == 1
+
+    await wait_for_async(cell_seen, 30, "the cell is seen")
+    student = site.client(site.hub.page_token("stu"))
+    with pytest.raises(GPULeaseError, match="A cell is running"):
+        await student.end(lease["id"])
+
+    await supervisor.live(cells=0)
+    await wait_for_async(lambda: not cell_seen(), 30, "no cell runs")
+    await student.end(lease["id"])
+    assert (await supervisor.next("drain"))["park"] is False
+    await supervisor.say({"type": "drained", "result": "blocked", "blockers": [G]})
+    view = await _view(channel, lease["id"], lambda v: v["reason"] == "not_home", "it stays")
+    assert view["state"] == "active"
+    assert "Cannot leave: `g`" in view["sentence"]
+    await supervisor.next("resume")
+
+    await student.end(lease["id"], force=True)
+    await wait_for_async(lambda: len(supervisor.of("drain")) == 2, 30, "the second drain")
+    assert supervisor.of("drain")[1]["park"] is True
+    await channel.close()
+    await supervisor.close()
 
 
 async def test_a_gone_server_tells_what_it_parked(site: Site) -> None:

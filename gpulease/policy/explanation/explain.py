@@ -110,6 +110,8 @@ def _numbers(lease: Lease, policy: PolicyDocument) -> dict[str, Any]:
     }
 
 
+#: Reasons of coming back that are about variables which cannot leave.
+NOT_HOME = frozenset({"undrainable", "not_home"})
 #: So many variables are named in a sentence; a page lists them all.
 _NAMED = 3
 
@@ -118,7 +120,7 @@ def _left_behind(lease: Lease) -> str:
     """Say what the last drain did not bring home, and where it is."""
     names = _named(lease)
     if lease.state is LeaseState.ACTIVE and names:
-        return f"Cannot leave: {names}." if lease.reason == "undrainable" else ""
+        return f"Cannot leave: {names}." if lease.reason in NOT_HOME else ""
     if lease.state in (LeaseState.WARNED, LeaseState.DRAINING) and names:
         return f"Could not leave before: {names}. What still cannot is parked, or lost."
     if lease.state is not LeaseState.ENDED:

@@ -141,6 +141,11 @@ ACTIVE: Final[Words] = {
         "The GPU's machine stays after all; the GPU stays yours.",
         "Run GPU cells as you like.",
     ),
+    "not_home": (
+        "You wanted to return the GPU, but some variables cannot be brought to your notebook. "
+        "The GPU stays yours.",
+        "Delete or save them (%gpu shows which), or return the GPU without them.",
+    ),
     "undrainable": (
         "The GPU was idle, but some variables cannot be brought home.",
         "Delete or move them (%gpu shows which); next time they are parked or lost.",
@@ -268,6 +273,7 @@ ADMIN_STEPS: Final[dict[str, str]] = {
     "server_pod_missing": "See whether the hub spawns into the namespace that the service is told.",
     "device_unhealthy": "Look at the device's health; it is not given out until it is well.",
     "device_lost": "See whether the machine and its driver are up.",
+    "not_home": "Nothing: its holder decides what may be lost.",
     "undrainable": "If the GPU is needed, end the lease: what cannot travel is parked or lost.",
 }
 
@@ -308,6 +314,10 @@ REFUSALS: Final[Words] = {
     "too_many_changes": ("Too many changes in a short time.", "Wait as long as it says."),
     "too_many_channels": ("Too many live channels are open.", "Close a page, then try again."),
     "no_such_server": ("The hub knows no such server.", "Name one of your servers."),
+    "cell_running": (
+        "A cell runs on the GPU that was to be returned.",
+        "Wait until it ends, or return the GPU all the same.",
+    ),
     "keep_not_possible": ("The lease cannot be kept now.", "Request a GPU again afterwards."),
     "keep_used_up": ("Keep was used as often as allowed.", "Use the GPU: then it stays."),
     "not_possible_now": ("The lease is in another state.", "Look at the lease again."),

@@ -82,6 +82,7 @@ BACK = frozenset(
         "policy_changed",
         "asked_again",
         "undrainable",
+        "not_home",
         "node_back",
     }
 )

@@ -93,15 +93,33 @@ def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
     return None
 
 
-def give_back(lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
-    """The holder gives the lease back or withdraws the request; a repeat changes nothing."""
-    if lease.state in (LeaseState.DRAINING, LeaseState.ENDED):
+def give_back(
+    lease: Lease, now: datetime, time_outs: TimeOuts, *, force: bool = False, cells: int = 0
+) -> Lease:
+    """The holder gives the lease back or withdraws the request; a repeat changes nothing.
+
+    Without ``force`` nothing is lost by it: a lease whose variables cannot all come home becomes
+    active again, and one with running ``cells`` (how many) is refused.
+
+    Raises:
+        GPULeaseError: ``cell_running``.
+    """
+    insists = force and lease.state is LeaseState.DRAINING and not lease.park
+    if lease.state in (LeaseState.DRAINING, LeaseState.ENDED) and not insists:
         return lease
     if lease.state is LeaseState.QUEUED:
         return end(lease, EndReason.WITHDRAWN, now)
     if lease.state is LeaseState.STARTING:
         return end(lease, EndReason.RETURNED, now)
-    return _leave(lease, EndReason.RETURNED, "returned", now, time_outs)
+    if cells and not force:
+        raise GPULeaseError(
+            "cell_running",
+            "A cell is running on this GPU. Returning the GPU now stops it.",
+            next_step="Wait until the cell ends, or return the GPU all the same.",
+            numbers={"cells": cells},
+            status=409,
+        )
+    return _leave(lease, EndReason.RETURNED, "returned", now, time_outs, park=force)
 
 
 def force_end(lease: Lease, now: datetime, time_outs: TimeOuts, note: str) -> Lease:
@@ -130,12 +148,20 @@ def asked_again(lease: Lease, now: datetime) -> Lease:
     return replace(active, idle_from=now, claimed=now)
 
 
-def _leave(lease: Lease, reason: EndReason, code: str, now: datetime, time_outs: TimeOuts) -> Lease:
-    """Drain for somebody's word; what cannot go home is parked, for it will not come back."""
+def _leave(
+    lease: Lease,
+    reason: EndReason,
+    code: str,
+    now: datetime,
+    time_outs: TimeOuts,
+    *,
+    park: bool = True,
+) -> Lease:
+    """Drain for somebody's word; ``park``: what cannot go home is parked, or lost by name."""
     if lease.state is LeaseState.DRAINING:
         kept_bound = lease.drain_until or now + timedelta(seconds=time_outs.drain_max)
     else:
         bound = time_outs.drain_max + time_outs.interrupt_grace
         kept_bound = now + timedelta(seconds=bound)
-    action = model.Drain(lease.id, code, kept_bound, reason, True, lease.nominated_for)
+    action = model.Drain(lease.id, code, kept_bound, reason, park, lease.nominated_for)
     return drain(lease, action, now)

@@ -59,7 +59,7 @@ async function endIt(event) {
   }
   $("end-submit").disabled = true;
   try {
-    live.put(await api.end(ending.id, note));
+    live.put(await api.end(ending.id, { note }));
     announce(`The lease of ${ending.user} is being ended.`);
     clearAlert();
   } catch (error) {

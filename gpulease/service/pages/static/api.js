@@ -67,8 +67,8 @@ export function ask(body) {
 
 export const keep = (id) => post(`leases/${encodeURIComponent(id)}/keep`);
 
-/** Return, withdraw or (with a note) end a lease. */
-export const end = (id, note) => del(`leases/${encodeURIComponent(id)}`, note ? { note } : {});
+/** Return, withdraw or (with a note) end a lease; `force`: though a cell runs or values are lost. */
+export const end = (id, { note = "", force = false } = {}) => del(`leases/${encodeURIComponent(id)}`, { note, force });
 
 export const listLeases = (state, offset, limit) =>
   get(`leases?state=${state}&offset=${offset}&limit=${limit}`);

@@ -18,7 +18,7 @@ function leaseLine(lease, now) {
     "div",
     { class: "gl-card-lease", "data-key": lease.id, "data-state": lease.state },
     h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, `for ${serverName(lease.server)}`)),
-    leaseBody(lease, now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server) }),
+    leaseBody(lease, now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id) }),
   );
 }
 

@@ -13,6 +13,7 @@ export class Holder extends EventTarget {
     this.servers = null; // null: not known yet
     this.busy = false;
     this.told = new Map();
+    this.questions = new Map(); // lease id -> what a person must agree to before it is returned
     live.addEventListener("change", () => this.#tell());
     document.addEventListener("visibilitychange", () => !document.hidden && this.lookUpServers());
     window.addEventListener("focus", () => this.lookUpServers());
@@ -80,11 +81,32 @@ export class Holder extends EventTarget {
   async act(action, id) {
     const lease = this.live.leases.get(id);
     if (action === "keep") await this.#do(async () => this.live.put(await api.keep(id)));
-    if (action === "end") await this.#do(async () => this.live.put(await api.end(id)));
+    if (action === "end") await this.#do(() => this.#end(id, false));
+    if (action === "end-anyway") await this.#do(() => this.#end(id, true));
+    if (action === "stay") {
+      this.questions.delete(id);
+      this.dispatchEvent(new Event("change"));
+    }
     if (action === "again" && lease) {
       const running = (this.servers ?? []).map((server) => server.name);
       const server = running.includes(lease.server) ? lease.server : (running[0] ?? "");
       await this.ask(lease.gpu_class, server, lease.count);
+    }
+  }
+
+  /** What is asked before lease `id` is returned, "" for nothing. */
+  question(id) {
+    return this.questions.get(id) ?? "";
+  }
+
+  async #end(id, force) {
+    this.questions.delete(id);
+    try {
+      this.live.put(await api.end(id, { force }));
+    } catch (error) {
+      if (!(error instanceof api.Refusal) || error.reason !== "cell_running") throw error;
+      this.questions.set(id, error.sentence);
+      announce(error.sentence);
     }
   }
 

@@ -205,15 +205,31 @@ function keepButton(lease, busy) {
   ];
 }
 
-function actions(lease, busy) {
+/** Returning it would stop or lose something: what, and the two ways on. */
+function returnAnyway(lease, busy, question) {
   const id = lease.id;
+  const words = question ? "Stop the cell and return the GPU" : "Return it without them";
+  return [
+    question ? h("p", { class: "gl-question", role: "alert", "data-key": `question-${id}` }, question) : null,
+    question ? button("stay", id, "Keep the GPU", "btn-primary", { disabled: busy }) : null,
+    button("end-anyway", id, words, "btn-outline-danger", { disabled: busy }),
+  ];
+}
+
+function actions(lease, busy, question) {
+  const id = lease.id;
+  if (question && (lease.state === "active" || lease.state === "warned")) return returnAnyway(lease, busy, question);
   switch (lease.state) {
     case "queued":
     case "starting":
       return button("end", id, lease.state === "queued" ? "Leave the queue" : "Cancel", "btn-outline-contrast", { disabled: busy });
     case "active":
     case "warned":
-      return [keepButton(lease, busy), button("end", id, "Return it now", "btn-outline-contrast", { disabled: busy })];
+      return [
+        keepButton(lease, busy),
+        button("end", id, "Return it now", "btn-outline-contrast", { disabled: busy }),
+        lease.reason === "not_home" ? returnAnyway(lease, busy, "") : null,
+      ];
     case "ended":
       return button("again", id, "Request again", "btn-primary", { disabled: busy });
     default:
@@ -226,9 +242,10 @@ function openServer(lease, url) {
   return h("a", { class: "btn btn-link", href: url, target: "_top", "data-key": `open-${lease.id}` }, "Open my server");
 }
 
-/** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way. */
-export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "" } = {}) {
-  const doable = withActions ? [actions(lease, busy), openServer(lease, serverUrl)] : null;
+/** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way;
+ * `question`: what the person must agree to before it is returned. */
+export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "", question = "" } = {}) {
+  const doable = withActions ? [actions(lease, busy, question), openServer(lease, serverUrl)] : null;
   return [
     h("p", { class: "gl-sentence", "data-key": "sentence" }, sentenceOf(lease) || `${stateWord(lease)}.`),
     leftBehind(lease),

@@ -25,7 +25,7 @@ function draw() {
   const now = live.now();
   const current = holder.current();
   const shown = current.length ? current : [holder.lastEnded()].filter(Boolean);
-  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server) }));
+  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id) }));
   const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, "You hold no GPU. Your notebooks run on the CPU and lose nothing when a GPU comes or goes.");
   update($("leases"), cards.length ? cards : nothing);
   $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
