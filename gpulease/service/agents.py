@@ -172,16 +172,22 @@ class AgentBatches(Answers):
 
     body_max = 4 * 2**20
 
-    async def post(self) -> None:
-        """Take what an agent saw; its node is the token's, never the body's.
+    async def admit(self) -> None:
+        """Find out which node's agent posts: its node is the token's, never the body's.
 
         Raises:
-            GPULeaseError: ``not_an_agent``, ``cluster_unreachable``, ``wrong_protocol`` (426) and
-                what ``parse`` refuses with.
+            GPULeaseError: ``not_an_agent``, ``cluster_unreachable``.
         """
         scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
-        agents = self.services.agents
-        node = await agents.node_of(token.strip() if scheme.lower() == "bearer" else "")
+        bearer = token.strip() if scheme.lower() == "bearer" else ""
+        self._node = await self.services.agents.node_of(bearer)
+
+    async def post(self) -> None:
+        """Take what an agent saw.
+
+        Raises:
+            GPULeaseError: ``wrong_protocol`` (426) and what ``parse`` refuses with.
+        """
         post = self.parse(AgentPost)
         if post.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
             raise GPULeaseError(
@@ -192,7 +198,7 @@ class AgentBatches(Answers):
                 status=426,
             )
         resources = resources_of(self.services.policies.current)
-        self.answer({**agents.take(node, post), "resources": resources})
+        self.answer({**self.services.agents.take(self._node, post), "resources": resources})
 
 
 def resources_of(policy: PolicyDocument) -> dict[str, dict[str, str]]:

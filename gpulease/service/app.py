@@ -32,6 +32,7 @@ from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.service import logs
 from gpulease.service.kubernetes_settings import KubernetesSettings
+from gpulease.service.listening import allow_files
 from gpulease.service.option_values import (
     bad_option,
     failing_file,
@@ -123,6 +124,12 @@ class GPULeaseService(Application):
         min=0.1,
         help="Seconds without any sign of a lease's processes until it counts as gone.",
     ).tag(config=True)
+    connections_max = Integer(
+        2000, min=10, help="Connections open at a time, live channels not counted; the oldest goes."
+    ).tag(config=True)
+    request_seconds = Float(
+        30.0, min=0.1, help="Seconds that a request's headers, and then its body, may take to come."
+    ).tag(config=True)
     provider = Enum(
         ["local", "kubernetes"],
         "local",
@@ -199,6 +206,8 @@ class GPULeaseService(Application):
             tick=self.tick,
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,
+            connections_max=self.connections_max,
+            request_seconds=self.request_seconds,
             cluster=KubernetesSettings(parent=self) if self.provider == "kubernetes" else None,
         )
 
@@ -225,6 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             " this machine. Run it as a system user of its own that owns the database's folder",
             extra={"reason": "root"},
         )
+    allow_files()
     return app.start()
 
 

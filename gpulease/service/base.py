@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import logging
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from jupyterhub.services.auth import HubOAuthenticated
 from pydantic import BaseModel, ValidationError
-from tornado.web import HTTPError, RequestHandler
+from tornado.http1connection import HTTP1Connection
+from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.service.auth import RESTART_ONCE, Asker, ServiceOAuth, asker_of
@@ -22,8 +23,11 @@ from gpulease.service.parts import Services
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a request's body; only a policy document may be larger.
+#: Bytes of a request's body, where the handler says nothing else.
 BODY_MAX = 64 * 1024
+#: Bytes of a body that is refused which are read and thrown away: who is hung up on while sending
+#: may never read the refusal (RFC 9112, section 9.6).
+_DISCARDED = 2**20
 #: Seconds after which to try again what is refused for being too much, if nothing else is known.
 _LATER = 60
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -33,17 +37,52 @@ _API_POLICY = "default-src 'none'; frame-ancestors 'none'"
 M = TypeVar("M", bound=BaseModel)
 
 
+@stream_request_body
 class Answers(RequestHandler):
-    """Writes problems, and headers that suit data; authenticates nobody."""
+    """Writes problems, and headers that suit data; authenticates nobody.
+
+    Nothing of a body is kept before ``admit`` has let its sender in.
+    """
 
     body_max = BODY_MAX
     as_page = False  # pages answer a refusal in words, everything else as a problem
+    _refused = False
 
     @property
     def services(self) -> Services:
         """What the application is made of."""
         found: Services = self.settings["services"]
         return found
+
+    async def prepare(self) -> None:
+        """Look at the headers alone: how long the body is, and who sends it.
+
+        A refusal is answered when the body is over, unless it is too long to wait for.
+        """
+        self._body = bytearray()
+        connection = cast(HTTP1Connection, self.request.connection)
+        connection.set_max_body_size(max(self.body_max, _DISCARDED))
+        declared = self.request.headers.get("Content-Length", "0")
+        length = int(declared) if declared.isdecimal() else 0
+        try:
+            if length > self.body_max:
+                raise self._too_large(length)
+            await self.admit()
+        except GPULeaseError as error:
+            if length > _DISCARDED or "Expect" in self.request.headers:
+                raise
+            self._refuse_after_body(error)
+
+    async def admit(self) -> None:
+        """Let the sender in, or raise."""
+
+    def data_received(self, chunk: bytes) -> None:
+        """Keep a piece of the body, if it is not refused."""
+        if self._refused:
+            return
+        self._body += chunk
+        if len(self._body) > self.body_max:
+            self._refuse_after_body(self._too_large(len(self._body)))
 
     def set_default_headers(self) -> None:
         """Data is never framed, sniffed or kept by caches."""
@@ -96,16 +135,9 @@ class Answers(RequestHandler):
         """Return the body as ``model``.
 
         Raises:
-            GPULeaseError: ``body_too_large``, ``malformed_json``, ``invalid_body``.
+            GPULeaseError: ``not_json``, ``malformed_json``, ``invalid_body``.
         """
-        body = self.request.body
-        if len(body) > self.body_max:
-            raise GPULeaseError(
-                "body_too_large",
-                "The body of this request is too large.",
-                numbers={"bytes": len(body), "max": self.body_max},
-                status=413,
-            )
+        body = self._body
         media = self.request.headers.get("Content-Type", "application/json").partition(";")[0]
         if body and media.strip().lower() != "application/json":
             raise GPULeaseError(
@@ -145,6 +177,24 @@ class Answers(RequestHandler):
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(value))
 
+    def _refuse_after_body(self, error: GPULeaseError) -> None:
+        """Have the request's method raise ``error`` in place of what it does."""
+
+        def refuse(*_: Any) -> None:
+            raise error
+
+        self._refused = True
+        self._body.clear()
+        setattr(self, str(self.request.method).lower(), refuse)
+
+    def _too_large(self, length: int) -> GPULeaseError:
+        return GPULeaseError(
+            "body_too_large",
+            "The body of this request is too large.",
+            numbers={"bytes": length, "max": self.body_max},
+            status=413,
+        )
+
     def _problem(self, status: int, error: BaseException | None) -> GPULeaseError:
         if isinstance(error, GPULeaseError):
             return error
@@ -175,7 +225,7 @@ class Answers(RequestHandler):
 
 
 class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cross-site check
-    """A handler that knows who asks before its method runs."""
+    """A handler that knows who asks before it takes a body, and before its method runs."""
 
     asker: Asker
 
@@ -186,10 +236,10 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
         return found
 
     def get_current_user(self) -> Any:
-        """Return nobody: ``prepare`` sets the user, for the parent's way blocks the loop."""
+        """Return nobody: ``admit`` sets the user, for the parent's way blocks the loop."""
         return None
 
-    async def prepare(self) -> None:
+    async def admit(self) -> None:
         """Find out who asks.
 
         Raises:
@@ -245,7 +295,7 @@ class PageBase(BaseHandler):
 class NotFound(Answers):
     """Everything that is not here."""
 
-    async def prepare(self) -> None:
+    async def admit(self) -> None:
         """Refuse.
 
         Raises:

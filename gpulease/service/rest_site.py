@@ -140,13 +140,13 @@ class OpenAPI(Answers):
 class NotYet(BaseHandler):
     """Addresses that are kept for what this version does not do."""
 
-    async def prepare(self) -> None:
+    async def admit(self) -> None:
         """Say so, to those who may ask.
 
         Raises:
             GPULeaseError: ``not_in_this_version``.
         """
-        await super().prepare()
+        await super().admit()
         raise GPULeaseError(
             "not_in_this_version",
             "This version of the lease service does not do this.",

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub.utils import make_ssl_context
-from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from gpulease.errors import GPULeaseError
@@ -33,6 +32,7 @@ from gpulease.providers.local import LocalProvider
 from gpulease.service import standing
 from gpulease.service.agents import Agents
 from gpulease.service.auth import ServiceOAuth
+from gpulease.service.base import BODY_MAX
 from gpulease.service.bounds import Bounds
 from gpulease.service.details import newest
 from gpulease.service.events import Events
@@ -44,6 +44,7 @@ from gpulease.service.incidents import Incidents
 from gpulease.service.kubernetes_settings import KubernetesSettings
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
+from gpulease.service.listening import Listener
 from gpulease.service.metrics import Metrics
 from gpulease.service.pages import Site
 from gpulease.service.parts import Services
@@ -56,8 +57,6 @@ from gpulease.store import Change, Store, upgrade
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a body above which the connection is closed without an answer; handlers allow less.
-_HTTP_BODY_MAX = 8 * 2**20
 _INVENTORY_EVERY = 60
 _FENCE_EVERY = 10.0
 
@@ -86,6 +85,8 @@ class Options:
     tick: float = 1.0
     hub_seconds: float = 10.0
     lost_seconds: float = 15.0
+    connections_max: int = 2000
+    request_seconds: float = 30.0  # for a request's headers, and for its body
     cluster: KubernetesSettings | None = None  # where leases are pods; None is this machine
 
 
@@ -103,7 +104,7 @@ class RunningService:
         self._options = options
         self._probe = probe
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: HTTPServer | None = None
+        self._server: Listener | None = None
         self._fenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.port = options.port
 
@@ -259,8 +260,12 @@ class RunningService:
         # Derived, so that a restarted service knows the browsers' cookies.
         cookie_secret = hmac.new(secret, b"cookies", hashlib.sha256).digest()
         app = application(self.services, hub_auth, site, cookie_secret)
-        self._server = HTTPServer(
-            app, xheaders=True, max_body_size=_HTTP_BODY_MAX, ssl_options=options.tls
+        self._server = Listener(
+            app,
+            most=options.connections_max,
+            seconds=options.request_seconds,
+            body_max=BODY_MAX,
+            ssl_options=options.tls,
         )
         sockets = bind_sockets(options.port, options.host)
         self.port = sockets[0].getsockname()[1]

@@ -100,13 +100,13 @@ class EventsSocket(BaseHandler, _Socket):
         host = self.request.headers.get("X-Forwarded-Host") or self.request.headers.get("Host", "")
         return urlsplit(origin).netloc.lower() == host.lower()
 
-    async def prepare(self) -> None:
+    async def admit(self) -> None:
         """Find out who asks; a server's own token opens the server's own channel.
 
         Raises:
             GPULeaseError: as for every request.
         """
-        await super().prepare()
+        await super().admit()
         self._server: str | None = None
         if getattr(self, "_token_authenticated", False) and self.asker.claimed_server is not None:
             self._server = await self.services.front.prove(self.asker)

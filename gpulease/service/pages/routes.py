@@ -1,7 +1,7 @@
 """The tornado routes of the pages.
 
 Owns who may open which page and the headers of each.  Refuses to authenticate: the base handler it
-is given does that in ``prepare``.
+is given does that before a page's method runs.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def handlers(base: type[RequestHandler], site: Site, reader_of: ReaderOf) -> Seq
     """Return the routes of all pages and their assets.
 
     Args:
-        base: authenticates in ``prepare`` (a navigation by redirect to log-in).
+        base: authenticates before its method runs (a navigation by redirect to log-in).
         site: where the pages stand.
         reader_of: says who an authenticated request is from.
     """
