@@ -37,7 +37,7 @@ def lease_lines(lease: LeaseView) -> list[str]:
         facts.append(f"utilisation {lease['utilisation']:.0%} ({lease['verdict']})")
     if lease["warned_until"]:
         facts.append(f"leaves at {clock(lease['warned_until'])} unless it is used")
-    elif lease["idle_end"]:
+    elif lease["idle_end"] and lease["verdict"] == "idle":
         facts.append(f"warned at {clock(lease['idle_end'])} if it stays unused")
     if lease["hard_end"]:
         facts.append(f"at most {time_left(lease['hard_end'], datetime.now(UTC))} left")

@@ -10,12 +10,12 @@ from tests.kernel.stage import in_seconds, lease_view
 def test_the_lease_in_three_lines() -> None:
     lease = lease_view(
         "l", gpu_class="a100", count=2, state="active", sentence="The GPU is ready.", position=None,
-        utilisation=0.25, verdict="busy", hard_end=in_seconds(3600 * 8 + 30), next_step="Go on.",
+        utilisation=0.25, verdict="idle", hard_end=in_seconds(3600 * 8 + 30), next_step="Go on.",
         idle_end="2030-01-02T03:04:05+00:00",
     )  # fmt: skip
     first, facts, step = lease_lines(lease)
     assert first == "2 x a100 (simulated): active. The GPU is ready."
-    assert facts.startswith("Utilisation 25% (busy), warned at ")
+    assert facts.startswith("Utilisation 25% (idle), warned at ")
     assert facts.endswith("if it stays unused, at most 8 h 0 min left.")
     assert step == "Go on."
 
@@ -23,6 +23,13 @@ def test_the_lease_in_three_lines() -> None:
 def test_a_warned_lease_says_when_it_leaves() -> None:
     lease = lease_view("l", state="warned", sentence="", warned_until=in_seconds(20), position=None)
     assert lease_lines(lease)[1].startswith("Leaves at ")
+
+
+def test_no_time_is_promised_that_the_end_of_a_cell_will_change() -> None:
+    for verdict in ("quiet", "busy", "unknown"):
+        lease = lease_view("l", state="active", verdict=verdict, utilisation=0.0,
+                           position=None, idle_end=in_seconds(900))  # fmt: skip
+        assert "warned at" not in lease_lines(lease)[1]
 
 
 def test_time_left() -> None:

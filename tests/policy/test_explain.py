@@ -9,6 +9,7 @@ import pytest
 
 import gpulease
 from gpulease.policy import lifecycle
+from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import reasons
 from gpulease.policy.explanation.explain import admin_step, explain, refusal
 from gpulease.policy.explanation.forecast import expected_end, expected_start, position
@@ -249,3 +250,20 @@ def test_no_end_is_expected_after_the_hard_end():
     lease = active(0, hard_end=at(50))
     view = snapshot([lease], evidence={"r0": idle(10)}, typical_length=99_999.0)
     assert expected_end(view, lease) == at(50)
+
+
+def test_no_end_is_expected_before_a_keep_is_over_unless_the_holder_named_it():
+    kept = active(0, kept_until=at(900))
+    view = snapshot([kept], evidence={"r0": busy()}, typical_length=2000.0)  # in 200 s, without it
+    assert expected_end(view, kept) == at(900)
+    longer = snapshot([kept], evidence={"r0": busy()}, typical_length=7200.0)
+    assert expected_end(longer, kept) == at(5400)
+    named = active(0, kept_until=at(900), wanted=300.0, hard_end=at(300))
+    assert expected_end(snapshot([named], evidence={"r0": busy()}), named) == at(300)
+
+
+def test_a_quiet_lease_whose_cell_is_over_is_warned_by_the_idle_time_out():
+    lease = active(0)
+    over = replace(quiet(100), cells=0)
+    assert warned_at(lease, over, NOW, OUTS) == at(OUTS.idle)
+    assert warned_at(lease, quiet(100), NOW, OUTS) == at(OUTS.quiet - 100)

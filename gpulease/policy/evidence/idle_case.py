@@ -81,6 +81,8 @@ def warned_at(
     left = time_outs.quiet - quiet_for
     if evidence.verdict is Verdict.IDLE:
         left = min(left, time_outs.idle - idle_for)
+    elif not evidence.cells:  # the cell that made it quiet is over: it is about to count as idle
+        left = min(left, time_outs.idle)
     # Until the warm-up is over nothing counts, so it comes on top.
     warm = (lease.active_since or now) + timedelta(seconds=time_outs.warm_up)
     due = max(now, warm) + timedelta(seconds=max(0.0, left))

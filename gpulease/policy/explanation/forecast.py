@@ -120,6 +120,9 @@ def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:
         begun = lease.active_since or now
         usual = begun + timedelta(seconds=snapshot.typical_length)
         known += [usual] if usual > now else []
+    if lease.kept_until is not None:  # a Keep holds it until then, whatever is usual
+        named = lease.hard_end if lease.wanted is not None else None
+        known = [end if end == named else max(end, lease.kept_until) for end in known]
     if lease.hard_end is not None:
         known = [min(end, lease.hard_end) for end in known]
     return min(known, default=None)
