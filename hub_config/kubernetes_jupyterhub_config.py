@@ -49,10 +49,9 @@ c.GPULeaseSpawner.gpulease_guard = "refuse"
 setup_gpulease(
     c,
     # The lease service runs by itself, so that a restart of the hub leaves running leases alone.
+    # Notebook servers reach it at the same address, whatever the hub's proxy does with https.
     service_url="http://gpulease.gpulease-system:9980",
     service_token=os.environ["GPULEASE_SERVICE_TOKEN"],
-    # As notebook servers reach it: through the hub's proxy.
-    server_service_url="http://proxy-public/services/gpulease/",
     # Who teaches which group, and who administers GPUs besides the hub's admins.
     instructors={"cs101": ["ines"]},
     admins=[],

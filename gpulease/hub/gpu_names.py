@@ -30,6 +30,8 @@ _DOMAINS: Final = "|".join(
         "kunlunxin.com",
         "birentech.com",
         "nvshare.com",
+        "nos.nebuly.com",
+        "elasticgpu.io",
         "bitfusion.io",
         "run.ai",
         "4pd.io",
@@ -59,11 +61,16 @@ NODE_KEY: Final = (
     rf"(?i)^({_DOMAINS})([./]|$)|^gpulease/|{_WORD}"
     r"|^feature\.node\.kubernetes\.io/pci-.*(10de|1002)"
 )
+#: Names of cards as they stand in labels and in the names of nodes: ``pool: l4``, ``dgx-h100-1``.
+_CARDS: Final = (
+    r"rtx|quadro|[avh]100|[ah]800|[bh]200|b300|h20|g[bh][23]00|l40s?|[lt]4|a10g?|a16|a2|a30|a40"
+    r"|k80|p100|p40|mi[123][0-9]{2}[a-z]?"
+)
 #: The value of one that does: ``pool: gpu-a100``, ``instance-type: p4d.24xlarge``.
 NODE_VALUE: Final = (
-    rf"(?i){_WORD}|nvidia|tesla|geforce|radeon|(^|[^a-z0-9])(rtx|quadro|[avh]100|[ah]800|h200"
-    r"|g[bh][23]00|l40s?|mi[123][0-9]{{2}}[a-z]?)([^a-z0-9]|$)|^(p[2-9]|gr?[3-9])[a-z]*(-[a-z0-9]+)?\.[0-9a-z-]+$"
-    r"|^(trn|inf|dl)[0-9][a-z]*\.|^standard_n[cdvg]|^g[24]-standard"
+    rf"(?i){_WORD}|nvidia|tesla|geforce|radeon|(^|[^a-z0-9])({_CARDS})([^a-z0-9]|$)"
+    r"|^(p[2-9]|gr?[3-9])[a-z]*(-[a-z0-9]+)?\.[0-9a-z-]+$|^(p[2-9][a-z]*|gr?[3-9][a-z]*)$"
+    r"|^(trn|inf|dl)[0-9][a-z]*(\.|$)|^standard_n[cdvg]|^(a[2-4]x?|g[24])-"
 )
 #: A variable by which a container runtime gives devices to a container that asked for none.
 VARIABLE: Final = (
@@ -87,29 +94,46 @@ OF_OTHER_VENDORS: Final = (
 )
 #: Annotations and labels by which an injector, a sharing layer or a runtime gives devices.
 NOTE: Final = (
-    rf"(?i)^({_DOMAINS})([./]|$)|^cdi\.k8s\.io/|\.nri\.io/|^devices\.noderesource\.dev/"
-    r"|^io\.kubernetes\.cri-o\.devices|^gpu-(fraction|memory|compute|limit|request)|^runai-gpu"
+    rf"(?i)^({_DOMAINS})([./]|$)|(^|\.)cdi\.k8s\.io/|^cdi-devices\.|\.nri\.io/"
+    r"|^devices\.noderesource\.dev/|^devices\.gke\.io/|^io\.kubernetes\.cri-o\.devices"
+    r"|^io\.katacontainers\..*(vfio|pcie)|^gpu-(fraction|memory|compute|limit|request)|^runai-gpu"
     r"|^hami\.io/|^aliyun\.com/gpu|^scheduler\.framework\.gpushare|^aliyun_com_gpu"
-    r"|^volcano\.sh/(v?gpu|vnpu)|^bitfusion|koordinator\.sh/(gpu|device)"
+    r"|^volcano\.sh/(v?gpu|vnpu|numa)|^bitfusion|koordinator\.sh/(gpu|device)"
     r"|^resource\.kubernetes\.io/admin-access$"
 )
 #: A runtime that puts devices into containers, and a scheduler that hands them out.
 RUNTIME: Final = rf"(?i)nvidia|amd|habana|ascend|{_WORD}"
-SCHEDULER: Final = r"(?i)(^|[^a-z])(kai|runai|run-ai|hami|4pd|nvshare|v?gpu|gpushare)([^a-z]|$)"
-#: A path of the node at which devices, or the lists and sockets that give them out, are found.
+SCHEDULER: Final = (
+    r"(?i)(^|[^a-z])(kai|runai|run-ai|hami|4pd|nvshare|volcano|v?gpu|gpushare)([^a-z]|$)"
+)
+#: A path of the node at which devices, the lists and sockets that give them out, or the node
+#: itself is found: who writes its programs or its configuration has its devices.
 HOST_PATH: Final = (
-    r"^/(dev|etc|proc|var|var/lib|var/lib/kubelet|run|var/run)?$"
-    r"|^/dev/(nvidia|dri|kfd|accel|davinci|hisi|habanalabs|hl[0-9]|mtgpu|dxg|neuron|tpu|cambricon"
-    r"|vfio)|^/proc/|^/(var/)?run/(nvidia|cdi|containerd|crio|docker|cri-dockerd|k3s|k0s|podman)"
-    r"|^/var/snap/microk8s/common/run|^/etc/(cdi|kubernetes)|^/tmp/nvidia-mps"
-    r"|^/var/lib/kubelet/(device-plugins|plugins_registry|pod-resources|plugins)"
+    r"^/(dev|etc|proc|sys|var|var/lib|var/lib/kubelet|var/run|run|usr|usr/local|usr/lib|opt|root"
+    r"|boot|bin|sbin|lib|lib64)?$"
+    r"|^/dev/(nvidia|nvhost|nvmap|nvgpu|dri|kfd|accel|davinci|hisi|habanalabs|hl[0-9]|mtgpu|dxg"
+    r"|neuron|tpu|cambricon|vfio|char|block|mem|kmem|port)|^/proc/"
+    r"|^/sys/(fs/cgroup|kernel|bus|devices|class|module)"
+    r"|^/(var/)?run/(nvidia|cdi|containerd|crio|docker|cri-dockerd|k3s|k0s|podman|systemd|dbus)"
+    r"|^/var/lib/(containerd|docker|containers|cni|rancher|k0s|kubelet/(device-plugins"
+    r"|plugins_registry|pod-resources|plugins|pods|pki|config))"
+    r"|^/var/snap/microk8s|^/var/spool/cron|^/(opt/nvidia|home/kubernetes)(/|$)"
+    r"|^/etc/(cdi|kubernetes|containerd|crio|docker|nvidia|systemd|cron|rc|init|profile|ld\.so"
+    r"|modprobe|modules|udev|pam|passwd|shadow|sudoers|ssh|rancher|cni)"
+    r"|^/(usr/(s?bin|lib|lib64|local|libexec)|bin|sbin|lib|lib64|boot|root|opt/cni)(/|$)"
+    r"|^/tmp/nvidia-mps"
 )
 #: Where a mount in a container is itself the list of devices that the NVIDIA runtime reads.
 DEVICE_LIST: Final = r"^/(var/)?run/nvidia-container-devices(/|$)"
+#: A capability with which a container comes at its node's devices.
+CAPABILITY: Final = (
+    r"(?i)^(CAP_)?(ALL|SYS_ADMIN|SYS_RAWIO|SYS_MODULE|SYS_PTRACE|DAC_READ_SEARCH|BPF|PERFMON)$"
+)
 
 #: Values with which such a variable gives nothing.
 VOID: Final = frozenset({"", "void", "none"})
-_OFF: Final = frozenset({"", "false", "0", "no", "none", "off", "disabled"})
+#: With which a label says that there is none.
+OFF: Final = ("false", "0", "no", "none", "off", "disabled")
 _ZERO: Final = re.compile(r"^[+-]?0*(\.0*)?([eE][+-]?\d+|[a-zA-Z]*)$")
 
 
@@ -127,12 +151,17 @@ def is_gpu_node(key: str, value: str = "") -> bool:
     """Whether a node label or taint marks nodes with GPUs; ``gpu: "false"`` does not."""
     if says_none(value):
         return False
-    return re.search(NODE_KEY, key) is not None or re.search(NODE_VALUE, value) is not None
+    return is_gpu_key(key) or re.search(NODE_VALUE, value) is not None
+
+
+def is_gpu_key(key: str) -> bool:
+    """Whether a node label or taint of this key speaks of GPUs."""
+    return re.search(NODE_KEY, key) is not None
 
 
 def says_none(value: str) -> bool:
     """Whether a label's value says that there is no GPU: ``gpu: "false"``."""
-    return value.lower() in _OFF - {""}
+    return value.lower() in OFF
 
 
 def gives_devices(variable: str, value: object) -> bool:
@@ -162,16 +191,21 @@ def is_note(key: str, value: str) -> bool:
     return re.search(NOTE, key) is not None
 
 
+def opens_the_node(capability: str) -> bool:
+    """Whether a container with this capability comes at its node's devices."""
+    return re.search(CAPABILITY, capability) is not None
+
+
 def is_host_device(path: str) -> bool:
     """Whether a path of the node leads to devices."""
-    return re.search(HOST_PATH, _plain(path)) is not None
+    return re.search(HOST_PATH, plain_path(path)) is not None
 
 
 def is_device_list(path: str) -> bool:
     """Whether a mount at this path of a container is read as a list of devices."""
-    return re.search(DEVICE_LIST, _plain(path)) is not None
+    return re.search(DEVICE_LIST, plain_path(path)) is not None
 
 
-def _plain(path: str) -> str:
+def plain_path(path: str) -> str:
     """Return the path without ``//``, ``.`` and ``..``, as the kubelet would walk it."""
     return posixpath.normpath("/" + path.lstrip("/"))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpulease.hub import gpu_names, guard_places
-from gpulease.hub.guard_places import CONTAINERS
-from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping
+from gpulease.hub.guard_list import CONTAINERS
+from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping, text
 
 #: A pod as JSON.
 Manifest = dict[str, Any]
@@ -64,6 +64,14 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
         "A privileged container sees every device of its node.",
         "Set privileged to false, or exempt this rule where servers never run on GPU nodes.",
     ),
+    "capability": (
+        "With this capability a container comes at its node's devices.",
+        "Remove it from container_security_context and extra_container_config.",
+    ),
+    "host_namespace": (
+        "It makes the server a part of its node, whose processes and devices are then in reach.",
+        "Remove it from extra_pod_config and the security contexts.",
+    ),
     "sharing_note": (
         "Injectors and GPU sharing layers read it as an ask for a device.",
         "Remove it from extra_annotations and extra_labels.",
@@ -75,6 +83,10 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
     "scheduler": (
         "This scheduler hands out GPUs.",
         "Remove scheduler_name, or exempt this rule where it places every pod of the cluster.",
+    ),
+    "not_listed": (
+        "It is not among what a server without a GPU may have.",
+        "If it leads to no GPU, allow it: `gpulease doctor --hub` prints the lines to add.",
     ),
 }
 
@@ -90,6 +102,7 @@ class Finding:
         why: what it would do.
         next_step: what an admin can do about it.
         instead: what ``strip`` puts there; ``None`` takes it out.
+        allow: the line by which a site would allow it, where there is one.
     """
 
     rule: str
@@ -98,6 +111,7 @@ class Finding:
     why: str
     next_step: str
     instead: Any = field(default=None, compare=False)
+    allow: str = ""
 
     @property
     def path(self) -> str:
@@ -110,24 +124,43 @@ class Finding:
 
 
 def inspect(pod: Mapping[str, Any], rules: Rules | None = None) -> tuple[Finding, ...]:
-    """Return everything in ``pod`` that gives or leads to a GPU, in order of place."""
+    """Return everything in ``pod`` that gives or leads to a GPU, or that is not on the list.
+
+    In order of place; what one of the other rules names is not named as unlisted again.
+    """
     rules = rules or Rules()
-    found = [
+    found = _known(pod, rules)
+    if "not_listed" not in rules.exempt:
+        # What an exempt rule names the site has allowed by that.
+        named = {place.path for _rule, place in guard_places.places(pod, rules)}
+        found += [
+            _finding("not_listed", place, line)
+            for place, line in guard_places.not_listed(pod, rules)
+            if not any(place.path[: len(other)] == other for other in named)
+        ]
+    return tuple(sorted(found, key=lambda finding: _order(finding.place)))
+
+
+def _known(pod: Mapping[str, Any], rules: Rules) -> list[Finding]:
+    """Return what gives or leads to a GPU by a name that is known."""
+    return [
         _finding(rule, place)
         for rule, place in guard_places.places(pod, rules)
         if rule not in rules.exempt
     ]
-    return tuple(sorted(found, key=lambda finding: _order(finding.place)))
 
 
 def strip(pod: Mapping[str, Any], rules: Rules | None = None) -> tuple[Manifest, list[Finding]]:
-    """Return a copy of ``pod`` without what the guard finds, and what was found.
+    """Return a copy of ``pod`` without what is known to give a GPU, and what was found.
 
     What becomes empty by that goes too: an empty node selector term would match no node at all.
+    What is merely not listed stays, for a server without one of its volumes is of no use: inspect
+    the copy.
     """
+    rules = rules or Rules()
     clean: Manifest = copy.deepcopy(dict(pod))
     removed: list[Finding] = []
-    while found := inspect(clean, rules):
+    while found := sorted(_known(clean, rules), key=lambda finding: _order(finding.place)):
         for finding in reversed(found):  # the last first, so that list indexes stay right
             _mend(clean, finding)
         removed += found
@@ -143,7 +176,7 @@ def shield(pod: Mapping[str, Any]) -> Manifest:
     shielded: Manifest = copy.deepcopy(dict(pod))
     for container in _containers(shielded):
         env = container.get("env") or []
-        named = {entry.get("name") for entry in items(env)}
+        named = {text(entry.get("name")) for entry in items(env)}
         values = {"NVIDIA_VISIBLE_DEVICES": "void"}
         if container.get("envFrom"):
             values |= dict.fromkeys(gpu_names.OF_OTHER_VENDORS, "")
@@ -162,9 +195,9 @@ def inspect_namespace_labels(labels: Mapping[str, str]) -> tuple[Finding, ...]:
     )
 
 
-def _finding(rule: str, place: Place) -> Finding:
+def _finding(rule: str, place: Place, allow: str = "") -> Finding:
     why, next_step = RULES[rule]
-    return Finding(rule, place.path, place.what, why, next_step, place.instead)
+    return Finding(rule, place.path, place.what, why, next_step, place.instead, allow)
 
 
 def _order(place: Path) -> tuple[tuple[bool, int, str], ...]:

@@ -10,20 +10,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpulease.hub import gpu_names
-from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping
+from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping, text
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _NODE: Final[Path] = ("spec", "affinity", "nodeAffinity")
 _POD: Final[Path] = ("spec", "affinity", "podAffinity")
 #: Operators that steer towards what they name; ``NotIn`` and ``DoesNotExist`` steer away.
-_TOWARDS: Final = frozenset({"In", "Exists", "Gt", "Lt"})
+_TOWARDS: Final = frozenset({"In", "Exists"})
 
 
 def steering(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
     """Yield each rule that the placement of a pod breaks, with the place."""
     for key, value in mapping(spec.get("nodeSelector")).items():
-        if rules.is_gpu_node(key, str(value)):
+        if rules.is_gpu_node(key, text(value)):
             at: Path = ("spec", "nodeSelector", key)
             yield "node_placement", Place(at, f"node selector {key}={value}")
     if spec.get("nodeName"):
@@ -34,7 +34,7 @@ def steering(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place
     yield from _beside_pods(mapping(affinity.get("podAffinity")), rules)
     for index, spread in enumerate(items(spec.get("topologySpreadConstraints"))):
         # Nodes that lack the label get no pod at all.
-        if rules.is_gpu_node(str(spread.get("topologyKey", ""))):
+        if rules.is_gpu_node(text(spread.get("topologyKey"))):
             at = ("spec", "topologySpreadConstraints", index)
             yield "node_placement", Place(at, f"spread over {spread['topologyKey']}")
     yield from _tolerations(spec, rules)
@@ -42,7 +42,7 @@ def steering(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place
 
 def _tolerations(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
     for index, toleration in enumerate(items(spec.get("tolerations"))):
-        key, value = str(toleration.get("key") or ""), str(toleration.get("value") or "")
+        key, value = text(toleration.get("key")), text(toleration.get("value"))
         at = ("spec", "tolerations", index)
         if not key:
             yield "toleration", Place(at, "toleration of every taint")
@@ -66,7 +66,7 @@ def _beside_nodes(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[s
 def _term(path: Path, term: Mapping[str, Any], rules: Rules) -> Iterator[Place]:
     for kind in ("matchExpressions", "matchFields"):
         for index, expression in enumerate(items(term.get(kind))):
-            key, operator = str(expression.get("key", "")), str(expression.get("operator", ""))
+            key, operator = text(expression.get("key")), text(expression.get("operator"))
             values = _values(expression)
             if _leads(key, operator, values, rules):
                 what = f"node affinity {key} {operator} {', '.join(values)}".rstrip()
@@ -75,6 +75,9 @@ def _term(path: Path, term: Mapping[str, Any], rules: Rules) -> Iterator[Place]:
 
 def _leads(key: str, operator: str, values: list[str], rules: Rules) -> bool:
     """Whether a condition on nodes leads to those with GPUs."""
+    if operator in {"Gt", "Lt"}:
+        # More than none is some; less than one is none.
+        return rules.is_gpu_node(key) and not (operator == "Lt" and values in (["0"], ["1"]))
     if operator in _TOWARDS:
         return any(rules.is_gpu_node(key, value) for value in values or [""])
     # Not where it says that there is none: that is where there is one.
@@ -92,18 +95,18 @@ def _beside_pods(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[st
 
 def _pods(term: Mapping[str, Any], rules: Rules) -> str:
     """Return how a term leads to pods that sit on nodes with GPUs, "" where it does not."""
-    topology = str(term.get("topologyKey", ""))
+    topology = text(term.get("topologyKey"))
     if rules.is_gpu_node(topology):
         return f"within {topology}"
     selector = mapping(term.get("labelSelector"))
-    marks = [(key, str(value)) for key, value in mapping(selector.get("matchLabels")).items()]
+    marks = [(key, text(value)) for key, value in mapping(selector.get("matchLabels")).items()]
     for expression in items(selector.get("matchExpressions")):
-        if expression.get("operator") in _TOWARDS:
-            key = str(expression.get("key", ""))
+        if text(expression.get("operator")) in _TOWARDS:
+            key = text(expression.get("key"))
             marks += [(key, value) for value in _values(expression) or [""]]
     return next((f"to {k}={v}" for k, v in marks if rules.is_gpu_node(k, v)), "")
 
 
 def _values(expression: Mapping[str, Any]) -> list[str]:
     values = expression.get("values")
-    return [str(value) for value in values] if isinstance(values, list) else []
+    return [text(value) for value in values] if isinstance(values, list) else []

@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpulease import labels
-from gpulease.hub import gpu_names
+from gpulease.hub import gpu_names, guard_lines
+from gpulease.hub.guard_list import CONTAINERS
 from gpulease.hub.guard_placement import steering
-from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping
+from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping, text
 
-CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
+#: Switches with which a pod is its node's own, or nearly.
+_HOST: Final = ("hostPID", "hostIPC", "hostNetwork")
+_WINDOWS: Final[Path] = ("securityContext", "windowsOptions", "hostProcess")
 #: With this label a namespace's claims may open devices that others hold.
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 
@@ -35,8 +38,12 @@ def places(pod: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
         ("runtimeClassName", "runtime_class", gpu_names.is_gpu_runtime),
         ("schedulerName", "scheduler", gpu_names.is_gpu_scheduler),
     ):
-        if isinstance(spec.get(key), str) and pattern(spec[key]):
+        if pattern(text(spec.get(key))):
             yield rule, Place(("spec", key), f"{key} {spec[key]}")
+    for key in _HOST:
+        if spec.get(key) is True:
+            yield "host_namespace", Place(("spec", key), f"{key}: true", instead=False)
+    yield from _host_process(("spec",), spec)
     volumes = _device_volumes(spec)
     for index, name in volumes.items():
         yield "host_device", Place(("spec", "volumes", index), f"volume {name!r} of the node")
@@ -47,12 +54,20 @@ def places(pod: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
     yield from _admin_access((), pod)
 
 
+def not_listed(pod: Mapping[str, Any], rules: Rules) -> Iterator[tuple[Place, str]]:
+    """Yield what a server's pod has and the list has not: the place, and the line it would take."""
+    spec = mapping(pod.get("spec"))
+    for found in guard_lines.unlisted(spec, rules.allow, rules.blocker_image):
+        line = found.ways[0]
+        yield Place(found.path, line), line
+
+
 def _notes(metadata: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
     for kind in ("annotations", "labels"):
         for key, value in mapping(metadata.get(kind)).items():
             if key == ADMIN_ACCESS_LABEL:
                 yield "admin_access", Place(("metadata", kind, key), f"{kind[:-1]} {key}")
-            elif gpu_names.is_note(key, str(value)):
+            elif gpu_names.is_note(key, text(value)):
                 yield "sharing_note", Place(("metadata", kind, key), f"{kind[:-1]} {key}={value}")
 
 
@@ -83,7 +98,7 @@ def _container(
 ) -> Iterator[tuple[str, Place]]:
     yield from _resources((*path, "resources"), mapping(container.get("resources")), rules)
     for index, entry in enumerate(items(container.get("env"))):
-        name = str(entry.get("name", ""))
+        name = text(entry.get("name"))
         value = None if entry.get("valueFrom") else entry.get("value") or ""
         if gpu_names.gives_devices(name, value):
             shown = "a value from elsewhere" if value is None else value
@@ -91,25 +106,37 @@ def _container(
             yield "visible_devices", Place((*path, "env", index), f"{name}={shown}", instead)
     for index, mount in enumerate(items(container.get("volumeMounts"))):
         at = (*path, "volumeMounts", index)
-        if mount.get("name") in device_volumes:
-            yield "host_device", Place(at, f"mount of volume {mount.get('name')!r}")
-        elif gpu_names.is_device_list(str(mount.get("mountPath", ""))):
+        if text(mount.get("name")) in device_volumes:
+            yield "host_device", Place(at, f"mount of volume {text(mount.get('name'))!r}")
+        elif gpu_names.is_device_list(text(mount.get("mountPath"))):
             yield "device_list", Place(at, f"mount at {mount['mountPath']}")
+    yield from _host_process(path, container)
+    if path[1] == "initContainers" and guard_lines.is_blocker(container, rules.blocker_image):
+        return
     security = mapping(container.get("securityContext"))
+    at = (*path, "securityContext")
     if security.get("privileged") is True:
-        yield (
-            "privileged",
-            Place((*path, "securityContext", "privileged"), "privileged: true", instead=False),
-        )
+        yield "privileged", Place((*at, "privileged"), "privileged: true", instead=False)
+    added = mapping(security.get("capabilities")).get("add")
+    for index, name in enumerate(added if isinstance(added, list) else []):
+        if gpu_names.opens_the_node(text(name)):
+            place = Place((*at, "capabilities", "add", index), f"capability {text(name)}")
+            yield "capability", place
+
+
+def _host_process(path: Path, value: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
+    security = mapping(value.get("securityContext"))
+    if mapping(security.get("windowsOptions")).get("hostProcess") is True:
+        yield "host_namespace", Place((*path, *_WINDOWS), "hostProcess: true", instead=False)
 
 
 def _device_volumes(spec: Mapping[str, Any]) -> dict[int, str]:
     """Return index -> name of the volumes that are devices of the node."""
     return {
-        index: str(volume.get("name", ""))
+        index: text(volume.get("name"))
         for index, volume in enumerate(items(spec.get("volumes")))
         if volume.get("hostPath") is not None
-        and gpu_names.is_host_device(str(mapping(volume["hostPath"]).get("path", "")))
+        and gpu_names.is_host_device(text(mapping(volume["hostPath"]).get("path")))
     }
 
 

@@ -24,11 +24,15 @@ class Rules:
         resources: more resource names that are devices (``*`` matches anything).
         node_keys: more keys of labels and taints of nodes with GPUs (``*`` matches anything).
         exempt: rules that do not apply here.
+        allow: lines that a server may have beside those of ``guard_list.LISTED``.
+        blocker_image: of the chart's container ``block-cloud-metadata`` (``*`` matches anything).
     """
 
     resources: tuple[str, ...] = ()
     node_keys: tuple[str, ...] = ()
     exempt: frozenset[str] = field(default_factory=frozenset)
+    allow: tuple[str, ...] = ()
+    blocker_image: str = "quay.io/jupyterhub/k8s-network-tools:*"
 
     def is_device(self, name: str) -> bool:
         """Whether a resource of this name is a device."""
@@ -58,3 +62,10 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def items(value: Any) -> Sequence[Mapping[str, Any]]:
     """Return the members of a list as mappings, none of anything else."""
     return [mapping(item) for item in value] if isinstance(value, list) else []
+
+
+def text(value: Any) -> str:
+    """Return what stands where a name should; what is no string has none that means anything."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else str(value)

@@ -11,13 +11,15 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kubespawner import KubeSpawner
+from kubespawner.objects import make_pod
 from traitlets import Enum, List, Unicode, default
 
 from gpulease import labels
-from gpulease.hub import compat, guard
+from gpulease.hub import compat, guard, guard_lines, guard_list
 from gpulease.hub.guard_shape import Rules
 from gpulease.hub.overrides import Settings
 from gpulease.hub.spawner import GPULeaseSpawnerMixin
@@ -56,6 +58,18 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
         config=True,
         help="More labels and taints that mark nodes with GPUs (`*` matches anything).",
     )
+    gpulease_allow = List(
+        Unicode(),
+        config=True,
+        help="""What servers may have beside what is on the guard's own list, as lines such as
+        ``hostPath /srv/data`` or ``resource example.com/fuse`` (`*` stands for anything).
+        `gpulease doctor --hub` prints those that your profiles need.""",
+    )
+    gpulease_network_tools = Unicode(
+        guard_list.BLOCKER_IMAGE,
+        config=True,
+        help="Image of the chart's init container block-cloud-metadata (`*` stands for anything).",
+    )
     gpulease_instance = Unicode(
         labels.APP,
         config=True,
@@ -76,6 +90,8 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
         self._configured: Settings | None = None
         # As configured: no profile, group or hook of one spawn opens the guard for its own pod.
         self._guard = self._guard_now()
+        # What the site has configured for all servers is on the list as well.
+        self._seeds: tuple[str, ...] = ()
         # The hook of this very spawn, whoever set it: the site, a group, a profile.
         self._site_hook: Callable[[Any, Any], Any] | None = None
 
@@ -87,6 +103,7 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
         """
         if self._configured is None:
             self._configured = Settings(self)
+            self._seeds = seeds(self)
         elif changed := self._configured.restore(self):
             self.log.debug("Undid what the last spawn changed: %s", ", ".join(changed))
         super().clear_state()
@@ -138,25 +155,30 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
             if inspect.isawaitable(pod):
                 pod = await pod
         sent = self._as_sent(pod)
-        mode, rules = self._guard
+        mode, _rules = self._guard
         if self._guard_now() != self._guard:
             self.log.warning(
                 "A profile, group or hook changed the guard for the pod of %s: this does not count."
                 " Set it as c.GPULeaseSpawner.gpulease_guard..., for all servers.",
                 self._log_name,
             )
+        rules = self.gpulease_rules()
+        clean = sent
         if mode == "strip":
             clean, found = guard.strip(sent, rules)
             for finding in found:
                 self.log.warning("Took out of the pod of %s: %s", self._log_name, finding)
-        else:
-            clean = sent
-            self._refuse(guard.inspect(sent, rules))
+        self._refuse(guard.inspect(clean, rules))
         clean = guard.shield(clean)
         if clean["spec"] != sent["spec"]:
             pod.spec = clean["spec"]  # as plain dicts, which is what is sent in the end
         self._name(pod, clean.get("metadata", {}))
         return pod
+
+    def gpulease_rules(self) -> Rules:
+        """Return what the guard goes by, with what the site has configured for all servers."""
+        _mode, rules = self._guard
+        return replace(rules, allow=(*rules.allow, *self._seeds))
 
     def _guard_now(self) -> tuple[str, Rules]:
         """Return mode and rules of the guard as the settings are at this moment."""
@@ -164,6 +186,8 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
             resources=tuple(self.gpulease_gpu_resources),
             node_keys=tuple(self.gpulease_gpu_node_keys),
             exempt=frozenset(self.gpulease_guard_exempt),
+            allow=tuple(self.gpulease_allow),
+            blocker_image=self.gpulease_network_tools,
         )
 
     def _as_sent(self, pod: Any) -> guard.Manifest:
@@ -178,10 +202,7 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
         for finding in found:
             self.log.error("Refused the pod of %s: %s", self._log_name, finding)
         raise compat.spawn_refused(
-            "Your server was not started: its settings would give it a GPU, and servers of this"
-            " hub have none. Choose another option, or tell your admin that this one asks for"
-            f" {found[0].what}. A GPU comes to the running notebook: put %%gpu at the top of a"
-            ' cell, or press "Request GPU".',
+            _told(found),
             reason="gpu_in_server",
             log_message="; ".join(str(finding) for finding in found),
         )
@@ -197,3 +218,45 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
             **(metadata.get("labels") or {}),
             labels.INSTANCE: labels.label_value(self.gpulease_instance),
         }
+
+
+def _told(found: Sequence[guard.Finding]) -> str:
+    """Return what the student reads."""
+    known = next((each for each in found if each.rule != "not_listed"), None)
+    if known is None:
+        return (
+            "Your server was not started: its settings ask for something that servers of this hub"
+            " may not have. Choose another option, or tell your admin that this one asks for"
+            f' "{found[0].what}", which gpulease does not allow yet.'
+        )
+    return (
+        "Your server was not started: its settings would give it a GPU, and servers of this"
+        " hub have none. Choose another option, or tell your admin that this one asks for"
+        f" {known.what}. A GPU comes to the running notebook: put %%gpu at the top of a"
+        ' cell, or press "Request GPU".'
+    )
+
+
+def seeds(spawner: KubeSpawner) -> tuple[str, ...]:
+    """Return as lines how a spawner's own settings place its pods, and by which names they run."""
+    in_order = spawner._sorted_dict_values  # noqa: SLF001 - both shapes that a site may use
+    pod = make_pod(
+        "seeds",
+        cmd=None,
+        port=1,
+        image="",
+        node_selector=spawner.node_selector,
+        tolerations=in_order(spawner.tolerations),
+        node_affinity_preferred=in_order(spawner.node_affinity_preferred),
+        node_affinity_required=in_order(spawner.node_affinity_required),
+        pod_affinity_preferred=in_order(spawner.pod_affinity_preferred),
+        pod_affinity_required=in_order(spawner.pod_affinity_required),
+        scheduler_name=spawner.scheduler_name,
+        priority_class_name=spawner.priority_class_name,
+        service_account=spawner._expand_all(spawner.service_account),  # noqa: SLF001
+        extra_pod_config=spawner._expand_all(spawner.extra_pod_config),  # noqa: SLF001
+        logger=spawner.log,
+    )
+    sent = json.loads(json.dumps(spawner.api.api_client.sanitize_for_serialization(pod)))
+    found = (way for line in guard_lines.lines(sent["spec"]) for way in line.ways)
+    return tuple(dict.fromkeys(way for way in found if way.split(" ")[0] in guard_list.SEEDED))

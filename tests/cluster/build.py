@@ -46,6 +46,8 @@ PROGRAMS = (
     ),
     Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 )
+#: Renders the chart; no part of the cluster, so a new version of it builds nothing else anew.
+HELM = Program("helm", "helm.sh/helm/v3/cmd/helm")
 
 
 #: What kwok does to nodes and pods stands in files of its module.
@@ -75,9 +77,16 @@ def cache_directory() -> Path:
 def programs_directory() -> Path:
     """Return the directory of these modules' programs, whether or not they are built."""
     digest = hashlib.sha256(KUBERNETES_VERSION.encode())
-    for path in sorted(MODULES.glob("*/go.*")):
-        digest.update(path.read_bytes())
+    for module in sorted({program.module for program in PROGRAMS}):
+        for path in sorted((MODULES / module).glob("go.*")):
+            digest.update(path.read_bytes())
     return cache_directory() / digest.hexdigest()[:16] / "bin"
+
+
+def helm_program() -> Path:
+    """Return where helm is, whether or not it is built."""
+    digest = hashlib.sha256((MODULES / HELM.module / "go.sum").read_bytes()).hexdigest()
+    return cache_directory() / f"helm-{digest[:16]}" / HELM.name
 
 
 def missing_programs() -> list[Program]:
@@ -93,19 +102,31 @@ def build(limit_seconds: float = math.inf) -> Path:
     that the caller has is up.
     """
     directory = programs_directory()
-    missing = missing_programs()
-    if not missing:
-        return directory
-    go = go_program()
-    if go is None:
-        raise BuildFailedError("Go is not installed; the cluster's programs are built with it")
-    directory.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + limit_seconds
-    for number, program in enumerate(missing, 1):
-        progress = Progress(f"[cluster build {number}/{len(missing)}] {program.name}")
-        _build_one(go, program, directory, deadline, progress)
-        _say(str(progress))
+    _build_all([(program, directory) for program in missing_programs()], limit_seconds)
     return directory
+
+
+def build_helm(limit_seconds: float = math.inf) -> Path:
+    """Build helm unless it is there, and return it.
+
+    Raises as ``build`` does.
+    """
+    program = helm_program()
+    if not program.exists():
+        _build_all([(HELM, program.parent)], limit_seconds)
+    return program
+
+
+def _build_all(missing: list[tuple[Program, Path]], limit_seconds: float) -> None:
+    go = go_program()
+    if missing and go is None:
+        raise BuildFailedError("Go is not installed; the cluster's programs are built with it")
+    deadline = time.monotonic() + limit_seconds
+    for number, (program, directory) in enumerate(missing, 1):
+        progress = Progress(f"[cluster build {number}/{len(missing)}] {program.name}")
+        directory.mkdir(parents=True, exist_ok=True)
+        _build_one(str(go), program, directory, deadline, progress)
+        _say(str(progress))
 
 
 class Progress:

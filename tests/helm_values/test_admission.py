@@ -7,10 +7,19 @@ from typing import Any
 
 import pytest
 
-from gpulease.hub import guard
+from gpulease.hub import guard, guard_list
 from tests.helm_values.conftest import Installed
 from tests.helpers import wait_for
-from tests.hub.pods import BAD, changed, clean_pod, expression, required_fields
+from tests.hub.pods import (
+    ALLOW,
+    BAD,
+    UNLISTED,
+    blocker,
+    changed,
+    clean_pod,
+    expression,
+    required_fields,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -141,6 +150,8 @@ def policies(installed: Installed) -> Installed:
     bad["spec"]["runtimeClassName"] = "nvidia"
     service = installed.service
 
+    make_hub_account(installed)
+
     def in_force() -> bool:
         foreign = lease_pod()
         del foreign["metadata"]["labels"]
@@ -152,6 +163,30 @@ def policies(installed: Installed) -> Installed:
 
     wait_for(in_force, 120, "the admission policies are in force")
     return installed
+
+
+def make_hub_account(installed: Installed) -> None:
+    """Let the hub's account create pods where servers run, as the chart does."""
+    rights = "rbac.authorization.k8s.io"
+    metadata = {"name": "hub", "namespace": installed.servers}
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+    subject = {"kind": "ServiceAccount", **metadata}
+    role = {"apiGroup": rights, "kind": "Role", "name": "hub"}
+    for document in (
+        {"kind": "Role", "rules": [rule]},
+        {"kind": "RoleBinding", "roleRef": role, "subjects": [subject]},
+    ):
+        installed.api.create({"apiVersion": f"{rights}/v1", "metadata": metadata, **document})
+    other = {"name": "other", "namespace": installed.servers}
+    installed.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": other})
+
+
+def hub_of(policies: Installed) -> Any:
+    """Return a client that is the hub."""
+    from tests.cluster.api import Api
+
+    account = f"system:serviceaccount:{policies.servers}:hub"
+    return Api(policies.api.kubeconfig, as_user=account)
 
 
 def test_the_api_server_finds_no_fault_in_the_expressions(policies):
@@ -336,6 +371,8 @@ _IMPOSSIBLE = {
     "spec.ephemeralContainers[0].resources.limits.nvidia.com/gpu",  # never at creation
     "spec.containers[2].resources.limits.NVIDIA.COM/GPU",  # no such name
     "metadata.annotations.NVIDIA.com/use-gpuuuid",
+    # Windows' switch is refused beside what Linux has.
+    "spec.securityContext.windowsOptions.hostProcess",
     "spec.overhead.nvidia.com/gpu",  # only by a runtime class that says the same
 }
 
@@ -399,6 +436,67 @@ def test_a_server_without_a_gpu_is_created(policies, change):
     pod = changed(change)
     del pod["spec"]["runtimeClassName"]  # there is no such class in this cluster
     assert refusal(policies.api, pod, policies.servers) == ""
+
+
+# Pods of the hub's account: what is on the list and nothing else.
+
+#: What the API server judges before any policy: classes that are not there, and no such volume.
+_ELSEWHERE = {"volumeDevice", "runtimeClassName", "priorityClassName"}
+LISTED = [case for case in UNLISTED if case[0].split(" ")[0] not in _ELSEWHERE]
+#: The line of allowed things that doctor prints for the clean pod, and for all these cases.
+SITE = guard_list.expression(ALLOW)[4:-2]
+
+
+def _servers_own(change: dict[str, Any]) -> dict[str, Any]:
+    """Return a possible pod without what the clean pod's site would have to allow."""
+    pod = _possible(change)
+    pod["spec"]["volumes"] = [each for each in pod["spec"]["volumes"] if each["name"] != "data"]
+    del pod["spec"]["containers"][0]["resources"]["limits"]["github.com/fuse"]
+    return pod
+
+
+@pytest.mark.parametrize(("line", "change", "path"), LISTED, ids=[case[0] for case in LISTED])
+def test_the_hub_creates_what_is_listed_and_nothing_else(policies, line, change, path):
+    """The policy refuses what the guard does not find on the list; others may create it."""
+    pod = _servers_own(change)
+    assert "denied request: not_listed: " in refusal(hub_of(policies), pod, policies.servers)
+    assert refusal(policies.api, pod, policies.servers) == ""
+
+
+@pytest.mark.parametrize(("rule", "change", "path"), CASES[::9], ids=[_ids(c) for c in CASES[::9]])
+def test_the_hub_gets_no_gpu_either(policies, rule, change, path):
+    assert "denied request: " in refusal(hub_of(policies), _servers_own(change), policies.servers)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"spec": {"initContainers": [blocker()]}},
+        {"spec": {"nodeSelector": {"nvidia.com/gpu.present": "false"}}},
+        {"spec": {"serviceAccountName": "default", "automountServiceAccountToken": True}},
+    ],
+)
+def test_the_hub_creates_a_server(policies, change):
+    assert refusal(hub_of(policies), _servers_own(change), policies.servers) == ""
+
+
+def test_the_charts_privileged_container_is_allowed_as_the_chart_makes_it(policies):
+    for client in (hub_of(policies), policies.api):
+        pod = _servers_own({"spec": {"initContainers": [blocker()]}})
+        assert refusal(client, pod, policies.servers) == ""
+        for change in ({"command": ["sh"]}, {"image": "own.example/x:1"}, {"args": ["x"]}):
+            pod = _servers_own({"spec": {"initContainers": [blocker(**change)]}})
+            assert "privileged: " in refusal(client, pod, policies.servers)
+
+
+def test_a_site_allows_more_by_the_same_lines(policies):
+    hub, pod = hub_of(policies), changed({})
+    del pod["spec"]["runtimeClassName"]
+    assert "not_listed: " in refusal(hub, pod, policies.servers)
+    with site_setting(policies, "gpulease-no-gpu", "allow", SITE):
+        wait_for(lambda: not refusal(hub, pod, policies.servers), 120, "the lines count")
+    wait_for(lambda: refusal(hub, pod, policies.servers), 120, "the rule is back")
 
 
 def test_another_namespace_is_not_covered(policies, cluster):
@@ -561,8 +659,9 @@ def test_a_field_in_another_spelling_is_no_field(policies):
         "security_context": {"privileged": True},
     }
     pod["metadata"] |= {"name": "spelled", "namespace": policies.servers}
-    assert guard.inspect(pod) == ()
+    rules = guard.Rules(allow=ALLOW)
+    assert guard.inspect(pod, rules) == ()
     kept = policies.api.create(pod, dryRun="All")
-    assert guard.inspect(kept) == ()
+    assert guard.inspect(kept, rules) == ()
     assert "runtimeClassName" not in kept["spec"]
     assert kept["spec"]["containers"][0]["securityContext"]["privileged"] is False

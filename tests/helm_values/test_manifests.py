@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.hub import gpu_names, guard
+from gpulease.hub import gpu_names, guard, guard_list
 from gpulease.hub.user_namespaces import SELECTOR
 from tests.helm_values import shipped
+from tools.admission_policy import POLICY, WORDS, rendered
 
 
 def variables(policy: str) -> dict[str, str]:
@@ -46,10 +47,18 @@ def test_the_guard_and_the_policy_know_gpus_by_the_same_patterns():
         "runtime": gpu_names.RUNTIME,
         "scheduler": gpu_names.SCHEDULER,
         "hostPath": gpu_names.HOST_PATH,
+        "capability": gpu_names.CAPABILITY,
     }.items():
         assert found[name] == f"r'{pattern}'", name
     assert set(ast.literal_eval(found["choosing"])) == gpu_names.CHOOSING
     assert set(ast.literal_eval(found["nothing"])) == gpu_names.VOID
+
+
+def test_the_policy_says_what_the_guards_tables_say():
+    """Else run `python tools/admission_policy.py`."""
+    text = POLICY.read_text(encoding="utf-8")
+    assert rendered(text) == text
+    assert set(WORDS) == {row.kind for row in guard_list.ROWS}
 
 
 def test_the_policy_has_a_rule_for_each_of_the_guards():

@@ -25,6 +25,9 @@ def values() -> dict:
 def test_the_values_are_as_the_schema_says():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.validate(values(), SCHEMA)
+    changed = values()
+    changed["singleuser"]["cloudMetadata"] = {"blockWithIptables": False, "ip": "169.254.169.254"}
+    jsonschema.validate(changed, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,8 @@ def test_the_values_are_as_the_schema_says():
         (("hub", "services"), {}),
         (("singleuser", "networkPolicy", "egress"), [{"to": [], "ports": []}]),
         (("custom", "gpulease", "admins"), "ada"),
+        (("singleuser", "cloudMetadata"), {"block": True}),
+        (("singleuser", "cloudMetadata"), {"ip": "$(curl x)"}),
     ],
 )
 def test_the_schema_refuses_what_cannot_be_right(where, value):
@@ -52,6 +57,9 @@ def test_the_schema_refuses_what_cannot_be_right(where, value):
 def chart(monkeypatch):
     """Run the values as the chart's jupyterhub_config.py does: `config`, then each snippet."""
     given = values()
+    # Of the chart's own values.
+    tools = {"image": {"name": "quay.io/jupyterhub/k8s-network-tools", "tag": "4.4.0"}}
+    given["singleuser"]["networkTools"] = tools
     given["custom"]["gpulease"] = {"instructors": {"cs101": ["ines"]}, "admins": ["ada"]}
 
     def look_up(key, fallback=None):
@@ -93,7 +101,7 @@ async def test_a_server_by_these_values_passes_the_guard(chart, make_spawner):
     pod = await start(make_spawner(chart))
     assert pod["metadata"]["labels"]["gpulease/instance"] == "gpulease"
     env = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
-    assert env["GPULEASE_SERVICE_URL"] == "http://proxy-public/services/gpulease/"
+    assert env["GPULEASE_SERVICE_URL"] == "http://gpulease.gpulease-system:9980/services/gpulease/"
 
 
 def test_a_site_with_a_service_of_that_name_is_told(chart):
@@ -115,7 +123,7 @@ def test_ports_and_names_agree_everywhere():
         if each["metadata"]["name"] == "gpulease-lease"
     ]
     (incoming,) = policy["spec"]["ingress"]
-    (server_egress,) = values()["singleuser"]["networkPolicy"]["egress"]
+    _service, server_egress = values()["singleuser"]["networkPolicy"]["egress"]
     for port in (*incoming["ports"], *server_egress["ports"]):
         assert (str(port["port"]), str(port["endPort"])) == (lowest, highest)
     accounts = [each["metadata"]["name"] for each in shipped.load("leases/account.yaml")]

@@ -6,6 +6,10 @@ from typing import Any
 Change = dict[str, Any]
 
 
+#: What the clean pod has beside the guard's own list: a site would allow it by these lines.
+ALLOW = ("hostPath /srv/data", "resource github.com/fuse", "runtimeClassName gvisor", "node zone=*")
+
+
 def clean_pod() -> dict[str, Any]:
     """A server's pod such as a site with profiles, sidecars and shared volumes makes it."""
     return {
@@ -159,6 +163,7 @@ def node_volume(path: str) -> Change:
     )
 
 
+HOST = ("hostPID", "hostIPC", "hostNetwork")
 _MOUNTED_LIST = [
     {"name": "devices", "mountPath": "/var/run//x/../nvidia-container-devices/all"},
 ]
@@ -274,6 +279,14 @@ BAD: list[tuple[str, Change, str]] = [
             ("node.kubernetes.io/instance-type", "g4-standard-48"),
             ("cloud.google.com/compute-class", "Accelerator"),
             ("pool", "h100"),
+            *(("pool", card) for card in ("b200", "t4", "l4", "a10", "a10g", "a40", "h20", "k80")),
+            *(("pool", card) for card in ("p100", "mi250", "MI300X", "mi210", "gb200", "l40s")),
+            ("karpenter.k8s.aws/instance-family", "g5"),
+            ("karpenter.k8s.aws/instance-family", "p5en"),
+            ("node.kubernetes.io/instance-type", "g5.xlarge"),
+            ("node.kubernetes.io/instance-type", "a3-megagpu-8g"),
+            ("node.kubernetes.io/instance-type", "a4x-highgpu-4g"),
+            ("kubernetes.io/hostname", "node-b200-7"),
             ("kubernetes.io/hostname", "dgx-a100-01"),
         )
     ),
@@ -287,6 +300,18 @@ BAD: list[tuple[str, Change, str]] = [
         "node_placement",
         required([expression("nvidia.com/gpu.present", "NotIn", "false")]),
         f"{_NODES}.nodeSelectorTerms[1].matchExpressions[0]",
+    ),
+    *(
+        (
+            "node_placement",
+            required([expression(f"nvidia.com/{key}", operator, value)]),
+            f"{_NODES}.nodeSelectorTerms[1].matchExpressions[0]",
+        )
+        for key, operator, value in (
+            ("gpu.count", "Gt", "0"),
+            ("gpu.memory", "Gt", "1"),
+            ("gpu.count", "Lt", "9"),
+        )
     ),
     (
         "node_placement",
@@ -361,6 +386,7 @@ BAD: list[tuple[str, Change, str]] = [
     ("scheduler", spec(schedulerName="kai-scheduler"), "spec.schedulerName"),
     ("scheduler", spec(schedulerName="hami-scheduler"), "spec.schedulerName"),
     ("scheduler", spec(schedulerName="gpushare-schd-extender"), "spec.schedulerName"),
+    ("scheduler", spec(schedulerName="volcano"), "spec.schedulerName"),
     # Devices that nobody asked the API server for.
     *(
         (
@@ -405,6 +431,12 @@ BAD: list[tuple[str, Change, str]] = [
             "/proc/1/root/dev",
             "/run/k3s/containerd/containerd.sock",
             "/etc/kubernetes/manifests",
+            *("/dev/char", "/dev/char/195:0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/nvgpu"),
+            *("/dev/mem", "/dev/block", "/var/lib/containerd", "/var/lib/docker/overlay2"),
+            *("/etc/containerd", "/etc/systemd/system", "/etc/cron.d", "/etc/ld.so.preload"),
+            *("/usr", "/usr/bin", "/usr/local/bin", "/bin", "/lib/modules", "/root/.ssh", "/boot"),
+            *("/opt/nvidia", "/opt/cni/bin", "/sys", "/sys/fs/cgroup", "/var/lib/kubelet/pods"),
+            *("/var/lib/rancher/k3s", "/run/systemd", "/var/spool/cron/crontabs", "/opt"),
         )
     ),
     (
@@ -416,6 +448,20 @@ BAD: list[tuple[str, Change, str]] = [
         "privileged",
         container(securityContext={"privileged": True}),
         "spec.containers[2].securityContext.privileged",
+    ),
+    *(
+        (
+            "capability",
+            container(securityContext={"capabilities": {"add": ["CHOWN", name]}}),
+            "spec.containers[2].securityContext.capabilities.add[1]",
+        )
+        for name in ("SYS_ADMIN", "SYS_RAWIO", "SYS_MODULE", "SYS_PTRACE", "ALL", "CAP_SYS_ADMIN")
+    ),
+    *(("host_namespace", spec(**{name: True}), f"spec.{name}") for name in HOST),
+    (
+        "host_namespace",
+        spec(hostNetwork=True, securityContext={"windowsOptions": {"hostProcess": True}}),
+        "spec.securityContext.windowsOptions.hostProcess",
     ),
     *(
         ("sharing_note", {"metadata": {kind: {key: value}}}, f"metadata.{kind}.{key}")
@@ -437,6 +483,14 @@ BAD: list[tuple[str, Change, str]] = [
             ("annotations", "NVIDIA.com/use-gpuuuid", "GPU-1"),
             ("annotations", "tensor-fusion.ai/tflops-limit", "10"),
             ("labels", "gpu.scheduling.koordinator.sh/device", "x"),
+            ("annotations", "nvidia.cdi.k8s.io/container.notebook", "nvidia.com/gpu=all"),
+            ("annotations", "cdi-devices.noderesource.dev/container.x", "- nvidia.com/gpu=0"),
+            ("annotations", "devices.gke.io/container.notebook", "- path: /dev/nvidia0"),
+            ("annotations", "io.katacontainers.config.hypervisor.cold_plug_vfio", "root-port"),
+            ("annotations", "io.katacontainers.config.hypervisor.pcie_root_port", "2"),
+            ("labels", "nos.nebuly.com/gpu-partitioning", "mig"),
+            ("annotations", "elasticgpu.io/container-main", "0"),
+            ("annotations", "volcano.sh/gpu-index", "0"),
             ("annotations", "scheduling.koordinator.sh/device-allocated", "{}"),
         )
     ),
@@ -456,3 +510,144 @@ BAD: list[tuple[str, Change, str]] = [
         )
     ),
 ]
+
+
+def _mounted(**source: Any) -> Change:
+    return spec(volumes=[{"name": "more", **source}])
+
+
+def _secured(**fields: Any) -> Change:
+    return container(securityContext=fields)
+
+
+#: (the line that would allow it, a change that is on no list, the place the guard names).
+UNLISTED: list[tuple[str, Change, str]] = [
+    *(
+        (f"resource {name}", resources(name), f"spec.containers[2].resources.limits.{name}")
+        for name in ("rdma/hca", "example.com/card", "devices.kubevirt.io/kvm", "intel.com/qat")
+    ),
+    (
+        "resource rdma/hca",
+        resources("rdma/hca", "1", "initContainers"),
+        "spec.initContainers[1].resources.limits.rdma/hca",
+    ),
+    ("hostPath /srv/other", _mounted(hostPath={"path": "/srv//./other"}), "spec.volumes[2]"),
+    ("hostPath /tmp/x", _mounted(hostPath={"path": "/tmp/x"}), "spec.volumes[2]"),
+    ("csi vendor.example", _mounted(csi={"driver": "vendor.example"}), "spec.volumes[2]"),
+    ("flexVolume v/x", _mounted(flexVolume={"driver": "v/x"}), "spec.volumes[2]"),
+    (
+        "volume iscsi",
+        _mounted(iscsi={"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.x:y", "lun": 0}),
+        "spec.volumes[2]",
+    ),
+    ("volume gitRepo", _mounted(gitRepo={"repository": "x"}), "spec.volumes[2]"),
+    (
+        "volumeDevice /dev/xvda",
+        container(volumeDevices=[{"name": "home", "devicePath": "/dev/xvda"}]),
+        "spec.containers[2].volumeDevices[0].devicePath",
+    ),
+    (
+        "capability NET_ADMIN",
+        _secured(capabilities={"add": ["NET_ADMIN"]}),
+        "spec.containers[2].securityContext.capabilities.add[0]",
+    ),
+    (
+        "procMount Unmasked",
+        {"spec": {"hostUsers": False, **_secured(procMount="Unmasked")["spec"]}},
+        "spec.containers[2].securityContext.procMount",
+    ),
+    ("runtimeClassName kata", spec(runtimeClassName="kata"), "spec.runtimeClassName"),
+    ("schedulerName other", spec(schedulerName="other"), "spec.schedulerName"),
+    ("priorityClassName high", spec(priorityClassName="high"), "spec.priorityClassName"),
+    ("serviceAccountName other", spec(serviceAccountName="other"), "spec.serviceAccountName"),
+    ("node pool=big", spec(nodeSelector={"pool": "big"}), "spec.nodeSelector.pool"),
+    (
+        "node kubernetes.io/hostname=n1",
+        spec(nodeSelector={"kubernetes.io/hostname": "n1"}),
+        "spec.nodeSelector.kubernetes.io/hostname",
+    ),
+    (
+        "node metadata.name=n1",
+        required_fields([expression("metadata.name", "In", "n1")]),
+        f"{_NODES}.nodeSelectorTerms[1].matchFields[0]",
+    ),
+    (
+        "node pool",
+        required([expression("pool", "Exists")]),
+        f"{_NODES}.nodeSelectorTerms[1].matchExpressions[0]",
+    ),
+    (
+        "node pool=big",
+        required([expression("kubernetes.io/os", "In", "linux"), expression("pool", "In", "big")]),
+        f"{_NODES}.nodeSelectorTerms[1].matchExpressions[1]",
+    ),
+    (
+        "node cores>8",
+        required([expression("cores", "Gt", "8")]),
+        f"{_NODES}.nodeSelectorTerms[1].matchExpressions[0]",
+    ),
+    (
+        "node pool=big",
+        preferred(expression("pool", "In", "big")),
+        "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0]"
+        ".preference.matchExpressions[0]",
+    ),
+    (
+        "toleration dedicated=big",
+        spec(tolerations=[{"key": "dedicated", "value": "big", "operator": "Equal"}]),
+        "spec.tolerations[1]",
+    ),
+    (
+        "toleration dedicated",
+        spec(tolerations=[{"key": "dedicated", "operator": "Exists"}]),
+        "spec.tolerations[1]",
+    ),
+    (
+        "spread rack",
+        spec(
+            topologySpreadConstraints=[
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "rack",
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {},
+                }
+            ]
+        ),
+        "spec.topologySpreadConstraints[0].topologyKey",
+    ),
+    (
+        "pod app=dcgm-exporter",
+        beside({"matchLabels": {"app": "dcgm-exporter"}}),
+        f"{_PODS}.requiredDuringSchedulingIgnoredDuringExecution[0]",
+    ),
+    (
+        "pod app=x,y",
+        beside({"matchExpressions": [expression("app", "In", "x", "y")]}, weight=1),
+        f"{_PODS}.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm",
+    ),
+    (
+        "pod",
+        beside({}),
+        f"{_PODS}.requiredDuringSchedulingIgnoredDuringExecution[0]",
+    ),
+]
+
+
+def blocker(**changes: Any) -> dict[str, Any]:
+    """The chart's init container that closes the metadata address, as the chart renders it."""
+    return {
+        "name": "block-cloud-metadata",
+        "image": "quay.io/jupyterhub/k8s-network-tools:4.4.0",
+        "command": [
+            *("iptables", "--append", "OUTPUT", "--protocol", "tcp"),
+            *("--destination", "169.254.169.254", "--destination-port", "80", "--jump", "DROP"),
+        ],
+        "securityContext": {
+            "privileged": True,
+            "runAsUser": 0,
+            "capabilities": {"add": ["NET_ADMIN"]},
+        },
+        "resources": {},
+        **changes,
+    }

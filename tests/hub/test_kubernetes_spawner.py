@@ -270,6 +270,85 @@ async def test_a_hook_that_a_profile_brings_is_guarded_too(make_spawner):
         await start(make_spawner(profile_list=profiles))
 
 
+# What is on the list.
+
+#: How a site places all its servers, and by which names they run.
+PLACED = {
+    "node_selector": {"pool": "students"},
+    "tolerations": [{"key": "students", "operator": "Exists"}],
+    "node_affinity_required": [{"matchExpressions": [{"key": "cores", "operator": "Exists"}]}],
+    "node_affinity_preferred": [
+        {
+            "weight": 1,
+            "preference": {
+                "matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]
+            },
+        }
+    ],
+    "pod_affinity_preferred": [
+        {
+            "weight": 1,
+            "podAffinityTerm": {
+                "labelSelector": {"matchLabels": {"app": "cache"}},
+                "topologyKey": "kubernetes.io/hostname",
+            },
+        }
+    ],
+    "scheduler_name": "packer",
+    "priority_class_name": "students",
+    "service_account": "student-{username}",
+    "extra_pod_config": {"runtimeClassName": "gvisor"},
+}
+
+
+async def test_what_a_site_configures_for_all_servers_is_on_the_list(make_spawner):
+    pod = await start(make_spawner(**PLACED))
+    assert pod["spec"]["serviceAccountName"] == "student-stu"
+    assert pod["spec"]["runtimeClassName"] == "gvisor"
+
+
+@pytest.mark.parametrize("setting", PLACED)
+@pytest.mark.parametrize("mode", ["refuse", "strip"])
+async def test_the_same_from_a_profile_is_refused_until_it_is_allowed(make_spawner, setting, mode):
+    profiles = [{"display_name": "x", "kubespawner_override": {setting: PLACED[setting]}}]
+    settings = {"profile_list": profiles, "gpulease_guard": mode}
+    with pytest.raises(Exception, match="not among what a server") as refused:
+        await start(make_spawner(**settings))
+    shown = getattr(refused.value, "jupyterhub_message", None) or refused.value.message
+    assert "which gpulease does not allow yet" in shown
+    assert "GPU" not in shown
+    line = str(refused.value).split(": ")[2 if "SpawnException" in str(refused.value) else 1]
+    lines = [line.split(". It is not")[0]]
+    await start(make_spawner(**settings, gpulease_allow=lines))
+
+
+async def test_a_site_that_needs_a_gpu_label_for_all_is_still_refused(make_spawner):
+    """The list adds to what is known to lead to a GPU; it takes nothing from it."""
+    spawner = make_spawner(
+        node_selector={"pool": "gpu-a100"}, gpulease_allow=["node *", "resource *"]
+    )
+    with pytest.raises(Exception, match="node selector pool=gpu-a100"):
+        await start(spawner)
+
+
+@pytest.mark.parametrize("way", ["profile", "hook"])
+async def test_no_profile_or_hook_adds_to_the_list_for_its_own_pod(make_spawner, way):
+    opened = {"gpulease_allow": ["*"], "extra_resource_limits": {"example.com/fuse": "1"}}
+    c = Config()
+    if way == "profile":
+        c.KubeSpawner.profile_list = [{"display_name": "x", "kubespawner_override": opened}]
+    else:
+
+        def hook(spawner, pod):
+            spawner.gpulease_allow = ["*"]
+            pod.spec.containers[0].resources = {"limits": {"example.com/fuse": "1"}}
+            return pod
+
+        c.KubeSpawner.modify_pod_hook = hook
+    with pytest.raises(Exception, match=r"resource example\.com/fuse"):
+        await start(make_spawner(c))
+
+
 # Overrides of one spawn and the next.
 
 
@@ -300,6 +379,7 @@ async def test_ours_starts_each_spawn_from_the_configured_settings(make_spawner,
     assert pod == expected
 
 
+FUSE = ["resource example.com/fuse"]
 NESTED = [
     {
         "display_name": "x",
@@ -337,12 +417,13 @@ NESTED = [
 async def test_one_option_leaks_into_nobody_elses_profile(make_spawner, given):
     """Options merge into what the profile has merged; a function gives all the same list."""
     profiles = NESTED if given == "list" else lambda spawner: NESTED
-    expected = notebook(await start(make_spawner(profile_list=profiles), profile="x"))
-    used = make_spawner(profile_list=profiles)
+    ours = {"profile_list": profiles, "gpulease_allow": FUSE}
+    expected = notebook(await start(make_spawner(**ours), profile="x"))
+    used = make_spawner(**ours)
     for options in ({"more": "card"}, {"more--unlisted-choice": "one"}):
         with contextlib.suppress(tornado.web.HTTPError):
             await start(used, profile="x", **options)
-    fresh = make_spawner(profile_list=profiles, user=Groups(name="ada"))
+    fresh = make_spawner(**ours, user=Groups(name="ada"))
     for spawner in (used, fresh):
         pod = notebook(await start(spawner, profile="x"))
         assert pod["resources"]["limits"] == expected["resources"]["limits"]
@@ -364,7 +445,9 @@ def overriding(groups):
 @pytest.mark.parametrize("leaving", [True, False])
 async def test_a_groups_overrides_end_with_the_membership(make_spawner, leaving):
     user = Groups(groups=["gpu-course"])
-    spawner = make_spawner(overriding(["gpu-course"]), user=user, gpulease_guard="strip")
+    spawner = make_spawner(
+        overriding(["gpu-course"]), user=user, gpulease_guard="strip", gpulease_allow=["node a=b"]
+    )
     pod = await start(spawner)
     assert environment(pod)["GROUP"] == "own"
     assert "nvidia.com/gpu" not in notebook(pod)["resources"].get("limits", {})

@@ -18,12 +18,16 @@ Direction = Literal["Ingress", "Egress"]
 
 @dataclass(frozen=True)
 class End:
-    """One end of a connection: a pod with its labels in its namespace, or an address outside."""
+    """One end of a connection: a pod with its labels in its namespace, or an address outside.
+
+    ``ports`` are the pod's ports by their names, where these are known.
+    """
 
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
 
     def where(self) -> Mapping[str, str]:
         """Return the labels of the end's namespace, with the one that each bears by itself."""
@@ -55,8 +59,9 @@ def lets(
     if not bounding:
         return True
     rules, peers = ("egress", "to") if direction == "Egress" else ("ingress", "from")
+    names = (other if direction == "Egress" else pod).ports
     return any(
-        _port_fits(rule.get("ports"), *port) and _peer_fits(rule.get(peers), pod, other)
+        _port_fits(rule.get("ports"), *port, names) and _peer_fits(rule.get(peers), pod, other)
         for each in bounding
         for rule in each["spec"].get(rules) or ()
     )
@@ -88,15 +93,20 @@ def _types(spec: Mapping[str, Any]) -> Sequence[str]:
     return spec.get("policyTypes") or ["Ingress", *(["Egress"] if spec.get("egress") else [])]
 
 
-def _port_fits(ports: Sequence[Mapping[str, Any]] | None, port: int, protocol: str) -> bool:
+def _port_fits(
+    ports: Sequence[Mapping[str, Any]] | None, port: int, protocol: str, names: Mapping[str, int]
+) -> bool:
     if not ports:
         return True
     for each in ports:
         if each.get("protocol", "TCP") != protocol:
             continue
         first = each.get("port")
-        if first is None or isinstance(first, str):
-            return True  # a named port is the pod's to say: taken for the one that is meant
+        if isinstance(first, str):
+            # A named port is the pod's to say; unknown, it is taken for the one that is meant.
+            first = names.get(first, port)
+        if first is None:
+            return True
         if first <= port <= each.get("endPort", first):
             return True
     return False

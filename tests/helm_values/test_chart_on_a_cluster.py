@@ -1,0 +1,29 @@
+"""Servers of each usual way to install the chart, offered by the hub's account to an API server."""
+
+import pytest
+
+from tests.helm_values.test_admission import hub_of, policies, refusal
+from tests.helpers import wait_for
+from tests.hub import chart
+from tests.hub.conftest import start
+
+__all__ = ["policies"]  # a fixture
+pytestmark = [pytest.mark.cluster, chart.needs_chart]
+
+
+@pytest.mark.parametrize("name", chart.INSTALLS)
+async def test_the_api_server_takes_a_server(policies, name, tmp_path, monkeypatch, make_spawner):
+    """But where a release has a name of its own for its priority class: that the site allows."""
+    pod = await start(make_spawner(chart.configuration(name, tmp_path, monkeypatch)))
+    pod["metadata"].pop("namespace", None)
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    if priority := pod["spec"].get("priorityClassName"):
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 0}
+        policies.api.create({**body, "metadata": {"name": priority}})
+    try:
+        wait_for(lambda: not refusal(hub_of(policies), pod, policies.servers), 60, name)
+        pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+        assert "device_resource: " in refusal(hub_of(policies), pod, policies.servers)
+    finally:
+        if priority:
+            policies.api.delete(f"{classes}/{priority}")

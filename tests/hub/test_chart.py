@@ -1,0 +1,136 @@
+"""Each usual way to install the chart: a hub with gpulease, servers that pass, flows that flow."""
+
+import pytest
+
+pytest.importorskip("kubespawner")
+from jupyterhub.app import JupyterHub
+
+from gpulease import labels
+from gpulease.hub import guard
+from gpulease.hub.guard_lines import is_blocker
+from gpulease.providers.kubernetes.network_form import End, lets
+from tests.helm_values import shipped
+from tests.hub import chart
+from tests.hub.conftest import start
+
+pytestmark = chart.needs_chart
+
+#: Pods' addresses are private.
+POD = "10.1.0.7"
+every_install = pytest.mark.parametrize("name", chart.INSTALLS)
+
+
+@pytest.fixture
+def configured(tmp_path, monkeypatch):
+    return lambda name: chart.configuration(name, tmp_path, monkeypatch)
+
+
+def base_path(name):
+    return "/jupyter/" if "base url" in name else "/"
+
+
+# Traffic, by the policies of chart and manifests together.
+
+
+class Site:
+    """The ends of every connection, and the policies of the namespace of each."""
+
+    def __init__(self, name, server):
+        install, objects = chart.INSTALLS[name], chart.rendered(name)
+        ours = [shipped.renamed(each, install.namespace, shipped.SYSTEM) for each in shipped.load()]
+        policies = [each for each in (*ours, *objects) if each["kind"] == "NetworkPolicy"]
+        for each in objects:
+            each["metadata"].setdefault("namespace", install.namespace)
+        self.policies = {
+            space: [each for each in policies if each["metadata"]["namespace"] == space]
+            for space in (install.namespace, shipped.SYSTEM)
+        }
+        self.here = {
+            "namespace": install.namespace,
+            "namespace_labels": {labels.INSTANCE: labels.APP},
+        }
+        self.server = self._end(server, install.namespace)
+        self.hub, self.proxy = (
+            self._end(chart.one(objects, "Deployment", part)["spec"]["template"], install.namespace)
+            for part in ("hub", "proxy")
+        )
+        (service,) = (
+            each
+            for each in ours
+            if each["kind"] == "Deployment" and each["metadata"]["name"] == "gpulease"
+        )
+        self.service = self._end(service["spec"]["template"], shipped.SYSTEM)
+        marks = {labels.NAME: labels.APP, labels.COMPONENT: labels.LEASE_COMPONENT}
+        self.lease = End(labels=marks, address=POD, **self.here)
+
+    def _end(self, pod, namespace):
+        ports = {
+            port["name"]: port["containerPort"]
+            for container in pod["spec"]["containers"]
+            for port in container.get("ports", [])
+            if "name" in port
+        }
+        found = self.here if namespace == self.here["namespace"] else {"namespace": namespace}
+        return End(labels=pod["metadata"]["labels"], ports=ports, address=POD, **found)
+
+    def flows(self, source, target, port):
+        """Whether a connection is let out at its source and in at its target."""
+        out = lets(self.policies[source.namespace], source, "Egress", target, (port, "TCP"))
+        if not target.namespace:
+            return out
+        come_in = lets(self.policies[target.namespace], target, "Ingress", source, (port, "TCP"))
+        return out and come_in
+
+
+def what_must_flow_flows_and_nothing_else(site):
+    for source, target, port in (
+        (site.server, site.service, 9980),
+        (site.proxy, site.service, 9980),
+        (site.hub, site.service, 9980),
+        (site.lease, site.service, 9980),
+        (site.service, site.hub, 8081),
+        (site.server, site.hub, 8081),
+        (site.proxy, site.server, 8888),
+        (site.server, site.lease, 8890),
+        (site.server, site.lease, 8990),
+    ):
+        assert site.flows(source, target, port), (source.labels, target.labels, port)
+    for source, target, port in (
+        (site.server, End(address="169.254.169.254"), 80),
+        (site.server, End(address="10.96.0.1"), 443),
+        (site.server, site.service, 8892),
+        (site.server, site.lease, 22),
+        (site.lease, site.hub, 8081),
+        (site.lease, site.server, 8888),
+        (site.lease, site.lease, 8890),
+        (site.proxy, site.lease, 8890),
+    ):
+        assert not site.flows(source, target, port), (source.labels, target.labels, port)
+
+
+@every_install
+async def test_a_hub_of_it_starts_servers_that_may_lease(name, configured, make_spawner):
+    """With the chart's privileged init container, which is allowed as it is and no wider."""
+    c = configured(name)
+    hub = JupyterHub(config=c)
+    (service,) = (each for each in hub.services if each["name"] == "gpulease")
+    assert service["url"] == "http://gpulease.gpulease-system:9980"
+    assert hub.spawner_class.__name__ == "GPULeaseSpawner"
+    assert hub.base_url == base_path(name)
+
+    pod = await start(make_spawner(c))
+    env = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+    path = f"{base_path(name)}services/gpulease/"
+    assert env["GPULEASE_SERVICE_URL"] == f"http://gpulease.gpulease-system:9980{path}"
+    blockers = [each for each in pod["spec"].get("initContainers", []) if is_blocker(each)]
+    assert len(blockers) == (name != "no metadata block")
+    # By the list alone too, but for the names that a release gives.
+    assert {each.what.split(" ")[0] for each in guard.inspect(pod)} <= {"priorityClassName"}
+    what_must_flow_flows_and_nothing_else(Site(name, pod))
+
+
+async def test_a_gpu_is_refused_all_the_same(configured, make_spawner):
+    c = configured("fullname")
+    c.KubeSpawner.extra_resource_limits = {"nvidia.com/gpu": "1"}
+    with pytest.raises(Exception, match=r"nvidia\.com/gpu"):
+        await start(make_spawner(c))
