@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -29,6 +31,8 @@ Ticket = tuple[datetime, int]
 
 #: How long an ended lease stays in memory: pages show it, and its devices may still drain.
 _RECENT = timedelta(hours=1)
+#: For so long (seconds) after a write that the fence let through it is taken to hold.
+_CONFIRMED = 5.0
 
 
 class Ledger:
@@ -46,6 +50,10 @@ class Ledger:
         #: Why the store did not take the last change, "" when it did; shown on ``health``.
         self.problem = ""
         self._changed = changed
+        self._confirmed_at = -math.inf
+        self._confirming = asyncio.Lock()
+        self._known: tuple[Lease, ...] | None = None
+        self._typical: float | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -77,6 +85,7 @@ class Ledger:
         for lease in ended.leases:
             if lease.ended and now - lease.ended <= _RECENT:
                 self.leases[lease.id] = lease
+        self._known = None
 
     async def record(self, changes: Sequence[Change], now: datetime) -> None:
         """Store changes, all or none; then they are true, and whoever listens is told.
@@ -85,9 +94,34 @@ class Ledger:
             GPULeaseError: what the store refuses with; nothing has happened then.
         """
         await self.call(self.store.save, changes, now)
+        self._confirmed_at = time.monotonic()
         for change in changes:
             self.leases[change.after.id] = change.after
+        self._known = None
         self._changed(changes, now)
+
+    async def confirm(self) -> None:
+        """Make sure that this process is still the one writer; it was if it wrote a moment ago.
+
+        Raises:
+            GPULeaseError: it is not, or nobody can tell.
+        """
+        async with self._confirming:  # hundreds that ask at once are one question
+            if self.problem or time.monotonic() - self._confirmed_at > _CONFIRMED:
+                await self.call(self.store.check)
+                self._confirmed_at = time.monotonic()
+
+    def add(self, lease: Lease) -> None:
+        """Take a lease that the store knows into the picture again."""
+        self.leases[lease.id] = lease
+        self._known = None
+
+    def all(self) -> tuple[Lease, ...]:
+        """Return all leases of the picture; made anew only when one of them changed."""
+        if self._known is None:
+            self._known = tuple(self.leases.values())
+            self._typical = _typical_length(self._known)
+        return self._known
 
     async def begun(
         self, keys: Sequence[IdempotencyKey | None], now: datetime
@@ -114,12 +148,8 @@ class Ledger:
 
     def typical_length(self) -> float | None:
         """Return the median length (seconds) of the leases that ended of late."""
-        lengths = [
-            (lease.ended - lease.active_since).total_seconds()
-            for lease in self.leases.values()
-            if lease.ended and lease.active_since
-        ]
-        return median(lengths) if lengths else None
+        self.all()
+        return self._typical
 
     def forget(self, now: datetime, kept: Iterable[str]) -> None:
         """Drop what ended long ago, is not shown by any provider and nominates nobody."""
@@ -130,6 +160,16 @@ class Ledger:
                 continue
             if lease.nominated_for not in waiting:
                 del self.leases[lease.id]
+                self._known = None
+
+
+def _typical_length(leases: Iterable[Lease]) -> float | None:
+    lengths = [
+        (lease.ended - lease.active_since).total_seconds()
+        for lease in leases
+        if lease.ended and lease.active_since
+    ]
+    return median(lengths) if lengths else None
 
 
 def _look_up(

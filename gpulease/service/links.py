@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 ADMIT_SECONDS = 10.0
 #: So many variables are named that could not go home; more help nobody.
 _BLOCKERS = 50
+_STANDING = frozenset({LeaseState.ACTIVE, LeaseState.WARNED, LeaseState.DRAINING})
 
 
 class Wire(Protocol):
@@ -52,6 +53,8 @@ class _Line:
     blockers: tuple[tuple[str, str], ...] = ()
     parked: int = 0
     bye: str = ""
+    told: SupervisorMessage | None = None  # the warning or drain that it was told last
+    told_end: SupervisorMessage | None = None
     waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict)
 
 
@@ -103,10 +106,10 @@ class Links:
             line.drained, line.blockers = known.drained, known.blockers
             line.parked = known.parked
         self._lines[lease.id] = line
-        wire.tell(lease_word(lease))
-        message = self.standing(lease)
-        if message is not None:
-            wire.tell(message)
+        line.told_end, line.told = lease_word(lease), self.standing(lease)
+        wire.tell(line.told_end)
+        if line.told is not None:
+            wire.tell(line.told)
         self._wake()
         return True
 
@@ -216,6 +219,22 @@ class Links:
         line = self._lines.get(lease_id)
         return (line.blockers, line.parked) if line is not None else ((), 0)
 
+    def agree(self, lease: Lease) -> None:
+        """Tell a supervisor where its lease stands, if it was told otherwise."""
+        line = self._lines.get(lease.id)
+        if line is None or line.wire is None or line.attempt != lease.attempt:
+            return
+        if lease.state not in _STANDING:
+            return
+        end, standing = lease_word(lease), self.standing(lease)
+        if end != line.told_end:
+            line.told_end = end
+            self.send(lease.id, end)
+        if _word(standing) != _word(line.told):
+            before, line.told = line.told, standing
+            back: SupervisorMessage = {"type": "clear" if _word(before)[0] == "warn" else "resume"}
+            self.send(lease.id, standing if standing is not None else back)
+
     def standing(self, lease: Lease) -> SupervisorMessage | None:
         """Return what a supervisor must know of its lease's state, if it is not plain active."""
         message = _standing(lease)
@@ -260,6 +279,13 @@ class Links:
 def lease_word(lease: Lease) -> SupervisorMessage:
     """Return what a supervisor keeps for the time when the service is silent."""
     return {"type": "lease", "hard_end": lease.hard_end.isoformat() if lease.hard_end else ""}
+
+
+def _word(message: SupervisorMessage | None) -> tuple[object, ...]:
+    """Return what of a warning or drain is worth telling again when it changes."""
+    if message is None:
+        return ("",)
+    return message["type"], message.get("until"), message.get("park")
 
 
 def _note(line: _Line, message: SupervisorMessage) -> None:

@@ -1,7 +1,9 @@
-"""The loop: observe, plan, store the intent, perform, tell.
+"""The loop: observe, plan, store the intent, have it performed, tell.
 
 Owns that order and when it runs: on every event and on a tick.  After a crash it begins with what
 the store intends and what the provider shows, so nothing is granted twice and nothing leaks.
+A plan is made in a thread of its own, from a snapshot that nobody changes, and without the ledger's
+lock: requests are answered meanwhile, and an action on a lease that they changed is dropped.
 Refuses to decide: ``policy.planner`` does.  When the store does not take a change, nothing of it is
 performed and the service says that it is degraded.
 """
@@ -12,8 +14,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 
@@ -27,38 +30,26 @@ from gpulease.policy.model import (
     Evidence,
     Lease,
     LeaseState,
-    Observed,
     Snapshot,
     Verdict,
 )
 from gpulease.policy.planner import plan
 from gpulease.providers.base import Provider
-from gpulease.service import effects
+from gpulease.service.effects import Effects
 from gpulease.service.evidence import Watch
 from gpulease.service.incidents import Incidents
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
-from gpulease.service.minutes import Minutes
+from gpulease.service.observing import Observer, Sight
 from gpulease.service.policies import Policies
 from gpulease.service.strangers import Strangers, Thefts
-from gpulease.store import Change, VerdictChange
+from gpulease.store import Change
 
 log = logging.getLogger(__name__)
 
 PLANNER = "planner"
 _PARENT_GONE = "parent_gone"
-
-
-@dataclass
-class Sight:
-    """What the provider showed last."""
-
-    devices: Sequence[Device] = ()
-    observed: dict[str, Observed] = field(default_factory=dict)
-    evidence: dict[str, Evidence] = field(default_factory=dict)
-    capacity_known: bool = False
-    problem: str = "not looked yet"
 
 
 class Reconciler:
@@ -86,21 +77,26 @@ class Reconciler:
         self._ledger = ledger
         self._provider = provider
         self._links = links
-        self._watch = watch
         self._policies = policies
         self._metrics = metrics
         self._publish = publish
         self._tick = tick
         self.clock = clock
-        self.sight = Sight()
         self.alerts: list[Alert] = []
         self.rounds = 0
         self.problem = ""
-        self._minutes = Minutes()
+        self._observer = Observer(ledger, provider, watch, policies, metrics=metrics, clock=clock)
+        self.effects = Effects(ledger, provider)
+        self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._strangers = Strangers(ledger, PLANNER)
         self._thefts = Thefts()
         self._wanted = asyncio.Event()
         self._closed = False
+
+    @property
+    def sight(self) -> Sight:
+        """What the provider showed last."""
+        return self._observer.sight
 
     def wake(self) -> None:
         """Ask for a round soon; many calls make one round."""
@@ -108,7 +104,7 @@ class Reconciler:
 
     def busy_share(self, lease_id: str) -> float | None:
         """Return the share of its time that a lease was busy, ``None`` when that is not known."""
-        return self._minutes.busy_share(lease_id)
+        return self._observer.minutes.busy_share(lease_id)
 
     def snapshot(self) -> Snapshot:
         """Return what is known now; a plan reads more of those who wait: bounds and homes."""
@@ -117,7 +113,7 @@ class Reconciler:
             now=self.clock(),
             policy=self._policies.current,
             devices=tuple(sight.devices),
-            leases=tuple(self._ledger.leases.values()),
+            leases=self._ledger.all(),
             evidence=sight.evidence,
             observed=sight.observed,
             capacity_known=sight.capacity_known,
@@ -136,15 +132,14 @@ class Reconciler:
         """
         self.sight.devices = devices
         known = list(self._ledger.leases)
-        self._minutes.begin(await self._ledger.call(self._ledger.store.busy_seconds, known))
+        self._observer.minutes.begin(
+            await self._ledger.call(self._ledger.store.busy_seconds, known)
+        )
         await Incidents(self._ledger).recall(
             self._policies.current, self._thefts, self._strangers, self._provider, self.clock()
         )
-        for lease in self._ledger.leases.values():
-            if lease.state in lifecycle.HOLDING:
-                await self._provider.start(lease)
-            elif lease.state is LeaseState.ENDED and lease.devices:
-                await self._provider.stop(lease)
+        self.effects.recover()
+        await self.effects.settled()
 
     async def run(self) -> None:
         """Run rounds; a failing round is logged and tried again at the next tick.
@@ -168,77 +163,44 @@ class Reconciler:
             await self._rest()
 
     async def close(self) -> None:
-        """End after the present round."""
+        """End after the present round, and end what is being performed."""
         self._closed = True
         self.wake()
+        await self.effects.close()
+        self._planner.shutdown(wait=False, cancel_futures=True)
 
     async def round(self) -> None:
-        """Observe, plan, store, perform and tell, once."""
-        await self._look()
-        done: list[Change] = []
-        try:
-            async with self._ledger.lock:
-                await self._adopt(done)
-                await self._record(self._parentless(), done)
-                await self._record(self._planned(), done)
-        finally:
-            for change in done:
-                await self._perform(change)
-        await self._finish_stops()
+        """Observe, plan, store, have it performed and tell, once."""
+        await self._observer.look()
+        async with self._ledger.lock:
+            await self._adopt()
+            await self._record(self._parentless())
+        snapshot = self.snapshot()
+        bounds = self._provider.bounds(queue.waiting(snapshot))
+        snapshot = replace(snapshot, bounds=tuple(bounds), near=self._near())
+        running = asyncio.get_running_loop()
+        actions = await running.run_in_executor(self._planner, plan, snapshot)
+        async with self._ledger.lock:
+            await self._record(self._changes(snapshot, actions))
+        self.effects.compare(self.sight.observed)
         self.rounds += 1
         self._publish(self.snapshot())
 
     async def change(self, before: Lease, after: Lease, who: str, why: str) -> Lease:
-        """Record a person's change and perform it; the caller holds the ledger's lock."""
+        """Record a person's change and have it performed; the caller holds the ledger's lock."""
         if after == before:
             return before
         change = Change(before, after, who, why)
         await self._ledger.record([change], self.clock())
-        await self._perform(change)
+        self._perform(change)
         self.wake()
         return after
 
-    async def _look(self) -> None:
-        sight = Sight(capacity_known=True, problem="")
-        try:
-            sight.devices = await self._provider.devices()
-        except OSError as error:
-            sight.devices = self.sight.devices
-            sight.capacity_known, sight.problem = False, str(error)
-        sight.observed = {seen.lease_id: seen for seen in await self._provider.observe()}
-        now = self.clock()
-        simulated = {device.uuid for device in sight.devices if device.simulated}
-        live, policy = self._ledger.live(), self._policies.current
-        sight.evidence = dict(self._watch.judge(live, policy, now, simulated))
-        before, self.sight = self.sight.evidence, sight
-        await self._note(before, sight.evidence, now)
-
-    async def _note(
-        self, before: Mapping[str, Evidence], after: Mapping[str, Evidence], now: datetime
-    ) -> None:
-        """Store each change of verdict, and each minute that is over."""
-        changed = []
-        for lease_id, evidence in after.items():
-            known = before.get(lease_id)
-            if known is None or known.verdict is not evidence.verdict:
-                self._metrics.judged(evidence.verdict)
-                log.info("verdict %s", evidence.verdict.value, extra={"lease": lease_id})
-                changed.append(VerdictChange(lease_id, now, evidence.verdict))
-        self._minutes.add(after, now)
-        self._minutes.forget(self._ledger.leases)
-        over = self._minutes.due(now)
-        if changed or over:
-            await self._ledger.call(self._ledger.store.record_evidence, changed, over)
-            self._minutes.written(over)
-
-    async def _adopt(self, done: list[Change]) -> None:
-        """Take in what runs and is not in the store, and let the provider know that it is ours."""
-        found: list[Change] = []
-        await self._record(await self._strangers.look(self.sight.observed, self.clock()), found)
-        for change in found:
+    async def _adopt(self) -> None:
+        """Take in what runs and is not in the store."""
+        found = await self._strangers.look(self.sight.observed, self.clock())
+        for change in await self._record(found):
             self._strangers.adopted(change.after)
-            await self._provider.start(change.after)
-        done += found
 
     def _parentless(self) -> list[Change]:
         """Return the end of each lease whose supervisor said that its notebook server is gone."""
@@ -258,19 +220,24 @@ class Reconciler:
             and lease.state in lifecycle.HOLDING
         ]
 
-    def _planned(self) -> list[Change]:
-        snapshot = self.snapshot()
-        bounds = self._provider.bounds(queue.waiting(snapshot))
-        actions = plan(replace(snapshot, bounds=tuple(bounds), near=self._near()))
+    def _changes(self, snapshot: Snapshot, actions: Sequence[Action]) -> list[Change]:
+        """Return what the actions change, but for leases that changed while the plan was made."""
         alerts = [action for action in actions if isinstance(action, Alert)]
-        self._alert([*alerts, *self._strangers.alerts(), *self._links.alerts()])
+        more = (*self._strangers.alerts(), *self._links.alerts(), *self.effects.alerts())
+        self._alert([*alerts, *more])
+        planned = {lease.id: lease.version for lease in snapshot.leases}
         changes = []
         for action in actions:
-            if not isinstance(action, Alert):
-                lease = self._ledger.leases[action.lease_id]
-                after = self._applied(lease, action)
-                if after is not None:
-                    changes.append(Change(lease, after, PLANNER, action.reason))
+            if isinstance(action, Alert):
+                continue
+            lease = self._ledger.leases.get(action.lease_id)
+            if lease is None or lease.version != planned[action.lease_id]:
+                self._metrics.refused("stale_plan")
+                self.wake()
+                continue
+            after = self._applied(lease, action)
+            if after is not None:
+                changes.append(Change(lease, after, PLANNER, action.reason))
         return changes
 
     def _applied(self, lease: Lease, action: Action) -> Lease | None:
@@ -291,8 +258,11 @@ class Reconciler:
         blockers, parked = self._links.left_behind(before.id)
         return lifecycle.left_behind(after, blockers or before.blockers, parked)
 
-    async def _record(self, changes: Sequence[Change], done: list[Change]) -> None:
-        """Store all changes at once; those that the store refuses are left out, and said."""
+    async def _record(self, changes: Sequence[Change]) -> Sequence[Change]:
+        """Store all changes at once and return them; those that are refused are left out and said.
+
+        What is stored is performed.
+        """
         while changes:
             try:
                 await self._ledger.record(changes, self.clock())
@@ -306,20 +276,23 @@ class Reconciler:
                     self._metrics.refused(error.reason)
                 changes = [change for change in changes if change.after.id not in refused]
             else:
-                self._recorded(changes, done)
-                return
+                self._recorded(changes)
+                break
+        return changes
 
-    def _recorded(self, changes: Sequence[Change], done: list[Change]) -> None:
+    def _recorded(self, changes: Sequence[Change]) -> None:
         pools = {device.uuid: device.pool for device in self.sight.devices}
         for change in changes:
             held = change.before.devices if change.before is not None else ()
             pool = next((pools.get(uuid, "") for uuid in held), "")
             if self._thefts.moved(change, pool, self.clock()):
                 self._metrics.stolen(pool)
-        done += changes
+            self._perform(change)
 
-    async def _perform(self, change: Change) -> None:
-        await effects.perform(change.before, change.after, self._provider, self._links)
+    def _perform(self, change: Change) -> None:
+        """Tell the supervisor at once, and let the provider be told by the lease's worker."""
+        self._links.agree(change.after)
+        self.effects.changed(change)
 
     def _alert(self, alerts: list[Alert]) -> None:
         known = {(alert.lease_id, alert.reason) for alert in self.alerts}
@@ -329,18 +302,6 @@ class Reconciler:
                 log.warning(
                     "%s", alert.sentence, extra={"lease": alert.lease_id, "reason": alert.reason}
                 )
-
-    async def _finish_stops(self) -> None:
-        """Go on stopping what is still seen of leases that are over or went back to the queue.
-
-        While the store is away nothing is ended: somebody else may be the writer by now.
-        """
-        if self._ledger.problem:
-            return
-        for seen in self.sight.observed.values():
-            lease = self._ledger.leases.get(seen.lease_id)
-            if lease is not None and lease.state not in lifecycle.HOLDING:
-                await self._provider.stop(lease)
 
     def _fail(self, reason: str, sentence: str) -> None:
         self.problem = sentence

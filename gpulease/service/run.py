@@ -134,6 +134,7 @@ class RunningService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         services = self.services
+        await services.loop.close()
         for reader in services.events.readers:
             reader.sink.close()
         services.links.close()

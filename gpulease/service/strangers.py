@@ -38,7 +38,7 @@ class Strangers:
             if known is None:
                 known = await self._ledger.call(self._ledger.store.lease, seen.lease_id)
                 if known is not None:  # over for so long that it was forgotten, but not gone
-                    self._ledger.leases[known.id] = known
+                    self._ledger.add(known)
             lease = adoption.adopted(seen, known, now)
             if lease is not None:
                 changes.append(Change(known, lease, self._who, "adopted"))

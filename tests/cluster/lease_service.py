@@ -74,6 +74,7 @@ class Service:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self.loop.close()
         await self.provider.close()
         self.ledger.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy.explanation import reasons
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
-from gpulease.service import effects, reconcile
+from gpulease.service import reconcile
 from gpulease.service.links import Links
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
@@ -54,6 +55,7 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
     await site.lease(one["id"], "starting")
     monkeypatch.setattr(store, "save", save)
     services = site.service.services
+    await wait_for_async(lambda: services.loop.sight.observed.get(one["id"]), 30, "its start")
     report = {"lease_id": one["id"], "attempt": 1, "state": "failed"}
     services.provider.report(reconcile_report(**report))
     two = await site.client(site.hub.server_token("eve")).ask({})
@@ -62,6 +64,37 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
     assert services.loop.problem == ""
     monkeypatch.undo()
     await site.lease(one["id"], "queued")
+
+
+async def test_what_a_plan_says_of_a_lease_that_changed_meanwhile_is_dropped(
+    site: Site, monkeypatch
+) -> None:
+    """A plan is made beside the loop: requests are answered meanwhile, and their word counts."""
+    services = site.service.services
+    whole, planning, go_on = reconcile.plan, threading.Event(), threading.Event()
+
+    def plan(snapshot: Any) -> Any:
+        if snapshot.leases:
+            planning.set()
+            assert go_on.wait(30)
+        return whole(snapshot)
+
+    monkeypatch.setattr(reconcile, "plan", plan)
+    eve = site.client(site.hub.server_token("eve"))
+    try:
+        asked = await eve.ask({})
+        await wait_for_async(planning.is_set, 30, "a plan is being made")
+        await eve.end(asked["id"])
+    finally:
+        go_on.set()
+    await site.lease(asked["id"], "ended")
+    rounds = services.loop.rounds
+    await wait_for_async(lambda: services.loop.rounds > rounds, 30, "the round's end")
+    found = services.ledger.store.transitions(asked["id"])
+    assert [row.why for row in found] == ["asked", "returned"]
+    assert services.metrics.registry.get_sample_value(
+        "gpulease_errors_total", {"reason": "stale_plan"}
+    )
 
 
 async def test_what_a_start_meets_is_told_while_its_stage_stays(site: Site, monkeypatch) -> None:
@@ -117,22 +150,17 @@ def reconcile_report(**members: Any) -> Any:
     return SupervisorReport(**members)
 
 
-class World(Links):
-    """Records what is performed."""
+class Told:
+    """A connected supervisor's end: what it is told."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: None)
-        self.done: list[tuple[str, str]] = []
+        self.told: list[str] = []
 
-    async def start(self, lease: Lease) -> None:
-        self.done.append(("start", lease.id))
+    def tell(self, message: Any) -> None:
+        self.told.append(message["type"])
 
-    async def stop(self, lease: Lease) -> None:
-        self.done.append(("stop", lease.id))
-
-    def send(self, lease_id: str, message: Any) -> bool:
-        self.done.append((message["type"], lease_id))
-        return True
+    def hang_up(self) -> None:
+        raise AssertionError("nobody took over")
 
 
 def lease(state: LeaseState, **more: Any) -> Lease:
@@ -147,11 +175,9 @@ SOON = NOW + timedelta(seconds=9)
 @pytest.mark.parametrize(
     ("before", "after", "done"),
     [
-        (lease(QUEUED, attempt=0), lease(STARTING), ["start"]),
-        (lease(STARTING), lease(QUEUED), ["stop"]),
         (lease(STARTING), lease(ACTIVE), []),
-        (lease(STARTING), lease(ENDED), ["stop"]),
-        (lease(QUEUED), lease(ENDED), []),
+        (lease(STARTING), lease(ACTIVE, hard_end=SOON), ["lease"]),
+        (lease(STARTING), lease(ENDED), []),
         (lease(ACTIVE), lease(WARNED, warned_until=SOON), ["warn"]),
         (lease(WARNED, warned_until=SOON), lease(ACTIVE), ["clear"]),
         (lease(WARNED, warned_until=SOON), lease(DRAINING, drain_until=SOON), ["drain"]),
@@ -163,14 +189,20 @@ SOON = NOW + timedelta(seconds=9)
         ),
         (lease(DRAINING, drain_until=SOON), lease(DRAINING, drain_until=SOON, version=2), []),
         (lease(DRAINING, drain_until=SOON), lease(ACTIVE), ["resume"]),
-        (lease(DRAINING, drain_until=SOON), lease(ENDED, end_reason=EndReason.IDLE), ["stop"]),
+        (lease(DRAINING, drain_until=SOON), lease(ENDED, end_reason=EndReason.IDLE), []),
         (lease(ACTIVE), lease(ACTIVE, claimed=NOW), []),
+        (lease(ACTIVE), lease(WARNED, warned_until=SOON, attempt=2), []),
     ],
 )
-async def test_each_change_asks_this_of_the_world(before: Lease, after: Lease, done: list[str]):
-    world = World()
-    await effects.perform(before, after, world, world)  # type: ignore[arg-type]
-    assert [what for what, _ in world.done] == done
+def test_a_supervisor_is_told_what_it_does_not_know_yet(
+    before: Lease, after: Lease, done: list[str]
+) -> None:
+    links, wire = Links(lambda: None), Told()
+    links.connected(before, wire, {"type": "hello", "address": "a", "public_key": "k"})
+    wire.told.clear()
+    links.agree(after)
+    links.agree(after)
+    assert wire.told == done
 
 
 async def test_a_service_ends_however_its_loop_is_woken_meanwhile(hub, run) -> None:

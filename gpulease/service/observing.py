@@ -1,0 +1,104 @@
+"""The first step of a round: what the provider shows, and what that says of each lease's use.
+
+Owns the present sight of the world, and that each change of verdict and each minute of evidence
+reaches the store, if not now then with a later look.  Refuses to decide anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gpulease.policy.model import Device, Evidence, Observed
+from gpulease.providers.base import Provider
+from gpulease.service.evidence import Watch
+from gpulease.service.ledger import Ledger
+from gpulease.service.metrics import Metrics
+from gpulease.service.minutes import Minutes
+from gpulease.service.policies import Policies
+from gpulease.store import VerdictChange
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Sight:
+    """What the provider showed last."""
+
+    devices: Sequence[Device] = ()
+    observed: dict[str, Observed] = field(default_factory=dict)
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    capacity_known: bool = False
+    problem: str = "not looked yet"
+
+
+class Observer:
+    """Looks, judges and takes down.
+
+    Args:
+        clock: the time, UTC.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        provider: Provider,
+        watch: Watch,
+        policies: Policies,
+        *,
+        metrics: Metrics,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._ledger = ledger
+        self._provider = provider
+        self._watch = watch
+        self._policies = policies
+        self._metrics = metrics
+        self._clock = clock
+        self.sight = Sight()
+        self.minutes = Minutes()
+        self._unwritten: list[VerdictChange] = []
+
+    async def look(self) -> None:
+        """Ask the provider, judge each lease's use, and store what changed.
+
+        Raises:
+            GPULeaseError: the store did not take it; it is given again with the next look.
+        """
+        sight = Sight(capacity_known=True, problem="")
+        try:
+            sight.devices = await self._provider.devices()
+        except OSError as error:
+            sight.devices = self.sight.devices
+            sight.capacity_known, sight.problem = False, str(error)
+        sight.observed = {seen.lease_id: seen for seen in await self._provider.observe()}
+        now = self._clock()
+        simulated = {device.uuid for device in sight.devices if device.simulated}
+        live, policy = self._ledger.live(), self._policies.current
+        sight.evidence = dict(self._watch.judge(live, policy, now, simulated))
+        before, self.sight = self.sight.evidence, sight
+        await self._note(before, sight.evidence, now)
+
+    async def _note(
+        self, before: Mapping[str, Evidence], after: Mapping[str, Evidence], now: datetime
+    ) -> None:
+        """Store each change of verdict, and each minute that is over."""
+        changed = []
+        for lease_id, evidence in after.items():
+            known = before.get(lease_id)
+            if known is None or known.verdict is not evidence.verdict:
+                self._metrics.judged(evidence.verdict)
+                log.info("verdict %s", evidence.verdict.value, extra={"lease": lease_id})
+                changed.append(VerdictChange(lease_id, now, evidence.verdict))
+        self.minutes.add(after, now)
+        self.minutes.forget(self._ledger.leases)
+        over = self.minutes.due(now)
+        # What the store does not take is stored in a later round.
+        kept = (*self._unwritten, *changed)
+        self._unwritten = [each for each in kept if each.lease_id in self._ledger.leases]
+        if self._unwritten or over:
+            await self._ledger.call(self._ledger.store.record_evidence, self._unwritten, over)
+            self._unwritten = []
+            self.minutes.written(over)
