@@ -56,8 +56,7 @@ class Front:
         if data.get("type") == "snapshot":
             comm.send({**self._header("snapshot"), "state": self._sent})
         elif data.get("type") == "sticky" and isinstance(data.get("on"), bool):
-            self._session.sticky = data["on"]
-            self._session.changed()
+            self._session.turn_sticky(on=data["on"])
         else:
             comm.send({**self._header("problem"), "reason": "bad_message"})
 

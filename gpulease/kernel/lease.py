@@ -60,6 +60,7 @@ class LeaseLink:
         self._joining = Joining(executor.fail)
         self.notices = Notices()
         self.clicked: Callable[[LeaseView], None] = lambda _: None
+        self.was_sticky: Callable[[], None] = lambda: None
         self.detached: Callable[[], None] = lambda: None
         self.in_cell: Callable[[], bool] = lambda: False
         self.ends: dict[str, EndView] = {}
@@ -89,6 +90,8 @@ class LeaseLink:
         if kind == "snapshot":
             self.leases = {lease["id"]: lease for lease in event["leases"]}
             self.classes = list(event.get("classes", ()))
+            if not self.greeted and self.kernel_id in event.get("sticky", ()):
+                self.was_sticky()
             self.greeted = True
             for lease in list(self.leases.values()):
                 self._lease_changed(lease)

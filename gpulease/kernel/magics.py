@@ -100,15 +100,13 @@ def _on(session: Session, words: list[str]) -> str:
     link = session.link
     if link.bus is None and link.attachment is None and link.target is None:
         raise no_service()
-    session.sticky = True
-    session.changed()
+    session.turn_sticky(on=True)
     return "Every cell now runs beside the GPU. %gpu off ends that, %%cpu is the exception cell."
 
 
 def _off(session: Session, words: list[str]) -> str:
     _none(words)
-    session.sticky = False
-    session.changed()
+    session.turn_sticky(on=False)
     return "Cells run here again; %%gpu runs one cell beside the GPU."
 
 

@@ -64,6 +64,7 @@ class Session:
             executor=self.executor, changed=self.changed,
         )  # fmt: skip
         self.link.clicked = self._clicked
+        self.link.was_sticky = self._was_sticky
         self.note = self.link.notices.note = CellNote(shell, self.relay)
         self.link.detached = self._detached
         self.link.departure.leaving = self.results.resolve_all
@@ -144,6 +145,13 @@ class Session:
         """Whether the cell that comes now goes away."""
         self.link.claim_click()
         return self.sticky
+
+    def turn_sticky(self, *, on: bool) -> None:
+        """Let every cell run on the GPU from now on, or in the notebook again."""
+        self.sticky = on
+        if self.link.bus is not None:
+            self.link.bus.notify("sticky", {"on": on})
+        self.changed()
 
     def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:  # noqa: ARG002
         """Run a cell away (``wrap.Cells``)."""
@@ -321,11 +329,19 @@ class Session:
 
     def _clicked(self, lease: LeaseView) -> None:
         if not self.sticky:
-            self.sticky = True
+            self.turn_sticky(on=True)
             self.link.notices.add(
                 f"You asked for a GPU ({lease['gpu_class']}): cells now run beside it. "
                 "%gpu off runs them here again, %%cpu one cell."
             )
+
+    def _was_sticky(self) -> None:
+        """The kernel was restarted: what it was told before is forgotten, and that is said."""
+        self.turn_sticky(on=False)
+        self.link.notices.add(
+            "The kernel was restarted, so cells run in your notebook again. "
+            "%gpu on runs them on the GPU."
+        )
 
     def _detached(self) -> None:
         self.files.close()

@@ -28,6 +28,7 @@ class Board:
     up: bool = False
     last_cell: dict[str, datetime] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
+    sticky: set[str] = field(default_factory=set)  # kernels whose cells all run on the GPU
     chosen: dict[str, str] = field(default_factory=dict)  # lease -> kernel of a page's ask
 
     def take_snapshot(self, leases: Iterable[LeaseView], classes: Iterable[ClassView]) -> list[str]:
@@ -90,8 +91,18 @@ class Board:
         ]
         return [lease_id for lease_id in waiting if self.shown(lease_id)["kernel_id"]]
 
+    def turn_sticky(self, kernel_id: str, *, on: bool) -> None:
+        """A kernel runs every cell on the GPU, or does so no longer."""
+        if on:
+            self.sticky.add(kernel_id)
+        else:
+            self.sticky.discard(kernel_id)
+
     def forget_kernel(self, kernel_id: str) -> None:
-        """A kernel restarted or ended: nothing is known of it any more."""
+        """A kernel restarted or ended: nothing is known of it but that it was sticky.
+
+        A restarted kernel has the same id, and reads that from the next snapshot.
+        """
         self.last_cell.pop(kernel_id, None)
         self.busy.discard(kernel_id)
         self.chosen = {k: v for k, v in self.chosen.items() if v != kernel_id}
@@ -102,8 +113,10 @@ class Board:
 
     def kernels(self, alive: Iterable[str]) -> list[KernelReport]:
         """Return the report on the kernels that live."""
+        living = sorted(alive)
+        self.sticky.intersection_update(living)
         reports = []
-        for kernel_id in sorted(alive):
+        for kernel_id in living:
             last = self.last_cell.get(kernel_id)
             when = last.isoformat() if last is not None else None
             reports.append(KernelReport(id=kernel_id, last_cell=when, busy=kernel_id in self.busy))

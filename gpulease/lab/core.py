@@ -138,6 +138,8 @@ class Core:
         """
         if name == "cell":
             return self._cell(kernel_id, bool(args.get("busy")))
+        if name == "sticky":
+            return self.board.turn_sticky(kernel_id, on=bool(args.get("on")))
         if name == "leases":
             return self.board.all_shown()
         if self.client is None:
@@ -180,6 +182,7 @@ class Core:
             "event": "snapshot",
             "leases": self.board.all_shown(),
             "classes": self.board.classes,
+            "sticky": sorted(self.board.sticky),
         }
 
     def _tell_kernels(self, event: dict[str, Any]) -> None:

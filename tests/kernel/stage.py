@@ -72,6 +72,7 @@ class Stage:
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.channels: dict[str, Channel] = {}
         self.kernels: dict[asyncio.StreamWriter, str] = {}
+        self.sticky: set[str] = set()
         self.on_ask: Callable[[LeaseView], None] = lambda _: None
         self.outage: GPULeaseError | None = None  # what every call is answered with
         self._supervisors: dict[str, subprocess.Popen[bytes]] = {}
@@ -195,7 +196,8 @@ class Stage:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.kernels[writer] = json.loads(await reader.readline())["hello"]
         leases = [lease for lease in self.leases.values() if lease["state"] != "ended"]
-        self._write(writer, {"event": "snapshot", "leases": leases, "classes": []})
+        snapshot = {"event": "snapshot", "leases": leases, "classes": []}
+        self._write(writer, {**snapshot, "sticky": sorted(self.sticky)})
         try:
             while line := await reader.readline():
                 message = json.loads(line)
@@ -215,6 +217,8 @@ class Stage:
         if self.outage is not None and "id" in message:
             self._write(writer, {"id": message["id"], "problem": self.outage.to_problem()})
             return
+        if name == "sticky":
+            self.sticky = {self.kernels[writer]} if args["on"] else set()
         if name == "ask":
             found = self._ask(args, self.kernels[writer])
         elif name == "keep":

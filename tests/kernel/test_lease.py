@@ -147,6 +147,21 @@ def test_help_is_shown_and_nothing_runs(stage: Stage, kernel: HomeKernel) -> Non
     assert not stage.leases
 
 
+def test_a_restarted_kernel_says_that_cells_run_in_the_notebook_again(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    assert kernel.run("%gpu on").ok
+    wait_for(lambda: stage.sticky, what="the notebook server's note")
+    for load in ("%unload_ext gpulease", "%load_ext gpulease"):  # as a restart: all is forgotten
+        assert kernel.run(load).ok
+    wait_for(lambda: len(stage.kernels) == 1, what="the kernel on the bus again")
+    first = kernel.run("import os; os.getpid()")
+    assert first.result == str(kernel.pid)
+    assert "The kernel was restarted, so cells run in your notebook again." in first.shown()
+    assert "restarted" not in kernel.run("1").shown()
+    wait_for(lambda: not stage.sticky, what="the notebook server's note, gone")
+
+
 def test_else_cpu_says_so(stage: Stage, kernel: HomeKernel) -> None:
     cell = kernel.run("%%gpu --wait 0.2s --else cpu\nimport os; os.getpid()")
     assert cell.result == str(kernel.pid)

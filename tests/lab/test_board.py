@@ -74,6 +74,19 @@ def test_a_restarted_kernel_is_the_pages_kernel_no_more():
     assert board.kernels(["k1"]) == [{"id": "k1", "last_cell": None, "busy": False}]
 
 
+def test_that_cells_ran_on_the_gpu_outlives_a_restart_and_not_the_kernel():
+    board = Board()
+    board.turn_sticky("k1", on=True)
+    board.forget_kernel("k1")
+    board.kernels(["k1"])
+    assert board.sticky == {"k1"}
+    board.turn_sticky("k1", on=False)
+    assert not board.sticky
+    board.turn_sticky("k1", on=True)
+    board.kernels([])
+    assert not board.sticky
+
+
 def test_a_busy_lease_keeps_the_server_up_to_the_cap():
     board = Board()
     since = (NOW - timedelta(hours=3)).isoformat()
