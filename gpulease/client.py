@@ -10,24 +10,22 @@ import asyncio
 import json
 import logging
 import os
-import random
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
-from tornado.websocket import WebSocketClosedError, websocket_connect
+from tornado.websocket import WebSocketClosedError
 
+from gpulease.channel.timing import BackOff
+from gpulease.channel.websocket import connect
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import AskBody, ClassView, ConnectionView, LeaseView
 from gpulease.service_tls import trusted
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 10.0
-_PING_SECONDS = 20.0
 _REFUSED = frozenset({401, 403, 404})
 
 
@@ -137,11 +135,12 @@ class Client:
             GPULeaseError: ``events_refused`` when the service will not have this token.
         """
         resume: int | None = None
-        pause = _FIRST_PAUSE
+        pauses = BackOff()
         while True:
             try:
                 async for message in self._channel(resume):
-                    resume, pause = message.get("id", resume), _FIRST_PAUSE
+                    resume = message.get("id", resume)
+                    pauses.worked()
                     yield message
             except HTTPClientError as error:
                 if error.code in _REFUSED:
@@ -154,19 +153,12 @@ class Client:
                 log.info("the events channel could not be opened: HTTP %s", error.code)
             except (OSError, WebSocketClosedError) as error:
                 log.info("the events channel is lost: %s", type(error).__name__)
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
-            pause = min(_LONGEST_PAUSE, pause * 2)
+            await asyncio.sleep(pauses.pause())
 
     async def _channel(self, resume: int | None) -> AsyncIterator[dict[str, Any]]:
         query = "" if resume is None else f"?resume={resume}"
-        request = HTTPRequest(
-            f"ws{self._url.removeprefix('http')}/api/events{query}",
-            headers=self._headers,
-            connect_timeout=10,
-            request_timeout=20,
-            ssl_options=self._tls,
-        )
-        connection = await websocket_connect(request, ping_interval=_PING_SECONDS)
+        url = f"ws{self._url.removeprefix('http')}/api/events{query}"
+        connection = await connect(url, self._headers, self._tls)
         try:
             while (raw := await connection.read_message()) is not None:
                 yield json.loads(raw)

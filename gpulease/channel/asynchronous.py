@@ -42,7 +42,7 @@ class AsynchronousEnd:
         send: Callable[[Message], None],
         *,
         called: Handler | None = None,
-        pushed: Callable[[Message], None] = lambda _: None,
+        pushed: Callable[[Message], Any] = lambda _: None,
         failed: str = "The other process failed",
     ) -> None:
         self._send = send
@@ -51,6 +51,7 @@ class AsynchronousEnd:
         self._failed = failed
         self._conversation: Conversation[asyncio.Future[Any]] = Conversation()
         self._tasks: dict[asyncio.Task[None], Called] = {}
+        self._gone: GPULeaseError | None = None
 
     async def call(self, name: str, args: Mapping[str, Any]) -> Any:
         """Return the other end's answer; a caller that is cancelled takes the call back.
@@ -58,6 +59,8 @@ class AsynchronousEnd:
         Raises:
             GPULeaseError: its problem, or what ``lost`` was given.
         """
+        if self._gone is not None:
+            raise self._gone
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         number, message = self._conversation.call(name, dict(args), future)
         self._send(message)
@@ -69,22 +72,24 @@ class AsynchronousEnd:
         finally:
             self._conversation.forget(number)
 
+    def notify(self, name: str, args: Mapping[str, Any]) -> None:
+        """Tell something that needs no answer."""
+        self._send({"call": name, "args": dict(args)})
+
     def push(self, message: Mapping[str, Any]) -> None:
         """Send a message that is no call."""
         self._send(dict(message))
 
-    def received(self, message: Message) -> None:
-        """Take what arrived."""
+    def received(self, message: Message) -> Any:
+        """Take what arrived; return what ``pushed`` did, where that was asked."""
         event = self._conversation.received(message)
         if isinstance(event, Answered):
-            if event.waiter.done():
-                return
-            if event.error is None:
+            if event.error is None and not event.waiter.done():
                 event.waiter.set_result(event.value)
-            else:
+            elif event.error is not None and not event.waiter.done():
                 event.waiter.set_exception(event.error)
         elif isinstance(event, Pushed):
-            self._pushed(event.message)
+            return self._pushed(event.message)
         elif isinstance(event, Called):
             task = asyncio.ensure_future(self._answer(event))
             self._tasks[task] = event
@@ -95,9 +100,18 @@ class AsynchronousEnd:
                     task.cancel()
         elif isinstance(event, Malformed):
             self._send(event.answer)
+        return None
+
+    def found(self) -> None:
+        """There is a connection again."""
+        self._gone = None
 
     def lost(self, error: GPULeaseError) -> None:
-        """The connection broke: calls that wait fail; what is being answered is done unheard."""
+        """The connection broke: calls fail until ``found``.
+
+        What is being answered is done, and nobody hears of it.
+        """
+        self._gone = error
         for future in self._conversation.lost():
             if not future.done():
                 future.set_exception(error)

@@ -20,8 +20,8 @@ class ThreadedEnd:
         send: sends one message; raises ``OSError`` where there is no connection.
         pushed: gets what the other end tells without being asked.
         gone: what calls fail with when the connection is lost.
-        called: answers the other end's calls on the carrier's thread; a ``GPULeaseError`` goes
-            back as a problem.  None: this end answers no calls.
+        called: answers the other end's calls on the carrier's thread, at once or with a future; a
+            ``GPULeaseError`` goes back as a problem.  None: this end answers no calls.
     """
 
     def __init__(
@@ -95,17 +95,36 @@ class ThreadedEnd:
                 raise GPULeaseError("malformed", f"This end knows no call {call.name!r}.")
             value = self._called(call.name, call.args)
         except GPULeaseError as error:
-            with self._lock:
-                answer = self._conversation.refuse(call, error)
+            self._refuse(call, error)
         else:
-            with self._lock:
-                answer = self._conversation.answer(call, value)
-        if answer is not None:
-            self._say(answer)
+            if isinstance(value, Future):
+                value.add_done_callback(partial(self._answer_later, call))
+            else:
+                self._give(call, value)
 
-    def _say(self, message: Message) -> None:
-        with suppress(OSError):
-            self._send(message)
+    def _answer_later(self, call: Called, future: Future[Any]) -> None:
+        error = future.exception()
+        if isinstance(error, GPULeaseError):
+            self._refuse(call, error)
+        elif error is None:
+            self._give(call, future.result())
+        else:
+            self._refuse(call, GPULeaseError("internal", f"{type(error).__name__}: {error}"))
+
+    def _give(self, call: Called, value: Any) -> None:
+        with self._lock:
+            answer = self._conversation.answer(call, value)
+        self._say(answer)
+
+    def _refuse(self, call: Called, error: GPULeaseError) -> None:
+        with self._lock:
+            answer = self._conversation.refuse(call, error)
+        self._say(answer)
+
+    def _say(self, message: Message | None) -> None:
+        if message is not None:
+            with suppress(OSError):
+                self._send(message)
 
 
 def _fail(future: Future[Any], error: BaseException) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
 
-from gpulease.companion.link import LinkEnd
+from gpulease.channel.pair import ChildEnd
 from gpulease.companion.loopwork import user_code
 from gpulease.kernel.sources import learn
 from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
@@ -28,7 +28,7 @@ _TICK_SECONDS = 0.1
 class CellWatch:
     """Tells supervisor and transfer side when user code runs on the main thread."""
 
-    def __init__(self, link: LinkEnd) -> None:
+    def __init__(self, link: ChildEnd) -> None:
         self._link = link
         self._running = 0
         self.away: Away | None = None
@@ -54,7 +54,7 @@ class CellWatch:
 
     def _tell(self) -> None:
         with suppress(OSError):  # the supervisor is gone: this process ends in a moment
-            self._link.send({"type": "cells", "cells": self._running})
+            self._link.push({"type": "cells", "cells": self._running})
 
 
 class NoShellThread:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import queue
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,12 +28,14 @@ from ipykernel.kernelapp import IPKernelApp
 from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
+from gpulease.channel.conversation import Message
+from gpulease.channel.pair import ChildEnd
 from gpulease.companion.cellkernel import CellWatch, CompanionKernel, NoShellThread
 from gpulease.companion.environment import take_mark
 from gpulease.companion.home_only import HomeOnly, close_to_strangers
-from gpulease.companion.link import LinkEnd
 from gpulease.companion.loopwork import LoopWork
 from gpulease.companion.tree import die_with_parent
+from gpulease.errors import GPULeaseError
 from gpulease.kernel.blocks import gpu
 from gpulease.protocol import ENV_LEASE
 from gpulease.transfer.api import Away
@@ -89,30 +93,49 @@ class CompanionApp(IPKernelApp):
 class Companion:
     """One companion process from its first import to its end."""
 
-    def __init__(self, link: LinkEnd) -> None:
-        self._link = link
+    def __init__(self, fd: int) -> None:
+        self._link = ChildEnd(fd, self._called)
+        self._order: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._ready: Future[Message] = Future()
         self._away: Away | None = None
         self._app: Any = None
         self._own: frozenset[int] = frozenset()  # idents of threads that are not the user's
         self._told: dict[str, Any] = {}
         self._loop_work: LoopWork | None = None
-        self._said_ready = threading.Event()
 
     def run(self) -> None:
         """Wait for the order to start, become a kernel, return when it ends."""
-        self._link.send({"type": "prepared", "python": _version(), "pid": os.getpid()})
-        order = self._link.receive()
-        if order is None or order.get("type") != "start":
-            return
+        threading.Thread(target=self._obey, name="gpulease-orders", daemon=True).start()
+        order = self._order.get()
         try:
             ready = self._begin(order)
         except Exception as error:
-            self._link.send({"type": "failed", "detail": f"{type(error).__name__}: {error}"})
+            detail = f"The companion could not start: {type(error).__name__}: {error}."
+            self._ready.set_exception(GPULeaseError("companion_failed", detail, status=500))
             raise
         IOLoop.current().add_callback(self._say_ready, ready)
         self._app.start()
         if self._away is not None:
             self._away.close()
+
+    def _obey(self) -> None:
+        """Do what the supervisor says, beside the main thread; end when it is gone."""
+        self._link.serve()
+        os._exit(1)
+
+    def _called(self, name: str, args: Message) -> Any:
+        if name == "prepare":
+            return _version()
+        if name == "start":
+            self._order.put(args)
+            return self._ready
+        if name == "stop":
+            loop = self._app.io_loop
+            loop.add_callback(loop.stop)
+            return None
+        if name == "park" and self._away is not None:
+            return self._park(args)
+        raise GPULeaseError("malformed", f"A companion knows no call {name!r} now.")
 
     def _begin(self, order: dict[str, Any]) -> dict[str, Any]:
         take_mark(order["environ"][ENV_LEASE])  # first: it needs the environment of the start
@@ -129,7 +152,6 @@ class Companion:
         self._away = watch.away = _away_side(self._app.kernel.shell)
         endpoint = self._away.start(order["wire_key"], host=order["ip"], port=order["wire_port"])
         return {
-            "type": "ready",
             "ports": {
                 f"{name}_port": getattr(self._app, f"{name}_port")
                 for name in ("shell", "iopub", "stdin", "control", "hb")
@@ -144,17 +166,14 @@ class Companion:
         """Everything that runs now is ours; what appears later is the user's."""
         self._loop_work = LoopWork(asyncio.get_running_loop())
         looker = threading.Thread(target=self._look, name="gpulease-look", daemon=True)
-        orders = threading.Thread(target=self._obey, name="gpulease-orders", daemon=True)
         looker.start()
-        orders.start()
         self._own = frozenset(sys._current_frames())  # noqa: SLF001 - the only complete list
         baseline = sorted(int(name) for name in os.listdir("/proc/self/task"))  # noqa: PTH208
-        self._link.send({**ready, "infrastructure": baseline})
-        self._said_ready.set()
+        self._ready.set_result({**ready, "infrastructure": baseline})
 
     def _look(self) -> None:
         """Once a second, tell which threads and tasks live; only what changed is sent."""
-        self._said_ready.wait()
+        self._ready.result()
         pause = threading.Event()
         while not pause.wait(_LOOK_SECONDS):
             transfers = self._away.thread_ids() if self._away is not None else frozenset()
@@ -169,19 +188,9 @@ class Companion:
             if state != self._told:
                 self._told = state
                 try:
-                    self._link.send(state)
+                    self._link.push(state)
                 except OSError:
                     return
-
-    def _obey(self) -> None:
-        """Do what the supervisor says, beside the main thread; end when it is gone."""
-        while (order := self._link.receive()) is not None:
-            if order["type"] == "stop":
-                loop = self._app.io_loop
-                loop.add_callback(loop.stop)
-            elif order["type"] == "park" and self._away is not None:
-                self._link.send({"type": "parked", **self._park(order)})
-        os._exit(1)
 
     def _park(self, order: dict[str, Any]) -> dict[str, Any]:
         assert self._away is not None
@@ -277,8 +286,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="gpulease.companion.kernel")
     parser.add_argument("--link", type=int, required=True, help="descriptor of the private line")
     die_with_parent()
-    with suppress(BrokenPipeError):  # the supervisor ended before this process was ready
-        Companion(LinkEnd(parser.parse_args().link)).run()
+    Companion(parser.parse_args().link).run()
 
 
 if __name__ == "__main__":

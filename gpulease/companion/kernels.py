@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpulease.channel.conversation import Message
 from gpulease.companion import tree
 from gpulease.companion.activity import Watched
 from gpulease.companion.config import SupervisorConfig
@@ -29,6 +30,7 @@ from gpulease.companion.handshake import check_packages, check_protocol, check_p
 from gpulease.companion.parking import Parking
 from gpulease.companion.ports import Ports
 from gpulease.companion.processes import CompanionProcess
+from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import DeskOpen, DeskOpened
 
@@ -65,35 +67,29 @@ class Companion:
         self.closing = False
         self.ports: list[int] = []
         self.watched = Watched(bound.process.pid, frozenset(ready["infrastructure"]))
-        self.gone = asyncio.Event()
-        self._parked: asyncio.Future[dict[str, Any]] | None = None
+        self.gone = bound.link.gone
         self._parking = asyncio.Lock()
+        bound.listen(self._said)
 
-    async def listen(self) -> None:
-        """Take in what the companion says until it ends."""
-        while (said := await self.bound.link.receive()) is not None:
-            if said["type"] == "cells":
-                self.watched.said_cells(said["cells"])
-            elif said["type"] == "threads":
-                self.watched.threads = said["threads"]
-                self.watched.tasks = said["tasks"]
-                self.watched.transfers = frozenset(said["transfers"])
-            elif said["type"] == "parked" and self._parked and not self._parked.done():
-                self._parked.set_result(said)
-        self.gone.set()
-        if self._parked and not self._parked.done():
-            self._parked.set_result(not_parked("it died"))
+    def _said(self, message: Message) -> None:
+        if message["type"] == "cells":
+            self.watched.said_cells(message["cells"])
+        elif message["type"] == "threads":
+            self.watched.threads = message["threads"]
+            self.watched.tasks = message["tasks"]
+            self.watched.transfers = frozenset(message["transfers"])
 
     async def park(self, path: str, seconds: float, limit: int) -> dict[str, Any]:
         """Have it write what is not home to ``path``; ``done`` is False when time ran out."""
-        order = {"type": "park", "path": path, "seconds": seconds, "limit": limit}
+        order = {"path": path, "seconds": seconds, "limit": limit}
         try:
             async with asyncio.timeout(seconds + 1.0), self._parking:
-                self._parked = asyncio.get_running_loop().create_future()
-                self.bound.link.send(order)
-                return await self._parked
+                parked: dict[str, Any] = await self.bound.link.call("park", order)
+                return parked
         except TimeoutError:
             return not_parked(f"no answer in {seconds:g} s")
+        except GPULeaseError as error:
+            return not_parked("it died" if self.gone.is_set() else error.sentence)
 
     def interrupt(self) -> None:
         """Interrupt what runs on its main thread, and what that started in its group."""
@@ -308,7 +304,6 @@ class Companions:
         companion = Companion(kernel_id, bound, manager, ready, args)
         companion.ports = ports
         self._running[kernel_id] = companion
-        self._beside.keep(companion.listen())
         self._beside.keep(self._watch(companion))
         return companion
 
@@ -358,7 +353,7 @@ class Companions:
         if not companions:
             return
         for companion in companions:
-            companion.bound.link.send({"type": "stop"})
+            companion.bound.link.notify("stop", {})
         waits = [asyncio.ensure_future(companion.gone.wait()) for companion in companions]
         _, late = await asyncio.wait(waits, timeout=_STOP_SECONDS)
         for wait in late:

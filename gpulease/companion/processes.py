@@ -1,19 +1,16 @@
-"""The process of a companion: started ahead or on demand, spoken to over its private line.
-
-Owns what it says before it is a kernel, and why it did not become one.  Knows nothing of kernel
-managers, desks or leases.
-"""
+"""The process of a companion, started ahead or on demand, and why it did not become a kernel."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpulease.channel.conversation import Message
+from gpulease.channel.pair import ParentEnd
 from gpulease.companion.ahead import MODULE, Spawned, spawn
-from gpulease.companion.link import Link
 from gpulease.errors import GPULeaseError
 
 #: Importing ipykernel takes half a second; a machine under load may need much longer.
@@ -23,15 +20,15 @@ START_SECONDS = 60.0
 class CompanionProcess:
     """A process of ``gpulease.companion.kernel``, prepared or running."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], link: Link, executable: str, hash_seed: str
-    ) -> None:
-        self.process = process
-        self.link = link
-        self.executable = executable
-        self.hash_seed = hash_seed
+    def __init__(self, spawned: Spawned) -> None:
+        self.process = spawned.process
+        self.executable = spawned.executable
+        self.hash_seed = spawned.environ.get("PYTHONHASHSEED", "")
         self.python = ""
-        self._started_with: tuple[Mapping[str, str], Path] = ({}, Path())
+        self._early: list[Message] = []
+        self._said: Callable[[Message], None] = self._early.append
+        self.link: ParentEnd
+        self._spawned = spawned
 
     @classmethod
     async def start(
@@ -43,10 +40,8 @@ class CompanionProcess:
     @classmethod
     async def over(cls, spawned: Spawned) -> CompanionProcess:
         """Take a process that was spawned before the event loop ran."""
-        link = await Link.over(spawned.line)
-        hash_seed = spawned.environ.get("PYTHONHASHSEED", "")
-        made = cls(spawned.process, link, spawned.executable, hash_seed)
-        made._started_with = (spawned.environ, spawned.directory)
+        made = cls(spawned)
+        made.link = await ParentEnd.over(spawned.line, made._take, _failed("its process ended"))
         return made
 
     def fits(self, executable: str, hash_seed: str) -> bool:
@@ -57,37 +52,49 @@ class CompanionProcess:
     async def prepared(self) -> str:
         """Wait until it has imported all it needs; return its Python version."""
         if not self.python:
-            said = await self._next("prepared")
-            self.python = said["python"]
+            try:
+                self.python = str(await self._call("prepare", {}))
+            except GPULeaseError:
+                if not self.link.gone.is_set():
+                    raise
+                raise await _why_not(self._spawned) from None
         return self.python
 
     async def begin(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Make it a kernel; return what it said when it was ready."""
-        self.link.send({"type": "start", **order})
-        return await self._next("ready")
+        """Make it a kernel; return what it says when it is ready."""
+        ready: dict[str, Any] = await self._call("start", order)
+        return ready
 
-    async def _next(self, wanted: str) -> dict[str, Any]:
+    def listen(self, said: Callable[[Message], None]) -> None:
+        """Give ``said`` all that it told and tells without being asked."""
+        for message in self._early:
+            said(message)
+        self._said = said
+
+    def _take(self, message: Message) -> None:
+        self._said(message)
+
+    async def _call(self, name: str, args: Mapping[str, Any]) -> Any:
         try:
             async with asyncio.timeout(START_SECONDS):
-                said = await self.link.receive()
+                return await self.link.call(name, args)
         except TimeoutError:
-            said = {"type": "failed", "detail": f"no answer in {START_SECONDS:g} s"}
-        if said is not None and said["type"] == wanted:
-            return said
-        if said is None and wanted == "prepared":
-            raise await _why_not(self.executable, *self._started_with)
-        detail = said.get("detail", "") if said else "its process ended"
-        raise GPULeaseError(
-            "companion_failed", f"The companion could not start: {detail}.", status=500
-        )
+            raise _failed(f"no answer in {START_SECONDS:g} s") from None
 
 
-async def _why_not(executable: str, environ: Mapping[str, str], directory: Path) -> GPULeaseError:
+def _failed(detail: str) -> GPULeaseError:
+    return GPULeaseError(
+        "companion_failed", f"The companion could not start: {detail}.", status=500
+    )
+
+
+async def _why_not(spawned: Spawned) -> GPULeaseError:
     """Find out why a process ended before it was prepared: its import is tried once more."""
+    executable = spawned.executable
     trial = await asyncio.create_subprocess_exec(
         *(executable, "-P", "-c", f"import {MODULE}"),
-        env=dict(environ),
-        cwd=directory,
+        env=dict(spawned.environ),
+        cwd=spawned.directory,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

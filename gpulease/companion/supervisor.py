@@ -18,10 +18,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
+from gpulease.channel.websocket import WebsocketClient
 from gpulease.companion import tree
 from gpulease.companion.activity import ActivitySampler, Batches
 from gpulease.companion.alone import next_step
-from gpulease.companion.channel import ServiceChannel
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.desk import Desk
 from gpulease.companion.drain import Drain, Parked, park_all, seconds_until
@@ -32,6 +32,7 @@ from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import PROTOCOL_VERSION, DeskOpen, SupervisorMessage
+from gpulease.service_tls import trusted
 
 log = logging.getLogger("gpulease.companion")
 
@@ -44,6 +45,8 @@ PARENT_GONE_SECONDS = 10.0
 INTERRUPT_GRACE = 10.0
 #: What parking the values of a cell that does not end may take of the drain's time.
 _PARK_SECONDS = 10.0
+_PING_SECONDS = 15.0
+_UNSENT = 60  # messages that wait for the service; older activity says nothing any more
 _OPEN_NEEDS = ("kernel_id", "protocol", "python", "packages", "cwd", "path", "environ", "wire_key")
 
 
@@ -71,10 +74,16 @@ class Supervisor:
         self.desk = Desk(config.ip, self._call, self._ports.take(1, config.ip)[0])
         self._mirrors = Mirrors(config.mirror, config.mirror_limit, config.ip, self._ports)
         companions.bind(config, self._ports)
-        self._channel: ServiceChannel | None = None
+        self._channel: WebsocketClient | None = None
         if config.channel_url:
-            self._channel = ServiceChannel(
-                config.channel_url, config.credential, self._hello, self.on_message
+            self._channel = WebsocketClient(
+                config.channel_url,
+                headers=lambda: {"Authorization": f"Bearer {config.credential()}"},
+                pushed=self._hear,
+                greeting=self._hello,
+                tls=trusted(config.channel_url, os.environ),
+                ping=_PING_SECONDS,
+                keep=_UNSENT,
             )
         self._sampler = ActivitySampler(companions.infrastructure)
         self._batches = Batches(BATCH_SECONDS)
@@ -123,9 +132,17 @@ class Supervisor:
         else:
             log.warning("the notebook server said something unknown: %r", kind)
 
+    async def _hear(self, message: dict[str, Any]) -> None:
+        try:
+            await self.on_message(cast("SupervisorMessage", message))
+        except Exception:
+            # A border: what one message asked for failed and is logged.  The channel is the only
+            # way in which the lease can still be told to drain and to end, so it stays.
+            log.exception("a message of the lease service could not be followed")
+
     async def on_message(self, message: SupervisorMessage) -> None:
         """Do what the lease service says."""
-        kind = str(message["type"])
+        kind = str(message.get("type"))
         if kind == "lease":
             await self._end_is(message.get("hard_end", ""))
         elif kind == "admit":
@@ -293,7 +310,7 @@ class Supervisor:
             self._tell(SupervisorMessage(type="activity", samples=batch))
 
     async def _look_at_the_clock(self) -> None:
-        silent = self._channel is None or not self._channel.connected.is_set()
+        silent = self._channel is None or not self._channel.connected
         step = next_step(self._hard_end, datetime.now(UTC), silent=silent, warned=self._warned)
         if step in ("warn", "clear"):
             self._warned = step == "warn"
@@ -332,10 +349,10 @@ class Supervisor:
         elif self._drained is not None:
             bye["parked"] = self._drained.get("parked", 0)
             bye["blockers"] = self._drained.get("blockers", [])
-        self._channel.close(bye)
+        self._channel.close(dict(bye))
 
-    def _hello(self) -> SupervisorMessage:
-        return SupervisorMessage(
+    def _hello(self) -> dict[str, Any]:
+        hello = SupervisorMessage(
             type="hello",
             address=self.desk.address,
             public_key=self.desk.public_key,
@@ -345,10 +362,11 @@ class Supervisor:
             attempt=self.config.attempt,
             keys=self.desk.admitted,
         )
+        return dict(hello)
 
     def _tell(self, message: SupervisorMessage) -> None:
         if self._channel is not None:
-            self._channel.send(message)
+            self._channel.push(message)
 
 
 def _became(parked: Parked) -> str:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 from gpulease.channel.unix import UnixServer
+from gpulease.channel.websocket import WebsocketClient
 from gpulease.client import Client
 from gpulease.companion.parking import Parking
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.lab.board import Board
 from gpulease.lab.supervisors import Supervisors
-from gpulease.lab.upstream import Upstream
 from gpulease.protocol import AskBody
+from gpulease.service_tls import trusted
 
 log = logging.getLogger("gpulease.lab")
 
@@ -59,11 +61,17 @@ class Core:
         self._beside = KeptTasks(log, "the server extension's work failed")
         self._report_due: asyncio.TimerHandle | None = None
         self.client: Client | None = None
-        self.upstream: Upstream | None = None
+        self.upstream: WebsocketClient | None = None
         self.supervisors: Supervisors | None = None
         if service_url and token:
             self.client = Client(service_url, token)
-            self.upstream = Upstream(service_url, token, self.on_event, self.on_link)
+            self.upstream = WebsocketClient(
+                f"ws{service_url.rstrip('/').removeprefix('http')}/api/events",
+                headers=lambda: {"Authorization": f"token {token}"},
+                pushed=self.on_event,
+                link=self.on_link,
+                tls=trusted(service_url, os.environ),
+            )
             self.supervisors = Supervisors(service_url, self._tell_service, standby=standby)
 
     async def open(self) -> None:
@@ -191,7 +199,7 @@ class Core:
 
     def _tell_service(self, message: Mapping[str, Any]) -> None:
         if self.upstream is not None:
-            self.upstream.send(message)
+            self.upstream.push(message)
 
     def _report_kernels(self) -> None:
         if self._report_due is not None:

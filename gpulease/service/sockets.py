@@ -6,15 +6,13 @@ messages say stands in ``events`` and ``links``.
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
-from tornado.ioloop import IOLoop
-from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from gpulease.channel.websocket import REFUSED, ServerEnd
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import PROTOCOL_VERSION, SupervisorMessage
@@ -27,48 +25,9 @@ from gpulease.service.peers import account_of_peer
 
 log = logging.getLogger(__name__)
 
-#: Bytes that may wait for a slow reader before it is dropped; it comes back for a snapshot.
-_BACKLOG = 4 * 2**20
-_REFUSED = 4400
-_SLOW = 4408
 
-
-class _Writer:
-    """Writes JSON; one message for many readers is written once."""
-
-    def __init__(self) -> None:
-        self._last: Any = None
-        self._text = ""
-
-    def text(self, message: Any) -> str:
-        """Return a message as JSON."""
-        if message is not self._last:
-            self._last, self._text = message, json.dumps(message)
-        return self._text
-
-
-_writer = _Writer()
-
-
-class _Socket(WebSocketHandler):
-    """Sends JSON without waiting for the peer."""
-
-    def put(self, message: Any) -> None:
-        """Queue one message; a peer that does not keep up is hung up on."""
-        if self.ws_connection is None:
-            return
-        stream = getattr(self.ws_connection, "stream", None)
-        # A stream that closed has no buffer any more, although the handler is not told yet.
-        if stream is not None and len(getattr(stream, "_write_buffer", None) or b"") > _BACKLOG:
-            self.close(_SLOW, "too slow")
-            return
-        IOLoop.current().add_callback(self._write, _writer.text(message))
-
-    async def _write(self, text: str) -> None:
-        try:
-            await self.write_message(text)
-        except WebSocketClosedError:
-            log.debug("a channel closed while a message was on its way")
+class _Socket(ServerEnd):
+    """A channel of the service's."""
 
     def account(self) -> int | None:
         """Return the user id at the other end, where it is on this machine."""
@@ -77,17 +36,6 @@ class _Socket(WebSocketHandler):
         if connection is None:
             return None
         return account_of_peer(connection, self.request.headers)
-
-    def read(self, raw: str | bytes) -> Any | None:
-        """Return the JSON object of a message; a peer that sends anything else is hung up on."""
-        try:
-            found = json.loads(raw)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            self.close(_REFUSED, "not a JSON object")
-            return None
-        return found
 
 
 class EventsSocket(BaseHandler, _Socket):
@@ -138,7 +86,7 @@ class EventsSocket(BaseHandler, _Socket):
         if found is None:
             return
         if self._server is None:
-            self.close(_REFUSED, "pages do not report")
+            self.close(REFUSED, "pages do not report")
             return
         try:
             report = FromServer.model_validate(found)
@@ -219,7 +167,7 @@ class SupervisorSocket(Answers, _Socket):
             return
         lease = self.services.ledger.leases.get(self._lease_id)
         if lease is None:
-            self.close(_REFUSED, "no such lease")
+            self.close(REFUSED, "no such lease")
         elif said.type == "hello":
             self._hello(lease, said)
         elif self._said_hello:
@@ -272,7 +220,7 @@ class SupervisorSocket(Answers, _Socket):
         if said.keys:
             hello["keys"] = said.keys
         if not self.services.links.connected(lease, self, hello, self.account()):
-            self.close(_REFUSED, "another key")
+            self.close(REFUSED, "another key")
             return
         self._said_hello = True
         self.services.servers.check_keys(lease)

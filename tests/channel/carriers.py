@@ -6,12 +6,21 @@ Both ends are the real ones, over real sockets.
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import Application
+
+from gpulease.channel.asynchronous import AsynchronousEnd
+from gpulease.channel.pair import ChildEnd, ParentEnd
 from gpulease.channel.unix import UnixClient, UnixServer
+from gpulease.channel.websocket import ServerEnd, WebsocketClient
 from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
 
@@ -27,6 +36,7 @@ class Carrier(ABC):
     """A channel that is up; ``pushed`` is what the asking end was told."""
 
     comes_back = True
+    gone_reason = "gone"
 
     def __init__(self, directory: Path, called: Called) -> None:
         self.directory = directory
@@ -117,4 +127,101 @@ class Unix(Carrier):
         await self._connected()
 
 
-CARRIERS: dict[str, type[Carrier]] = {"unix": Unix}
+class Pair(Carrier):
+    """The child asks: it is the end on a thread; what the parent answers is on the loop."""
+
+    comes_back = False
+    gone_reason = "parent_gone"
+
+    async def open(self) -> None:
+        mine, theirs = socket.socketpair()
+        # A process of its own has its descriptor alone; here the object must not close it too.
+        self.child = ChildEnd(theirs.detach(), self._told)
+        self.thread = threading.Thread(target=self.child.serve, daemon=True)
+        self.thread.start()
+        self.parent = await ParentEnd.over(mine, lambda _: None, gone(), called=self.called)
+
+    def _told(self, name: str, args: Message) -> None:
+        assert name == "told"
+        self.pushed.append(args)
+
+    async def close(self) -> None:
+        self.parent.close()
+        await asyncio.wait_for(self.parent.gone.wait(), 30)
+        await asyncio.to_thread(self.thread.join, 30)
+
+    def begin(self, name: str, args: Message) -> asyncio.Future[Any]:
+        if len(str(args)) < 10_000:
+            return asyncio.wrap_future(self.child.start_call(name, args))
+        return asyncio.ensure_future(asyncio.to_thread(self._call, name, args))
+
+    def _call(self, name: str, args: Message) -> Any:
+        return self.child.start_call(name, args).result(30)
+
+    def notify(self, name: str, args: Message) -> None:
+        self.child.notify(name, args)
+
+    def send(self, message: Message) -> None:
+        self.child.push(message)
+
+    async def tell(self, message: Message) -> None:
+        self.parent.notify("told", message)
+
+    async def cut(self) -> None:
+        self.parent.close()
+
+
+class _Socket(ServerEnd):
+    """The server's end of a websocket."""
+
+    def initialize(self, carrier: Websocket) -> None:
+        self.carrier = carrier
+        self.end = AsynchronousEnd(self.put, called=carrier.called, failed="It failed")
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        self.carrier.socket = self
+
+    def on_message(self, message: str | bytes) -> None:
+        found = self.read(message)
+        if found is not None:
+            self.end.received(found)
+
+
+class Websocket(Carrier):
+    async def open(self) -> None:
+        listening, port = bind_unused_port()
+        self.server = HTTPServer(Application([("/", _Socket, {"carrier": self})]))
+        self.server.add_sockets([listening])
+        self.client = WebsocketClient(
+            f"ws://127.0.0.1:{port}/", headers=dict, pushed=self.pushed.append, gone=gone
+        )
+        self.running = asyncio.create_task(self.client.run())
+        await self.back()
+
+    async def close(self) -> None:
+        self.client.close()
+        await self.running
+        self.server.stop()
+        await self.server.close_all_connections()
+
+    def begin(self, name: str, args: Message) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self.client.call(name, args))
+
+    def notify(self, name: str, args: Message) -> None:
+        self.client.notify(name, args)
+
+    def send(self, message: Message) -> None:
+        self.client.push(message)
+
+    async def tell(self, message: Message) -> None:
+        self.socket.put(message)
+
+    async def cut(self) -> None:
+        self.socket.close()
+        await wait_for_async(lambda: not self.client.connected, 30, "the loss")
+
+    async def back(self) -> None:
+        await wait_for_async(lambda: self.client.connected, 30, "the connection")
+
+
+CARRIERS: dict[str, type[Carrier]] = {"unix": Unix, "pair": Pair, "websocket": Websocket}

@@ -1,6 +1,6 @@
 """Pauses grow to a bound and begin anew; silence is noticed once, a break sooner."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.channel.timing import BackOff, Heartbeat
@@ -15,6 +15,7 @@ def test_pauses_grow_to_their_bound_and_begin_anew() -> None:
     assert pauses.pause() <= 0.13
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.1, 4), st.sampled_from(["heard", "broke", "looked"]))))
 def test_the_other_end_is_lost_by_its_silence_and_sooner_after_a_break(events) -> None:
     now, heard, lost = 0.0, 0.0, 0

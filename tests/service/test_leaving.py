@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpulease.channel import websocket
 from gpulease.errors import GPULeaseError
-from gpulease.service import sockets
 from gpulease.store import EvidenceMinute
 from tests.helpers import wait_for_async
 from tests.service.kit import PREFIX, Server, Site, active_lease, connect
@@ -172,7 +172,7 @@ async def test_a_lease_lives_and_ends_on_postgresql(run: Any, cluster: Any) -> N
 
 
 async def test_a_reader_that_does_not_keep_up_is_dropped(site: Site, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sockets, "_BACKLOG", 64 * 1024)
+    monkeypatch.setattr(websocket, "BACKLOG", 64 * 1024)
     events = site.service.services.events
     keeps_up = await Server.join(site, site.hub.server_token("stu"))
     # It takes the handshake's answer and then reads no more.

@@ -1,19 +1,16 @@
-"""A link to a lease service that refuses, hangs up, goes and comes."""
+"""A websocket to a lease service that refuses, hangs up, goes and comes."""
 
 import asyncio
 import gc
-import json
 import logging
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gpulease.service_link import LinkEnds, ServiceLink
+from gpulease.channel.websocket import WebsocketClient
 from tests.companion.parts import TOKEN, LeaseService
 from tests.helpers import wait_for_async
-
-log = logging.getLogger("gpulease.test_service_link")
 
 
 class Owner:
@@ -25,26 +22,27 @@ class Owner:
         self.attempts = 0
         self.takes = True
 
-    def ends(self) -> LinkEnds:
-        return LinkEnds(self._headers, lambda: {"type": "hello"}, self._take, self.links.append)
-
-    def _headers(self) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
         self.attempts += 1
         return {"Authorization": f"Bearer {TOKEN}"}
 
-    async def _take(self, raw: str | bytes) -> bool:
-        self.told.append(json.loads(raw))
-        return self.takes
+    async def take(self, message: dict[str, Any]) -> None:
+        self.told.append(message)
+        if not self.takes:
+            raise KeyError("lease")
 
 
 @asynccontextmanager
 async def linked(
-    *, refuse: bool = False
-) -> AsyncIterator[tuple[LeaseService, Owner, ServiceLink, "asyncio.Task[None]"]]:
+    *, refuse: bool = False, keep: int = 0
+) -> AsyncIterator[tuple[LeaseService, Owner, WebsocketClient, "asyncio.Task[None]"]]:
     service, owner = LeaseService(), Owner()
     service.refuse = refuse
     url = f"{service.url.replace('http', 'ws', 1)}/api/leases/linked/supervisor"
-    link = ServiceLink(url, owner.ends(), log)
+    link = WebsocketClient(
+        url, headers=owner.headers, pushed=owner.take, greeting=lambda: {"type": "hello"},
+        link=owner.links.append, keep=keep,
+    )  # fmt: skip
     running = asyncio.create_task(link.run())
     try:
         if not refuse:
@@ -58,11 +56,11 @@ async def linked(
 
 async def test_each_connection_begins_with_the_greeting() -> None:
     async with linked() as (service, owner, link, _running):
-        assert link.send({"type": "one"})
+        link.push({"type": "one"})
         await wait_for_async(lambda: service.of_type("one"), 30, "the first message")
         service.channels[-1].close()
         await wait_for_async(lambda: owner.links == [True, False, True], 30, "a new link")
-        assert link.send({"type": "two"})
+        link.push({"type": "two"})
         await wait_for_async(lambda: service.of_type("two"), 30, "the second message")
         assert [each["type"] for each in service.heard] == ["hello", "one", "hello", "two"]
 
@@ -81,12 +79,36 @@ async def test_what_cannot_be_taken_brings_a_new_connection() -> None:
 async def test_a_refusal_is_said_once_and_asked_again(caplog) -> None:
     async with linked(refuse=True) as (service, owner, link, _running):
         await wait_for_async(lambda: owner.attempts >= 3, 60, "further attempts")
-        assert not link.send({"type": "lost"})
+        link.push({"type": "lost"})
         said = [each for each in caplog.records if each.levelno >= logging.WARNING]
-        assert [each.getMessage()[-8:] for each in said if each.name == log.name] == ["HTTP 403"]
+        assert [each.getMessage()[-8:] for each in said if each.name == "gpulease.channel"] == [
+            "HTTP 403"
+        ]
         assert TOKEN not in caplog.text
         service.refuse = False
         await wait_for_async(lambda: owner.links == [True], 60, "the link")
+        link.push({"type": "heard"})
+        await wait_for_async(lambda: service.of_type("heard"), 30, "a message")
+        assert not service.of_type("lost")
+
+
+async def test_what_is_kept_is_said_after_the_greeting_and_old_gives_way_to_new() -> None:
+    async with linked(refuse=True, keep=2) as (service, owner, link, _running):
+        for n in range(3):
+            link.push({"type": "note", "n": n})
+        service.refuse = False
+        await wait_for_async(lambda: len(service.heard) == 3, 60, "what was kept")
+        assert [each.get("n") for each in service.heard] == [None, 1, 2]
+        assert owner.links == [True]
+
+
+async def test_what_is_no_message_changes_nothing() -> None:
+    async with linked() as (service, owner, _link, _running):
+        for raw in ("{not json", "[]", "7"):
+            service.channels[-1].write_message(raw)
+        service.tell({"type": "fine"})
+        await wait_for_async(lambda: owner.told == [{"type": "fine"}], 30, "the next message")
+        assert owner.links == [True]
 
 
 async def test_a_closed_link_stays_down() -> None:
@@ -94,7 +116,8 @@ async def test_a_closed_link_stays_down() -> None:
         link.close()
         await asyncio.wait_for(asyncio.shield(running), 30)
         assert owner.links == [True, False]
-        assert not link.send({"type": "late"})
+        link.push({"type": "late"})
+        assert not link.connected
 
 
 def test_a_service_that_hangs_up_leaves_no_half_open_connection() -> None:

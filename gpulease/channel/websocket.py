@@ -1,0 +1,257 @@
+"""Websockets: a client that comes back by itself, and a server's end that nobody can fill."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from tornado.httpclient import HTTPError, HTTPRequest
+from tornado.ioloop import IOLoop
+from tornado.websocket import (
+    WebSocketClientConnection,
+    WebSocketClosedError,
+    WebSocketHandler,
+    websocket_connect,
+)
+
+from gpulease.channel.asynchronous import AsynchronousEnd, Handler
+from gpulease.channel.conversation import Message
+from gpulease.channel.lines import BACKLOG, decoded
+from gpulease.channel.timing import BackOff
+from gpulease.errors import GPULeaseError
+
+log = logging.getLogger("gpulease.channel")
+
+PING_SECONDS = 20.0
+REFUSED = 4400
+TOO_SLOW = 4408
+#: What a message of a shape that nobody expects leads to.
+_ODD = (ValueError, KeyError, TypeError, AttributeError)
+
+
+def _lost() -> GPULeaseError:
+    return GPULeaseError("connection_lost", "The connection is lost.", status=503)
+
+
+def connect(
+    url: str,
+    headers: Mapping[str, str],
+    tls: ssl.SSLContext | None,
+    ping: float = PING_SECONDS,
+) -> Awaitable[WebSocketClientConnection]:
+    """Open one connection; what a proxy or server may take for it is bounded."""
+    request = HTTPRequest(
+        url, headers=dict(headers), connect_timeout=10, request_timeout=20, ssl_options=tls
+    )
+    return websocket_connect(request, ping_interval=ping)
+
+
+class WebsocketClient(AsynchronousEnd):
+    """One process's connection; start it with ``run``.
+
+    Args:
+        url: websocket address.
+        headers: asked for each connection; where the credential is, and nowhere else.
+        pushed: takes what the server tells, one message after the other, each to its end.  Where
+            it raises what a message of an unexpected shape leads to, all that is known may be
+            wrong: the client connects anew.
+        greeting: the first message of each connection, None for none.
+        link: called when the connection is up (True), after the greeting, and when it is lost.
+        called: see ``AsynchronousEnd``.
+        gone: what calls get when the connection breaks.
+        tls: what checks the server's certificate.
+        ping: seconds between pings.
+        keep: how many messages wait for the next connection; older ones give way.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Callable[[], Mapping[str, str]],
+        pushed: Callable[[Message], Awaitable[None] | None],
+        greeting: Callable[[], Message | None] = lambda: None,
+        link: Callable[[bool], None] = lambda _: None,
+        called: Handler | None = None,
+        gone: Callable[[], GPULeaseError] = _lost,
+        tls: ssl.SSLContext | None = None,
+        ping: float = PING_SECONDS,
+        keep: int = 0,
+    ) -> None:
+        super().__init__(self._write, called=called, pushed=pushed)
+        self._url = url
+        self._headers = headers
+        self._greeting = greeting
+        self._link = link
+        self._error = gone
+        self._tls = tls
+        self._ping = ping
+        self._unsent: deque[Message] = deque(maxlen=keep)
+        self._connection: WebSocketClientConnection | None = None
+        self._closed = False
+        self._refused = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None
+
+    async def run(self) -> None:
+        """Stay connected until ``close``."""
+        pauses = BackOff()
+        while not self._closed:
+            try:
+                if await self._read(await self._connect()):
+                    pauses.worked()
+            except HTTPError as error:
+                self._say_refused(error.code)
+            except (TimeoutError, OSError, WebSocketClosedError) as error:
+                log.info("%s is not reachable: %s", self._url, type(error).__name__)
+            if not self._closed:
+                await asyncio.sleep(pauses.pause())
+
+    def push(self, message: Mapping[str, Any]) -> None:
+        """Send a message that is no call, now or, where that is to be kept, when it can be sent."""
+        if not self._sent(message):
+            self._unsent.append(dict(message))
+
+    def close(self, last: Message | None = None) -> None:
+        """Say ``last`` if anybody hears it, hang up, and connect no more."""
+        if last is not None:
+            self.push(last)
+        self._closed = True
+        super().close()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _connect(self) -> WebSocketClientConnection:
+        connection = await connect(self._url, self._headers(), self._tls, self._ping)
+        self._refused = 0
+        greeting = self._greeting()
+        if greeting is not None:
+            try:
+                await connection.write_message(json.dumps(greeting))
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    async def _read(self, connection: WebSocketClientConnection) -> bool:
+        """Take messages until the connection breaks; tell whether at least one could be taken."""
+        taken = False
+        self._connection = connection
+        self.found()
+        try:
+            while self._unsent and self._sent(self._unsent[0]):
+                self._unsent.popleft()
+            self._link(True)
+            while (raw := await connection.read_message()) is not None:
+                if not await self._take(raw):
+                    break
+                taken = True
+        finally:
+            connection.close()  # where the server hung up, our own side is still open
+            self._connection = None
+            self.lost(self._error())
+            self._link(False)
+        return taken
+
+    async def _take(self, raw: str | bytes) -> bool:
+        try:
+            message = decoded(raw)
+        except ValueError:
+            log.warning("%s sent something that is no message", self._url)
+            return True
+        try:
+            working = self.received(message)
+            if working is not None:
+                await working
+        except _ODD:
+            log.exception("a message of %s could not be taken; connecting anew", self._url)
+            return False
+        return True
+
+    def _write(self, message: Message) -> None:
+        self._sent(message)  # a call, or its answer, fails with its connection
+
+    def _sent(self, message: Mapping[str, Any]) -> bool:
+        if self._connection is None:
+            return False
+        try:
+            sent = self._connection.write_message(json.dumps(message))
+        except WebSocketClosedError:
+            return False  # the reader notices too, and connects again
+        sent.add_done_callback(self._heed)
+        return True
+
+    def _say_refused(self, code: int) -> None:
+        # A credential that is too old is refused for ever; that is said once.
+        if self._refused != code:
+            self._refused = code
+            log.warning("%s refused this process: HTTP %s", self._url, code)
+
+    def _heed(self, sent: asyncio.Future[None]) -> None:
+        """A connection that breaks is noticed by its reader; here it is only not left unsaid."""
+        if not sent.cancelled() and sent.exception() is not None:
+            kind = type(sent.exception()).__name__
+            log.info("a message to %s was lost: %s", self._url, kind)
+
+
+class _Texts:
+    """One message for many readers is written once."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._text = ""
+
+    def of(self, message: Any) -> str:
+        """Return a message as JSON."""
+        if message is not self._last:
+            self._last, self._text = message, json.dumps(message)
+        return self._text
+
+
+_texts = _Texts()
+
+
+class ServerEnd(WebSocketHandler):
+    """A server's end: sends without waiting, and hangs up on who does not keep up."""
+
+    _unread = 0  # bytes that the connection did not take at once, and has not taken since
+
+    def put(self, message: Any) -> None:
+        """Send one message; what cannot be sent any more is dropped, as the close will tell."""
+        if self.ws_connection is None:
+            return
+        if self._unread > BACKLOG:
+            self.close(TOO_SLOW, "too slow")
+            return
+        IOLoop.current().add_callback(self._write, _texts.of(message))
+
+    def read(self, raw: str | bytes) -> Message | None:
+        """Return the message that arrived; a peer that sends anything else is hung up on."""
+        try:
+            return decoded(raw)
+        except ValueError:
+            self.close(REFUSED, "not a JSON object")
+            return None
+
+    async def _write(self, text: str) -> None:
+        try:
+            sent = self.write_message(text)
+            await asyncio.sleep(0)
+            if not sent.done():
+                self._unread += len(text)
+                sent.add_done_callback(partial(self._left, len(text)))
+            await sent
+        except WebSocketClosedError:
+            log.debug("a channel closed while a message was on its way")
+
+    def _left(self, size: int, _: asyncio.Future[None]) -> None:
+        self._unread -= size
