@@ -7,6 +7,7 @@ is imported by the subcommand that needs it, so that the base install has a work
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -203,8 +204,10 @@ def _add_db(commands: Commands) -> None:
 
 
 def _db_upgrade(arguments: argparse.Namespace) -> int:
+    from gpulease.private_files import UMASK
     from gpulease.store import upgrade
 
+    os.umask(UMASK)
     upgrade(arguments.database)
     print("The database has this version's tables.")
     return 0

@@ -30,6 +30,7 @@ from traitlets.config import Application
 
 from gpulease import __version__
 from gpulease.errors import GPULeaseError
+from gpulease.private_files import UMASK
 from gpulease.service import logs
 from gpulease.service.kubernetes_settings import KubernetesSettings
 from gpulease.service.listening import allow_files
@@ -80,6 +81,11 @@ class GPULeaseService(Application):
     database_url = Unicode(
         "sqlite:///gpulease.sqlite",
         help="SQLAlchemy URL of the service's own database; SQLite or PostgreSQL.",
+    ).tag(config=True)
+    key_file = Unicode(
+        "",
+        help="The service's own secret, made at the first start and kept: beside a SQLite database"
+        " (its name and .key), else gpulease.key; with Kubernetes none is needed.",
     ).tag(config=True)
     service_url = Unicode(
         help="Where to listen, such as http://127.0.0.1:10101; default: what the hub says.  "
@@ -191,6 +197,7 @@ class GPULeaseService(Application):
             or _origin(os.environ.get("JUPYTERHUB_HOST", "")),
             tls=listening_tls(os.environ) if where.scheme == "https" else None,
             database_url=self.database_url,
+            key_file=_path(self.key_file),
             gpus=self.gpus,
             gpu_name=self.gpu_name,
             gpu_memory=size_option("gpu_memory", self.gpu_memory),
@@ -225,6 +232,7 @@ class GPULeaseService(Application):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the lease service; ``argv`` are the options after the program's name."""
+    os.umask(UMASK)
     app = GPULeaseService()
     app.initialize(argv)
     logs.configure(app.log_name.upper())

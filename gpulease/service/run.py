@@ -29,7 +29,7 @@ from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
-from gpulease.service import standing
+from gpulease.service import keyfile, standing
 from gpulease.service.agents import Agents
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.base import BODY_MAX
@@ -70,6 +70,7 @@ class Options:
     prefix: str
     hub_path: str
     database_url: str
+    key_file: Path | None = None  # None: beside the database
     hub_origin: str = ""
     tls: ssl.SSLContext | None = None  # what is shown to whoever connects; None listens without
     gpus: int = 0
@@ -148,9 +149,21 @@ class RunningService:
         upgrade(self._options.database_url)
         return Store.open(self._options.database_url)
 
+    def _secret(self) -> bytes:
+        """Return what credentials and cookies are derived from.
+
+        Lease pods prove themselves by tokens of the cluster's, so that there only cookies depend on
+        it: the hub's token serves, and no file has to be kept.
+        """
+        options = self._options
+        if options.key_file is None and options.cluster is not None:
+            token = _hub_auth(options).api_token
+            return hmac.new(token.encode(), b"gpulease", hashlib.sha256).digest()
+        return keyfile.read_or_make(options.key_file or keyfile.default_path(options.database_url))
+
     async def _open(self, store: Store) -> None:
         options = self._options
-        secret = store.secret()
+        secret = await asyncio.to_thread(self._secret)
         metrics, watch = Metrics(), Watch()
         events = Events(self._granted)
         ledger = Ledger(store, self._moved)

@@ -5,6 +5,7 @@ Owns addresses, time-outs and how a transaction begins.  Refuses to know tables.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 
 from gpulease.errors import GPULeaseError
+from gpulease.private_files import make_private
 
 #: How long (seconds) a statement waits for somebody else's lock before the store says so.
 LOCK_WAIT = 3.0
@@ -45,6 +47,14 @@ def sqlite_path(engine: sa.Engine) -> Path | None:
     return Path(engine.url.database or "").absolute()
 
 
+def files_of(engine: sa.Engine) -> tuple[Path, ...]:
+    """Return every file that a SQLite database consists of, there or not."""
+    path = sqlite_path(engine)
+    if path is None:
+        return ()
+    return tuple(path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", ".lock"))
+
+
 def _url(address: str) -> URL:
     try:
         url = make_url(address)
@@ -68,6 +78,9 @@ def _bad(why: str) -> GPULeaseError:
 
 
 def _sqlite(url: URL, lock_wait: float) -> sa.Engine:
+    # SQLite would make it with the mode that the umask leaves, and its other files with the same.
+    with suppress(OSError):  # whoever connects is told what is wrong with the place
+        make_private(Path(url.database or ""))
     engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": lock_wait})
 
     @event.listens_for(engine, "connect")

@@ -31,8 +31,14 @@ _CAUSES = (
         "Mend them in the address.",
     ),
     ("connection refused", "nothing answers at its address", "Start it, or mend the address."),
+    ("no such table", "its tables are gone", "Put the right database back."),
+    ("does not exist", "it or its tables are gone", "Put the right database back."),
     ("malformed", "the database file is damaged", "Restore it from a backup."),
 )
+
+
+#: PostgreSQL's code: the database was made anew under the running service.
+_UNDEFINED_TABLE = "42P01"
 
 
 def unavailable(cause: str, next_step: str) -> GPULeaseError:
@@ -53,8 +59,12 @@ def translated() -> Iterator[None]:
     """
     try:
         yield
-    except (exc.IntegrityError, exc.ProgrammingError):
+    except exc.IntegrityError:
         raise
+    except exc.ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", None) != _UNDEFINED_TABLE:
+            raise
+        raise unavailable("its tables are gone", "Put the right database back.") from error
     except (exc.DBAPIError, exc.TimeoutError) as error:
         text = str(getattr(error, "orig", None) or error).lower()
         for sign, cause, next_step in _CAUSES:

@@ -63,32 +63,37 @@ def fenced(own: int, found: int | None) -> GPULeaseError:
 
 
 class _FileLock:
-    """An exclusive lock on a file beside the database; the kernel drops it with the process."""
+    """Exclusive locks that the kernel drops with the process.
+
+    On a file beside the database, for who puts another database in its place; and on the database
+    itself, for who deletes the file beside it.  SQLite's own locks are of another kind and do not
+    meet these.
+    """
 
     def __init__(self, database: Path) -> None:
-        path = database.with_name(database.name + ".lock")
+        self._files: list[int] = []
         try:
-            self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise GPULeaseError(
-                "store_unavailable",
-                f"The lock file beside the database cannot be made: {error.strerror}.",
-                next_step="Give the service the right to write in the database's directory.",
-                status=503,
-            ) from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in (database.with_name(database.name + ".lock"), database):
+                self._files.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+                fcntl.flock(self._files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.release()
             raise in_use() from error
+        except OSError as error:
+            self.release()
+            raise GPULeaseError(
+                "store_unavailable",
+                f"The lock of the database cannot be taken: {error.strerror}.",
+                next_step="Give the service the right to write in the database's directory.",
+                status=503,
+            ) from error
 
     def held(self) -> bool:
-        return self._file is not None
+        return bool(self._files)
 
     def release(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        while self._files:
+            os.close(self._files.pop())
 
 
 class _Advisory:

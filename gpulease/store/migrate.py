@@ -40,6 +40,7 @@ def upgrade(address: str) -> None:
                     config.attributes["connection"] = connection
                     command.upgrade(config, "head")
             finally:
+                engine.dispose()  # before the lock's descriptor is closed: see ``Store.close``
                 lock.release()
     finally:
         engine.dispose()

@@ -113,7 +113,7 @@ class PolicyRow(Base):
 
 
 class MetaRow(Base):
-    """What the service must find again: instance id, secret, the writer's epoch."""
+    """What the service must find again: instance id, the writer's epoch, how often it wrote."""
 
     __tablename__ = "meta"
 

@@ -3,12 +3,12 @@
 Owns that intent is written before it is performed, that every change is an audit row, and that one
 writer at a time does it.  Each public method is one transaction: it happened whole or not at all.
 Every method raises ``GPULeaseError`` ``store_unavailable`` (503) when the database cannot be used
-(disk full, locked, gone), every writing one also ``store_fenced`` (503).
+(disk full, locked, gone) and ``store_replaced`` (503) when it is another one, every writing one
+also ``store_fenced`` (503).
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -19,11 +19,13 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
+from gpulease.private_files import require_private
 from gpulease.store import fence, history, writing
-from gpulease.store.engine import LOCK_WAIT, make_engine
+from gpulease.store.continuity import Continuity
+from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
 from gpulease.store.faults import translated
 from gpulease.store.migrate import require_head
-from gpulease.store.models import IdempotencyRow, LeaseRow, MetaRow, PolicyRow
+from gpulease.store.models import IdempotencyRow, LeaseRow, PolicyRow
 from gpulease.store.records import (
     Change,
     EvidenceMinute,
@@ -44,7 +46,7 @@ class Store:
         self._reading = engine
         self._writing = engine.execution_options(writes=True)
         self._lock = lock
-        self.epoch = 0
+        self._continuity = Continuity(sqlite_path(engine))
         self._last_ticket: tuple[datetime, int] | None = None
 
     @classmethod
@@ -52,10 +54,12 @@ class Store:
         """Become the writer of the database at this SQLAlchemy URL.
 
         Raises:
-            GPULeaseError: ``store_in_use``, ``store_behind``, ``store_ahead``, ``bad_database``.
+            GPULeaseError: ``store_in_use``, ``store_behind``, ``store_ahead``, ``bad_database``,
+                ``file_open_to_others``.
         """
         engine = make_engine(address, lock_wait=lock_wait)
         try:
+            require_private(*files_of(engine))
             with translated():
                 require_head(engine)
                 lock = fence.writer_lock(engine)
@@ -72,14 +76,16 @@ class Store:
 
     def close(self) -> None:
         """Let the next writer in; a second call does nothing."""
-        self._lock.release()
+        # In this order: closing any descriptor of a file gives up what SQLite locked of it.
+        # https://www.sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
         self._reading.dispose()
+        self._lock.release()
 
     def check(self) -> None:
         """Say whether this process may still write; called at each heartbeat of the service.
 
         Raises:
-            GPULeaseError: ``store_fenced`` or ``store_unavailable``.
+            GPULeaseError: ``store_fenced``, ``store_replaced`` or ``store_unavailable``.
         """
         if not self._lock.held():
             # The lock's connection broke.  Nobody else may have taken over: then it is ours again.
@@ -89,13 +95,14 @@ class Store:
         with self._write():
             pass
 
-    def secret(self) -> bytes:
-        """Return the service's secret (32 bytes), the same for the database's whole life."""
-        return bytes.fromhex(self._meta("secret"))
+    @property
+    def epoch(self) -> int:
+        """How many writers this database has had, this one included."""
+        return self._continuity.epoch
 
     def instance_id(self) -> str:
         """Return the name of this installation, the same for the database's whole life."""
-        return self._meta("instance_id")
+        return self._continuity.instance_id
 
     def next_ticket(self, now: datetime) -> tuple[datetime, int]:
         """Return the next place in the queue; never before an older one, whatever the clock does.
@@ -271,38 +278,24 @@ class Store:
 
     def busy_seconds(self, leases: Sequence[str]) -> dict[str, tuple[float, float]]:
         """Return how many seconds each of these leases was busy, and was watched in all."""
-        with translated(), Session(self._reading) as session:
+        with self._read() as session:
             return history.busy_seconds(session, leases)
 
     def _take_over(self) -> None:
-        """Raise the epoch: whoever wrote before writes no more."""
         with translated(), Session(self._writing) as session, session.begin():
-            row = session.get(MetaRow, "epoch", with_for_update=True)
-            if row is None:
-                row = MetaRow(name="epoch", value="0")
-                session.add(row)
-                session.add(MetaRow(name="secret", value=secrets.token_hex(32)))
-                session.add(MetaRow(name="instance_id", value=secrets.token_hex(8)))
-            row.value = str(int(row.value) + 1)
-            self.epoch = int(row.value)
-
-    def _meta(self, name: str) -> str:
-        with self._read() as session:
-            row = session.get(MetaRow, name)
-            assert row is not None, "written when the store was first opened"
-            return row.value
+            self._continuity.take_over(session)
 
     @contextmanager
     def _read(self) -> Iterator[Session]:
+        self._continuity.require_same_file()
         with translated(), Session(self._reading) as session:
             yield session
 
     @contextmanager
     def _write(self) -> Iterator[Session]:
-        with translated(), Session(self._writing) as session, session.begin():
-            # The row lock makes a taking-over writer wait for this transaction, and no longer.
-            query = sa.select(MetaRow.value).where(MetaRow.name == "epoch").with_for_update()
-            found = session.scalar(query)
-            if found is None or int(found) != self.epoch:
-                raise fence.fenced(self.epoch, int(found) if found is not None else None)
-            yield session
+        self._continuity.require_same_file()
+        with translated(), Session(self._writing) as session:
+            with session.begin():
+                self._continuity.begin(session)
+                yield session
+            self._continuity.committed()

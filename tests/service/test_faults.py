@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
-from tests.service.kit import Site, active_lease, options
+from tests.service.kit import Hub, Site, active_lease, options
 
 
 async def test_a_locked_database_grants_nothing_and_recovers(site: Site, tmp_path: Path) -> None:
@@ -52,6 +53,37 @@ async def test_a_grant_that_cannot_be_stored_is_not_made(site: Site, tmp_path: P
         database.execute("DROP TRIGGER full")
     database.close()
     await site.lease(again["id"], "starting")
+
+
+async def test_a_database_that_was_deleted_grants_nothing_and_health_says_so(
+    hub: Hub, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpulease.service.run._FENCE_EVERY", 0.1)
+    async with run() as site:
+        lease, server, supervisor = await active_lease(site)
+        health = site.service.services.health
+        (tmp_path / "leases.sqlite").rename(tmp_path / "aside")
+        await wait_for_async(lambda: health()["status"] == "error", 30, "health to say so")
+        assert "deleted" in health()["store"]
+        with pytest.raises(GPULeaseError) as refused:
+            await site.client(hub.server_token("eve")).ask({})
+        assert refused.value.reason == "store_replaced"
+        assert site.service.services.ledger.leases[lease["id"]].state == "active"
+        assert not supervisor.closed.is_set()
+        (tmp_path / "aside").rename(tmp_path / "leases.sqlite")
+        await wait_for_async(lambda: health()["status"] == "ok", 30, "it was put back")
+        await supervisor.close()
+        await server.close()
+
+
+async def test_what_the_service_writes_is_its_own(site: Site, tmp_path: Path) -> None:
+    await site.client(site.hub.server_token("stu")).ask({})
+    written = await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+    modes = {each.name: each.stat().st_mode & 0o777 for each in written}
+    assert {"leases.sqlite", "leases.sqlite.key"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+    secret = (tmp_path / "leases.sqlite.key").read_text().strip().encode()
+    assert not any(secret in each.read_bytes() for each in written if each.suffix != ".key")
 
 
 async def test_it_starts_without_gpu_driver_and_companion_and_says_so(run) -> None:

@@ -57,6 +57,7 @@ def test_a_locked_file(on_file, file):
 def test_a_file_that_is_no_database(tmp_path):
     path = tmp_path / "leases.sqlite"
     path.write_bytes(b"a letter to my aunt" * 100)
+    path.chmod(0o600)
     for call in (Store.open, upgrade):
         error = refused("store_unavailable", call, f"sqlite:///{path}")
         assert "not a database" in error.sentence

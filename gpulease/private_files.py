@@ -1,0 +1,62 @@
+"""Files that are the service's alone: made with mode 0600, refused when others may read them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from gpulease.errors import GPULeaseError
+
+#: For everything that a process writes: nothing for the group, nothing for others.
+UMASK = 0o077
+_OTHERS = 0o077
+
+
+def make_private(path: Path, content: bytes = b"") -> bool:
+    """Make a file that does not exist yet, with mode 0600, whole or not at all.
+
+    Returns whether it was made.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if path.exists():
+        return False
+    descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.link(unfinished, path)  # unlike a rename it replaces nothing
+    except FileExistsError:
+        return False
+    finally:
+        Path(unfinished).unlink()
+    return True
+
+
+def require_private(*paths: Path) -> None:
+    """Refuse files that another account may read or write, or has made; absent ones are passed.
+
+    Raises:
+        GPULeaseError: ``file_open_to_others``.
+    """
+    for path in paths:
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            if status.st_mode & _OTHERS:
+                raise _open_to_others(path, f"its mode is {status.st_mode & 0o777:04o}")
+            if status.st_uid not in (os.geteuid(), 0):
+                raise _open_to_others(path, f"it belongs to user {status.st_uid}")
+
+
+def _open_to_others(path: Path, why: str) -> GPULeaseError:
+    return GPULeaseError(
+        "file_open_to_others",
+        f"{path} can be read or changed by other accounts of this machine: {why}.",
+        next_step=f"Make it the service's alone: chmod 600 {path}, and look who read it meanwhile.",
+        status=500,
+    )

@@ -1,0 +1,117 @@
+"""Whether the database is still the one, and as, that its writer left it.
+
+A database that was deleted, replaced or restored under a running service looks healthy and knows
+nothing of what is granted now.  So the writer compares before each transaction: the file itself
+(SQLite), the installation's name, the epoch, and a number that counts the write transactions.  A
+backup has fewer of them, wherever it comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from gpulease.errors import GPULeaseError
+from gpulease.store import fence
+from gpulease.store.models import MetaRow
+
+_NAMES = ("instance_id", "epoch", "writes")
+
+
+class Continuity:
+    """What one writer knows of its database."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file = _identity(path) if path is not None else None
+        self._broken: GPULeaseError | None = None
+        self._writes = 0
+        self._unsure: int | None = None  # a commit that may or may not have happened
+        self.instance_id = ""
+        self.epoch = 0
+
+    def take_over(self, session: Session) -> None:
+        """Raise the epoch: whoever wrote before writes no more."""
+        first = {"instance_id": secrets.token_hex(8), "epoch": "0", "writes": "0"}
+        for name in _NAMES:
+            row = session.get(MetaRow, name, with_for_update=True)
+            if row is None:
+                row = MetaRow(name=name, value=first[name])
+                session.add(row)
+            if name == "epoch":
+                row.value = str(int(row.value) + 1)
+                self.epoch = int(row.value)
+            elif name == "writes":
+                self._writes = int(row.value)
+            else:
+                self.instance_id = row.value
+
+    def require_same_file(self) -> None:
+        """Say when the file is another one by now; called before each transaction.
+
+        Raises:
+            GPULeaseError: ``store_replaced``.
+        """
+        if self._broken is not None:
+            raise self._broken
+        if self._path is None:
+            return
+        found = _identity(self._path)
+        if found != self._file:
+            raise _replaced("its file was deleted" if found is None else "its file is another one")
+
+    def begin(self, session: Session) -> None:
+        """Compare, inside a writing transaction, and count it.
+
+        The row lock makes a writer that takes over wait for this transaction, and no longer.
+
+        Raises:
+            GPULeaseError: ``store_fenced`` or ``store_replaced``.
+        """
+        query = sa.select(MetaRow).where(MetaRow.name.in_(_NAMES)).with_for_update()
+        found = {row.name: row.value for row in session.scalars(query)}
+        epoch = int(found.get("epoch", 0))
+        if found.get("instance_id") != self.instance_id:
+            raise self._break("it is of another installation")
+        if epoch > self.epoch:
+            raise fence.fenced(self.epoch, epoch)
+        writes = int(found.get("writes", -1))
+        if epoch < self.epoch or writes not in (self._writes, self._unsure):
+            raise self._break("it is in a state from before")
+        self._writes, self._unsure = writes, writes + 1
+        session.execute(
+            sa.update(MetaRow).where(MetaRow.name == "writes").values(value=str(writes + 1))
+        )
+
+    def committed(self) -> None:
+        """Note that the transaction that began last was committed."""
+        if self._unsure is not None:
+            self._writes, self._unsure = self._unsure, None
+
+    def _break(self, why: str) -> GPULeaseError:
+        """Remember it: the tables may fit again by chance, and are still not ours."""
+        self._broken = _replaced(why)
+        return self._broken
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 (before each transaction; a Path costs more)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _replaced(why: str) -> GPULeaseError:
+    return GPULeaseError(
+        "store_replaced",
+        f"The lease database is not as this service left it: {why}. Nothing is granted or taken "
+        "back; running leases go on.",
+        next_step="Put the right database back. If it was restored on purpose, start the service"
+        " again: what runs and is not in it is adopted.",
+        status=503,
+    )
