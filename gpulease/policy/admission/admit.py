@@ -7,7 +7,7 @@ work-conserving: a request under its limits that fits what is free and not held 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpulease.policy import capacity, queue
 from gpulease.policy.admission import substitution
@@ -25,6 +25,7 @@ from gpulease.policy.model import (
     Start,
     Wait,
 )
+from gpulease.policy.reservations.seats import Doors
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class _Pass:
         pools = free.keys() | coming.keys() | {each.pool for each in snapshot.policy.classes}
         self._free = {pool: Inventory(free.get(pool, ()), held) for pool in pools}
         self._coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
+        self._doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()})
         self._rooms: dict[tuple[str, int], Mapping[str, int]] = {}
 
     def serve(self, request: Lease) -> None:
@@ -91,10 +93,17 @@ class _Pass:
             bound = self._limits.bound(request, request.gpu_class) if why == queue.QUOTA else None
             self._wait(request, why, bound.detail if bound is not None else "")
             return
+        reserved = self._doors.refusal(request, gpu_class.pool)
+        if reserved:
+            self._wait(request, reserved)
+            return
         free = self._free[gpu_class.pool]
+        # A seat that is reserved comes before what was taken back for somebody else.
+        seat = self._doors.window_for(request) is not None
+        line = free.whole(gpu_class.name) if seat else free.line(request)
         # Of one node: what is held for it first, then by identifier.
         chosen = fitting.of_one_node(
-            free.line(request), request.count, free.kept_for(request), self._near(request)
+            line, request.count, free.kept_for(request), self._near(request)
         )
         if len(chosen) == request.count:
             self.outcome.actions.append(self._grant(request, chosen, gpu_class))
@@ -111,7 +120,9 @@ class _Pass:
             other = substitution.substitute(
                 self._snapshot.policy, request, self._free, self._near(request)
             )
-            if other is not None and self._limits.bound(request, other[0].name) is None:
+            if other is None or self._doors.refusal(_as(request, other[0]), other[0].pool):
+                continue
+            if self._limits.bound(request, other[0].name) is None:
                 gpu_class, chosen = other
                 served[request.id] = self._grant(request, chosen, gpu_class, gpu_class.name)
         found = self.outcome
@@ -130,6 +141,7 @@ class _Pass:
     ) -> Start:
         self._free[gpu_class.pool].take(chosen)
         self._limits.start(request, gpu_class.name)
+        self._doors.let_in(_as(request, gpu_class), gpu_class.pool)
         return Start(request.id, "starting", tuple(d.uuid for d in chosen), fallback)
 
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
@@ -142,7 +154,9 @@ class _Pass:
             missing = {node: max(0, n - len(lines.get(node, ()))) for node, n in room.items()}
         self.outcome.unmet.append(Unmet(request, gpu_class.pool, missing))
         lacking = "no_capacity" if room else "quarantined"
-        self._wait(request, "held" if free.has_room(gpu_class.name, request.count) else lacking)
+        if free.has_room(gpu_class.name, request.count):
+            lacking = "held"
+        self._wait(request, self._doors.lacking(request) or lacking)
         if gathers(request, self._snapshot):
             free.keep(hoped, request)
         coming.take(hoped)
@@ -162,3 +176,8 @@ class _Pass:
     def _wait(self, request: Lease, reason: str, detail: str = "") -> None:
         if reason != request.reason:
             self.outcome.actions.append(Wait(request.id, reason, detail=detail))
+
+
+def _as(request: Lease, gpu_class: GPUClass) -> Lease:
+    """Return a request as it would be served by a class."""
+    return replace(request, gpu_class=gpu_class.name)

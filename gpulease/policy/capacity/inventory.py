@@ -55,6 +55,12 @@ class Inventory:
             )
         return self._loose[gpu_class]
 
+    def whole(self, gpu_class: str) -> Nodes:
+        """Return what suits a class by node, what is kept for requests last."""
+        rest = [self._left[uuid] for uuid in self._keeper]
+        kept = fitting.by_node(device for device in rest if fitting.suits(gpu_class, device))
+        return joined(self.loose(gpu_class), kept)
+
     def kept_for(self, request: Lease) -> list[str]:
         """Return the devices that are kept for a request."""
         return [device.uuid for device in self._kept.get(request.id, ())]

@@ -14,7 +14,7 @@ from typing import Any
 from gpulease.policy.explanation import reasons
 from gpulease.policy.health.checks import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.model import Lease, LeaseState, PolicyDocument
+from gpulease.policy.model import Lease, LeaseState, PolicyDocument, TimeOuts
 from gpulease.policy.units import say_duration
 
 _WORDS: Mapping[LeaseState, reasons.Words] = {
@@ -43,16 +43,19 @@ def explain(
     position: int | None = None,
     expected: datetime | None = None,
     said: str = "",
+    lab: str = "",
+    outs: TimeOuts | None = None,
 ) -> Explanation:
     """Return what to say of a lease; ``position`` and ``expected`` come from ``forecast``.
 
-    ``said``: a code of ``reasons.PROGRESS``, of a start that is under way.
+    ``said``: a code of ``reasons.PROGRESS``, of a start that is under way.  ``lab``: what
+    ``labs.about`` says of reservations.  ``outs``: its time-outs where they are not its class's.
     """
     words = _WORDS[lease.state]
     sentence, step = (
         reasons.CAUSES.get(lease.end_cause) or words.get(lease.reason) or words.get("") or ("", "")
     )
-    numbers = _numbers(lease, policy)
+    numbers = _numbers(lease, policy, outs or time_outs_of(policy, lease))
     sentence, step = sentence.format_map(numbers), step.format_map(numbers)
     if lease.state is LeaseState.QUEUED:
         sentence = f"{sentence} {_place(position, expected)}".strip()
@@ -67,7 +70,7 @@ def explain(
         sentence = f"{sentence} {lease.asked_class} was full: {lease.gpu_class} serves you."
     if lease.state is LeaseState.STARTING:
         sentence = f"{sentence} {reasons.PROGRESS.get(said, '')}"
-    sentence = f"{sentence} {_left_behind(lease)}".strip()
+    sentence = " ".join(part for part in (sentence.strip(), lab, _left_behind(lease)) if part)
     if lease.end_note:
         sentence = f"{sentence} The admin wrote: {lease.end_note}"
     return Explanation(sentence, step, numbers)
@@ -90,8 +93,7 @@ def refusal(code: str) -> Explanation:
     return Explanation(sentence, step)
 
 
-def _numbers(lease: Lease, policy: PolicyDocument) -> dict[str, Any]:
-    outs = time_outs_of(policy, lease)
+def _numbers(lease: Lease, policy: PolicyDocument, outs: TimeOuts) -> dict[str, Any]:
     nominated = lease.nominated_for is not None
     idle = min(outs.idle, outs.idle_under_pressure) if nominated else outs.idle
     return {

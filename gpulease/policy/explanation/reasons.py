@@ -42,6 +42,18 @@ WAITING: Final[Words] = {
         "Too few GPUs of this class work at present.",
         "An admin has to look at them; your place in the queue stays.",
     ),
+    "reserved": (
+        "The GPUs of this class are reserved for a lab.",
+        "It starts when one is free again; you can work on without one meanwhile.",
+    ),
+    "window_coming": (
+        "Your group has a lab soon: its GPUs are being made free for it.",
+        "Yours starts by itself shortly before the lab begins.",
+    ),
+    "seats_taken": (
+        "Your group's lab is on, and all of its seats are taken.",
+        "It starts by itself when somebody in the lab gives a GPU back.",
+    ),
     "server_starting": (
         "Your notebook server is still starting.",
         "The GPU follows when the server is up.",
@@ -146,6 +158,10 @@ ACTIVE: Final[Words] = {
         "The GPU stays yours.",
         "Delete or save them (%gpu shows which), or return the GPU without them.",
     ),
+    "hold_lifted": (
+        "The lab does not need this GPU after all; it stays yours.",
+        "Run GPU cells as you like.",
+    ),
     "undrainable": (
         "The GPU was idle, but some variables cannot be brought home.",
         "Delete or move them (%gpu shows which); next time they are parked or lost.",
@@ -182,7 +198,14 @@ LEAVING: Final[Words] = {
         "The project that this GPU belongs to needs it.",
         "A running cell is interrupted; your variables come home.",
     ),
-    "window_over": ("The reserved time is over.", "Your variables come home."),
+    "reserved": (
+        "This GPU is reserved for a lab.",
+        "Save what matters; your variables come home, and the next GPU cell asks for another one.",
+    ),
+    "window_over": (
+        "The lab's reserved time is over.",
+        "Save what matters; your variables come home before the GPU leaves.",
+    ),
     "node_leaving": (
         "The GPU's machine is being taken out of service.",
         "Your variables come home; the next GPU cell asks for another one by itself.",
@@ -324,6 +347,13 @@ REFUSALS: Final[Words] = {
     "bad_policy": ("The policy document has mistakes.", "Correct the lines named."),
     "policy_changed": ("Somebody saved another policy.", "Load it and change it again."),
     "policy_pinned": ("The policy comes from a file.", "Change the file."),
+    "bad_calendar": ("The time of a reservation makes no sense.", "Correct what is named."),
+    "reservation_refused": ("This may not be reserved here.", "Stay within the bound named."),
+    "reservation_conflict": ("It does not fit beside what is reserved.", "Take what is offered."),
+    "no_such_reservation": ("There is no such reservation.", "Look at the list of them."),
+    "reservation_changed": ("The reservation changed meanwhile.", "Look at it again."),
+    "name_taken": ("The group has a reservation of this name.", "Choose another name."),
+    "may_not_reserve": ("You may not reserve for this group.", "Ask an admin for the right."),
     "store_unavailable": ("The lease database cannot be used.", "Try again; tell an admin."),
     "store_in_use": ("Another service writes to the database.", "Stop the other service."),
     "store_fenced": ("Another service took the database over.", "Stop this service."),

@@ -36,6 +36,9 @@ WAIT_REASONS = frozenset(
         "quota_exceeded",
         "server_starting",
         "backing_off",
+        "reserved",
+        "window_coming",
+        "seats_taken",
     }
 )
 #: What a start does at present, in the order in which it happens.
@@ -70,7 +73,7 @@ OTHERS_FAILURES = frozenset(
 START_FAILURES = OWN_FAILURES | OTHERS_FAILURES
 IDLE_REASONS = frozenset({"idle", "quiet", "busy_max", "no_data", "unclaimed"})
 DEVICE_REASONS = frozenset({"device_unhealthy", "device_lost"})
-OTHER_LEAVING = frozenset({"hard_end", "preempted", "window_over", "node_leaving"})
+OTHER_LEAVING = frozenset({"hard_end", "preempted", "reserved", "window_over", "node_leaving"})
 PERSON_LEAVING = frozenset({"returned", "forced"})
 LEAVING = IDLE_REASONS | DEVICE_REASONS | OTHER_LEAVING | PERSON_LEAVING
 BACK = frozenset(
@@ -84,6 +87,7 @@ BACK = frozenset(
         "undrainable",
         "not_home",
         "node_back",
+        "hold_lifted",
     }
 )
 END_REASONS = frozenset(reason.value for reason in EndReason)

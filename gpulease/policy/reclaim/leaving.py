@@ -29,6 +29,7 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.queue import waiting_ids
 from gpulease.policy.reclaim.unused import why_idle
+from gpulease.policy.reservations.departures import REASONS, departures
 
 #: A warned lease of which nothing is heard for less than this (seconds) stays warned.
 SHORT_GAP = 10.0
@@ -43,6 +44,7 @@ def decide(
         return (
             _expiring(snapshot, lease, nominee)
             or _node_leaving(snapshot, lease, nominee)
+            or _for_window(snapshot, lease, nominee)
             or (_warned_as_idle(snapshot, lease, nominee) if reclaims else None)
         )
     if lease.state is LeaseState.WARNED:
@@ -78,6 +80,25 @@ def _node_leaving(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Acti
     return Warn(lease.id, "node_leaving", until, EndReason.FORCED, nominee)
 
 
+def _for_window(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
+    """Warn in time for a window that needs the device, or because the lease's own is over."""
+    found = departures(snapshot).get(lease.id) if snapshot.capacity_known else None
+    warning = timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
+    if found is None or snapshot.now < found.until - warning:
+        return None
+    until = max(found.until, snapshot.now + warning)
+    return Warn(lease.id, found.reason, until, found.end_reason, nominee)
+
+
+def _stays_after_all(snapshot: Snapshot, lease: Lease) -> bool:
+    """Whether the window that a warned lease leaves for was cancelled, moved or extended."""
+    if lease.reason not in REASONS:
+        return False
+    found = departures(snapshot).get(lease.id)
+    warning = timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
+    return found is None or found.until > (lease.warned_until or snapshot.now) + warning
+
+
 def _leaves_with_node(snapshot: Snapshot, lease: Lease) -> bool:
     leaving = leaving_devices(snapshot)
     return snapshot.capacity_known and not leaving.isdisjoint(lease.devices)
@@ -96,10 +117,9 @@ def _warned(
 ) -> Action | None:
     wanted = lease.end_reason_wanted or EndReason.IDLE
     reason = lease.reason
-    if reason == "node_leaving" and snapshot.capacity_known:
-        if not _leaves_with_node(snapshot, lease):
-            return Clear(lease.id, "node_back")
-    elif wanted is EndReason.IDLE:
+    if called_off := _called_off(snapshot, lease):
+        return Clear(lease.id, called_off)
+    if wanted is EndReason.IDLE:
         reason = why_idle(snapshot, lease, nominee is not None)
         if not reason and _short_gap(snapshot, lease):
             return None
@@ -114,6 +134,15 @@ def _warned(
     # Without pressure an idle lease may turn out undrainable once; else there is no way back.
     park = nominee is not None or lease.undrainable or wanted is not EndReason.IDLE
     return Drain(lease.id, reason, until, wanted, park, _name(snapshot, lease, nominee))
+
+
+def _called_off(snapshot: Snapshot, lease: Lease) -> str:
+    """Return why what a lease was warned of does not come, ``""`` where it comes."""
+    if not snapshot.capacity_known:
+        return ""
+    if lease.reason == "node_leaving" and not _leaves_with_node(snapshot, lease):
+        return "node_back"
+    return "hold_lifted" if _stays_after_all(snapshot, lease) else ""
 
 
 def _drain_bound(snapshot: Snapshot, lease: Lease, time_outs: TimeOuts) -> timedelta:

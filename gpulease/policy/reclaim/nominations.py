@@ -17,6 +17,7 @@ from gpulease.policy.capacity.fitting import node_of, suits
 from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
 from gpulease.policy.reclaim.givers import Givers
 from gpulease.policy.reclaim.unused import why_idle
+from gpulease.policy.reservations.seats import claimable, returns_to
 
 
 def nominations(snapshot: Snapshot, unmet: Sequence[Unmet], *, reclaims: bool) -> dict[str, str]:
@@ -57,7 +58,13 @@ class _Supply:
         idle = [x for x in leases if x.state is LeaseState.ACTIVE and why_idle(snapshot, x, True)]
         idle.sort(key=self._most_idle_first)
         self._leaving = Givers(leaving, self._devices)
-        self._idle = Givers(idle if reclaims else (), self._devices)
+        # A seat's device comes back to its window: it helps those who may sit there.
+        back_to = {lease.id: returns_to(snapshot, lease) for lease in idle if reclaims}
+        self._idle = Givers([x for x in idle if back_to.get(x.id, x) is None], self._devices)
+        self._seats: dict[str, Givers] = {}
+        for key in {window.key for window in back_to.values() if window is not None}:
+            seats = [x for x in idle if (own := back_to[x.id]) is not None and own.key == key]
+            self._seats[key] = Givers(seats, self._devices)
         self._ranked: dict[int, list[tuple[bool, int, str]]] = {}
 
     def take_own(self, want: Unmet) -> None:
@@ -86,10 +93,16 @@ class _Supply:
     def take_idle(self, want: Unmet) -> None:
         """Ask idle leases to leave for a request, if there are enough of them."""
         request = want.request.id
-        helping = self._enough(self._idle, want)
-        if sum(len(lease.devices) for lease in helping) >= self._missing[request]:
-            for lease in helping:
-                self._take(lease, request, request)
+        for givers in (*self._own_seats(want.request), self._idle):
+            helping = self._enough(givers, want)
+            if sum(len(lease.devices) for lease in helping) >= self._missing[request]:
+                for lease in helping:
+                    self._take(lease, request, request)
+
+    def _own_seats(self, request: Lease) -> list[Givers]:
+        """Return the idle seats of the window that a request would sit in."""
+        window = claimable(self._snapshot, request) if self._seats else None
+        return [self._seats[window.key]] if window and window.key in self._seats else []
 
     def _enough(self, givers: Givers, want: Unmet) -> list[Lease]:
         """Return the first leases that give a request what it lacks, or all that help it."""
@@ -159,6 +172,8 @@ class _Supply:
             self._missing[request] -= len(lease.devices)
             self._leaving.drop(lease)
             self._idle.drop(lease)
+            for seats in self._seats.values():
+                seats.drop(lease)
 
     def _leaves(self, lease: Lease) -> bool:
         if lease.state is LeaseState.DRAINING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpulease.policy.evidence.idle_case import idle_case
 from gpulease.policy.health import observed_of
-from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, Snapshot
+from gpulease.policy.reservations.seats import time_outs_at
 
 
 def why_idle(snapshot: Snapshot, lease: Lease, under_pressure: bool) -> str:
@@ -15,6 +15,6 @@ def why_idle(snapshot: Snapshot, lease: Lease, under_pressure: bool) -> str:
         snapshot.evidence.get(lease.id),
         observed_of(snapshot, lease),
         snapshot.now,
-        time_outs_of(snapshot.policy, lease),
+        time_outs_at(snapshot, lease),
         under_pressure=under_pressure,
     )

@@ -1,0 +1,170 @@
+"""Who must go for a window, when, and who because their own window is over.
+
+The lead of a window displaces those who borrow, never the seats of another window: of back-to-back
+labs the first one's seats are warned before their own end.  An ordinary lab's lease goes on after
+its window as long as nobody needs the device; after an exam everybody leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpulease.policy import queue
+from gpulease.policy.calendar.reservation import Window
+from gpulease.policy.lifecycle import time_outs_of
+from gpulease.policy.memo import once
+from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
+from gpulease.policy.reservations.seats import (
+    Seating,
+    firm,
+    in_hold,
+    required,
+    seating,
+    seating_at,
+)
+
+#: Reasons of leaving that this module gives; they are taken back with their cause.
+RESERVED, OVER = "reserved", "window_over"
+REASONS = frozenset({RESERVED, OVER})
+#: So far ahead it is worked out who will have to leave.
+AHEAD = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Departure:
+    """When a lease must go, and for which window: the one that needs it, or its own."""
+
+    reason: str
+    until: datetime
+    window: Window
+
+    @property
+    def end_reason(self) -> EndReason:
+        """How the lease ends."""
+        return EndReason.WINDOW_OVER if self.reason == OVER else EndReason.PREEMPTED
+
+
+@once
+def departures(snapshot: Snapshot) -> Mapping[str, Departure]:
+    """Return who has to leave within the hour, by lease."""
+    chosen: dict[str, Departure] = {}
+    if not snapshot.windows:
+        return chosen
+    for at, window in _moments(snapshot):
+        _choose(snapshot, at, window, chosen)
+    return chosen
+
+
+def _moments(snapshot: Snapshot) -> list[tuple[datetime, Window]]:
+    """Return the instants at which somebody may have to go, in order, with the window of each."""
+    now = snapshot.now
+    found: list[tuple[datetime, Window]] = []
+    for window in snapshot.windows:
+        if window.last_end <= now:
+            continue
+        found.append((max(now, window.hold_from), window))
+        ends = {window.end, *(window.end_for(user) for user, _ in window.of.extra_time)}
+        found += [(end, window) for end in ends if now < end]
+        if window.hold_from <= now < window.start:
+            found.append((window.start, window))
+    near = [(at, w) for at, w in found if at <= now + AHEAD]
+    return sorted(near, key=lambda pair: (pair[0], pair[1].order))
+
+
+def _choose(snapshot: Snapshot, at: datetime, window: Window, chosen: dict[str, Departure]) -> None:
+    """Choose who leaves so that at an instant every window of the pool has what it needs."""
+    now_seats = seating(snapshot)
+    then = now_seats if at <= snapshot.now else seating_at(snapshot, at, now_seats.seated)
+    held = [w for w in in_hold(snapshot.windows, at) if w.pool == window.pool]
+    needed = sum(required(snapshot, w, then, at) for w in held)
+    leases = [x for x in queue.holding(snapshot) if queue.pool_of(snapshot, x) == window.pool]
+    others = [x for x in leases if x.id not in then.seated and not _gone(x, chosen)]
+    excess = _units(others) - max(0, firm(snapshot, window) - needed)
+    over = [x for x in others if _is_over(x, at, now_seats)]
+    excess = max(excess, _wanted_after(snapshot, over))
+    for lease in _in_order(snapshot, others, now_seats):
+        own = now_seats.seated.get(lease.id)
+        exam = own is not None and own.of.exam and lease in over
+        if excess <= 0 and not exam:
+            continue
+        if own is not None and lease not in over:
+            continue  # another window's seat: it is never displaced
+        if own is not None:
+            chosen[lease.id] = Departure(OVER, own.end_for(lease.user), own)
+        else:
+            cause = held[-1] if held else window
+            chosen[lease.id] = Departure(RESERVED, max(at, _earliest(snapshot, lease)), cause)
+        excess -= len(lease.devices)
+
+
+def _earliest(snapshot: Snapshot, lease: Lease) -> datetime:
+    """Return from when on a borrower can be asked to leave."""
+    least = time_outs_of(snapshot.policy, lease).minimum_runtime
+    return (lease.active_since or snapshot.now) + timedelta(seconds=least)
+
+
+def _wanted_after(snapshot: Snapshot, over: Iterable[Lease]) -> int:
+    """Return how many of the seats that are over others wait for."""
+    seats = list(over)
+    if not seats:
+        return 0
+    pool = queue.pool_of(snapshot, seats[0])
+    waiting = sum(
+        request.count
+        for request in queue.waiting(snapshot)
+        if queue.pool_of(snapshot, request) == pool and request.server_ready
+    )
+    return min(waiting, _units(seats))
+
+
+def _is_over(lease: Lease, at: datetime, now_seats: Seating) -> bool:
+    window = now_seats.seated.get(lease.id)
+    return window is not None and window.end_for(lease.user) <= at
+
+
+def _gone(lease: Lease, chosen: Mapping[str, Departure]) -> bool:
+    """Whether a lease gives its devices up whatever is chosen here."""
+    if lease.id in chosen or lease.state is LeaseState.DRAINING:
+        return True
+    hard = lease.end_reason_wanted is not EndReason.IDLE and lease.reason not in REASONS
+    return lease.state is LeaseState.WARNED and hard
+
+
+def _in_order(snapshot: Snapshot, leases: Iterable[Lease], now_seats: Seating) -> list[Lease]:
+    """Borrowers before seats that are over; who was told already, most idle, then youngest."""
+
+    def rank(lease: Lease) -> tuple[bool, bool, float, float, object]:
+        evidence = snapshot.evidence.get(lease.id)
+        age = (snapshot.now - (lease.active_since or snapshot.now)).total_seconds()
+        told = lease.state is LeaseState.WARNED
+        idle = evidence.quiet_for if evidence else 0.0
+        return lease.id in now_seats.seated, not told, -idle, age, queue.order(lease)
+
+    return sorted(leases, key=rank)
+
+
+def _units(leases: Iterable[Lease]) -> int:
+    return sum(len(lease.devices) for lease in leases)
+
+
+def first_gpus(snapshot: Snapshot, window: Window) -> datetime:
+    """Return when the first GPU of a window is there: later than its start where another window of
+    the pool ends only then, and its seats have to be drained.
+    """
+    there = firm(snapshot, window)
+    before = [
+        w
+        for w in snapshot.windows
+        if w.pool == window.pool and w.key != window.key and w.hold_from <= window.hold_from < w.end
+    ]
+    taken = sum(w.seats_at(max(window.hold_from, w.start)) for w in before)
+    if taken < there or not before:
+        return window.start
+    outs = next(
+        (c.time_outs for c in snapshot.policy.classes if c.name == window.of.gpu_class),
+        snapshot.policy.time_outs,
+    )
+    end = min(w.last_end for w in before)
+    return max(window.start, end + timedelta(seconds=outs.drain_max))

@@ -1,0 +1,291 @@
+"""What a plan does for the windows of reservations: who is let in, who must go, when and why.
+
+A class of three cards, the lab of cs101 reserves all of them for an hour.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from gpulease.policy.explanation.labs import about
+from gpulease.policy.lifecycle import apply
+from gpulease.policy.model import Alert, Clear, Drain, EndReason, LeaseState, Start, Wait, Warn
+from gpulease.policy.planner import plan
+from gpulease.policy.reservations.departures import departures, first_gpus
+from gpulease.policy.reservations.seats import seating, time_outs_at
+from tests.policy.build import OUTS, active, at, busy, cards, idle, request, seen, snapshot
+from tests.policy.reservations.build import window
+
+HOUR = 3600.0
+MEMBER = {"groups": ("cs101",)}
+
+
+def view(leases, windows, evidence=None, count=3, **changed):
+    """Everybody who holds a device is busy unless it is said otherwise."""
+    held = [x for x in leases if x.devices]
+    known = {x.id: busy() for x in held} | (evidence or {})
+    observed = [seen(x) for x in held]
+    return snapshot(leases, cards(count), known, observed, windows=tuple(windows), **changed)
+
+
+def steps(found):
+    return {a.lease_id: a for a in plan(found) if not isinstance(a, Alert)}
+
+
+def started(found):
+    return sorted(a.lease_id for a in plan(found) if isinstance(a, Start))
+
+
+def waits(found):
+    return {a.lease_id: a.reason for a in plan(found) if isinstance(a, Wait)}
+
+
+# Who is let in.
+
+
+def test_before_anything_is_near_others_are_served():
+    assert started(view([request(1)], [window(start=HOUR)])) == ["r1"]
+
+
+@pytest.mark.parametrize(("left", "let_in"), [(431, True), (429, False), (10, False), (-1, False)])
+def test_a_borrower_that_could_not_be_gone_in_time_is_not_let_in(left, let_in):
+    # Minimum runtime 300, warning 60, interrupt 10 and drain 60 seconds before the lead begins.
+    found = view([request(1)], [window(start=120 + left)])
+    assert started(found) == (["r1"] if let_in else [])
+    if not let_in:
+        assert waits(found) == {"r1": "reserved"}
+
+
+def test_what_the_window_does_not_need_is_free_for_all():
+    found = view([request(1), request(2)], [window(start=60, seats=2)])
+    assert started(found) == ["r1"]
+    assert waits(found) == {"r2": "reserved"}
+
+
+def test_members_come_in_during_the_lead_and_others_do_not():
+    found = view([request(1), request(2, **MEMBER)], [window(start=60)])
+    assert started(found) == ["r2"]
+
+
+def test_a_member_waits_for_the_window_and_is_told_so():
+    found = view([request(1, **MEMBER), active(2, "GPU-0"), active(3, "GPU-1"), active(4, "GPU-2")],
+                 [window(start=300)])  # fmt: skip
+    assert "“lab” is from 14:05 to 16:05, with 3 seats; first GPUs at 14:05." in about(
+        found, found.leases[0]
+    )
+
+
+def test_in_an_open_window_seats_go_to_members_first_come():
+    asks = [request(1), *(request(n, **MEMBER) for n in (2, 3, 4, 5))]
+    found = view(asks, [window(start=-60)])
+    assert started(found) == ["r2", "r3", "r4"]
+    assert waits(found) == {"r1": "reserved", "r5": "seats_taken"}
+
+
+def test_one_person_has_as_many_seats_as_were_given_to_each():
+    asks = [request(n, user="ann", server=f"s{n}", **MEMBER) for n in (1, 2)]
+    assert started(view(asks, [window(start=-60)])) == ["r1"]
+    assert started(view(asks, [window(start=-60, seats_per_person=2)])) == ["r1", "r2"]
+
+
+def test_named_seats_are_for_those_named():
+    asks = [request(1, user="ann", **MEMBER), request(2, user="bob")]
+    assert started(view(asks, [window(start=-60, named=("bob",))])) == ["r2"]
+
+
+def test_unclaimed_seats_are_lent_after_the_grace_and_latecomers_come_next():
+    before = view([request(1)], [window(start=-599)])
+    after = view([request(1)], [window(start=-601)])
+    assert (started(before), started(after)) == ([], ["r1"])
+    both = view([request(1), request(2, **MEMBER)], [window(start=-601)], count=1)
+    assert started(both) == ["r2"], "though the other asked before"
+
+
+def test_in_an_exam_nothing_is_lent():
+    assert started(view([request(1)], [window(start=-1800, exam=True)])) == []
+
+
+def test_a_device_that_was_taken_back_for_somebody_goes_to_the_window_first():
+    gone = active(8, "GPU-0", state=LeaseState.ENDED, nominated_for="r1", ended=at(-5))
+    found = view([request(1), request(2, **MEMBER), gone], [window(start=-60)], count=1)
+    assert started(found) == ["r2"]
+
+
+def test_a_full_class_is_not_served_by_a_fall_back_that_is_reserved():
+    document = snapshot([]).policy
+    t4, small = document.classes
+    document = replace(document, classes=(replace(small, fallback=("t4",)), t4))
+    asks = [request(1, gpu_class="slice")]
+    found = view(asks, [window(start=60)], policy=document)
+    assert started(found) == []
+    assert started(view(asks, [], policy=document)) == ["r1"]
+
+
+# Who must go, and when.
+
+
+def borrowers(*numbers, **changed):
+    return [active(n, f"GPU-{n}", **changed) for n in numbers]
+
+
+def test_borrowers_are_warned_so_that_they_leave_when_the_lead_begins():
+    held = borrowers(0, 1, 2)
+    quiet = view(held, [window(start=181)])
+    assert steps(quiet) == {}
+    due = steps(view(held, [window(start=180)]))
+    assert set(due) == {"r0", "r1", "r2"}
+    for action in due.values():
+        assert isinstance(action, Warn)
+        assert (action.reason, action.end_reason) == ("reserved", EndReason.PREEMPTED)
+        assert action.until == at(60)  # 120 seconds of lead before the start
+
+
+def test_only_as_many_leave_as_the_window_needs_most_idle_first_then_youngest():
+    held = [
+        active(0, "GPU-0", active_since=at(-3000)),
+        active(1, "GPU-1", active_since=at(-600)),
+        active(2, "GPU-2", active_since=at(-2000)),
+    ]
+    assert set(steps(view(held, [window(start=150, seats=1)]))) == {"r1"}
+    dozing = view(held, [window(start=150, seats=1)], {"r0": idle(30)})
+    assert set(steps(dozing)) == {"r0"}
+    assert set(steps(view(held, [window(start=150, seats=1)], count=4))) == set()
+
+
+def test_a_borrower_keeps_its_minimum_runtime_when_a_window_is_booked_at_short_notice():
+    (lease,) = held = borrowers(0, active_since=at(-100))
+    found = view(held, [window(start=60)], count=1)
+    assert departures(found)["r0"].until == at(200)
+    assert steps(found) == {}
+    assert "It is reserved for cs101 from 14:01. You must leave by 14:03." in about(found, lease)
+
+
+def test_one_who_is_not_of_the_group_reads_long_before_when_and_why_to_leave():
+    held = borrowers(0, 1, 2)
+    found = view(held, [window(start=1800)])
+    assert about(found, held[0]) == "It is reserved for cs101 from 14:30. You must leave by 14:28."
+    assert about(view(held, [window(start=2 * HOUR)]), held[0]) == ""
+
+
+def test_a_member_who_works_already_stays_and_has_a_seat():
+    held = [active(0, "GPU-0", **MEMBER), *borrowers(1, 2)]
+    found = view(held, [window(start=100)])
+    assert set(steps(found)) == {"r1", "r2"}
+    assert about(found, held[0]) == "You have a seat in “lab” until 16:01."
+
+
+def after(found):
+    leases = {x.id: x for x in found.leases}
+    for action in plan(found):
+        if not isinstance(action, Alert):
+            leases[action.lease_id] = apply(leases[action.lease_id], action, found.now, OUTS)
+    return list(leases.values())
+
+
+def test_who_was_warned_stays_when_the_reservation_is_cancelled():
+    held = after(view(borrowers(0, 1, 2), [window(start=150)]))
+    assert {x.state for x in held} == {LeaseState.WARNED}
+    lifted = steps(view(held, []))
+    assert {type(a) for a in lifted.values()} == {Clear}
+    assert {a.reason for a in lifted.values()} == {"hold_lifted"}
+    assert steps(view(held, [window(start=150)])) == {}, "and else the warning stands"
+
+
+def test_a_warning_for_a_window_ends_in_a_drain_that_parks():
+    held = after(view(borrowers(0), [window(start=150)], count=1))
+    found = view(held, [window(start=150 - 61)], count=1, now=at(61))
+    (action,) = plan(found)
+    assert isinstance(action, Drain)
+    assert (action.reason, action.park, action.end_reason) == (
+        "reserved",
+        True,
+        EndReason.PREEMPTED,
+    )
+
+
+def test_back_to_back_the_first_lab_is_warned_before_its_end_and_never_displaced_by_the_lead():
+    first = window("first", -HOUR, HOUR + 100, group="bio")
+    second = window("second", 100, HOUR)
+    held = [active(n, f"GPU-{n}", groups=("bio",)) for n in range(3)]
+    assert steps(view(held, [first, second])) == {}
+    found = view(held, [first, second], now=at(50))
+    due = steps(found)
+    assert {a.reason for a in due.values()} == {"window_over"}
+    assert {a.end_reason for a in due.values()} == {EndReason.WINDOW_OVER}
+    assert {a.until for a in due.values()} == {at(110)}, "the full warning"
+    assert first_gpus(found, second) == at(160)
+    waiting = request(9, **MEMBER)
+    both = view([*held, waiting], [first, second])
+    assert "first GPUs at 14:02" in about(both, waiting)
+
+
+def test_a_group_whose_next_lab_follows_keeps_its_gpus():
+    first, second = window("first", -HOUR, HOUR + 30), window("second", 30, HOUR)
+    held = [active(n, f"GPU-{n}", **MEMBER) for n in range(3)]
+    assert steps(view(held, [first, second])) == {}
+
+
+def test_after_an_ordinary_lab_those_stay_whose_gpu_nobody_needs():
+    lab = window(start=-HOUR, length=HOUR + 30)
+    held = [active(n, f"GPU-{n}", **MEMBER) for n in range(3)]
+    assert steps(view(held, [lab])) == {}
+    wanted = steps(view([*held, request(7), request(8)], [lab]))
+    assert [a.reason for a in wanted.values() if isinstance(a, Warn)] == ["window_over"] * 2
+
+
+def test_after_an_exam_everybody_leaves_but_who_has_extra_time():
+    exam = window(start=-HOUR, length=HOUR + 30, exam=True, extra_time=(("user1", 600.0),))
+    held = [active(n, f"GPU-{n}", **MEMBER) for n in range(3)]
+    due = steps(view(held, [exam]))
+    assert set(due) == {"r0", "r2"}
+    later = view([held[1]], [exam], now=at(30 + 550))
+    assert steps(later)["r1"].until == at(640)
+
+
+def test_a_latecomer_gets_a_lent_seat_back():
+    lab = window(start=-1800)
+    held = borrowers(0, 1, 2)
+    assert steps(view(held, [lab])) == {}
+    due = steps(view([*held, request(7, **MEMBER)], [lab]))
+    assert len([a for a in due.values() if isinstance(a, Warn)]) == 1
+
+
+# Idleness in a window.
+
+
+def test_an_idle_seat_goes_back_to_the_window_and_not_to_the_pool():
+    lab = window(start=-60)
+    held = [active(n, f"GPU-{n}", **MEMBER) for n in range(3)]
+    dozing = {"r0": idle(200)}
+    others = view([*held, request(7)], [lab], dozing)
+    assert not any(isinstance(a, Warn) for a in plan(others))
+    mine = view([*held, request(7, **MEMBER)], [lab], dozing)
+    assert isinstance(steps(mine)["r0"], Warn), "a member who waits is pressure"
+
+
+def test_a_window_has_its_own_idle_time_out():
+    held = [active(0, "GPU-0", **MEMBER)]
+    for own, seconds, leaves in [(600.0, 400, False), (600.0, 601, True), (90.0, 100, True)]:
+        found = view(held, [window(start=-60, idle=own)], {"r0": idle(seconds)})
+        assert bool(steps(found)) == leaves
+
+
+def test_in_an_exam_nobody_is_reclaimed_and_nothing_is_kept():
+    held = [active(0, "GPU-0", **MEMBER)]
+    found = view(held, [window(start=-60, exam=True)], {"r0": idle(5000)})
+    assert steps(found) == {}
+    assert time_outs_at(found, held[0]).keeps == 0
+
+
+# Fewer devices than reserved.
+
+
+def test_lost_devices_shorten_windows_that_overlap_pro_rata():
+    two = [window("a", -60, seats=4), window("b", -60, seats=2, group="bio")]
+    found = view([], two, count=3)
+    assert dict(seating(found).seats) == {two[0].key: 2, two[1].key: 1}
+
+
+def test_when_capacity_is_not_known_nobody_leaves_for_a_window():
+    held = borrowers(0, 1, 2)
+    assert steps(view(held, [window(start=100)], capacity_known=False)) == {}
