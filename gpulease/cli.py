@@ -164,9 +164,10 @@ def _policy_check(arguments: argparse.Namespace) -> int:
     text = _read(arguments.file)
     findings = document.check(text)
     for finding in findings:
-        print(f"{arguments.file}:{finding.line}:{finding.column}: {finding.message}")
+        level = "" if finding.level == "error" else f"{finding.level}: "
+        print(f"{arguments.file}:{finding.line}:{finding.column}: {level}{finding.message}")
         print(f"    {finding.next_step}")
-    if findings:
+    if any(finding.level == "error" for finding in findings):
         return 2
     read = document.parse(text, 0)
     classes = ", ".join(each.name for each in read.classes)

@@ -52,6 +52,7 @@ class Desk:
         self.public_key = public.decode()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 500
+        self._socket.router_mandatory = True  # sending to a client that has gone says so
         self._socket.curve_secretkey = secret
         self._socket.curve_publickey = public
         self._socket.curve_server = True
@@ -92,7 +93,7 @@ class Desk:
         frame = json.dumps({**members, "push": name}).encode()
         for identity, (_, kernel) in list(self._clients.items()):
             if not kernel_id or kernel == kernel_id:
-                await self._socket.send_multipart([identity, frame])
+                await self._send(identity, frame)
 
     async def stop(self) -> None:
         """Close the desk; what was pushed still leaves."""
@@ -133,7 +134,17 @@ class Desk:
             reference = secrets.token_hex(4)
             log.exception("a desk call failed, reference %s", reference)
             answer = {"id": number, "problem": _internal(reference).to_problem()}
-        await self._socket.send_multipart([identity, json.dumps(answer).encode()])
+        await self._send(identity, json.dumps(answer).encode())
+
+    async def _send(self, identity: bytes, frame: bytes) -> None:
+        """Send to one client; one that has gone is forgotten: whoever comes back has a new name."""
+        try:
+            await self._socket.send_multipart([identity, frame], zmq.DONTWAIT)
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                self._clients.pop(identity, None)
+            else:
+                log.warning("a client does not keep up and was not told: %s", error.strerror)
 
     def _kernel(self, identity: bytes, args: Mapping[str, Any], admitted_for: str) -> str:
         named = str(args.get("kernel_id") or "")

@@ -296,12 +296,16 @@ class Supervisor:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE_SECONDS)
+            # Each on its own, whatever happens: no sample is no data, which is not idleness, and
+            # the hard end holds although nothing is seen.  The next second tries again.
             try:
                 self._look()
-            except (OSError, ValueError):
-                # No sample is no data, which is not idleness; the next second tries again.
+            except Exception:
                 log.exception("a sample could not be taken")
-            await self._look_at_the_clock()
+            try:
+                await self._look_at_the_clock()
+            except Exception:
+                log.exception("the lease's end could not be looked at")
 
     def _look(self) -> None:
         tree.reap_strangers(spare_children=self._companions.children())

@@ -12,6 +12,7 @@ from dataclasses import replace
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, admit, holds
 from gpulease.policy.health import reactions, stuck
+from gpulease.policy.isolation import isolated
 from gpulease.policy.model import Action, End, Snapshot
 from gpulease.policy.reclaim import Doubts, decide, nominations
 
@@ -21,8 +22,13 @@ def plan(snapshot: Snapshot) -> list[Action]:
 
     Health, then holds, then admission from what is free, and only then reclaim: so nobody loses a
     device while a free one exists.  Where the capacity is not known, nothing is granted and nothing
-    reclaimed; leases that start, drain or reach their hard end go on.
+    reclaimed; leases that start, drain or reach their hard end go on.  A lease on which a step
+    fails is left out and an admin told.
     """
+    return isolated(_steps, snapshot)
+
+
+def _steps(snapshot: Snapshot) -> list[Action]:
     healed = reactions(snapshot)
     ending = frozenset(a.lease_id for a in healed.values() if isinstance(a, End))
     admitted = Admission()

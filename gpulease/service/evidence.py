@@ -33,6 +33,10 @@ _AHEAD = timedelta(seconds=1)
 _SAME_SECOND = timedelta(seconds=0.75)
 
 
+#: A device of which no sample came for so long is not there any more.
+_UNREAD = timedelta(minutes=10)
+
+
 class Watch:
     """The evidence of all leases."""
 
@@ -45,6 +49,7 @@ class Watch:
         self._coarse: dict[str, datetime] = {}  # device -> when its use could not be told apart
         self._proved: dict[str, datetime] = {}  # device -> when it was used, beyond doubt
         self.gaps: dict[str, str] = {}  # device -> why its last sample is missing
+        self._sampled: dict[str, datetime] = {}  # device -> when it was read last
 
     def hear(self, lease_id: str, samples: Iterable[Activity], now: datetime | None = None) -> None:
         """Take what a supervisor says lives in its lease."""
@@ -67,6 +72,7 @@ class Watch:
     def sampled(self, samples: Sequence[Sample]) -> None:
         """Take one round of the devices' probe."""
         for sample in samples:
+            self._sampled[sample.uuid] = sample.at
             self._devices[sample.uuid].append(DeviceSample(sample.at, sample.utilisation))
             if sample.level is EvidenceLevel.CELLS:
                 self._coarse[sample.uuid] = sample.at
@@ -107,6 +113,7 @@ class Watch:
                 simulated=any(uuid in simulated for uuid in lease.devices),
             )
         self._devices.clear()
+        self._forget_devices(now)
         return {lease.id: self._states[lease.id].evidence for lease in watched}
 
     def verdict(self, lease_id: str) -> Verdict:
@@ -145,6 +152,16 @@ class Watch:
         for known in (self._states, self._activity, self._attempts, self._ours):
             for lease_id in known.keys() - kept:
                 del known[lease_id]
+
+    def _forget_devices(self, now: datetime) -> None:
+        """Drop what is told of devices that are read no more: nodes come and go."""
+        window = timedelta(seconds=idleness.WINDOW)
+        for seen in (self._coarse, self._proved):
+            for uuid in [uuid for uuid, at in seen.items() if now - at >= window]:
+                del seen[uuid]
+        for uuid in [uuid for uuid, at in self._sampled.items() if now - at >= _UNREAD]:
+            del self._sampled[uuid]
+            self.gaps.pop(uuid, None)
 
 
 def _levels(policy: PolicyDocument) -> dict[str, EvidenceLevel]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Device, Evidence, Observed
 from gpulease.providers.base import Provider
 from gpulease.service.evidence import Watch
@@ -64,8 +65,7 @@ class Observer:
     async def look(self) -> None:
         """Ask the provider, judge each lease's use, and store what changed.
 
-        Raises:
-            GPULeaseError: the store did not take it; it is given again with the next look.
+        What the store does not take is given to it again with the next look.
         """
         sight = Sight(capacity_known=True, problem="")
         try:
@@ -99,6 +99,11 @@ class Observer:
         kept = (*self._unwritten, *changed)
         self._unwritten = [each for each in kept if each.lease_id in self._ledger.leases]
         if self._unwritten or over:
-            await self._ledger.call(self._ledger.store.record_evidence, self._unwritten, over)
+            try:
+                await self._ledger.call(self._ledger.store.record_evidence, self._unwritten, over)
+            except GPULeaseError as error:
+                # The plan goes on: what it changes is refused by itself if the store is away.
+                log.warning("evidence could not be stored: %s", error.sentence)
+                return
             self._unwritten = []
             self.minutes.written(over)

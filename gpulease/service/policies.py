@@ -203,7 +203,7 @@ def _first(first: Path | None, devices: Sequence[Device], time_outs: TimeOuts | 
 
 
 def _finding(found: dict[str, Any]) -> dict[str, Any]:
-    return {**found, "level": "error", "sentence": found.get("message", "")}
+    return {**found, "sentence": found.get("message", "")}
 
 
 def _about(found: PolicyText) -> dict[str, Any]:

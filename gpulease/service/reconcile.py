@@ -30,6 +30,7 @@ from gpulease.policy.model import (
     Evidence,
     Lease,
     LeaseState,
+    PolicyDocument,
     Snapshot,
     Verdict,
 )
@@ -97,6 +98,11 @@ class Reconciler:
     def sight(self) -> Sight:
         """What the provider showed last."""
         return self._observer.sight
+
+    @property
+    def policy(self) -> PolicyDocument:
+        """The policy in force."""
+        return self._policies.current
 
     def wake(self) -> None:
         """Ask for a round soon; many calls make one round."""

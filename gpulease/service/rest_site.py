@@ -50,8 +50,9 @@ class PolicyCheck(BaseHandler):
         _admins_only(self.asker)
         text = self.parse(PolicyBody).text
         findings = self.services.policies.check(text)
-        changes = [] if findings else self.services.policies.changes(text)
-        self.answer({"valid": not findings, "findings": findings, "changes": changes})
+        valid = all(finding["level"] != "error" for finding in findings)
+        changes = self.services.policies.changes(text) if valid else []
+        self.answer({"valid": valid, "findings": findings, "changes": changes})
 
 
 class PolicyVersions(BaseHandler):

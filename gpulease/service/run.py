@@ -359,6 +359,8 @@ class RunningService:
                 self.services.watch.sampled(await self.services.provider.sample())
             except OSError as error:
                 log.warning("the devices could not be read: %s", error)
+            except Exception:
+                log.exception("the devices could not be read; the next second tries again")
 
     async def _hold_fence(self) -> None:
         """Make sure that this service is still the store's one writer."""

@@ -95,6 +95,8 @@ class Servers:
                 log.warning("%s", error)
             except GPULeaseError as error:
                 log.warning("servers could not be recorded: %s", error.sentence)
+            except Exception:
+                log.exception("a look at the hub's servers failed; the next one tries again")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
                     await self._wanted.wait()
@@ -142,14 +144,24 @@ class Servers:
     async def _refresh(self) -> None:
         """Report the servers of busy leases as active, as long as policy lets a lease be busy."""
         now = self._loop.clock()
-        policy = self._loop.snapshot().policy
+        self._told = {key: at for key, at in self._told.items() if now - at < _ACTIVITY_EVERY}
+        policy, evidence = self._loop.policy, self._loop.sight.evidence
+        due = set()
         for lease in self._ledger.live():
-            key = (lease.user, lease.server)
-            since = busy_since(self._loop.sight.evidence.get(lease.id))
+            since = busy_since(evidence.get(lease.id))
             cap = lifecycle.time_outs_of(policy, lease).busy_max
             if since is None or not within(since, now, cap) or lease.state is LeaseState.QUEUED:
                 continue
-            if key in self._told and now - self._told[key] < _ACTIVITY_EVERY:
-                continue
-            self._told[key] = now
-            await self._hub.refresh_activity(*key, now)
+            due.add((lease.user, lease.server))
+        answers = await asyncio.gather(
+            *(self._tell(key, now) for key in sorted(due - self._told.keys())),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _tell(self, key: tuple[str, str], now: datetime) -> None:
+        """Report one server; what the hub did not take is reported with the next look."""
+        await self._hub.refresh_activity(*key, now)
+        self._told[key] = now

@@ -25,6 +25,7 @@ class Strangers:
         self._ledger = ledger
         self._who = who
         self._adopted: dict[str, Alert] = {}
+        self._looked_up: set[tuple[str, int]] = set()  # leases and attempts the store lacks
 
     async def look(self, observed: Mapping[str, Observed], now: datetime) -> list[Change]:
         """Return the adoptions to record; leases that the store knows come into the picture.
@@ -33,12 +34,16 @@ class Strangers:
             GPULeaseError: the store cannot be read.
         """
         changes = []
+        # Forgotten once it is not shown any more; until then the store is asked about it once.
+        self._looked_up &= {(seen.lease_id, seen.attempt) for seen in observed.values()}
         for seen in observed.values():
             known = self._ledger.leases.get(seen.lease_id)
-            if known is None:
+            if known is None and (seen.lease_id, seen.attempt) not in self._looked_up:
                 known = await self._ledger.call(self._ledger.store.lease, seen.lease_id)
                 if known is not None:  # over for so long that it was forgotten, but not gone
                     self._ledger.add(known)
+                else:
+                    self._looked_up.add((seen.lease_id, seen.attempt))
             lease = adoption.adopted(seen, known, now)
             if lease is not None:
                 changes.append(Change(known, lease, self._who, "adopted"))

@@ -7,7 +7,7 @@ import pytest
 from gpulease.companion.desk import Desk
 from gpulease.errors import GPULeaseError
 from tests.companion.parts import Home
-from tests.helpers import WaitedTooLongError
+from tests.helpers import WaitedTooLongError, wait_for_async
 
 
 async def _echo(name, args, kernel_id):
@@ -119,5 +119,28 @@ def test_a_push_reaches_the_kernel_it_is_for():
         assert (await one.pushed("companion_died"))["kernel_id"] == "k1"
         assert (await two.pushed("warn"))["until"] == "soon"
         assert [push["push"] for push in two.pushes] == ["warn"]
+
+    _with_desk(test)
+
+
+def test_a_client_that_has_gone_is_forgotten():
+    """A home kernel that reconnects has a new identity each time; the old ones do not pile up."""
+
+    async def test(desk, home):
+        for _ in range(5):
+            client = home()
+            desk.admit(client.public, "k1")
+            await client.call("ping")
+            client.close()
+        stays = home()
+        desk.admit(stays.public, "k1")
+        await stays.call("ping")
+
+        async def only_one():
+            await desk.push("warn", {"until": "soon"})
+            return len(desk._clients) == 1
+
+        await wait_for_async(only_one, 30, "those that are gone are forgotten")
+        assert await stays.pushed("warn")
 
     _with_desk(test)

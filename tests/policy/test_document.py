@@ -1,6 +1,7 @@
 """The policy document: what is read, what is refused and where, and the way back to text."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from gpulease.errors import GPULeaseError
 from gpulease.policy.document import check, default_document, dump, parse, with_time_outs
 from gpulease.policy.model import Device, EvidenceLevel, TimeOuts
+from tests.policy.build import NOW
 
 GOOD = """\
 default_class: t4
@@ -178,3 +180,49 @@ def test_time_outs_are_changed_for_classes_that_do_not_override_them():
     t4, small = document.classes
     assert (t4.time_outs.idle, t4.time_outs.quiet) == (180, 120)
     assert (small.time_outs.idle, small.time_outs.quiet) == (60, 120)
+
+
+def only(time_out: str) -> str:
+    return GOOD[: GOOD.rindex("time_outs:")] + f"time_outs:\n  {time_out}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("idle: 9999999999d", "idle: it may be at most 7 days: a GPU that nobody uses"),
+        ("hard_length: 9999999999d", "hard_length: it may be at most 366 days"),
+        ("warning: 25h", "warning: it may be at most 1 day: others wait"),
+        ("keep: 1e30", "keep:"),
+    ],
+)
+def test_a_duration_that_no_plan_could_reckon_with_is_refused(line, said):
+    text = only(line)
+    (finding,) = check(text)
+    assert finding.message.startswith(said)
+    assert finding.level == "error"
+    with pytest.raises(GPULeaseError):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("length", "said"), [("0s", "without any notice"), ("5h", "held for another 5h")]
+)
+def test_a_warning_that_is_rather_a_mistake_is_taken_with_a_caution(length, said):
+    text = GOOD.replace("warning: 90s", f"warning: {length}")
+    (finding,) = check(text)
+    assert finding.level == "caution"
+    assert said in finding.message
+    assert parse(text).time_outs.warning in (0, 5 * 3600)
+
+
+@pytest.mark.parametrize("name", sorted(TimeOuts.__dataclass_fields__))
+def test_every_time_out_can_be_planned_with_at_its_bound(name):
+    """The longest that is taken overflows nothing, whatever is planned."""
+    bound = "1000000" if name == "keeps" else "366d"
+    text = only(f"{name}: {bound}")
+    findings = [each for each in check(text) if each.level == "error"]
+    if not findings:
+        value = getattr(parse(text).time_outs, name)
+        assert NOW + timedelta(seconds=value) > NOW
+    else:
+        assert "at most" in findings[0].message or "shorter" in findings[0].message

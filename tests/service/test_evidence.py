@@ -234,3 +234,20 @@ def test_use_that_was_seen_to_be_its_own_protects_beside_doubtful_seconds() -> N
         watch.hear("L", [life], now)  # type: ignore[list-item]
         found = watch.judge([lease()], POLICY, now)
         assert n < 5 or found["L"].verdict is Verdict.BUSY
+
+
+def test_nothing_is_kept_of_leases_and_devices_that_have_gone() -> None:
+    """Nodes come and go for months: what was known of each must not stay for ever."""
+    watch = Watch()
+    for n in range(300):
+        now = START + timedelta(minutes=n)
+        level = EvidenceLevel.CELLS if n % 2 else EvidenceLevel.PROCESS
+        watch.sampled([
+            Sample(f"G{n}", now, 0.9, level=level), Sample(f"H{n}", now, None, gap="no_driver"),
+        ])  # fmt: skip
+        each = lease(id=f"L{n}", devices=(f"G{n}",))
+        watch.hear(each.id, [{"at": now.isoformat(), "cells": 1, "threads": 0, "processes": 0,
+                              "use": 0.9, "transfers": True, "tasks": 0}], now)  # fmt: skip
+        watch.judge([each], POLICY, now)
+    kept = {name: len(value) for name, value in vars(watch).items() if hasattr(value, "__len__")}
+    assert all(number <= 25 for number in kept.values()), kept

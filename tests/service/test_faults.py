@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,29 @@ async def test_a_time_out_that_is_none_refuses_to_start(hub, tmp_path: Path) -> 
         await RunningService(options(tmp_path, outs={"idel": 3.0})).open()
     assert refused.value.reason == "bad_option"
     assert "idle" in refused.value.next_step
+
+
+async def test_a_verdict_that_could_not_be_stored_is_stored_later(
+    site: Site, tmp_path: Path
+) -> None:
+    """The rounds go on meanwhile, and the history has no hole afterwards."""
+    path = tmp_path / "leases.sqlite"
+
+    def stored(lease: str) -> list[str]:
+        with closing(sqlite3.connect(path)) as database:
+            rows = database.execute("SELECT verdict FROM verdicts WHERE lease_id = ?", (lease,))
+            return [row[0] for row in rows]
+
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("ALTER TABLE verdicts RENAME TO away")
+    lease, channel, supervisor = await active_lease(site)
+    services = site.service.services
+    await wait_for_async(lambda: services.loop.sight.evidence.get(lease["id"]), 30, "a verdict")
+    rounds = services.loop.rounds
+    await wait_for_async(lambda: services.loop.rounds > rounds, 30, "rounds go on")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("ALTER TABLE away RENAME TO verdicts")
+    await wait_for_async(lambda: stored(lease["id"]), 30, "the verdict in the store")
+    assert stored(lease["id"])[0] == services.loop.sight.evidence[lease["id"]].verdict.value
+    await channel.close()
+    await supervisor.close()

@@ -32,12 +32,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing wrong with a document; ``line`` and ``column`` count from 1."""
+    """One thing wrong with a document; ``line`` and ``column`` count from 1.
+
+    ``level`` is ``error``, or ``caution`` for what may be meant and can be saved.
+    """
 
     line: int
     column: int
     message: str
     next_step: str
+    level: str = "error"
 
     def to_json(self) -> dict[str, Any]:
         """Return the members as JSON values."""
@@ -99,6 +103,19 @@ def _place(mark: Any) -> tuple[int, int]:
     return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
 
 
+@dataclass(frozen=True)
+class Bound:
+    """The longest duration (seconds) that makes sense somewhere, as people say it, and why."""
+
+    most: float
+    said: str
+    why: str
+
+
+#: Of every duration: a time so far off could not even be written down.
+LONGEST = Bound(366 * 86400.0, "366 days", "nothing here is planned for longer")
+
+
 class Reader:
     """Typed access to one mapping of the document.
 
@@ -128,10 +145,10 @@ class Reader:
             else:
                 self._values[name] = (key, value)
 
-    def wrong(self, key: str, message: str, next_step: str) -> None:
+    def wrong(self, key: str, message: str, next_step: str, level: str = "error") -> None:
         """Note a finding at a key, or at the mapping when the key is not there."""
         pair = self._values.get(key)
-        self._note(pair[0] if pair else self._place, message, next_step)
+        self._note(pair[0] if pair else self._place, message, next_step, level)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -164,13 +181,15 @@ class Reader:
         """Return a text of one line, at most 200 characters."""
         return self._scalar(key, default, _one_line)
 
-    def duration(self, key: str, default: float, *, least: float) -> float:
-        """Return a duration in seconds."""
+    def duration(self, key: str, default: float, *, least: float, bound: Bound = LONGEST) -> float:
+        """Return a duration in seconds, not above ``bound``."""
 
         def read(raw: str) -> float:
             seconds = parse_duration(raw)
             if seconds < least:
                 raise ValueError("it must be more than 0.")
+            if seconds > bound.most:
+                raise ValueError(f"it may be at most {bound.said}: {bound.why}.")
             return seconds
 
         return self._scalar(key, default, read)
@@ -287,9 +306,9 @@ class Reader:
             self._note(node, f"{key}: {error}", f"Correct the value of {key}.")
             return default
 
-    def _note(self, node: Node | None, message: str, next_step: str) -> None:
+    def _note(self, node: Node | None, message: str, next_step: str, level: str = "error") -> None:
         line, column = _place(node.start_mark if node is not None else None)
-        self._findings.append(Finding(line, column, message, next_step))
+        self._findings.append(Finding(line, column, message, next_step, level))
 
 
 def _is_null(node: Node) -> bool:

@@ -21,7 +21,7 @@ beside ``limits``.  Refuses to know files and versions: text and number are pass
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -31,6 +31,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.document.nodes import Finding, Reader, compose
 from gpulease.policy.document.pod_section import KEYS, pod_tree, read_pod
 from gpulease.policy.document.reservation_section import read_terms, terms_tree
+from gpulease.policy.document.time_outs_section import COUNTED, TIME_OUT_NAMES, read_time_outs
 from gpulease.policy.model import (
     Device,
     EvidenceLevel,
@@ -44,10 +45,6 @@ from gpulease.policy.units import format_duration, format_size
 
 __all__ = ["Finding", "check", "default_document", "dump", "parse"]
 
-_COUNTED = frozenset({"keeps"})
-_MAY_BE_ZERO = frozenset(
-    {"warm_up", "keep", "keeps", "interrupt_grace", "minimum_runtime", "warning"}
-)
 TOP = (
     "default_class", "pools", "classes", "time_outs", "limits", "click_runs_cells",
     "reservations",
@@ -60,7 +57,7 @@ CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback
 
 
 def check(text: str) -> list[Finding]:
-    """Return everything that is wrong with the document, in the order of its lines."""
+    """Return everything that is wrong with the document or worth a caution, by line."""
     return list(_read(text)[1])
 
 
@@ -71,7 +68,8 @@ def parse(text: str, version: int = 0) -> PolicyDocument:
         GPULeaseError: ``bad_policy`` (status 422); ``numbers["findings"]`` lists line, column,
             message and next step of each finding.
     """
-    document, findings = _read(text)
+    document, found = _read(text)
+    findings = [finding for finding in found if finding.level == "error"]
     if findings or document is None:
         first = findings[0]
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -92,7 +90,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
     if root is None:
         return None, tuple(findings)
     top = Reader(root, findings, "the policy", TOP)
-    outs = _time_outs(top.section("time_outs", _TIME_OUT_NAMES), TimeOuts())
+    outs = read_time_outs(top.section("time_outs", TIME_OUT_NAMES), TimeOuts())
     pools = tuple(_pool(name, reader) for name, reader in top.entries("pools", POOL))
     by_name = {pool.name: pool for pool in pools}
     entries = list(top.entries("classes", CLASS))
@@ -116,28 +114,6 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
     return document, tuple(sorted(findings, key=lambda found: (found.line, found.column)))
 
 
-_TIME_OUT_NAMES = tuple(field.name for field in fields(TimeOuts))
-
-
-def _time_outs(section: Reader, base: TimeOuts) -> TimeOuts:
-    read: dict[str, Any] = {}
-    for name in _TIME_OUT_NAMES:
-        least = 0 if name in _MAY_BE_ZERO else 1e-3
-        if name in _COUNTED:
-            read[name] = section.whole(name, getattr(base, name), least=0)
-        else:
-            read[name] = section.duration(name, getattr(base, name), least=least)
-    outs = TimeOuts(**read)
-    if outs.hard_length < outs.warning:
-        section.wrong(
-            "hard_length",
-            f"hard_length ({format_duration(outs.hard_length)}) is shorter than the warning "
-            f"({format_duration(outs.warning)}): every lease would be warned at once.",
-            "Make hard_length longer or warning shorter.",
-        )
-    return outs
-
-
 def _pool(name: str, reader: Reader) -> Pool:
     level = reader.choice("evidence", tuple(EvidenceLevel), EvidenceLevel.PROCESS)
     return Pool(name, EvidenceLevel(level), reader.whole("spare", 0, least=0))
@@ -153,7 +129,7 @@ def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeO
         memory=reader.size("memory", 0),
         max_count=max_count,
         price=reader.number("price", 1.0),
-        time_outs=_time_outs(reader.section("time_outs", _TIME_OUT_NAMES), base),
+        time_outs=read_time_outs(reader.section("time_outs", TIME_OUT_NAMES), base),
         fallback=reader.texts("fallback"),
         pod=_pod(reader, max_count, pools.get(pool)),
     )
@@ -233,8 +209,8 @@ def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:
 
 def _time_outs_tree(outs: TimeOuts, base: TimeOuts, *, every: bool) -> dict[str, Any]:
     return {
-        name: value if name in _COUNTED else format_duration(value)
-        for name in _TIME_OUT_NAMES
+        name: value if name in COUNTED else format_duration(value)
+        for name in TIME_OUT_NAMES
         if every or getattr(base, name) != getattr(outs, name)
         for value in (getattr(outs, name),)
     }
@@ -282,7 +258,7 @@ def with_time_outs(document: PolicyDocument, **changed: float) -> PolicyDocument
     for gpu_class in document.classes:
         own = {
             name: getattr(gpu_class.time_outs, name)
-            for name in _TIME_OUT_NAMES
+            for name in TIME_OUT_NAMES
             if getattr(gpu_class.time_outs, name) != getattr(document.time_outs, name)
         }
         classes.append(replace(gpu_class, time_outs=replace(outs, **own)))

@@ -109,6 +109,10 @@ class Starts:
 
     def mirror(self, user: str, why: str, at: datetime) -> None:
         """Mirror this user's homes for a day from ``at``: one would not attach."""
+        memory = timedelta(seconds=MIRROR_SECONDS)
+        self._mirrored = {
+            each: known for each, known in self._mirrored.items() if at - known[1] < memory
+        }
         self._mirrored[user] = (why, at)
 
     def mirrored(self, user: str, now: datetime) -> str:

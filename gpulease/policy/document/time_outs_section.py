@@ -1,0 +1,82 @@
+"""The ``time_outs`` of the policy document and of a class: YAML in, ``TimeOuts`` or findings out.
+
+Owns the bounds of each, with the reason, and what is allowed but worth a caution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from gpulease.policy.document.nodes import LONGEST, Bound, Reader
+from gpulease.policy.model import TimeOuts
+from gpulease.policy.units import format_duration
+
+TIME_OUT_NAMES: Final = tuple(field.name for field in fields(TimeOuts))
+#: Those that are numbers, not durations.
+COUNTED: Final = frozenset({"keeps"})
+_MAY_BE_ZERO = frozenset(
+    {"warm_up", "keep", "keeps", "interrupt_grace", "minimum_runtime", "warning"}
+)
+_UNUSED = Bound(7 * 86400.0, "7 days", "a GPU that nobody uses would hardly ever come back")
+_WAITED_FOR = Bound(86400.0, "1 day", "others wait for the GPU meanwhile")
+_BOUNDS: Mapping[str, Bound] = {
+    "idle": _UNUSED,
+    "idle_under_pressure": _UNUSED,
+    "quiet": _UNUSED,
+    "keep": _UNUSED,
+    "claim": _UNUSED,
+    "unknown_hold": _UNUSED,
+    "minimum_runtime": _UNUSED,
+    "wait": _UNUSED,
+    "warm_up": _WAITED_FOR,
+    "warning": _WAITED_FOR,
+    "drain_max": _WAITED_FOR,
+    "interrupt_grace": _WAITED_FOR,
+    "start_max": _WAITED_FOR,
+    "hard_length": LONGEST,
+    "busy_max": LONGEST,
+}
+#: A warning above this (seconds) is rather a mistake than meant.
+_LONG_WARNING = 3600.0
+
+
+def read_time_outs(section: Reader, base: TimeOuts) -> TimeOuts:
+    """Return the time-outs of a section; what it leaves out is ``base``'s."""
+    read: dict[str, Any] = {}
+    for name in TIME_OUT_NAMES:
+        least = 0 if name in _MAY_BE_ZERO else 1e-3
+        if name in COUNTED:
+            read[name] = section.whole(name, getattr(base, name), least=0)
+        else:
+            bound = _BOUNDS.get(name, LONGEST)
+            read[name] = section.duration(name, getattr(base, name), least=least, bound=bound)
+    outs = TimeOuts(**read)
+    if outs.hard_length < outs.warning:
+        section.wrong(
+            "hard_length",
+            f"hard_length ({format_duration(outs.hard_length)}) is shorter than the warning "
+            f"({format_duration(outs.warning)}): every lease would be warned at once.",
+            "Make hard_length longer or warning shorter.",
+        )
+    if "warning" in section.names:
+        _caution(section, outs.warning)
+    return outs
+
+
+def _caution(section: Reader, warning: float) -> None:
+    if warning == 0:
+        section.wrong(
+            "warning",
+            "With a warning of 0s a GPU leaves without any notice, and nobody can press Keep.",
+            "Write for example 60s.",
+            "caution",
+        )
+    elif warning > _LONG_WARNING:
+        section.wrong(
+            "warning",
+            f"A GPU that is to leave is held for another {format_duration(warning)} first.",
+            "Write for example 60s; who needs longer can press Keep.",
+            "caution",
+        )
