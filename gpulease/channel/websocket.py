@@ -225,7 +225,7 @@ class ServerEnd(WebSocketHandler):
 
     _unread = 0  # bytes that the connection did not take at once, and has not taken since
 
-    def put(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         """Send one message; what cannot be sent any more is dropped, as the close will tell."""
         if self.ws_connection is None:
             return

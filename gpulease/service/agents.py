@@ -90,7 +90,7 @@ class Agents:
         """Return the node that a token is bound to.
 
         Raises:
-            GPULeaseError: ``not_an_agent`` (403), ``cluster_unreachable`` (502).
+            GPULeaseError: ``not_an_agent`` (401, 403), ``cluster_unreachable`` (502).
         """
         now = self._clock()
         key = hashlib.sha256(token.encode()).digest()  # the token itself is kept nowhere
@@ -112,7 +112,7 @@ class Agents:
                 "Only a node agent's own token can post here.",
                 next_step="Run the agent under its service account, with a token for the audience"
                 " gpulease that is bound to its pod.",
-                status=403,
+                status=403 if token else 401,
             )
         self._proofs[key] = (node, now + timedelta(seconds=PROOF_SECONDS))
         return node
@@ -178,9 +178,7 @@ class AgentBatches(Answers):
         Raises:
             GPULeaseError: ``not_an_agent``, ``cluster_unreachable``.
         """
-        scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
-        bearer = token.strip() if scheme.lower() == "bearer" else ""
-        self._node = await self.services.agents.node_of(bearer)
+        self._node = await self.services.agents.node_of(self.bearer())
 
     async def post(self) -> None:
         """Take what an agent saw.

@@ -35,8 +35,8 @@ from gpulease.service import logs
 from gpulease.service.kubernetes_settings import KubernetesSettings
 from gpulease.service.listening import allow_files
 from gpulease.service.option_values import (
-    bad_option,
     failing_file,
+    listening_at,
     listening_tls,
     read_configuration,
     readable_file,
@@ -130,6 +130,10 @@ class GPULeaseService(Application):
         min=0.1,
         help="Seconds without any sign of a lease's processes until it counts as gone.",
     ).tag(config=True)
+    metrics_url = Unicode(
+        help="Where to answer /metrics without a token, such as http://0.0.0.0:9981 (nowhere if "
+        "empty).  Let nobody but Prometheus reach it."
+    ).tag(config=True)
     connections_max = Integer(
         2000, min=10, help="Connections open at a time, live channels not counted; the oldest goes."
     ).tag(config=True)
@@ -179,23 +183,17 @@ class GPULeaseService(Application):
         Raises:
             GPULeaseError: ``bad_option`` when one of them cannot be read.
         """
-        where = urlsplit(self.service_url)
-        try:
-            port = where.port or 0
-        except ValueError:  # above 65535
-            port = -1
-        if where.scheme not in {"http", "https"} or where.hostname is None or port < 0:
-            raise bad_option("service_url", self.service_url, "http://host:port or https://...")
+        scheme, host, port = listening_at("service_url", self.service_url, ("http", "https"))
         base = os.environ.get("JUPYTERHUB_BASE_URL") or "/"
         return Options(
-            host=where.hostname,
+            host=host,
             port=port,
             prefix=_slashes(os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/"),
             hub_path=f"{_slashes(base)}hub/",
             hub_origin=self.hub_origin
             or _origin(os.environ.get("JUPYTERHUB_PUBLIC_HUB_URL", ""))
             or _origin(os.environ.get("JUPYTERHUB_HOST", "")),
-            tls=listening_tls(os.environ) if where.scheme == "https" else None,
+            tls=listening_tls(os.environ) if scheme == "https" else None,
             database_url=self.database_url,
             key_file=_path(self.key_file),
             gpus=self.gpus,
@@ -214,6 +212,9 @@ class GPULeaseService(Application):
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,
             connections_max=self.connections_max,
+            metrics_at=listening_at("metrics_url", self.metrics_url, ("http",))[1:]
+            if self.metrics_url
+            else None,
             request_seconds=self.request_seconds,
             cluster=KubernetesSettings(parent=self) if self.provider == "kubernetes" else None,
         )

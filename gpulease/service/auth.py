@@ -20,6 +20,8 @@ from gpulease.errors import GPULeaseError
 SCOPE_REQUEST = "custom:gpulease:request"
 SCOPE_RESERVE = "custom:gpulease:reserve"
 SCOPE_ADMIN = "custom:gpulease:admin"
+#: The hub's own scope for figures.
+SCOPE_METRICS = "read:metrics"
 _SERVER_SCOPE = "access:servers"
 
 #: Seconds for which the hub's word on a token is believed.
@@ -38,6 +40,7 @@ class Asker:
         groups: the hub groups of the user.
         may_ask: may ask for GPUs for themselves.
         admin: may see and change everything.
+        may_measure: may read the figures for Prometheus.
         leads: groups whose leases they may see and reserve for.
         leads_all: may do so for every group.
         claimed_server: the one server the token names, not yet proved active; ``None`` for none.
@@ -49,6 +52,7 @@ class Asker:
     groups: tuple[str, ...] = ()
     may_ask: bool = False
     admin: bool = False
+    may_measure: bool = False
     leads: tuple[str, ...] = ()
     leads_all: bool = False
     claimed_server: str | None = None
@@ -82,6 +86,7 @@ def asker_of(model: Mapping[str, Any]) -> Asker:
         groups=tuple(sorted(str(group) for group in model.get("groups") or ())),
         may_ask=may_ask and kind == "user",
         admin=admin,
+        may_measure=SCOPE_METRICS in scopes,
         leads=tuple(sorted(_filtered(scopes, SCOPE_RESERVE, "group"))),
         leads_all=SCOPE_RESERVE in scopes,
         claimed_server=server if may_ask else None,

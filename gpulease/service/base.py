@@ -102,6 +102,8 @@ class Answers(RequestHandler):
         self.set_status(problem.status)
         if problem.status == HTTPStatus.METHOD_NOT_ALLOWED:
             self.set_header("Allow", ", ".join(self._allowed()))
+        if problem.status == HTTPStatus.UNAUTHORIZED:
+            self.set_header("WWW-Authenticate", "Bearer")  # RFC 9110 wants one; browsers ask nobody
         if problem.status == HTTPStatus.TOO_MANY_REQUESTS:
             self.set_header("Retry-After", str(problem.numbers.get("retry_after", _LATER)))
         self.services.metrics.refused(problem.reason)
@@ -130,6 +132,11 @@ class Answers(RequestHandler):
             exc_info=(typ, value, tb),
             extra={"ref": self._reference},
         )
+
+    def bearer(self) -> str:
+        """Return the token of the ``Authorization`` header, ``""`` for none."""
+        scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else ""
 
     def parse(self, model: type[M]) -> M:
         """Return the body as ``model``.
@@ -243,8 +250,8 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
         """Find out who asks.
 
         Raises:
-            GPULeaseError: ``not_logged_in``, ``no_access`` (403), ``hub_unreachable`` (502),
-                ``too_many_changes`` (429).
+            GPULeaseError: ``not_logged_in`` (401), ``xsrf_failed``, ``no_access`` (403),
+                ``too_many_changes`` (429), ``hub_unreachable`` (502).
         """
         try:
             model = await self.hub_auth.get_user(self, sync=False)
@@ -275,14 +282,20 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
     def _unknown(self) -> None:
         """Send a browser's navigation to log in, refuse everything else."""
         mode = self.request.headers.get("Sec-Fetch-Mode", "navigate")
-        if self.as_page and self.request.method in {"GET", "HEAD"} and mode == "navigate":
+        if self.as_page and self.request.method in _READING and mode == "navigate":
             self.redirect(self.get_login_url())
             return
+        if self.get_secure_cookie(self.hub_auth.cookie_name):
+            # The hub's log-in takes a cookie without its page's token for none, and does not say.
+            try:
+                self.check_xsrf_cookie()
+            except HTTPError:
+                raise _xsrf_failed() from None
         raise GPULeaseError(
             "not_logged_in",
             "Nobody could be recognised from this request.",
             next_step="Load the page again to log in, or send a valid token.",
-            status=403,
+            status=401,
         )
 
 
@@ -302,6 +315,15 @@ class NotFound(Answers):
             GPULeaseError: ``not_found``.
         """
         raise GPULeaseError("not_found", "There is nothing at this address.", status=404)
+
+
+def _xsrf_failed() -> GPULeaseError:
+    return GPULeaseError(
+        "xsrf_failed",
+        "The request does not carry the token of a page of this log-in.",
+        next_step="Load the page again, then try again.",
+        status=403,
+    )
 
 
 def invalid_body(error: ValidationError) -> GPULeaseError:

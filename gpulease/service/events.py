@@ -34,7 +34,7 @@ _WAVER = 2.0
 class Sink(Protocol):
     """Where a reader's messages go."""
 
-    def put(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Queue one message, which nobody changes: others may be told the same.
 
         A reader that does not keep up is dropped by the sink.
@@ -111,13 +111,13 @@ class Events:
         self._readers.add(reader)
         self._side(reader).add(reader)
         if resume is None or not self._bridges(resume):
-            reader.sink.put(self._snapshot(reader))
+            reader.sink.send(self._snapshot(reader))
             return
         changed = dict.fromkeys(key for at, key in self._changes if at > resume)
         for key in changed:
             self._send(reader, key)
         if not changed:
-            reader.sink.put(self._told_classes())
+            reader.sink.send(self._told_classes())
 
     def leave(self, reader: Reader) -> None:
         """Close a channel."""
@@ -179,7 +179,7 @@ class Events:
         if shown is None:
             told = self._told_classes()
             for reader in list(self._readers):
-                reader.sink.put(told)
+                reader.sink.send(told)
             return
         mine = self._servers.get((shown.lease.user, shown.lease.server), ())
         for reader in (*(self._pages if pages else ()), *mine):
@@ -189,10 +189,10 @@ class Events:
         """Tell one reader of one change; ``key`` is a lease or the classes."""
         shown = self._shown.get(key)
         if key == _CLASSES:
-            reader.sink.put(self._told_classes())
+            reader.sink.send(self._told_classes())
         elif shown is not None and reader.sees(shown.lease):
             view = self._view(reader, shown)
-            reader.sink.put({**_now(), "type": "lease", "id": self._id, "lease": view})
+            reader.sink.send({**_now(), "type": "lease", "id": self._id, "lease": view})
 
     def _told_classes(self) -> dict[str, Any]:
         return {**_now(), "type": "classes", "id": self._id, "classes": self._classes}

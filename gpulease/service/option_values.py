@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ssl
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from traitlets.config import Config
 from traitlets.config.loader import JSONFileConfigLoader, PyFileConfigLoader
@@ -35,6 +36,22 @@ def readable_file(name: str, given: str) -> str:
     if not Path(given).expanduser().is_file():
         raise bad_option(name, given, "the path of a file that is there")
     return given
+
+
+def listening_at(name: str, given: str, schemes: Sequence[str]) -> tuple[str, str, int]:
+    """Return the scheme, host and port of the address that the option ``name`` says.
+
+    Raises:
+        GPULeaseError: ``bad_option``.
+    """
+    where = urlsplit(given)
+    try:
+        port = where.port or 0
+    except ValueError:  # above 65535
+        port = -1
+    if where.scheme not in schemes or where.hostname is None or port < 0:
+        raise bad_option(name, given, f"http://host:port{' or https://...' * (len(schemes) > 1)}")
+    return where.scheme, where.hostname, port
 
 
 def listening_tls(environ: Mapping[str, str]) -> ssl.SSLContext:

@@ -121,13 +121,36 @@ class Health(Answers):
         self.answer(found, 200 if found["status"] != "error" else 503)
 
 
-class MetricsPage(Answers):
-    """``/metrics`` for Prometheus; figures only, no names."""
+def _show_figures(handler: Answers) -> None:
+    handler.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+    handler.finish(handler.services.metrics.text())
+
+
+class Figures(Answers):
+    """``/metrics`` for Prometheus, on an address of its own; figures only, no names."""
 
     async def get(self) -> None:
         """Answer the figures."""
-        self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.finish(self.services.metrics.text())
+        _show_figures(self)
+
+
+class MetricsPage(BaseHandler):
+    """``metrics`` under the service's prefix: the same, for who may read figures."""
+
+    async def get(self) -> None:
+        """Answer the figures.
+
+        Raises:
+            GPULeaseError: ``may_not_measure``.
+        """
+        if not self.asker.may_measure:
+            raise GPULeaseError(
+                "may_not_measure",
+                "This token may not read the figures.",
+                next_step="Give its role the scope read:metrics.",
+                status=403,
+            )
+        _show_figures(self)
 
 
 class OpenAPI(Answers):

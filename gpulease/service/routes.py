@@ -45,6 +45,12 @@ def reader_of(handler: RequestHandler) -> PageReader:
     return PageReader(asker.name, admin=asker.admin, leads=leads)
 
 
+def figures(services: Services) -> Application:
+    """Return the tornado application of the address that is for Prometheus alone."""
+    routes: list[Any] = [(r"/metrics", rest_site.Figures)]
+    return Application(routes, default_handler_class=NotFound, services=services)
+
+
 def application(
     services: Services, hub_auth: ServiceOAuth, site: Site, cookie_secret: bytes
 ) -> Application:
@@ -72,7 +78,6 @@ def application(
         (rf"{api}health", rest_site.Health),
         (rf"{api}openapi\.json", rest_site.OpenAPI),
         (rf"{prefix}metrics", rest_site.MetricsPage),
-        (r"/metrics", rest_site.MetricsPage),
         (rf"{prefix}oauth_callback", Callback),
         *pages.handlers(PageBase, site, reader_of),
     ]

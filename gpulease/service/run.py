@@ -50,13 +50,15 @@ from gpulease.service.pages import Site
 from gpulease.service.parts import Services
 from gpulease.service.policies import Policies
 from gpulease.service.reconcile import Reconciler
-from gpulease.service.routes import application
+from gpulease.service.routes import application, figures
 from gpulease.service.servers import Servers
 from gpulease.service.views import Views
 from gpulease.store import Change, Store, upgrade
 
 log = logging.getLogger(__name__)
 
+#: Connections to the address that is for Prometheus alone.
+_PROMETHEUSES = 20
 _INVENTORY_EVERY = 60
 _FENCE_EVERY = 10.0
 
@@ -87,6 +89,7 @@ class Options:
     hub_seconds: float = 10.0
     lost_seconds: float = 15.0
     connections_max: int = 2000
+    metrics_at: tuple[str, int] | None = None  # host and port for Prometheus alone
     request_seconds: float = 30.0  # for a request's headers, and for its body
     cluster: KubernetesSettings | None = None  # where leases are pods; None is this machine
 
@@ -106,8 +109,10 @@ class RunningService:
         self._probe = probe
         self._tasks: list[asyncio.Task[None]] = []
         self._server: Listener | None = None
+        self._figures: Listener | None = None
         self._fenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.port = options.port
+        self.metrics_port = 0
 
     async def open(self) -> None:
         """Start everything; requests are answered when this returns.
@@ -129,8 +134,9 @@ class RunningService:
 
     async def close(self) -> None:
         """End in order: no new requests, no new rounds, then channels, devices, store."""
-        if self._server is not None:
-            self._server.stop()
+        servers = [each for each in (self._server, self._figures) if each is not None]
+        for server in servers:
+            server.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -139,8 +145,8 @@ class RunningService:
         for reader in services.events.readers:
             reader.sink.close()
         services.links.close()
-        if self._server is not None:
-            await self._server.close_all_connections()
+        for server in servers:
+            await server.close_all_connections()
         await services.provider.close()
         services.ledger.close()
         log.info("the lease service ended; leases go on")
@@ -285,6 +291,20 @@ class RunningService:
         self.port = sockets[0].getsockname()[1]
         self._server.add_sockets(sockets)
         log.info("listening on port %d under %s", self.port, options.prefix)
+        if options.metrics_at is not None:
+            self._listen_for_prometheus(*options.metrics_at)
+
+    def _listen_for_prometheus(self, host: str, port: int) -> None:
+        self._figures = Listener(
+            figures(self.services),
+            most=_PROMETHEUSES,
+            seconds=self._options.request_seconds,
+            body_max=0,
+        )
+        sockets = bind_sockets(port, host)
+        self.metrics_port = sockets[0].getsockname()[1]
+        self._figures.add_sockets(sockets)
+        log.info("answering /metrics on port %d", self.metrics_port)
 
     def _granted(self, lease: Lease, view: LeaseView) -> LeaseView:
         return self.services.views.granted(lease, view)

@@ -144,7 +144,7 @@ class SupervisorSocket(Answers, _Socket):
         """Open the channel for the token of the lease's present attempt.
 
         Raises:
-            GPULeaseError: ``not_this_lease`` (403), ``upgrade_required`` (426),
+            GPULeaseError: ``not_this_lease`` (401, 403), ``upgrade_required`` (426),
                 ``too_many_channels`` (429), and what the provider raises when it cannot tell.
         """
         _must_upgrade(self)
@@ -180,36 +180,38 @@ class SupervisorSocket(Answers, _Socket):
 
     def tell(self, message: SupervisorMessage) -> None:
         """Send one message to the supervisor."""
-        self.put(message)
+        self.send(message)
 
     def hang_up(self) -> None:
         """Close the channel."""
         self.close()
 
     async def _prove(self, lease_id: str) -> None:
-        scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
+        token = self.bearer()
         lease = self.services.ledger.leases.get(lease_id)
         proved = (
             lease is not None
-            and scheme.lower() == "bearer"
+            and bool(token)
             and lease.state is not LeaseState.QUEUED
-            and await self.services.provider.proves(lease, token.strip())
+            and await self.services.provider.proves(lease, token)
         )
         if not proved:
             raise GPULeaseError(
-                "not_this_lease", "This token does not open this lease's channel.", status=403
+                "not_this_lease",
+                "This token does not open this lease's channel.",
+                status=403 if token else 401,
             )
         self._lease_id = lease_id
 
     def _hello(self, lease: Lease, said: FromSupervisor) -> None:
         if said.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
-            self.put({"type": "end", "reason": "protocol"})
+            self.send({"type": "end", "reason": "protocol"})
             return
         if lease.state is LeaseState.ENDED:
-            self.put({"type": "end", "reason": lease.end_reason or "ended"})
+            self.send({"type": "end", "reason": lease.end_reason or "ended"})
             return
         if said.attempt is not None and said.attempt != lease.attempt:
-            self.put({"type": "end", "reason": "old_attempt"})
+            self.send({"type": "end", "reason": "old_attempt"})
             return
         hello: SupervisorMessage = {
             "address": said.address,

@@ -214,7 +214,7 @@ class Websocket(Carrier):
         self.client.push(message)
 
     async def tell(self, message: Message) -> None:
-        self.socket.put(message)
+        self.socket.send(message)
 
     async def cut(self) -> None:
         self.socket.close()

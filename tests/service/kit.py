@@ -81,6 +81,10 @@ class Hub:
         """Add the token that a browser holds after OAuth."""
         return self.token(user, f"custom:gpulease:request!user={user}")
 
+    def metrics_token(self) -> str:
+        """Add the token of a Prometheus that is a service of the hub."""
+        return self.token("prometheus", "read:metrics", kind="service")
+
     def admin_token(self, user: str = "root") -> str:
         return self.token(
             user, "custom:gpulease:admin", "custom:gpulease:request", "custom:gpulease:reserve"

@@ -217,4 +217,16 @@ async def test_events_need_a_log_in(site: Site) -> None:
 
     with pytest.raises(HTTPClientError) as refused:
         await Peer.open(f"{site.url}api/events")
-    assert refused.value.code == 403
+    assert refused.value.code == 401
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("path", ["events", "leases/x/supervisor", "health", "me", "leases"])
+async def test_a_method_reaches_nothing_that_is_not_meant_for_it(
+    site: Site, path: str, method: str
+) -> None:
+    if (path, method) == ("leases", "POST"):
+        return
+    response = await send(site, site.hub.page_token("stu"), method, path, None)
+    assert response.code == 405
+    assert method not in response.headers["Allow"].split(", ")

@@ -53,8 +53,8 @@ async def test_a_page_sends_an_unknown_browser_to_log_in_and_nothing_else_does(s
     asked = parse_qs(target.query)
     assert asked["client_id"] == ["service-gpulease"]
     assert asked["redirect_uri"] == ["/services/gpulease/oauth_callback"]
-    assert (await fetch(site, "", **{"Sec-Fetch-Mode": "cors"})).code == 403
-    assert (await fetch(site, "api/leases", **{"Sec-Fetch-Mode": "navigate"})).code == 403
+    assert (await fetch(site, "", **{"Sec-Fetch-Mode": "cors"})).code == 401
+    assert (await fetch(site, "api/leases", **{"Sec-Fetch-Mode": "navigate"})).code == 401
 
 
 async def test_a_made_up_cookie_is_nobody(site: Site) -> None:
@@ -62,15 +62,15 @@ async def test_a_made_up_cookie_is_nobody(site: Site) -> None:
         response = await fetch(
             site, "api/leases", **{"Cookie": cookie, "Sec-Fetch-Mode": "navigate"}
         )
-        assert response.code == 403
+        assert response.code == 401
 
 
 async def test_a_change_needs_the_cross_site_token_of_this_browser(site: Site, hub: Hub) -> None:
     headers, xsrf = await page(site, hub)
     _, foreign = await page(site, hub, "eve")
-    assert (await fetch(site, "api/leases", "POST", **headers)).code == 403
-    wrong = {**headers, "X-XSRFToken": foreign}
-    assert (await fetch(site, "api/leases", "POST", **wrong)).code == 403
+    for wrong in ({}, {"X-XSRFToken": foreign}):
+        response = await fetch(site, "api/leases", "POST", **headers, **wrong)
+        assert (response.code, json.loads(response.body)["reason"]) == (403, "xsrf_failed")
     right = {**headers, "X-XSRFToken": xsrf}
     assert (await fetch(site, "api/leases", "POST", **right)).code == 201
 
@@ -85,7 +85,7 @@ async def test_a_token_in_an_address_is_never_read(site: Site, hub: Hub) -> None
     token = hub.page_token("stu")
     for mode in ("navigate", "cors", "websocket"):
         response = await fetch(site, f"api/leases?token={token}", **{"Sec-Fetch-Mode": mode})
-        assert response.code == 403
+        assert response.code == 401
 
 
 async def test_only_the_hub_may_frame_a_page_and_nothing_inline_runs(site: Site, hub: Hub) -> None:
@@ -175,7 +175,8 @@ async def test_metrics_name_no_user_server_or_lease(site: Site, hub: Hub) -> Non
     channel = await Server.join(site, hub.server_token("stu"))
     lease = await site.client(hub.server_token("stu")).ask({})
     await site.lease(lease["id"], "starting")
-    text = (await fetch(site, "metrics")).body.decode()
+    token = {"Authorization": f"token {hub.metrics_token()}"}
+    text = (await fetch(site, "metrics", **token)).body.decode()
     assert 'gpulease_leases{gpu_class="simulated-gpu",state="starting"} 1.0' in text
     assert 'gpulease_waiting_seconds_count{gpu_class="simulated-gpu"} 1.0' in text
     assert "gpulease_queue_length" in text

@@ -27,7 +27,7 @@ class Sink:
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = []
 
-    def put(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         self.told.append(message)
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ async def test_nothing_is_kept_of_a_strangers_body(site: Site, hub: Hub, monkeyp
         writer.write(head("api/policy", "nobodys", "Content-Length: 500000", method="PUT"))
         writer.write(b"x" * 500_000)
         status, problem = await answer(reader)
-    assert (status, problem["reason"]) == (403, "not_logged_in")
+    assert (status, problem["reason"]) == (401, "not_logged_in")
     assert set(kept) == {0}
 
 
@@ -88,7 +88,7 @@ async def test_a_body_of_unknown_length_is_refused_when_it_is_too_long(
 async def test_who_asks_whether_to_go_on_is_refused_at_once(site: Site, hub: Hub) -> None:
     async with connected(site) as (reader, writer):
         writer.write(head("api/leases", "nobodys", "Content-Length: 100", "Expect: 100-continue"))
-        assert (await answer(reader))[0] == 403
+        assert (await answer(reader))[0] == 401
 
 
 async def test_each_address_has_its_own_bound(site: Site, hub: Hub) -> None:

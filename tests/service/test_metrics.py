@@ -17,7 +17,8 @@ CLASS = {"gpu_class": "simulated-gpu"}
 
 async def read(site: Site, name: str, **labels: str) -> float:
     """Return one sample's value; 0 where there is none yet."""
-    text = (await AsyncHTTPClient().fetch(f"{site.url}metrics")).body.decode()
+    token = {"Authorization": f"token {site.hub.metrics_token()}"}
+    text = (await AsyncHTTPClient().fetch(f"{site.url}metrics", headers=token)).body.decode()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == name and labels.items() <= sample.labels.items():
@@ -69,3 +70,26 @@ async def test_refusals_are_counted_by_reason(site: Site) -> None:
         with pytest.raises(GPULeaseError):
             await client.ask({"gpu_class": "none-such"})
     assert await read(site, "gpulease_errors_total", reason="unknown_class") == 2
+
+
+async def status(url: str, token: str = "") -> int:
+    headers = {"Authorization": f"token {token}"} if token else {}
+    return (await AsyncHTTPClient().fetch(url, headers=headers, raise_error=False)).code
+
+
+async def test_figures_are_for_those_who_may_read_them(run, hub) -> None:
+    async with run() as site:
+        url = f"{site.url}metrics"
+        assert await status(url) == 401
+        assert await status(url, hub.page_token("stu")) == 403
+        assert await status(url, hub.admin_token()) == 403
+        assert await status(url, hub.metrics_token()) == 200
+        # Not by another way to the same port: lease pods and the proxy reach that.
+        assert await status(f"http://127.0.0.1:{site.service.port}/metrics") == 404
+
+
+async def test_prometheus_has_an_address_of_its_own_which_has_nothing_else(run) -> None:
+    async with run(metrics_at=("127.0.0.1", 0)) as site:
+        here = f"http://127.0.0.1:{site.service.metrics_port}"
+        assert "gpulease_leases" in (await AsyncHTTPClient().fetch(f"{here}/metrics")).body.decode()
+        assert await status(f"{here}/services/gpulease/api/health") == 404

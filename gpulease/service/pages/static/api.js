@@ -20,7 +20,7 @@ async function problemOf(response) {
   } catch {
     return {
       title: `The lease service could not answer (${response.status}).`,
-      next_step: response.status === 403 ? "Load this page again to log in." : "Try again in a moment.",
+      next_step: [401, 403].includes(response.status) ? "Load this page again to log in." : "Try again in a moment.",
     };
   }
 }
