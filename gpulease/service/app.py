@@ -43,6 +43,7 @@ from gpulease.service.option_values import (
     size_option,
 )
 from gpulease.service.run import Options, RunningService
+from gpulease.store import Ages
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +141,19 @@ class GPULeaseService(Application):
     request_seconds = Float(
         30.0, min=0.1, help="Seconds that a request's headers, and then its body, may take to come."
     ).tag(config=True)
+    keep_minutes_days = Float(
+        Ages.minutes, min=0.1, help="Days after which minutes of evidence become hours."
+    ).tag(config=True)
+    keep_evidence_days = Float(
+        Ages.evidence,
+        min=0.1,
+        help="Days after which hours of evidence and changes of verdict are removed.",
+    ).tag(config=True)
+    keep_leases_days = Float(
+        Ages.leases,
+        min=1.0,
+        help="Days after its end at which a lease is removed, with all its transitions.",
+    ).tag(config=True)
     provider = Enum(
         ["local", "kubernetes"],
         "local",
@@ -211,6 +225,7 @@ class GPULeaseService(Application):
             tick=self.tick,
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,
+            ages=Ages(self.keep_minutes_days, self.keep_evidence_days, self.keep_leases_days),
             connections_max=self.connections_max,
             metrics_at=listening_at("metrics_url", self.metrics_url, ("http",))[1:]
             if self.metrics_url

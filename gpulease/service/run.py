@@ -50,10 +50,11 @@ from gpulease.service.pages import Site
 from gpulease.service.parts import Services
 from gpulease.service.policies import Policies
 from gpulease.service.reconcile import Reconciler
+from gpulease.service.retention import Retention
 from gpulease.service.routes import application, figures
 from gpulease.service.servers import Servers
 from gpulease.service.views import Views
-from gpulease.store import Change, Store, upgrade
+from gpulease.store import Ages, Change, Store, upgrade
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class Options:
     tick: float = 1.0
     hub_seconds: float = 10.0
     lost_seconds: float = 15.0
+    ages: Ages = field(default_factory=Ages)
     connections_max: int = 2000
     metrics_at: tuple[str, int] | None = None  # host and port for Prometheus alone
     request_seconds: float = 30.0  # for a request's headers, and for its body
@@ -226,6 +228,7 @@ class RunningService:
             asyncio.create_task(servers.run(), name="servers"),
             asyncio.create_task(self._sample(), name="sample"),
             asyncio.create_task(self._hold_fence(), name="fence"),
+            asyncio.create_task(Retention(ledger, options.ages).run(), name="retention"),
         ]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)

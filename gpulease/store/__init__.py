@@ -15,9 +15,11 @@ from gpulease.store.records import (
     TransitionRecord,
     VerdictChange,
 )
+from gpulease.store.retention import Ages
 from gpulease.store.store import Store
 
 __all__ = [
+    "Ages",
     "Change",
     "EvidenceMinute",
     "IdempotencyKey",

@@ -48,6 +48,8 @@ class LeaseRow(Base):
         Index("ix_leases_state", "state"),
         Index("ix_leases_created", "created", "id"),
         Index("ix_leases_user", "user", "created"),
+        Index("ix_leases_ended", "ended", "id"),
+        Index("ix_leases_nominated_for", "nominated_for"),
     )
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -61,6 +63,9 @@ class LeaseRow(Base):
     ended: Mapped[datetime | None] = mapped_column(UTCDateTime)
     nominated_for: Mapped[str | None] = mapped_column(String(64))
     record: Mapped[dict[str, Any]] = mapped_column(JSON)
+    # Seconds, of the evidence that was taken away for its age.
+    busy: Mapped[float] = mapped_column(Float, server_default="0")
+    watched: Mapped[float] = mapped_column(Float, server_default="0")
 
 
 class LeaseGroupRow(Base):
@@ -86,7 +91,10 @@ class TransitionRow(Base):
     """One recorded change of a lease: who, when, why."""
 
     __tablename__ = "transitions"
-    __table_args__ = (Index("ix_transitions_lease", "lease_id", "version"),)
+    __table_args__ = (
+        Index("ix_transitions_lease", "lease_id", "version"),
+        Index("ix_transitions_why", "why", "at"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
@@ -125,7 +133,10 @@ class IdempotencyRow(Base):
     """Which lease a repeated ask of the same key means."""
 
     __tablename__ = "idempotency_keys"
-    __table_args__ = (Index("ix_idempotency_expires", "expires"),)
+    __table_args__ = (
+        Index("ix_idempotency_expires", "expires"),
+        Index("ix_idempotency_lease", "lease_id"),
+    )
 
     who: Mapped[str] = mapped_column(String(255), primary_key=True)
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
@@ -138,7 +149,10 @@ class VerdictRow(Base):
     """A change of verdict; the samples themselves are never stored."""
 
     __tablename__ = "verdicts"
-    __table_args__ = (Index("ix_verdicts_lease", "lease_id", "at"),)
+    __table_args__ = (
+        Index("ix_verdicts_lease", "lease_id", "at"),
+        Index("ix_verdicts_at", "at"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"))
@@ -147,9 +161,13 @@ class VerdictRow(Base):
 
 
 class EvidenceMinuteRow(Base):
-    """Seconds of each verdict in one minute of a lease, and the peak use."""
+    """Seconds of each verdict in one minute of a lease, and the peak use.
+
+    Older minutes are one row for each hour, at its first minute.
+    """
 
     __tablename__ = "evidence_minutes"
+    __table_args__ = (Index("ix_evidence_minutes_minute", "minute", "lease_id"),)
 
     lease_id: Mapped[str] = mapped_column(ForeignKey("leases.id"), primary_key=True)
     minute: Mapped[datetime] = mapped_column(UTCDateTime, primary_key=True)

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.private_files import require_private
-from gpulease.store import fence, history, writing
+from gpulease.store import fence, history, retention, writing
 from gpulease.store.continuity import Continuity
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
 from gpulease.store.faults import translated
@@ -37,6 +37,7 @@ from gpulease.store.records import (
     VerdictChange,
     from_json,
 )
+from gpulease.store.retention import Ages
 
 
 class Store:
@@ -275,6 +276,11 @@ class Store:
         """Store verdict changes, and add parts of minutes to what is stored of them."""
         with self._write() as session:
             writing.add_evidence(session, changes, minutes)
+
+    def sweep(self, now: datetime, ages: Ages) -> int:
+        """Take one small batch of what is too old away; return how many rows, 0 when none is."""
+        with self._write() as session:
+            return retention.sweep(session, now, ages)
 
     def busy_seconds(self, leases: Sequence[str]) -> dict[str, tuple[float, float]]:
         """Return how many seconds each of these leases was busy, and was watched in all."""
