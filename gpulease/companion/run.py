@@ -113,7 +113,9 @@ async def _run(arguments: argparse.Namespace, parent: int | None, directory: Pat
     else:
         config = standalone_config(arguments.ip, arguments.park_dir)
     take_mark(config.lease_id)
-    supervisor = Supervisor(config, companions, {first_mark, config.lease_id})
+    marks = {first_mark, config.lease_id}
+    opened = (lambda: _say({"type": "opened"})) if stdin is not None else lambda: None
+    supervisor = Supervisor(config, companions, marks, opened)
     holder.append(supervisor)
     supervisor.spawn(_until(gone, supervisor.parent_gone))
     if stdin is not None:

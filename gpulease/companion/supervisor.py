@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -57,10 +57,18 @@ class Supervisor:
         config: the lease.
         companions: with a process started ahead, or without.
         marks: all marks that the lease's processes may carry.
+        opened: called when a home kernel has got its companion.
     """
 
-    def __init__(self, config: SupervisorConfig, companions: Companions, marks: set[str]) -> None:
+    def __init__(
+        self,
+        config: SupervisorConfig,
+        companions: Companions,
+        marks: set[str],
+        opened: Callable[[], None] = lambda: None,
+    ) -> None:
         self.config = config
+        self._opened = opened
         self._companions = companions
         self._marks = marks
         self._hard_end = config.hard_end
@@ -210,6 +218,7 @@ class Supervisor:
         wanted = {"hash_seed": "", **args, "kernel_id": kernel_id}
         self._mirrors.make_directory(str(args["cwd"]))
         opened = await self._companions.open(cast("DeskOpen", wanted))
+        self._opened()
         return {**opened, "mirror": self._mirrors.place}
 
     async def _close(self, kernel_id: str, *, now: bool = False) -> None:

@@ -28,7 +28,8 @@ log = logging.getLogger("gpulease.lab")
 Report = Callable[[dict[str, Any]], None]
 #: A supervisor that was told to end has this long (seconds) before its processes are ended.
 _END_SECONDS = 5.0
-#: The next supervisor is started ahead this long (seconds) after one was used.
+#: The next supervisor is started ahead once the lease that took the last one has its companion,
+#: or after this long (seconds): somebody may ask for a GPU and run nothing yet.
 _REPLACE_SECONDS = 3.0
 
 
@@ -42,6 +43,7 @@ class Supervised:
         self.attempt = 0
         self.state = "standby"
         self.detail = ""
+        self.settled = asyncio.Event()  # a home kernel has its companion, or nobody ever will
 
     @classmethod
     async def start(cls, mark: str, *, standby: bool) -> Supervised:
@@ -164,11 +166,16 @@ class Supervisors:
                 self.ended(lease["id"])
         log.info("lease %s: supervisor %d", lease["id"], supervised.process.pid)
         if self._standby:
-            self._beside.keep(self._replace())
+            self._beside.keep(self._replace(supervised))
 
-    async def _replace(self) -> None:
-        """Start another ahead, but not while the lease that took the last one needs the cores."""
-        await asyncio.sleep(_REPLACE_SECONDS)
+    async def _replace(self, taken: Supervised) -> None:
+        """Start another ahead, but not while the lease that took the last one needs the cores.
+
+        Not later either: a second request soon after the first one finds it ready.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REPLACE_SECONDS):
+                await taken.settled.wait()
         await self.open()
 
     def ended(self, lease_id: str) -> None:
@@ -223,9 +230,13 @@ class Supervisors:
         assert process.stdout is not None
         errors = asyncio.ensure_future(_pass_on(process))
         while line := await process.stdout.readline():
-            if json.loads(line).get("type") == "ready" and supervised.state == "starting":
+            said = json.loads(line).get("type")
+            if said == "ready" and supervised.state == "starting":
                 supervised.state = "started"
                 self._report(supervised.report())
+            elif said == "opened":
+                supervised.settled.set()
+        supervised.settled.set()
         status = await process.wait()
         last = await errors
         if supervised is self._waiting:

@@ -10,7 +10,16 @@ from tornado.websocket import websocket_connect
 
 from gpulease.companion.parking import Parking
 from gpulease.companion.tree import lease_processes, process_table
-from tests.companion.parts import LEASE_ID, TOKEN, Cells, Home, closing, proc_file
+from gpulease.lab import supervisors
+from tests.companion.parts import (
+    LEASE_ID,
+    TOKEN,
+    Cells,
+    Home,
+    LeaseService,
+    closing,
+    proc_file,
+)
 from tests.helpers import process_is_gone, wait_for_async
 from tests.lab.parts import WEB_TOKEN, Kernel, lease_view, server
 
@@ -185,6 +194,33 @@ def test_one_supervisor_waits_ahead_and_is_replaced_after_use(tmp_path):
             hello = await _leased(service)
             assert hello["pid"] == ahead
             await wait_for_async(lambda: len(children()) == 2, 60, "another ahead")
+
+    asyncio.run(test())
+
+
+def test_the_next_one_is_started_as_soon_as_the_last_one_has_its_companion(monkeypatch):
+    """Not after a fixed time: the second request in a row finds it ready."""
+    monkeypatch.setattr(supervisors, "_REPLACE_SECONDS", 3600.0)
+
+    async def test():
+        service = LeaseService()
+        kept = supervisors.Supervisors(service.url, lambda _: None, standby=True)
+        try:
+            await kept.open()
+            first = kept.ready_ahead
+            lease = lease_view(state="starting", grant={})
+            await kept.granted(lease, lease["grant"])
+            assert kept.ready_ahead is None
+            hello = await service.hello()
+            assert hello["pid"] == first
+            home = Home(hello["address"], hello["public_key"])
+            service.tell({"type": "admit", "client_key": home.public, "kernel_id": ""})
+            assert (await home.open("k1"))["ok"]
+            home.close()
+            await wait_for_async(lambda: kept.ready_ahead, 60, "another ahead")
+        finally:
+            await kept.close(10.0)
+            await service.stop()
 
     asyncio.run(test())
 
