@@ -176,7 +176,7 @@ class _Socket(ServerEnd):
 
     def initialize(self, carrier: Websocket) -> None:
         self.carrier = carrier
-        self.end = AsynchronousEnd(self.put, called=carrier.called, failed="It failed")
+        self.end = AsynchronousEnd(self.send, called=carrier.called, failed="It failed")
 
     def open(self, *args: str, **kwargs: str) -> None:
         self.carrier.socket = self
