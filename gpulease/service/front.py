@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from gpulease.errors import GPULeaseError
 from gpulease.policy import asking, lifecycle
 from gpulease.policy.model import Evidence, Lease, LeaseState
+from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
 from gpulease.service.asks import Asked, Asks
 from gpulease.service.auth import Asker, prove_server
@@ -89,7 +90,7 @@ class FrontDesk:
             GPULeaseError: ``no_such_lease``, ``cell_running``.
         """
         async with self._ledger.lock:
-            lease = self.changeable(asker, lease_id)
+            lease = self.endable(asker, lease_id)
             now = self._loop.clock()
             outs = lifecycle.time_outs_of(self._policies.current, lease)
             own = asker.kind == "user" and asker.name == lease.user
@@ -109,7 +110,7 @@ class FrontDesk:
         """
         async with self._ledger.lock:
             lease = self.changeable(asker, lease_id)
-            outs = lifecycle.time_outs_of(self._policies.current, lease)
+            outs = time_outs_at(self._loop.snapshot(), lease)
             after = lifecycle.keep(lease, self._loop.clock(), outs)
             return await self._loop.change(lease, after, asker.name, "kept")
 
@@ -170,6 +171,15 @@ class FrontDesk:
                 status=403,
             )
         return lease
+
+    def endable(self, asker: Asker, lease_id: str) -> Lease:
+        """Return a lease that the asker may end: instructors may for their groups.
+
+        Raises:
+            GPULeaseError: ``no_such_lease`` (404), ``not_yours`` (403).
+        """
+        lease = self.visible(asker, lease_id)
+        return lease if asker.leads_any(lease.groups) else self.changeable(asker, lease_id)
 
     async def prove(self, asker: Asker) -> str:
         """Return the asking server's name, proved.

@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from gpulease import __version__
 from gpulease.errors import PROBLEM_TYPE
-from gpulease.service import agent_bodies, bodies
+from gpulease.service import agent_bodies, bodies, reservation_bodies
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,18 @@ OPERATIONS = (
     Operation("get", "classes", "What is on offer and what is free."),
     Operation("get", "servers", "The asker's running servers."),
     Operation("get", "incidents", "What went wrong around leases, newest first.", query=_PAGE),
+    Operation(
+        "get", "reservations", "Reservations one may see.", query=("group", "cancelled", *_PAGE)
+    ),
+    Operation(
+        "post", "reservations", "Reserve GPUs for a group.", reservation_bodies.ReservationBody
+    ),
+    Operation(
+        "post", "reservations/check", "What would fit; a dry run.", reservation_bodies.CheckBody
+    ),
+    Operation("get", "reservations/{id}", "One reservation with its windows."),
+    Operation("patch", "reservations/{id}", "Change it.", reservation_bodies.ChangeBody),
+    Operation("delete", "reservations/{id}", "Cancel it.", bodies.EndBody),
     Operation("get", "me", "Who the service takes the asker for."),
     Operation("get", "policy", "The policy in force."),
     Operation("put", "policy", "Put another text into force, at once.", bodies.PolicyBody),

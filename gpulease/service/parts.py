@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpulease.service.metrics import Metrics
     from gpulease.service.policies import Policies
     from gpulease.service.reconcile import Reconciler
+    from gpulease.service.reservations import Reservations
     from gpulease.service.servers import Servers
     from gpulease.service.views import Views
 
@@ -54,6 +55,7 @@ class Services:
     metrics: Metrics
     agents: Agents
     bounds: Bounds
+    reservations: Reservations
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""

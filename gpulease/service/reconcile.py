@@ -22,6 +22,7 @@ from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle, queue
+from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -60,6 +61,7 @@ class Reconciler:
         publish: called at the end of each round with its snapshot.
         tick: seconds between rounds when nothing wakes the loop.
         clock: the time, UTC.
+        windows: the windows of reservations that are open at an instant or come soon.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Reconciler:
         publish: Callable[[Snapshot], None],
         tick: float = 1.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        windows: Callable[[datetime], tuple[Window, ...]] = lambda _: (),
     ) -> None:
         self._ledger = ledger
         self._provider = provider
@@ -83,6 +86,7 @@ class Reconciler:
         self._publish = publish
         self._tick = tick
         self.clock = clock
+        self._windows = windows
         self.alerts: list[Alert] = []
         self.rounds = 0
         self.problem = ""
@@ -114,9 +118,9 @@ class Reconciler:
 
     def snapshot(self) -> Snapshot:
         """Return what is known now; a plan reads more of those who wait: bounds and homes."""
-        sight = self.sight
+        sight, now = self.sight, self.clock()
         return Snapshot(
-            now=self.clock(),
+            now=now,
             policy=self._policies.current,
             devices=tuple(sight.devices),
             leases=self._ledger.all(),
@@ -125,6 +129,7 @@ class Reconciler:
             capacity_known=sight.capacity_known,
             typical_length=self._ledger.typical_length(),
             thefts=self._thefts.times,
+            windows=self._windows(now),
         )
 
     def _near(self) -> dict[str, str]:

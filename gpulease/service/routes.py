@@ -10,7 +10,7 @@ from typing import Any
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Application, RequestHandler
 
-from gpulease.service import agents, pages, rest_leases, rest_site, sockets
+from gpulease.service import agents, pages, rest_leases, rest_reservations, rest_site, sockets
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.base import Answers, NotFound, PageBase
 from gpulease.service.pages import PageReader, Site
@@ -73,7 +73,10 @@ def application(
         (rf"{api}policy/check", rest_site.PolicyCheck),
         (rf"{api}policy/versions", rest_site.PolicyVersions),
         (rf"{api}policy/versions/([0-9]{{1,9}})", rest_site.PolicyVersion),
-        (rf"{api}(?:projects|reservations|usage|whatif)(?:/.*)?", rest_site.NotYet),
+        (rf"{api}reservations", rest_reservations.ReservationList),
+        (rf"{api}reservations/check", rest_reservations.ReservationCheck),
+        (rf"{api}reservations/{_ID}", rest_reservations.OneReservation),
+        (rf"{api}(?:projects|usage|whatif)(?:/.*)?", rest_site.NotYet),
         (rf"{api}events", sockets.EventsSocket),
         (rf"{api}health", rest_site.Health),
         (rf"{api}openapi\.json", rest_site.OpenAPI),

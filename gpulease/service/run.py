@@ -50,6 +50,7 @@ from gpulease.service.pages import Site
 from gpulease.service.parts import Services
 from gpulease.service.policies import Policies
 from gpulease.service.reconcile import Reconciler
+from gpulease.service.reservations import Reservations
 from gpulease.service.retention import Retention
 from gpulease.service.routes import application, figures
 from gpulease.service.servers import Servers
@@ -186,6 +187,7 @@ class RunningService:
         tls = make_ssl_context(hub_auth.keyfile, hub_auth.certfile, cafile=hub_auth.client_ca)
         hub = HubAPI(hub_auth.api_url, hub_auth.api_token, tls=tls)
         provider = await self._provider(links, policies, secret, metrics)
+        reservations = Reservations(ledger, lambda: policies.current, self._snapshot, self._wake)
         loop = Reconciler(
             ledger,
             provider,
@@ -195,6 +197,7 @@ class RunningService:
             metrics=metrics,
             publish=self._publish,
             tick=options.tick,
+            windows=reservations.windows,
         )
         servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
         front = FrontDesk(ledger, loop, links, hub, policies)
@@ -216,8 +219,10 @@ class RunningService:
             metrics=metrics,
             agents=Agents(provider),
             bounds=Bounds(lambda: policies.current.changes_per_minute),
+            reservations=reservations,
         )
         await ledger.load(datetime.now(UTC))
+        await reservations.load()
         outs = _time_outs(options.first_time_outs)
         devices = await provider.devices()
         await policies.open(devices, options.first_policy_file, outs)
@@ -232,6 +237,9 @@ class RunningService:
         ]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
+
+    def _snapshot(self) -> Snapshot:
+        return self.services.loop.snapshot()
 
     async def _provider(
         self, links: Links, policies: Policies, secret: bytes, metrics: Metrics

@@ -13,10 +13,11 @@ from datetime import datetime
 from gpulease.errors import GPULeaseError
 from gpulease.policy import capacity, lifecycle
 from gpulease.policy.evidence.idle_case import warned_at
-from gpulease.policy.explanation import forecast
+from gpulease.policy.explanation import forecast, labs
 from gpulease.policy.explanation.explain import explain
 from gpulease.policy.memo import once
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
+from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import Blocker, ClassView, DeviceView, EndView, KeepView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.service import standing
@@ -58,7 +59,7 @@ class Views:
         return views
 
     def _view(self, lease: Lease, snapshot: Snapshot, ahead: forecast.Forecast | None) -> LeaseView:
-        outs = lifecycle.time_outs_of(snapshot.policy, lease)
+        outs = time_outs_at(snapshot, lease)
         place = ahead.position if ahead else None
         expected = ahead.expected_start if ahead else None
         seen = said_of(lease, snapshot.observed)
@@ -68,6 +69,8 @@ class Views:
             position=place,
             expected=expected,
             said=seen.said if seen is not None else "",
+            lab=labs.about(snapshot, lease),
+            outs=outs,
         )
         evidence = snapshot.evidence.get(lease.id)
         devices = device_views(lease, capacity.known_devices(snapshot))

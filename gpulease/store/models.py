@@ -108,6 +108,35 @@ class TransitionRow(Base):
     note: Mapped[str] = mapped_column(Text)
 
 
+class ReservationRow(Base):
+    """A reservation, stored whole like a lease."""
+
+    __tablename__ = "reservations"
+    __table_args__ = (Index("ix_reservations_group", "group_name", "name"),)
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int]
+    group_name: Mapped[str] = mapped_column(String(255))
+    name: Mapped[str] = mapped_column(String(255))
+    cancelled: Mapped[bool]
+    created: Mapped[datetime] = mapped_column(UTCDateTime)
+    record: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class ReservationEventRow(Base):
+    """What happened to a reservation, and what its people were told."""
+
+    __tablename__ = "reservation_events"
+    __table_args__ = (Index("ix_reservation_events", "reservation_id", "id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    reservation_id: Mapped[str] = mapped_column(ForeignKey("reservations.id"))
+    at: Mapped[datetime] = mapped_column(UTCDateTime)
+    who: Mapped[str] = mapped_column(String(255))
+    what: Mapped[str] = mapped_column(String(64))
+    note: Mapped[str] = mapped_column(Text)
+
+
 class PolicyRow(Base):
     """One saved version of the policy document."""
 

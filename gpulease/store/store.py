@@ -18,9 +18,11 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.private_files import require_private
 from gpulease.store import fence, history, retention, writing
+from gpulease.store import reservations as reserved
 from gpulease.store.continuity import Continuity
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
 from gpulease.store.faults import translated
@@ -269,6 +271,35 @@ class Store:
                 )
             session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
             return newest + 1
+
+    def reservations(self) -> list[Reservation]:
+        """Return every reservation, cancelled ones too, oldest first."""
+        with self._read() as session:
+            return reserved.read(session)
+
+    def save_reservation(
+        self, before: Reservation | None, after: Reservation, event: reserved.ReservationEvent
+    ) -> None:
+        """Write a reservation and what happened to it.
+
+        Raises:
+            GPULeaseError: ``reservation_changed`` (409): it is not as it was read.
+        """
+        with self._write() as session:
+            reserved.save(session, before, after)
+            reserved.note(session, event)
+
+    def note_reservation(self, event: reserved.ReservationEvent) -> None:
+        """Write down what somebody was told of a reservation."""
+        with self._write() as session:
+            reserved.note(session, event)
+
+    def reservation_events(
+        self, reservation_id: str | None = None, what: str = ""
+    ) -> list[reserved.ReservationEvent]:
+        """Return what happened to one reservation or all, oldest first; ``what`` is the kind."""
+        with self._read() as session:
+            return reserved.events(session, reservation_id, what)
 
     def record_evidence(
         self, changes: Sequence[VerdictChange], minutes: Sequence[EvidenceMinute]

@@ -281,7 +281,7 @@ def test_notes_and_names_stay_text(stage: Stage, page: Any) -> None:
 
 
 def test_the_admins_note_is_said_once_and_instants_are_local(stage: Stage, chromium: Any) -> None:
-    end = {"reason": "forced", "sentence": "An admin ended it. The admin wrote: No.", "note": "No."}
+    end = {"reason": "forced", "sentence": "An admin ended it. They wrote: No.", "note": "No."}
     stage.put(lease("ended", id="old", server="other", end=end | {"at": soon(-5)}))
     context = chromium.new_context(timezone_id="Asia/Kolkata", locale="en-GB")
     page = context.new_page()

@@ -152,7 +152,7 @@ def test_a_start_says_what_it_meets_while_its_stage_stays(said):
 
 def test_an_admins_note_is_shown_as_it_was_written():
     ended = lifecycle.force_end(request(1), NOW, OUTS, "no {idle} today")
-    assert explain(ended, POLICY).sentence.endswith("The admin wrote: no {idle} today")
+    assert explain(ended, POLICY).sentence.endswith("They wrote: no {idle} today")
 
 
 # Places and expectations

@@ -20,6 +20,7 @@ from gpulease.providers.kubernetes import volumes
 from gpulease.service.bodies import AskBody
 from gpulease.service.metrics import Metrics
 from gpulease.service.openapi import OPERATIONS
+from gpulease.service.reservation_bodies import ReservationBody
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -151,13 +152,20 @@ def test_links_between_pages_and_files_lead_somewhere():
 
 def test_every_operation_of_the_api_is_documented_and_no_other():
     found = set(
-        re.findall(r"^\| `(GET|POST|PUT|DELETE) (\S+)` \|", page("reference/rest.md"), re.MULTILINE)
+        re.findall(
+            r"^\| `(GET|POST|PUT|PATCH|DELETE) (\S+)` \|", page("reference/rest.md"), re.MULTILINE
+        )
     )
     assert found == {(each.method.upper(), each.path) for each in OPERATIONS}
 
 
 def test_every_member_of_an_ask_is_documented():
     assert set(rows(page("reference/rest.md"), "Asking")) == set(AskBody.model_fields)
+
+
+def test_every_member_of_a_reservation_is_documented():
+    documented = set(rows(page("reference/rest.md"), "Reserving"))
+    assert documented == set(ReservationBody.model_fields)
 
 
 def test_every_setting_of_the_service_is_documented_and_no_other():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from gpulease.policy.calendar import Calendar, Closure, Occurrence
+from gpulease.policy.calendar.occurrences import Calendar, Closure, Occurrence
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def explain(
         sentence = f"{sentence} {reasons.PROGRESS.get(said, '')}"
     sentence = " ".join(part for part in (sentence.strip(), lab, _left_behind(lease)) if part)
     if lease.end_note:
-        sentence = f"{sentence} The admin wrote: {lease.end_note}"
+        sentence = f"{sentence} They wrote: {lease.end_note}"
     return Explanation(sentence, step, numbers)
 
 

@@ -24,6 +24,8 @@ def about(snapshot: Snapshot, lease: Lease) -> str:
     leaving = lease.state in (LeaseState.WARNED, LeaseState.DRAINING)
     if found is None or (leaving and lease.reason not in REASONS):
         return _seat(snapshot, lease)
+    if found.reason == OVER and not leaving:
+        return _seat(snapshot, lease)
     if found.reason == OVER:
         end = _clock(found.until, found.window)
         why = "" if found.window.of.exam else ", and somebody needs this GPU then"

@@ -211,7 +211,7 @@ LEAVING: Final[Words] = {
         "Your variables come home; the next GPU cell asks for another one by itself.",
     ),
     "returned": ("You gave the GPU back.", "Your variables come home."),
-    "forced": ("An admin ended this lease.", "Your variables come home."),
+    "forced": ("An admin or instructor ended this lease.", "Your variables come home."),
     "device_unhealthy": ("The GPU reported a fault.", "Your variables come home if they can."),
     "device_lost": ("The GPU is gone.", "Your variables come home if they can."),
 }
@@ -242,7 +242,7 @@ ENDED: Final[Words] = {
         "The notebook server that held the GPU has stopped.",
         "Start your server and request a GPU again.",
     ),
-    "forced": ("An admin ended this lease.", "Request a GPU again, or ask the admin."),
+    "forced": ("An admin or instructor ended this lease.", "Request a GPU again, or ask them."),
 }
 
 _TELL: Final = "Tell an admin the lease {lease}."
@@ -352,6 +352,7 @@ REFUSALS: Final[Words] = {
     "reservation_conflict": ("It does not fit beside what is reserved.", "Take what is offered."),
     "no_such_reservation": ("There is no such reservation.", "Look at the list of them."),
     "reservation_changed": ("The reservation changed meanwhile.", "Look at it again."),
+    "capacity_unknown": ("Which GPUs are there is not known.", "Try again in a minute."),
     "name_taken": ("The group has a reservation of this name.", "Choose another name."),
     "may_not_reserve": ("You may not reserve for this group.", "Ask an admin for the right."),
     "store_unavailable": ("The lease database cannot be used.", "Try again; tell an admin."),

@@ -79,6 +79,8 @@ def check(
     """
     _refuse_members(wanted, policy)
     ahead = [w for w in windows(policy, wanted) if w.last_end > now]
+    if not ahead and before is not None:
+        return  # its last window was ended early: that needs nothing
     if not ahead:
         raise refused(
             f"Every window of {wanted.name} is over already.", "Choose a time that is to come."

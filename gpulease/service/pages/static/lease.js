@@ -48,7 +48,7 @@ export const endWord = (lease) => END_WORDS[lease.end?.reason] ?? lease.end?.rea
 /** What is happening and why; the admin's note stands by itself, so it is not said twice. */
 export function sentenceOf(lease) {
   const said = lease.state === "ended" ? (lease.end?.sentence ?? lease.sentence) : lease.sentence;
-  const note = lease.end?.note ? ` The admin wrote: ${lease.end.note}` : "";
+  const note = lease.end?.note ? ` They wrote: ${lease.end.note}` : "";
   return localTimes(note && said.endsWith(note) ? said.slice(0, -note.length) : said);
 }
 

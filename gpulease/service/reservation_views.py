@@ -1,0 +1,113 @@
+"""Reservations and their windows as they are shown: to those who manage them, and to members."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from gpulease.policy.calendar import Expanded, wall_clock, zone_of
+from gpulease.policy.calendar.reservation import Reservation, Window
+from gpulease.policy.model import Snapshot
+from gpulease.policy.reservations import booking
+from gpulease.policy.reservations.departures import first_gpus
+from gpulease.policy.reservations.seats import effective, in_hold, seating
+from gpulease.service.reservation_bodies import body_of
+
+#: Windows that a list shows of each reservation; one reservation alone shows all.
+LISTED = 5
+
+
+def reservation_view(
+    reservation: Reservation,
+    snapshot: Snapshot,
+    *,
+    manages: bool,
+    windows: int | None = None,
+    expanded: Expanded | None = None,
+) -> dict[str, Any]:
+    """Return a reservation; people's names, time-outs and addresses are for those who manage it.
+
+    Args:
+        reservation: with its occurrences.
+        snapshot: what is known now.
+        manages: whether the reader may change it.
+        windows: how many windows that are not over; ``None`` for all.
+        expanded: what its calendar gave, where that was just worked out.
+    """
+    every = booking.windows(snapshot.policy, reservation)
+    ahead = [w for w in every if w.last_end > snapshot.now]
+    seen = body_of(reservation)
+    if not manages:
+        seen = {k: v for k, v in seen.items() if k not in _PRIVATE}
+    found: dict[str, Any] = {
+        "id": reservation.id,
+        "version": reservation.version,
+        **seen,
+        "owner": reservation.owner,
+        "cancelled": reservation.cancelled,
+        "manages": manages,
+        "sentence": _sentence(reservation, ahead, snapshot),
+        "windows": [window_view(w, snapshot) for w in ahead[:windows]],
+        "windows_ahead": len(ahead),
+        "gpu_hours_ahead": round(booking.gpu_hours(ahead), 2),
+    }
+    if expanded is not None:
+        found["cut"] = expanded.cut
+        found["skipped"] = [
+            {"start": at.isoformat(timespec="minutes"), "why": why} for at, why in expanded.skipped
+        ]
+        found["notes"] = list(expanded.notes)
+    return found
+
+
+_PRIVATE = frozenset({"named", "managers", "contact", "extra_time", "idle", "lead", "grace"})
+
+
+def window_view(window: Window, snapshot: Snapshot) -> dict[str, Any]:
+    """Return one window: its instants, its wall clock, and who sits there while it is held."""
+    zone, now = zone_of(window.of.calendar.zone), snapshot.now
+    seats = effective(snapshot, window, now) if snapshot.capacity_known else window.of.seats
+    held = window.hold_from <= now < window.last_end
+    left = seating(snapshot).left.get(window.key, seats) if held else seats
+    return {
+        "at": window.original.isoformat(timespec="minutes"),
+        "start": window.start.isoformat(),
+        "end": window.end.isoformat(),
+        "local_start": wall_clock(window.start, zone).isoformat(timespec="minutes"),
+        "local_end": wall_clock(window.end, zone).isoformat(timespec="minutes"),
+        "state": _state(window, now),
+        "seats": seats,
+        "reserved": window.of.seats,
+        "claimed": seats - left if held else 0,
+        "first_gpus": first_gpus(snapshot, window).isoformat() if held else None,
+    }
+
+
+def _state(window: Window, now: datetime) -> str:
+    if now >= window.last_end:
+        return "over"
+    if now >= window.start:
+        return "open"
+    return "lead" if now >= window.hold_from else "coming"
+
+
+def _sentence(reservation: Reservation, ahead: list[Window], snapshot: Snapshot) -> str:
+    """Say what a member can count on; seats are for whoever comes first, unless they are named."""
+    many = f"{reservation.seats} seat{'s' if reservation.seats != 1 else ''}"
+    if reservation.cancelled:
+        return "It was cancelled."
+    if not ahead:
+        return "All of its windows are over."
+    window = ahead[0]
+    zone = zone_of(reservation.calendar.zone)
+    start, end = wall_clock(window.start, zone), wall_clock(window.end, zone)
+    people = len(reservation.named)
+    whom = (
+        f"{people} {'person' if people == 1 else 'people'} named"
+        if people
+        else f"the members of {reservation.group}"
+    )
+    when = f"{start:%a %d %b %Y %H:%M} to {end:%H:%M} ({reservation.calendar.zone})"
+    if window in in_hold([window], snapshot.now) and snapshot.now >= window.start:
+        when = f"now, until {end:%H:%M} ({reservation.calendar.zone})"
+    return f"{many} of {reservation.gpu_class} for {whom}: {when}."

@@ -1,0 +1,296 @@
+"""The reservations of the site: who may make and change them, and the windows that count now.
+
+Owns the order "checked, stored, then true", one change at a time.  Refuses to decide what fits
+(``policy.reservations``) and to know HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar import Expanded
+from gpulease.policy.calendar.reservation import Reservation, Window
+from gpulease.policy.capacity.devices import in_service
+from gpulease.policy.model import PolicyDocument, Snapshot
+from gpulease.policy.reservations import booking
+from gpulease.policy.reservations.feasibility import Pool
+from gpulease.service.auth import Asker
+from gpulease.service.expansion import expanded
+from gpulease.service.ledger import Ledger
+from gpulease.service.reservation_bodies import ChangeBody, ReservationBody, changed, made
+from gpulease.store.reservations import ReservationEvent
+
+#: The planner sees windows whose hold begins within this time.
+AHEAD = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A reservation as it is or would be, with what its calendar gave; ``problem``: why not."""
+
+    reservation: Reservation
+    expanded: Expanded
+    problem: GPULeaseError | None = None
+
+
+class Reservations:
+    """Every reservation, in memory and in the store.
+
+    Args:
+        ledger: reaches the store.
+        policy: the document in force.
+        snapshot: what is known now.
+        changed: called after a change, so that a plan is made.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: Callable[[], PolicyDocument],
+        snapshot: Callable[[], Snapshot],
+        changed: Callable[[], None],
+    ) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._snapshot = snapshot
+        self._changed = changed
+        self._lock = asyncio.Lock()
+        self._known: dict[str, Reservation] = {}
+        self._listed: tuple[PolicyDocument | None, list[Window]] = (None, [])
+
+    async def load(self) -> None:
+        """Read what is stored."""
+        for each in await self._ledger.call(self._ledger.store.reservations):
+            self._known[each.id] = each
+
+    def all(self) -> list[Reservation]:
+        """Return the reservations that are not cancelled, oldest first."""
+        return [each for each in self._known.values() if not each.cancelled]
+
+    def seen_by(
+        self, asker: Asker, *, group: str = "", cancelled: bool = False
+    ) -> list[Reservation]:
+        """Return the reservations that somebody may see, those whose windows begin first before."""
+        found = [
+            each
+            for each in self._known.values()
+            if (cancelled or not each.cancelled)
+            and group in ("", each.group)
+            and self.may_see(asker, each)
+        ]
+        return sorted(found, key=lambda each: (each.calendar.start, each.created, each.id))
+
+    def windows(self, now: datetime) -> tuple[Window, ...]:
+        """Return the windows that are open, or whose hold begins within a day."""
+        policy = self._policy()
+        if self._listed[0] is not policy:
+            every = [w for each in self.all() for w in booking.windows(policy, each)]
+            self._listed = policy, every
+        return tuple(w for w in self._listed[1] if w.hold_from <= now + AHEAD and now < w.last_end)
+
+    def visible(self, asker: Asker, reservation_id: str) -> Reservation:
+        """Return a reservation that somebody may see; others do not exist for them.
+
+        Raises:
+            GPULeaseError: ``no_such_reservation`` (404).
+        """
+        found = self._known.get(reservation_id)
+        if found is None or not self.may_see(asker, found):
+            raise GPULeaseError(
+                "no_such_reservation",
+                "There is no such reservation, or it is not yours to see.",
+                next_step="Look at the list of reservations.",
+                status=404,
+            )
+        return found
+
+    def may_see(self, asker: Asker, reservation: Reservation) -> bool:
+        """Tell whether somebody manages a reservation, or may claim its seats."""
+        own = reservation.group in asker.groups or asker.name in reservation.named
+        return self.may_manage(asker, reservation) or (asker.kind == "user" and own)
+
+    def may_manage(self, asker: Asker, reservation: Reservation) -> bool:
+        """Tell whether somebody may change a reservation."""
+        manager = asker.kind == "user" and asker.name in reservation.managers
+        return manager or self.may_reserve(asker, reservation.group)
+
+    def may_reserve(self, asker: Asker, group: str) -> bool:
+        """Tell whether somebody may reserve for a group: its instructors, managers and admins."""
+        managed = self._policy().reservations.managed_by(asker.name)
+        manager = asker.kind == "user" and group in managed
+        return asker.admin or asker.leads_all or group in asker.leads or manager
+
+    async def book(
+        self, asker: Asker, body: ReservationBody, key: str = ""
+    ) -> tuple[Outcome, bool]:
+        """Make a reservation; with the same key a repeated one is the same.
+
+        Raises:
+            GPULeaseError: ``may_not_reserve`` (403), ``name_taken`` (409), ``bad_calendar``,
+                ``reservation_refused`` (422), ``reservation_conflict`` (409).
+        """
+        self._allow(asker, body.group)
+        async with self._lock:
+            reservation_id = _id_of(asker, key)
+            known = self._known.get(reservation_id)
+            if known is not None:
+                return Outcome(known, Expanded(known.occurrences)), False
+            self._refuse_name(body.group, body.name)
+            wanted = made(body, reservation_id, asker.name, self._snapshot().now)
+            outcome = await self._checked(wanted, None, self.all())
+            await self._save(None, outcome.reservation, asker, "booked")
+            return outcome, True
+
+    async def change(self, asker: Asker, reservation_id: str, body: ChangeBody) -> Outcome:
+        """Change a reservation.
+
+        Raises:
+            GPULeaseError: those of ``book``, ``no_such_reservation``, ``reservation_changed``.
+        """
+        async with self._lock:
+            before = self._manageable(asker, reservation_id)
+            if body.base_version not in (None, before.version):
+                raise GPULeaseError(
+                    "reservation_changed",
+                    f"It is at version {before.version} now; you changed {body.base_version}.",
+                    next_step="Load it, make your change again and save.",
+                    numbers={"version": before.version},
+                    status=409,
+                )
+            wanted = changed(before, body, self._snapshot().now)
+            outcome = await self._checked(wanted, before, self.all())
+            after = replace(outcome.reservation, version=before.version + 1)
+            await self._save(before, after, asker, "changed")
+            return replace(outcome, reservation=after)
+
+    async def cancel(self, asker: Asker, reservation_id: str, note: str = "") -> Reservation:
+        """Cancel a reservation; a repeat changes nothing.
+
+        Raises:
+            GPULeaseError: ``no_such_reservation``, ``may_not_reserve``.
+        """
+        async with self._lock:
+            before = self._manageable(asker, reservation_id)
+            if before.cancelled:
+                return before
+            after = replace(before, cancelled=True, version=before.version + 1)
+            await self._save(before, after, asker, "cancelled", note)
+            return after
+
+    async def check(self, asker: Asker, bodies: Sequence[ReservationBody]) -> list[Outcome]:
+        """Say of several reservations whether they would fit, one after the other; nothing is done.
+
+        Raises:
+            GPULeaseError: ``may_not_reserve``, and ``bad_calendar`` of what cannot be read.
+        """
+        there, found, now = self.all(), [], self._snapshot().now
+        for number, body in enumerate(bodies):
+            self._allow(asker, body.group)
+            before = self.named(body.group, body.name)
+            if before is None:
+                wanted = made(body, f"check-{number}", asker.name, now)
+            else:
+                wanted = changed(before, body, now)
+            try:
+                outcome = await self._checked(wanted, before, there)
+            except GPULeaseError as error:
+                occurrences = await expanded(wanted.calendar, self._policy().reservations.closures)
+                outcome = Outcome(wanted, occurrences, error)
+            else:
+                rest = [each for each in there if each.id != wanted.id]
+                there = [*rest, outcome.reservation]
+            found.append(outcome)
+        return found
+
+    def named(self, group: str, name: str) -> Reservation | None:
+        """Return a group's reservation of a name that is not cancelled."""
+        mine = (each for each in self.all() if (each.group, each.name) == (group, name))
+        return next(mine, None)
+
+    def firm(self) -> dict[str, Pool]:
+        """Return the firm capacity of each pool: the devices that are there, never spot ones.
+
+        Raises:
+            GPULeaseError: ``capacity_unknown`` (503).
+        """
+        snapshot = self._snapshot()
+        if not snapshot.capacity_known:
+            raise GPULeaseError(
+                "capacity_unknown",
+                "Which GPUs are there is not known at present.",
+                next_step="Try again in a minute; tell an admin if it stays so.",
+                status=503,
+            )
+        there = in_service(snapshot)
+        return {
+            pool.name: Pool(len(there.get(pool.name, ())), pool.spare)
+            for pool in snapshot.policy.pools
+        }
+
+    async def _checked(
+        self, wanted: Reservation, before: Reservation | None, others: Iterable[Reservation]
+    ) -> Outcome:
+        policy = self._policy()
+        found = await expanded(wanted.calendar, policy.reservations.closures)
+        whole = replace(wanted, occurrences=found.occurrences)
+        others, pools, now = list(others), self.firm(), self._snapshot().now
+        await asyncio.to_thread(
+            booking.check, whole, others, policy, pools=pools, now=now, before=before
+        )
+        return Outcome(whole, found)
+
+    async def _save(
+        self,
+        before: Reservation | None,
+        after: Reservation,
+        asker: Asker,
+        what: str,
+        note: str = "",
+    ) -> None:
+        event = ReservationEvent(after.id, self._snapshot().now, asker.name, what, note)
+        await self._ledger.call(self._ledger.store.save_reservation, before, after, event)
+        self._known[after.id] = after
+        self._listed = (None, [])
+        self._changed()
+
+    def _allow(self, asker: Asker, group: str) -> None:
+        if not self.may_reserve(asker, group):
+            raise _may_not(group)
+
+    def _manageable(self, asker: Asker, reservation_id: str) -> Reservation:
+        found = self.visible(asker, reservation_id)
+        if not self.may_manage(asker, found):
+            raise _may_not(found.group)
+        return found
+
+    def _refuse_name(self, group: str, name: str) -> None:
+        if self.named(group, name) is not None:
+            raise GPULeaseError(
+                "name_taken",
+                f"{group} has a reservation {name!r} already.",
+                next_step="Change that one, or choose another name.",
+                status=409,
+            )
+
+
+def _may_not(group: str) -> GPULeaseError:
+    return GPULeaseError(
+        "may_not_reserve",
+        f"You may not reserve GPUs for {group}.",
+        next_step=f"Ask an admin to name you an instructor of {group}.",
+        numbers={"group": group},
+        status=403,
+    )
+
+
+def _id_of(asker: Asker, key: str) -> str:
+    """Return a new name; the same key of the same person makes the same one."""
+    if not key:
+        return secrets.token_hex(8)
+    return hashlib.sha256(f"{asker.kind}/{asker.name}/{key}".encode()).hexdigest()[:16]

@@ -1,0 +1,107 @@
+"""REST of reservations: list, make, show, change, cancel, check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpulease.errors import GPULeaseError
+from gpulease.service.base import BaseHandler
+from gpulease.service.bodies import EndBody
+from gpulease.service.reservation_bodies import ChangeBody, CheckBody, ReservationBody
+from gpulease.service.reservation_views import LISTED, reservation_view
+from gpulease.service.reservations import Outcome
+
+_BODY_MAX = 512 * 1024
+
+
+class _Handler(BaseHandler):
+    body_max = _BODY_MAX
+
+    def view(self, outcome: Outcome) -> dict[str, Any]:
+        """Return one reservation with all of its windows."""
+        return reservation_view(
+            outcome.reservation,
+            self.services.loop.snapshot(),
+            manages=self.services.reservations.may_manage(self.asker, outcome.reservation),
+            expanded=outcome.expanded,
+        )
+
+
+class ReservationList(_Handler):
+    """``reservations``: list what one may see, make one."""
+
+    async def get(self) -> None:
+        """Answer a page, the sooner first; ``cancelled=1`` shows the cancelled too."""
+        found = self.services.reservations.seen_by(
+            self.asker,
+            group=self.get_query_argument("group", ""),
+            cancelled=self.get_query_argument("cancelled", "") in {"1", "true"},
+        )
+        offset, limit = self.number("offset", 0, 10**9), self.number("limit", 50, 200)
+        snapshot = self.services.loop.snapshot()
+        items = [
+            reservation_view(
+                each,
+                snapshot,
+                manages=self.services.reservations.may_manage(self.asker, each),
+                windows=LISTED,
+            )
+            for each in found[offset : offset + limit]
+        ]
+        self.answer({"items": items, "total": len(found), "offset": offset, "limit": limit})
+
+    async def post(self) -> None:
+        """Make one; 201 with its windows, 200 where the same key made it before."""
+        body = self.parse(ReservationBody)
+        key = self.request.headers.get("Idempotency-Key", "")[:200]
+        outcome, new = await self.services.reservations.book(self.asker, body, key)
+        address = f"{self.services.prefix}api/reservations/{outcome.reservation.id}"
+        if new:
+            self.set_header("Location", address)
+        self.answer(self.view(outcome), 201 if new else 200)
+
+
+class ReservationCheck(_Handler):
+    """``reservations/check``: what would be, and nothing done."""
+
+    async def post(self) -> None:
+        """Answer of each whether it fits, its windows, and what is in its way."""
+        bodies = self.parse(CheckBody).reservations
+        found = await self.services.reservations.check(self.asker, bodies)
+        items = [
+            {
+                "fits": each.problem is None,
+                "problem": each.problem.to_problem() if each.problem is not None else None,
+                "reservation": self.view(each),
+            }
+            for each in found
+        ]
+        self.answer({"fits": all(each["fits"] for each in items), "items": items})
+
+
+class OneReservation(_Handler):
+    """``reservations/{id}``: show, change, cancel."""
+
+    async def get(self, reservation_id: str) -> None:
+        """Answer it with all of its windows that are not over."""
+        found = self.services.reservations.visible(self.asker, reservation_id)
+        manages = self.services.reservations.may_manage(self.asker, found)
+        self.answer(reservation_view(found, self.services.loop.snapshot(), manages=manages))
+
+    async def patch(self, reservation_id: str) -> None:
+        """Change what is named; what is not named stays.
+
+        Raises:
+            GPULeaseError: ``invalid_body`` for a body that names nothing.
+        """
+        body = self.parse(ChangeBody)
+        if not body.model_fields_set - {"base_version"}:
+            raise GPULeaseError("invalid_body", "Nothing is to be changed.", status=422)
+        outcome = await self.services.reservations.change(self.asker, reservation_id, body)
+        self.answer(self.view(outcome))
+
+    async def delete(self, reservation_id: str) -> None:
+        """Cancel it; a repeat changes nothing."""
+        note = self.parse(EndBody).note
+        found = await self.services.reservations.cancel(self.asker, reservation_id, note)
+        self.answer(reservation_view(found, self.services.loop.snapshot(), manages=True))

@@ -1,0 +1,85 @@
+"""The statements that read and write reservations, inside a transaction of ``store``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar import codec
+from gpulease.policy.calendar.reservation import Reservation
+from gpulease.store.models import ReservationEventRow, ReservationRow
+
+
+@dataclass(frozen=True)
+class ReservationEvent:
+    """What happened to a reservation: who did it, or who was told what."""
+
+    reservation_id: str
+    at: datetime
+    who: str
+    what: str
+    note: str
+
+
+def read(session: Session) -> list[Reservation]:
+    """Return every reservation, cancelled ones too, oldest first."""
+    query = sa.select(ReservationRow.record).order_by(ReservationRow.created, ReservationRow.id)
+    return [codec.from_json(record) for record in session.scalars(query)]
+
+
+def save(session: Session, before: Reservation | None, after: Reservation) -> None:
+    """Write one reservation.
+
+    Raises:
+        GPULeaseError: ``reservation_changed`` (409): it is not as it was read.
+    """
+    row = session.get(ReservationRow, after.id)
+    if (row.version if row is not None else None) != (before.version if before else None):
+        raise changed(after.id)
+    if row is None:
+        row = ReservationRow(id=after.id, created=after.created)
+        session.add(row)
+    row.version, row.group_name, row.name = after.version, after.group, after.name
+    row.cancelled, row.record = after.cancelled, codec.to_json(after)
+    session.flush()
+
+
+def note(session: Session, event: ReservationEvent) -> None:
+    """Add a row of what happened."""
+    session.add(
+        ReservationEventRow(
+            reservation_id=event.reservation_id,
+            at=event.at,
+            who=event.who,
+            what=event.what,
+            note=event.note,
+        )
+    )
+
+
+def events(session: Session, reservation_id: str | None, what: str) -> list[ReservationEvent]:
+    """Return what happened, oldest first: to one or all, of one kind or (``""``) any."""
+    query = sa.select(ReservationEventRow).order_by(ReservationEventRow.id)
+    if reservation_id is not None:
+        query = query.where(ReservationEventRow.reservation_id == reservation_id)
+    if what:
+        query = query.where(ReservationEventRow.what == what)
+    return [
+        ReservationEvent(row.reservation_id, row.at, row.who, row.what, row.note)
+        for row in session.scalars(query)
+    ]
+
+
+def changed(reservation_id: str) -> GPULeaseError:
+    """Return the refusal of a change to what somebody else changed meanwhile."""
+    return GPULeaseError(
+        "reservation_changed",
+        "This reservation was changed meanwhile.",
+        next_step="Load it, make your change again and save.",
+        numbers={"reservation": reservation_id},
+        status=409,
+    )

@@ -1,0 +1,257 @@
+"""Reservations through the real service: who may, what fits, and a lab of three GPUs."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from tests.helpers import wait_for_async
+from tests.service.kit import active_lease, running
+
+LAB = {
+    "name": "lab",
+    "group": "cs101",
+    "gpu_class": "gpu",
+    "seats": 2,
+    "start": "2031-03-03T14:00",
+    "end": "16:00",
+    "zone": "Europe/Berlin",
+}
+POLICY = """\
+pools: {simulated-gpu: {evidence: process}}
+classes: {gpu: {pool: simulated-gpu, max_count: 2}}
+time_outs:
+  {warm_up: 0, idle: 1h, warning: 1s, drain_max: 5s, minimum_runtime: 0, interrupt_grace: 0}
+reservations: {advance: 5000d, lead: 3s}
+"""
+
+
+def prof(site, *groups):
+    scopes = [f"custom:gpulease:reserve!group={group}" for group in groups or ("cs101",)]
+    return site.client(site.hub.token("prof", *scopes))
+
+
+@pytest.fixture
+async def site(hub, tmp_path):
+    first = tmp_path / "policy.yaml"
+    first.write_text(POLICY)
+    async with running(hub, tmp_path, gpus=3, first_policy_file=first) as found:
+        yield found
+
+
+async def refused(call):
+    with pytest.raises(GPULeaseError) as caught:
+        await call
+    return caught.value
+
+
+async def book(client, **changed):
+    return await client.call("POST", "reservations", {**LAB, **changed})
+
+
+async def test_an_instructor_reserves_for_the_group_and_sees_every_window(site):
+    teacher = prof(site)
+    made = await book(teacher, repeat="FREQ=WEEKLY;COUNT=6", without=["2031-03-17"])
+    assert (made["version"], made["owner"], made["windows_ahead"]) == (1, "prof", 5)
+    shown = [(w["local_start"], w["start"][11:16]) for w in made["windows"]]
+    assert shown[0] == ("2031-03-03T14:00", "13:00")
+    assert shown[-1] == ("2031-04-07T14:00", "12:00"), "summer time: still two on the wall"
+    found = await teacher.call("GET", "reservations")
+    assert [each["name"] for each in found["items"]] == ["lab"]
+    one = await teacher.call("GET", f"reservations/{made['id']}")
+    assert one["windows"] == made["windows"]
+
+
+async def test_members_see_what_comes_and_not_what_concerns_others(site):
+    made = await book(prof(site), named=["stu"], contact=["prof@example.org"])
+    seen = await site.client(site.hub.page_token("stu")).call("GET", f"reservations/{made['id']}")
+    assert seen["sentence"].startswith("2 seats of gpu for 1 person named: Mon 03 Mar 2031")
+    assert "14:00 to 16:00 (Europe/Berlin)" in seen["sentence"]
+    assert not {"contact", "named", "managers"} & set(seen)
+    stranger = site.client(site.hub.page_token("eve"))
+    assert (await stranger.call("GET", "reservations"))["items"] == []
+    error = await refused(stranger.call("GET", f"reservations/{made['id']}"))
+    assert (error.reason, error.status) == ("no_such_reservation", 404)
+
+
+async def test_only_who_teaches_the_group_may_reserve_change_and_cancel(site):
+    made = await book(prof(site))
+    for client in (site.client(site.hub.page_token("stu")), prof(site, "cs102")):
+        assert (await refused(book(client, name="other"))).reason == "may_not_reserve"
+        for method, body in (("PATCH", {"seats": 1}), ("DELETE", {})):
+            error = await refused(client.call(method, f"reservations/{made['id']}", body))
+            assert error.status in (403, 404)
+    admin = site.client(site.hub.admin_token())
+    changed = await admin.call("PATCH", f"reservations/{made['id']}", {"seats": 3})
+    assert changed["seats"] == 3
+
+
+async def test_teaching_assistants_manage_what_they_are_named_for(site):
+    made = await book(prof(site), managers=["eve"])
+    assistant = site.client(site.hub.page_token("eve"))
+    changed = await assistant.call("PATCH", f"reservations/{made['id']}", {"title": "Lab 1"})
+    assert changed["title"] == "Lab 1"
+
+
+async def test_what_does_not_fit_is_refused_with_the_nearest_window_and_nothing_is_stored(site):
+    await book(prof(site))
+    other = prof(site, "cs102")
+    error = await refused(book(other, group="cs102", repeat="FREQ=WEEKLY;COUNT=3"))
+    assert (error.reason, error.status) == ("reservation_conflict", 409)
+    assert "2 for cs101, 14:00 to 16:00" in error.sentence
+    assert error.numbers["offer"]["nearest"] == "2031-03-03T16:00"
+    assert error.numbers["offer"]["seats"] == 1
+    assert (await other.call("GET", "reservations"))["items"] == []
+    taken = await book(other, group="cs102", start=error.numbers["offer"]["nearest"], end="18:00")
+    assert taken["windows_ahead"] == 1
+
+
+async def test_a_dry_run_does_nothing_and_counts_what_stands_before_in_the_list(site):
+    teacher = prof(site)
+    again = {**LAB, "name": "again"}
+    found = await teacher.call("POST", "reservations/check", {"reservations": [LAB, again]})
+    assert [each["fits"] for each in found["items"]] == [True, False]
+    assert found["items"][1]["problem"]["reason"] == "reservation_conflict"
+    assert (await teacher.call("GET", "reservations"))["items"] == []
+
+
+async def test_a_repeated_booking_is_the_same_and_a_name_is_taken_once(site):
+    teacher, headers = prof(site), {"Idempotency-Key": "k1"}
+    first = await teacher.call("POST", "reservations", LAB, headers=headers)
+    second = await teacher.call("POST", "reservations", LAB, headers=headers)
+    assert first["id"] == second["id"]
+    assert (await refused(book(teacher))).reason == "name_taken"
+
+
+async def test_one_window_is_moved_or_cancelled_and_the_rest_stays(site):
+    teacher = prof(site)
+    made = await book(teacher, repeat="FREQ=WEEKLY;COUNT=3")
+    address = f"reservations/{made['id']}"
+    moved = {"window": {"at": "2031-03-10T14:00", "start": "10:00", "end": "11:00"}}
+    error = await refused(teacher.call("PATCH", address, {**moved, "base_version": 7}))
+    assert error.reason == "reservation_changed"
+    # A time alone is the same day, or the next where it is before.
+    moved["window"] |= {"start": "2031-03-10T10:00"}
+    found = await teacher.call("PATCH", address, moved)
+    assert [w["local_start"][8:] for w in found["windows"]] == ["03T14:00", "10T10:00", "17T14:00"]
+    gone = await teacher.call("PATCH", address, {"window": {"at": "2031-03-03", "cancelled": True}})
+    assert gone["windows_ahead"] == 2
+
+
+async def test_a_cancelled_reservation_is_gone_from_the_list_and_its_name_free(site):
+    teacher = prof(site)
+    made = await book(teacher)
+    found = await teacher.call("DELETE", f"reservations/{made['id']}", {"note": "ill"})
+    assert found["cancelled"]
+    assert (await teacher.call("GET", "reservations"))["items"] == []
+    assert (await book(teacher))["id"] != made["id"]
+
+
+async def test_reservations_survive_a_restart(hub, tmp_path):
+    first = tmp_path / "policy.yaml"
+    first.write_text(POLICY)
+    async with running(hub, tmp_path, gpus=3, first_policy_file=first) as site:
+        made = await book(prof(site), repeat="FREQ=WEEKLY;COUNT=3", extra_time={"ann": "30m"})
+    async with running(hub, tmp_path, gpus=3) as site:
+        found = await prof(site).call("GET", f"reservations/{made['id']}")
+        assert found["windows"] == made["windows"]
+        assert found["extra_time"] == {"ann": 1800.0}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seats": 0}, {"seats": "2"}, {"start": "now"}, {"start": "2031-03-03T14:00Z"},
+        {"zone": "Berlin"}, {"repeat": "FREQ=SECONDLY"}, {"end": "2031-03-03T13:00"},
+        {"repeat": "FREQ=DAILY;INTERVAL=7;BYDAY=TU"}, {"idle": "soon"}, {"nmae": "x"},
+        {"contact": ["a@b\r\nBcc: c@d"]}, {"start": "9999-12-31T23:59"}, {"gpu_class": "h100"},
+        {"extra_time": {"ann": -1}}, {"without": ["x"]}, {"seats": 10**5},
+    ],
+)  # fmt: skip
+async def test_a_wrong_member_is_refused_and_nothing_is_stored(site, wrong):
+    error = await refused(book(prof(site), **wrong))
+    assert 400 <= error.status < 500
+    assert error.sentence
+    assert site.service.services.reservations.all() == []
+
+
+async def reserve_soon(site, seconds=5.0, length=600.0, **changed):
+    """Reserve all three GPUs for cs101 from a few seconds on."""
+    start = datetime.now(UTC) + timedelta(seconds=seconds)
+    plain = start.replace(tzinfo=None, microsecond=0)
+    end = plain + timedelta(seconds=length)
+    body = {"start": plain.isoformat(), "end": end.isoformat(), "zone": "UTC", "seats": 3}
+    return await book(prof(site), **{**body, **changed})
+
+
+async def leave(supervisor):
+    """Bring everything home when asked to."""
+    await supervisor.next("drain")
+    await supervisor.say({"type": "drained", "result": "done"})
+
+
+async def test_a_lab_of_three_gpus_and_two_groups(site, hub):
+    for number in range(3):
+        hub.user(f"bio{number}", "", groups=("bio",))
+        hub.user(f"cs{number}", "", groups=("cs101",))
+    # Three people of another group hold every GPU, and work.
+    others = [await active_lease(site, f"bio{number}") for number in range(3)]
+    lab = await reserve_soon(site)
+    # They read why and when they must leave, long before they are warned.
+    said = (await site.client(site.hub.page_token("bio0")).lease(others[0][0]["id"]))["sentence"]
+    assert "reserved for cs101" in said
+    assert "must leave by" in said
+    for lease, _, supervisor in others:
+        await leave(supervisor)
+        ended = await site.lease(lease["id"], "ended")
+        assert ended.end_reason == "preempted"
+    # A member's GPU starts in the lead; one of the others waits although two are free.
+    member, _, _ = await active_lease(site, "cs0")
+    waiting = await site.client(hub.server_token("bio1")).ask({"origin": "magic"})
+
+    def told():
+        lease = site.service.services.ledger.leases[waiting["id"]]
+        return lease.reason == "reserved"
+
+    await wait_for_async(told, 30, "the reason")
+    view = await site.client(site.hub.page_token("bio1")).lease(waiting["id"])
+    assert "reserved for a lab" in view["sentence"]
+    assert "They are reserved for cs101 from" in view["sentence"]
+    mine = await site.client(site.hub.page_token("cs0")).lease(member["id"])
+    assert "You have a seat in “lab” until" in mine["sentence"]
+    window = (await prof(site).call("GET", f"reservations/{lab['id']}"))["windows"][0]
+    assert (window["seats"], window["claimed"]) == (3, 1)
+    # The instructor ends a student's lease, and then the lab: the other group is served.
+    ended = await prof(site).end(member["id"], "Please use the other exercise.")
+    assert "Please use the other exercise." in ended["sentence"]
+
+    def opened():
+        return datetime.now(UTC) >= datetime.fromisoformat(window["start"])
+
+    await wait_for_async(opened, 30, "the window")
+    over = {"window": {"end_now": True}}
+    await prof(site).call("PATCH", f"reservations/{lab['id']}", over)
+    await site.lease(waiting["id"], "starting")
+
+
+async def test_who_was_warned_stays_when_the_lab_is_cancelled(site, hub):
+    hub.user("bio0", "", groups=("bio",))
+    lease, channel, _ = await active_lease(site, "bio0")
+    policy = await site.client(site.hub.admin_token()).call("GET", "policy")
+    longer = policy["text"].replace("warning: 1s", "warning: 1h")
+    await site.client(site.hub.admin_token()).call("PUT", "policy", {"text": longer})
+    lab = await reserve_soon(site, 60)
+    await site.lease(lease["id"], "warned")
+    await prof(site).call("DELETE", f"reservations/{lab['id']}", {})
+    await site.lease(lease["id"], "active")
+    view = channel.view(lease["id"])
+    assert view is not None
+
+
+async def test_in_an_exam_there_is_no_keep(site, hub):
+    hub.user("cs0", "", groups=("cs101",))
+    await reserve_soon(site, 2, exam=True)
+    lease, _, _ = await active_lease(site, "cs0")
+    client = site.client(hub.server_token("cs0"))
+    assert (await client.lease(lease["id"]))["keep"]["left"] == 0
+    assert (await refused(client.keep(lease["id"]))).reason == "keep_used_up"
