@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Aim, Variants, progress, report
+from gpulease.channel.keys import Endpoint
 from gpulease.mirror.home import HomeEnd
-from gpulease.transfer.api import Endpoint
 from tests.mirror.pair import keys
 
 FILES, LARGE = 10_000, 256 * 2**20

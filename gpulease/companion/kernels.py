@@ -1,7 +1,7 @@
 """One companion for each home kernel of a lease.
 
 Owns which companions live: opening (with the handshake), interrupting, parking, closing, and
-noticing that one died.  Knows nothing of the desk's framing or of the lease service.
+noticing that one died.  Knows nothing of the lease service.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gpulease.companion.ports import Ports
 from gpulease.companion.processes import CompanionProcess
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
-from gpulease.protocol import DeskOpen, DeskOpened
+from gpulease.protocol import CompanionOpen, CompanionOpened
 
 if TYPE_CHECKING:
     from jupyter_client.manager import AsyncKernelManager
@@ -57,7 +57,7 @@ class Companion:
         bound: CompanionProcess,
         manager: AsyncKernelManager,
         ready: Mapping[str, Any],
-        args: DeskOpen,
+        args: CompanionOpen,
     ) -> None:
         self.kernel_id = kernel_id
         self.wire_key = args["wire_key"]
@@ -169,7 +169,7 @@ class Companions:
         """Pids below the supervisor that are neither companions nor the user's."""
         return [*self._opening, *([self._prepared.process.pid] if self._prepared else [])]
 
-    async def open(self, args: DeskOpen) -> DeskOpened:
+    async def open(self, args: CompanionOpen) -> CompanionOpened:
         """Return this home kernel's companion, started when it does not run.
 
         Raises:
@@ -264,7 +264,7 @@ class Companions:
             return not_parked(str(error))
         return await companion.park(str(path), seconds, limit)
 
-    async def _start(self, args: DeskOpen) -> Companion:
+    async def _start(self, args: CompanionOpen) -> Companion:
         kernel_id = args["kernel_id"]
         environ = companion_environment(
             os.environ, args["environ"], self._mark, kernel_id, self._devices,
@@ -307,7 +307,7 @@ class Companions:
         self._beside.keep(self._watch(companion))
         return companion
 
-    async def _process(self, args: DeskOpen, environ: Mapping[str, str]) -> CompanionProcess:
+    async def _process(self, args: CompanionOpen, environ: Mapping[str, str]) -> CompanionProcess:
         executable = sys.executable
         wanted = args.get("executable") if self._homes_interpreter else ""
         # A pod may run another image, where this interpreter is the only one that is known.
@@ -319,13 +319,13 @@ class Companions:
             return prepared
         return await CompanionProcess.start(executable, environ, self._directory)
 
-    def _opened(self, companion: Companion, args: DeskOpen, fresh: bool) -> DeskOpened:
+    def _opened(self, companion: Companion, args: CompanionOpen, fresh: bool) -> CompanionOpened:
         info = dict(companion.manager.get_connection_info())
         del info["curve_secretkey"]  # the companion's alone; home has keys of its own
         if isinstance(info["key"], bytes):
             info["key"] = info["key"].decode()
         path = self._parking.file(companion.kernel_id)
-        return DeskOpened(
+        return CompanionOpened(
             connection=info,
             wire_address=companion.ready["wire_address"],
             wire_key=companion.ready["wire_key"],

@@ -2,7 +2,7 @@
 
 Owns the one place that needs ``jupyter_client``, whose import takes as long as half of a
 supervisor's others: it is imported while the companion's own imports are waited for.  Knows nothing
-of desks or leases.
+of leases.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ async def start_manager(
 def _is_ours(ip: str) -> None:
     """Let jupyter_client know an address of this machine that it may not find by itself.
 
-    It looks with tools that an image need not have; the desk is bound to ``ip``, which proves it.
+    It looks with tools that an image need not have; the control server is bound to ``ip``, which
+    proves it.
     """
     if not localinterfaces.is_local_ip(ip):
         localinterfaces.LOCAL_IPS.append(ip)

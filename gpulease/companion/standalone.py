@@ -86,12 +86,12 @@ def _is_ours(ip: str) -> bool:
 def write_connection(path: Path, supervisor: Supervisor) -> Path:
     """Admit a new client key and write it with the lease's address to ``path`` (mode 0600)."""
     public, secret = zmq.curve_keypair()
-    supervisor.desk.admit(public.decode(), "")
+    supervisor.control.admit(public.decode(), "")
     devices = visible_devices()
     view = ConnectionView(
         lease_id=supervisor.config.lease_id,
-        address=supervisor.desk.address,
-        server_key=supervisor.desk.public_key,
+        address=supervisor.control.endpoint.address,
+        server_key=supervisor.control.endpoint.server_key,
         protocol=PROTOCOL_VERSION,
         simulated=not devices,
         gpu_class="local",

@@ -1,8 +1,8 @@
 """The supervisor of one lease: what happens between its start and its end.
 
-Owns the order of things: desk, companions, samples, drain, end.  Each of them is a module of its
+Owns the order of things: companions, samples, drain, end.  Each of them is a module of its
 own; the service is heard over the channel, the notebook server over stdin, home kernels over the
-desk.  Refuses to decide: when a lease is warned, drained or ended is decided elsewhere.
+control channel.  Refuses to decide: when a lease is warned, drained or ended is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from gpulease.companion import tree
 from gpulease.companion.activity import ActivitySampler, Batches
 from gpulease.companion.alone import next_step
 from gpulease.companion.config import SupervisorConfig
-from gpulease.companion.desk import Desk
+from gpulease.companion.control import ControlServer
 from gpulease.companion.drain import Drain, Parked, park_all, seconds_until
 from gpulease.companion.kernels import Companions
 from gpulease.companion.mirrors import Mirrors
@@ -31,7 +31,7 @@ from gpulease.companion.pod import END_SECONDS
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
-from gpulease.protocol import PROTOCOL_VERSION, DeskOpen, SupervisorMessage
+from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, SupervisorMessage
 from gpulease.service_tls import trusted
 
 log = logging.getLogger("gpulease.companion")
@@ -79,7 +79,7 @@ class Supervisor:
         self._drained: SupervisorMessage | None = None  # what leaving by itself came to
         self._warned = False  # by this lease itself, as the service is silent
         self._ports = Ports(config.ports)
-        self.desk = Desk(config.ip, self._call, self._ports.take(1, config.ip)[0])
+        self.control = ControlServer(config.ip, self._call, self._ports.take(1, config.ip)[0])
         self._mirrors = Mirrors(config.mirror, config.mirror_limit, config.ip, self._ports)
         companions.bind(config, self._ports)
         self._channel: WebsocketClient | None = None
@@ -154,19 +154,19 @@ class Supervisor:
         if kind == "lease":
             await self._end_is(message.get("hard_end", ""))
         elif kind == "admit":
-            self.desk.admit(message["client_key"], message.get("kernel_id", ""))
+            self.control.admit(message["client_key"], message.get("kernel_id", ""))
             self._tell(SupervisorMessage(type="admitted", client_key=message["client_key"]))
         elif kind == "revoke":
-            self.desk.revoke(message["client_key"])
+            self.control.revoke(message["client_key"])
             if message.get("kernel_id"):
                 await self._close(message["kernel_id"])
         elif kind in ("warn", "clear"):
-            await self.desk.push(kind, _members(message))
+            self._push(kind, _members(message))
         elif kind == "drain":
             await self._begin_drain(message)
         elif kind == "resume":
             self._drain = None
-            await self.desk.push("resume", _members(message))
+            self._push("resume", _members(message))
         elif kind == "end":
             self.end(message.get("reason", "ended"))
         else:
@@ -177,7 +177,7 @@ class Supervisor:
         if self._drain is not None:
             self._drain.answers.forget(kernel_id)
         members = {"kernel_id": kernel_id, "detail": detail}
-        await self.desk.push("companion_died", members, kernel_id)
+        self._push("companion_died", members, kernel_id)
 
     async def _call(self, name: str, args: dict[str, Any], kernel_id: str) -> Any:
         if name == "ping":
@@ -201,7 +201,7 @@ class Supervisor:
                 result = str(args.get("result"))
                 self._drain.answers.take(kernel_id, result, args.get("blockers") or [])
             return self._drain is not None
-        raise GPULeaseError("malformed", f"The desk knows no call {name!r}.")
+        raise GPULeaseError("malformed", f"A supervisor knows no call {name!r}.")
 
     async def _open(self, args: dict[str, Any], kernel_id: str) -> Any:
         missing = [name for name in _OPEN_NEEDS if name not in args]
@@ -217,7 +217,7 @@ class Supervisor:
             )
         wanted = {"hash_seed": "", **args, "kernel_id": kernel_id}
         self._mirrors.make_directory(str(args["cwd"]))
-        opened = await self._companions.open(cast("DeskOpen", wanted))
+        opened = await self._companions.open(cast("CompanionOpen", wanted))
         self._opened()
         return {**opened, "mirror": self._mirrors.place}
 
@@ -236,7 +236,7 @@ class Supervisor:
 
     async def _start_drain(self, drain: Drain, message: SupervisorMessage) -> None:
         self._drain = drain
-        await self.desk.push("drain", _members(message))
+        self._push("drain", _members(message))
         # Values come home between cells, so a cell that runs must end first.
         self._companions.interrupt_cells()
         self.spawn(self._insist(drain, message.get("interrupt_grace", INTERRUPT_GRACE)))
@@ -244,7 +244,7 @@ class Supervisor:
     async def _finish_drain(self, drain: Drain) -> None:
         result = await drain.run()
         for kernel_id, parked in drain.parked.items():
-            await self.desk.push("parked", parked, kernel_id)
+            self._push("parked", parked, kernel_id)
         if drain is self._drain:  # neither called off nor begun anew meanwhile
             self._tell(result)
 
@@ -277,10 +277,10 @@ class Supervisor:
         self._hard_end = hard_end
         if self._warned:
             self._warned = False
-            await self.desk.push("clear", {})
+            self._push("clear", {})
         if later and self._leaving and not self._ending.done():
             self._drain = None
-            await self.desk.push("resume", {})
+            self._push("resume", {})
 
     async def _insist(self, drain: Drain, grace: float) -> None:
         """End the companions whose cell goes on ``grace`` seconds after its interrupt.
@@ -328,7 +328,7 @@ class Supervisor:
         if step in ("warn", "clear"):
             self._warned = step == "warn"
             until = {"until": self._hard_end, "reason": "hard_end"}
-            await self.desk.push(step, until if self._warned else {})
+            self._push(step, until if self._warned else {})
         elif step == "leave" and not self._leaving:
             self.spawn(self._leave("expired", self.config.drain_max, firmly=False))
 
@@ -341,7 +341,7 @@ class Supervisor:
         else:
             parked = None
         with suppress(OSError):
-            await self.desk.push("end", {"reason": reason})
+            self._push("end", {"reason": reason})
         await asyncio.to_thread(self._mirrors.close_all)
         await self._companions.stop_all()
         left = await tree.end_tree(self._marks, os.getpid(), grace=0.5)
@@ -350,7 +350,7 @@ class Supervisor:
         self._say_bye(reason, detail, parked)
         await asyncio.sleep(0)
         self._beside.cancel()
-        await self.desk.stop()
+        await self.control.stop()
 
     def _say_bye(self, reason: str, detail: str, parked: Parked | None) -> None:
         if self._channel is None:
@@ -364,16 +364,19 @@ class Supervisor:
             bye["blockers"] = self._drained.get("blockers", [])
         self._channel.close(dict(bye))
 
+    def _push(self, name: str, members: Mapping[str, Any], kernel_id: str = "") -> None:
+        self.control.push({**members, "push": name}, kernel_id)
+
     def _hello(self) -> dict[str, Any]:
         hello = SupervisorMessage(
             type="hello",
-            address=self.desk.address,
-            public_key=self.desk.public_key,
+            address=self.control.endpoint.address,
+            public_key=self.control.endpoint.server_key,
             protocol=PROTOCOL_VERSION,
             python=".".join(str(part) for part in sys.version_info[:3]),
             pid=os.getpid(),
             attempt=self.config.attempt,
-            keys=self.desk.admitted,
+            keys=self.control.admitted,
         )
         return dict(hello)
 

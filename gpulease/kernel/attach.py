@@ -1,7 +1,6 @@
 """From a lease's address to a companion that answers: the steps of connecting, and their undoing.
 
-Owns one attachment: desk, Jupyter channels and the transfer side's connection.  The slow steps run
-on a worker thread, what touches the namespace on the main thread.
+The slow steps run on a worker thread, what touches the namespace on the main thread.
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import zmq
-
+from gpulease.channel.iothread import IOThread
+from gpulease.channel.keys import KeyPair
 from gpulease.companion.environment import allowed_environment
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.channels import Channels
-from gpulease.kernel.desk import Desk, Push
+from gpulease.kernel.control import ControlClient, Push
 from gpulease.kernel.execution import Executor
-from gpulease.kernel.iothread import Inbox, IOThread
-from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeskOpen, DeskOpened
-from gpulease.transfer.api import KeyPair
+from gpulease.kernel.inbox import Inbox
+from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, CompanionOpened, ConnectionView
 
 OPEN_SECONDS = 60.0
 #: How long a supervisor may take to answer at all: one of a lease, and one that a file names.
@@ -43,19 +41,13 @@ TRAVELLING = (
 Reach = Callable[[], tuple[ConnectionView, KeyPair]]
 
 
-def new_keys() -> KeyPair:
-    """Make a Curve key pair; the secret half stays in this process."""
-    public, secret = zmq.curve_keypair()
-    return KeyPair(public.decode(), secret.decode())
-
-
 @dataclass
 class Attachment:
     """A companion that was opened; ``channels`` once the main thread has connected them."""
 
     view: ConnectionView
-    desk: Desk
-    opened: DeskOpened
+    control: ControlClient
+    opened: CompanionOpened
     wire_keys: KeyPair
     channels: Channels | None = None
 
@@ -63,7 +55,7 @@ class Attachment:
         """Close every socket; the companion itself is the supervisor's."""
         if self.channels is not None:
             self.channels.close()
-        self.desk.close()
+        self.control.close()
 
 
 def open_in_thread(
@@ -87,14 +79,16 @@ def open_in_thread(
     def work() -> None:
         try:
             view, keys = reach()
-            desk = Desk(io, inbox, view, keys, on_push, early=early)
+            control = ControlClient(io, inbox, view, keys, on_push, early=early)
             try:
-                _answers(desk, view, patience)
-                opened = desk.call("open", desk_open(kernel_id, wire_keys.public), OPEN_SECONDS)
+                _answers(control, view, patience)
+                opened = control.call(
+                    "open", what_to_open(kernel_id, wire_keys.public), OPEN_SECONDS
+                )
             except BaseException:
-                desk.close()
+                control.close()
                 raise
-            future.set_result(Attachment(view, desk, opened, wire_keys))
+            future.set_result(Attachment(view, control, opened, wire_keys))
         except BaseException as error:  # noqa: BLE001 - carried to the main thread
             future.set_exception(error)
         inbox.put(lambda: None)  # whoever waits looks again
@@ -103,14 +97,14 @@ def open_in_thread(
     return future
 
 
-def _answers(desk: Desk, view: ConnectionView, patience: float) -> None:
+def _answers(control: ControlClient, view: ConnectionView, patience: float) -> None:
     """Find out whether anybody is there, before waiting for a companion to start.
 
     Raises:
         GPULeaseError: ``lease_unreachable`` after ``patience`` seconds.
     """
     try:
-        desk.call("ping", {}, patience)
+        control.call("ping", {}, patience)
     except GPULeaseError as error:
         if error.reason != "lease_unreachable":
             raise
@@ -124,7 +118,7 @@ def _answers(desk: Desk, view: ConnectionView, patience: float) -> None:
         ) from None
 
 
-def desk_open(kernel_id: str, wire_key: str) -> DeskOpen:
+def what_to_open(kernel_id: str, wire_key: str) -> CompanionOpen:
     """Return what the companion must know of this process."""
     return {
         "kernel_id": kernel_id,

@@ -9,7 +9,7 @@ from typing import Any
 from gpulease.channel.unix import UnixClient
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.clock import own_times
-from gpulease.kernel.iothread import Inbox
+from gpulease.kernel.inbox import Inbox
 
 Event = dict[str, Any]
 

@@ -74,11 +74,11 @@ class GPUCells:
         if attachment is None:
             yield
             return
-        attachment.desk.cell = True
+        attachment.control.cell = True
         try:
             yield
         finally:
-            attachment.desk.cell = False
+            attachment.control.cell = False
 
     def _run_attached(self, source: str, *, silent: bool) -> None:
         session = self._session

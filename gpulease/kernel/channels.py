@@ -15,8 +15,9 @@ from typing import Any
 import zmq
 from jupyter_client.session import Session as Wire
 
-from gpulease.kernel.iothread import Frames, Inbox, IOThread
-from gpulease.transfer.api import KeyPair
+from gpulease.channel.iothread import Frames, IOThread
+from gpulease.channel.keys import KeyPair
+from gpulease.kernel.inbox import Inbox
 
 log = logging.getLogger("gpulease.kernel")
 Message = dict[str, Any]

@@ -15,10 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from gpulease.channel.keys import KeyPair
 from gpulease.companion.environment import allowed_environment
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ConnectionView
-from gpulease.transfer.api import KeyPair
 
 START_SECONDS = 60.0
 

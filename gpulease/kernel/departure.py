@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.desk import Push
-from gpulease.kernel.iothread import Inbox
+from gpulease.kernel.control import Push
+from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.phase import Phase
 from gpulease.protocol import Blocker
 from gpulease.transfer.api import DrainReport, Home
@@ -159,7 +159,7 @@ class Departure:
         blockers += files
         result = "done" if report.done and not files else "blocked"
         body = {"kernel_id": self._link.kernel_id, "result": result, "blockers": blockers}
-        attachment.desk.start_call("drained", body)
+        attachment.control.start_call("drained", body)
 
     def _bring_files(self) -> list[Blocker]:
         """Bring home what GPU cells and their processes wrote; return what cannot come."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.channels import Channels, Message
-from gpulease.kernel.iothread import Inbox
+from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.relay import Relay
 from gpulease.protocol import EXECUTE_METADATA, CellText, ExecuteMetadata
 

@@ -1,7 +1,7 @@
 """The working directory beside the GPU, where home's volume is not mounted there.
 
 Owns when the mirror is brought up to date, and what a person reads of it.  Where the companion sees
-home's own files (``DeskOpened`` names no mirror) nothing here does anything.
+home's own files (``Opened`` names no mirror) nothing here does anything.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
 from gpulease.mirror import words
 from gpulease.mirror.entries import Left
 from gpulease.protocol import Blocker, MirrorView
-from gpulease.transfer.api import Endpoint
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
@@ -141,7 +141,7 @@ class Files:
 
         self.close()
         args = {"root": str(here), "wire_key": attachment.wire_keys.public}
-        view: MirrorView = attachment.desk.call("mirror", args, OPEN_SECONDS)
+        view: MirrorView = attachment.control.call("mirror", args, OPEN_SECONDS)
         endpoint = Endpoint(view["address"], view["key"])
         self._end = HomeEnd(here, endpoint, attachment.wire_keys, view["limit"])
         self._of = attachment

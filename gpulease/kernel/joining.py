@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.desk import Push
+from gpulease.kernel.control import Push
 
 _DEATHS = ("companion_died", "lost", "end")
 

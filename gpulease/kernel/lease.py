@@ -1,7 +1,7 @@
 """The lease as the home kernel sees it: none, waiting, attached, draining, gone.
 
-Owns the state machine: what the bus and the desk say goes in, attachments come and go, and what a
-person should read goes to ``notices``.  Main thread only, except where said.
+Owns the state machine: what the bus and the supervisor say goes in, attachments come and go, and
+what a person should read goes to ``notices``.  Main thread only, except where said.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+from gpulease.channel.curve import new_keys
+from gpulease.channel.iothread import IOThread
+from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.channel.unix import UnixClient
 from gpulease.errors import GPULeaseError
 from gpulease.kernel import attach, bus
 from gpulease.kernel.bus import Event
 from gpulease.kernel.cellnote import leaves_at
+from gpulease.kernel.control import Push
 from gpulease.kernel.departure import Departure
-from gpulease.kernel.desk import Push
 from gpulease.kernel.execution import Executor
-from gpulease.kernel.iothread import Inbox, IOThread
+from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.joining import Joining
 from gpulease.kernel.notices import Notices, end_words, last_word
 from gpulease.kernel.phase import Phase
 from gpulease.protocol import ConnectionView, EndView, LeaseView
-from gpulease.transfer.api import Endpoint, Home, KeyPair
+from gpulease.transfer.api import Home
 
 log = logging.getLogger("gpulease.kernel")
 USABLE = ("active", "warned")
@@ -71,7 +74,7 @@ class LeaseLink:
         self._home = home
         self._executor = executor
         self._changed = changed
-        self._keys = attach.new_keys()
+        self._keys = new_keys()
         self._clicked: set[str] = set()
         self.greeted = False
         self._waited_for_greeting = False
@@ -236,7 +239,7 @@ class LeaseLink:
         self.notices.add(*attachment.opened["warnings"], *(note.sentence for note in notes))
         self._changed()
 
-    # What the desk says
+    # What the supervisor says
 
     def _early(self, push: Push) -> None:
         """On the I/O thread: a drain need not wait for a home cell to end."""
@@ -301,16 +304,16 @@ class LeaseLink:
                 if self.departure.in_order:
                     self._lost_lease(last_word(""))
                 else:
-                    desk = self.attachment.desk
-                    desk.start_call("abandon", {"kernel_id": self.kernel_id})
+                    control = self.attachment.control
+                    control.start_call("abandon", {"kernel_id": self.kernel_id})
                     self.companion_died("The companion of this notebook died.")
             raise
 
     def abandon(self) -> None:
         """Give the companion up: a second interrupt did not wait for it to stop."""
         if self.attachment is not None:
-            desk = self.attachment.desk
-            desk.start_call("abandon", {"kernel_id": self.kernel_id})
+            control = self.attachment.control
+            control.start_call("abandon", {"kernel_id": self.kernel_id})
             self.companion_died("The GPU cell was given up with its companion.", "abandoned")
 
     def end(self, lease: LeaseView | None) -> None:
@@ -325,9 +328,9 @@ class LeaseLink:
         if self.attachment is not None:
             close = {"kernel_id": self.kernel_id}
             if by_service:  # the supervisor ends, and may be gone before it could answer
-                self.attachment.desk.start_call("close", close)
+                self.attachment.control.start_call("close", close)
             else:
-                self.attachment.desk.call("close", close, CLOSE_SECONDS)
+                self.attachment.control.call("close", close, CLOSE_SECONDS)
             self.notices.add(*self._detach(died=False))
             self.detached()
         self.phase = Phase.NONE

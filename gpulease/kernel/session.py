@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpulease.channel.iothread import IOThread
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.cellnote import CellNote
 from gpulease.kernel.cells import GPUCells
@@ -20,7 +21,7 @@ from gpulease.kernel.connect import LocalSupervisor, read_connection
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.files import Files
 from gpulease.kernel.gate import Gate
-from gpulease.kernel.iothread import Inbox, IOThread
+from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.lease import LeaseLink
 from gpulease.kernel.options import HELP, CellOptions, parse_options
 from gpulease.kernel.outputs import Results

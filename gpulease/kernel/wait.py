@@ -18,7 +18,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.clock import clock
-from gpulease.kernel.iothread import Inbox
+from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.lease import USABLE, LeaseLink
 from gpulease.kernel.options import CellOptions
 from gpulease.kernel.phase import Phase

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
 from gpulease.mirror.batches import PIECE
 from gpulease.mirror.entries import Entry, Kind, Left, Manifest, below, row, unpacked
@@ -22,7 +23,6 @@ from gpulease.mirror.plan import Plan, Step, plan
 from gpulease.mirror.rules import Bounds, Rules
 from gpulease.mirror.scan import Scanner, TooManyError
 from gpulease.mirror.tree import MovedOnError, Tree, why
-from gpulease.transfer.api import Endpoint
 from gpulease.transfer.message import Message
 from gpulease.transfer.wire import Wire
 

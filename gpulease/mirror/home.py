@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 from gpulease.mirror import words
 from gpulease.mirror.batches import PIECE, asks, batches
@@ -24,7 +25,6 @@ from gpulease.mirror.plan import Conflict, Step
 from gpulease.mirror.rules import Bounds, refusal, rules_of
 from gpulease.mirror.scan import Scanner, Seen, TooManyError
 from gpulease.mirror.tree import MovedOnError, Tree, why
-from gpulease.transfer.api import Endpoint, KeyPair
 from gpulease.transfer.message import Message, Pending
 from gpulease.transfer.wire import Wire
 

@@ -7,7 +7,7 @@ Owns names, versions and JSON shapes of six conversations, so that both ends rea
 * **bus**: Unix socket of ``gpulease.lab``, notebook server to its kernels (``bus``);
 * **supervisor channel**: ``api/leases/{id}/supervisor`` websocket, lease supervisor to service
   (``supervisor``);
-* **desk**: CurveZMQ socket of the supervisor, home kernel to lease (``desk``);
+* **control**: CurveZMQ socket of the supervisor, home kernel to lease (``control``);
 * **agent**: ``POST api/agents/batches``, a GPU node's agent to the service (``agents``).
 
 Refuses to know who sends what when: that stands in the rooms that speak.  The seventh conversation,
@@ -25,13 +25,13 @@ from gpulease.protocol.agents import (
     AgentPost,
     AgentSecond,
 )
-from gpulease.protocol.desk import (
+from gpulease.protocol.control import (
     EXECUTE_METADATA,
     CellText,
-    DeskDrained,
-    DeskOpen,
-    DeskOpened,
+    CompanionOpen,
+    CompanionOpened,
     ExecuteMetadata,
+    KernelDrained,
     MirrorView,
     ReplyMetadata,
 )
@@ -109,10 +109,9 @@ __all__ = [
     "Blocker",
     "CellText",
     "ClassView",
+    "CompanionOpen",
+    "CompanionOpened",
     "ConnectionView",
-    "DeskDrained",
-    "DeskOpen",
-    "DeskOpened",
     "DeviceView",
     "EndView",
     "EventDelta",
@@ -120,6 +119,7 @@ __all__ = [
     "ExecuteMetadata",
     "GrantView",
     "KeepView",
+    "KernelDrained",
     "KernelReport",
     "LeaseStateName",
     "LeaseView",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Both ends of supervisor channel, desk and wire must have the same major number.
+#: Both ends of supervisor channel, control channel and wire must have the same major number.
 PROTOCOL_VERSION: Final = "1.0"
 
 #: Mark in the environment of every process of a lease; how a lease's processes are found again.

@@ -133,7 +133,7 @@ class ConnectionView(TypedDict):
     """
 
     lease_id: str
-    address: str  # tcp://host:port of the supervisor's desk
+    address: str  # tcp://host:port of the supervisor's control server
     server_key: str  # Z85
     protocol: str
     simulated: bool

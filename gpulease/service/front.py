@@ -115,7 +115,7 @@ class FrontDesk:
             return await self._loop.change(lease, after, asker.name, "kept")
 
     async def connect(self, asker: Asker, lease_id: str, body: ConnectionBody) -> ConnectionView:
-        """Admit a home kernel's key and say where the lease's desk is.
+        """Admit a home kernel's key and say where the lease's supervisor is.
 
         Raises:
             GPULeaseError: ``no_server``, ``no_such_lease``, ``not_active``,

@@ -158,7 +158,7 @@ class Links:
                 self._wake()
 
     async def admit(self, lease: Lease, client_key: str, kernel_id: str) -> tuple[str, str]:
-        """Have a home kernel's key admitted; return the desk's address and server key.
+        """Have a home kernel's key admitted; return the supervisor's address and server key.
 
         Raises:
             GPULeaseError: ``companion_unreachable`` (503).

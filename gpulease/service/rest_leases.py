@@ -85,7 +85,7 @@ class Connections(BaseHandler):
     """``leases/{id}/connections``."""
 
     async def post(self, lease_id: str) -> None:
-        """Admit a home kernel's key and say where the desk is."""
+        """Admit a home kernel's key and say where the supervisor is."""
         body = self.parse(ConnectionBody)
         self.answer(await self.services.front.connect(self.asker, lease_id, body), 201)
 

@@ -7,9 +7,11 @@ are ``home.HomeSide`` and ``away.AwaySide``; these protocols say who calls what 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
+
+from gpulease.channel.keys import Endpoint, KeyPair
 
 
 class Place(StrEnum):
@@ -65,22 +67,6 @@ class DrainReport:
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """Where a companion's wire listens: ``tcp://host:port`` and its Curve public key (Z85)."""
-
-    address: str
-    server_key: str
-
-
-@dataclass(frozen=True)
-class KeyPair:
-    """A Curve key pair in Z85; the secret half never leaves its process."""
-
-    public: str
-    secret: str = field(repr=False)
-
-
-@dataclass(frozen=True)
 class TransferSettings:
     """Bounds of the simple model (contract, "Small is eager")."""
 
@@ -107,7 +93,7 @@ class Home(Protocol):
     """
 
     def connect(self, endpoint: Endpoint, keys: KeyPair, *, parked: str = "") -> Sequence[Note]:
-        """Called after the desk's ``opened``: a companion is there (new, or the same again)."""
+        """Called after ``open``: a companion is there (new, or the same again)."""
 
     def disconnect(
         self, *, died: bool, cell: str = "", lost: Collection[str] = ()

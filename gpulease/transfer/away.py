@@ -16,9 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
 
-from .api import DrainReport, Endpoint, Place, TransferSettings, VariableStatus
+from .api import DrainReport, Place, TransferSettings, VariableStatus
 from .expected import NOTHING_NEW, Expected, asked_early
 from .groups import AbandonedError, merge, name_root, names_of
 from .message import Message

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zmq
 from zmq.utils import z85
 
-from .api import Endpoint, KeyPair
+from gpulease.channel.keys import Endpoint, KeyPair
 
 #: The one client's routing id.
 IDENTITY = b"home"

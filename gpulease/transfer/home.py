@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 
 from . import memory
 from .analysis import Use, cell_use
 from .api import (
     DrainReport,
-    Endpoint,
-    KeyPair,
     Note,
     Place,
     Progress,

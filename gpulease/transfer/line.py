@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 
 from . import memory
-from .api import Endpoint, KeyPair, Progress
+from .api import Progress
 from .message import Message, gone_error
 from .wire import Wire
 

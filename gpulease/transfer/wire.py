@@ -18,10 +18,10 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 
 from . import curve
-from .api import Endpoint, KeyPair
 from .message import Message, Pending, gone_error, header
 from .pieces import INLINE, Offers, Pulls
 

@@ -18,6 +18,8 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application
 
 from gpulease.channel.asynchronous import AsynchronousEnd
+from gpulease.channel.curve import Client, CurveClient, CurveServer, new_keys
+from gpulease.channel.iothread import IOThread
 from gpulease.channel.pair import ChildEnd, ParentEnd
 from gpulease.channel.unix import UnixClient, UnixServer
 from gpulease.channel.websocket import ServerEnd, WebsocketClient
@@ -224,4 +226,59 @@ class Websocket(Carrier):
         await wait_for_async(lambda: self.client.connected, 30, "the connection")
 
 
-CARRIERS: dict[str, type[Carrier]] = {"unix": Unix, "pair": Pair, "websocket": Websocket}
+class Curve(Carrier):
+    async def open(self) -> None:
+        self.keys = new_keys()
+        self.io = IOThread()
+        self.lost = 0
+        await self._begin()
+
+    async def _begin(self) -> None:
+        async def called(client: Client, name: str, args: Message) -> Any:
+            assert (client.key, client.name) == (self.keys.public, "k1")
+            return {} if name == "ping" else await self.called(name, args)
+
+        self.server = CurveServer("127.0.0.1", called, 0, "It failed")
+        self.server.admit(self.keys.public, "k1")
+        self.client = await asyncio.to_thread(
+            CurveClient, self.io, self.server.endpoint, self.keys, pushed=self.pushed.append,
+            lost=self._lost, beat=dict, gone=gone,
+        )  # fmt: skip
+        await asyncio.wrap_future(self.client.start_call("ping", {}))
+
+    def _lost(self) -> None:
+        self.lost += 1
+
+    async def close(self) -> None:
+        self.client.close()
+        await asyncio.to_thread(self.io.stop)
+        await self.server.stop()
+
+    def begin(self, name: str, args: Message) -> asyncio.Future[Any]:
+        return asyncio.wrap_future(self.client.start_call(name, args))
+
+    def notify(self, name: str, args: Message) -> None:
+        self.client.notify(name, args)
+
+    def send(self, message: Message) -> None:
+        self.client.push(message)
+
+    async def tell(self, message: Message) -> None:
+        self.server.push(message, "k1")
+
+    async def cut(self) -> None:
+        await self.server.stop()
+        await wait_for_async(lambda: self.lost, 30, "the loss")
+
+    async def back(self) -> None:
+        """A supervisor that is gone stays so: its client is another, of another supervisor."""
+        self.client.close()
+        await self._begin()
+
+
+CARRIERS: dict[str, type[Carrier]] = {
+    "unix": Unix,
+    "pair": Pair,
+    "websocket": Websocket,
+    "curve": Curve,
+}

@@ -1,6 +1,6 @@
 """Real parts for the tests of supervisors: a lease service, a home kernel's end, a process.
 
-`LeaseService` is a tornado server with the service's two websockets; `Home` is a desk client;
+`LeaseService` is a tornado server with the service's two websockets; `Home` is a control client;
 `Lease` is a supervisor process.  Nothing here replaces a part of the package.
 """
 
@@ -205,7 +205,7 @@ def config(service_url: str, lease_id: str = "", **more: Any) -> dict[str, Any]:
 
 
 class Home:
-    """A home kernel's end of the desk."""
+    """A home kernel's end of the control channel."""
 
     def __init__(self, address: str, server_key: str, keys: tuple[str, str] | None = None) -> None:
         if keys is None:

@@ -38,7 +38,7 @@ def test_a_cell_runs_on_while_the_service_is_away_and_the_supervisor_comes_back(
                 service.channels[-1].close()
                 await wait_for_async(lambda: not service.channels, 30, "the channel closed")
                 assert (await cells.reply(msg_id))["status"] == "ok"
-                # The desk still knows its clients: keys are not the connection's.
+                # The control server still knows its clients: keys are not the connection's.
                 assert (await home.call("ping"))["ok"]
                 service.refuse = False
                 await wait_for_async(lambda: len(service.of_type("hello")) == 2, 60, "hello")

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.companion.parking import Parking
-from gpulease.transfer.api import Endpoint, KeyPair
 from gpulease.transfer.home import HomeSide
 from gpulease.transfer.park import read_parked
 from tests.companion.parts import Cells, closing, leased

@@ -47,7 +47,10 @@ def test_only_the_home_kernels_key_is_let_in_on_each_channel():
             everybody = {
                 "home": (home.wire_public.encode(), home.wire_secret),
                 "a stranger": zmq.curve_keypair(),
-                "who has the key of the desk": (home.public.encode(), home.secret.encode()),
+                "who has the control channel's key": (
+                    home.public.encode(),
+                    home.secret.encode(),
+                ),
             }
             found = {
                 channel: [

@@ -93,7 +93,7 @@ def test_the_supervisor_killed_while_a_companion_is_opened(fresh: HomeKernel) ->
     cell = fresh.run("%gpu connect local")
     assert "supervisor does not answer any more" in cell.error, cell.traceback
     assert time.monotonic() - started < 30, "sooner than opening a companion may take"
-    fresh.run("desk.Desk.call = real")
+    fresh.run("control.ControlClient.call = real")
     assert fresh.run("%gpu connect local").ok
     assert fresh.run("%%gpu\n6 * 7").result == "42"
 
@@ -102,8 +102,8 @@ def test_the_supervisor_killed_while_a_companion_is_opened(fresh: HomeKernel) ->
 SLOW_OPEN = """
 import os, signal
 from gpulease.companion import tree
-from gpulease.kernel import desk
-real = desk.Desk.call
+from gpulease.kernel import control
+real = control.ControlClient.call
 def call(self, name, args, timeout):
     if name == "open":
         for pid in tree.descendants([os.getpid()], tree.process_table()):
@@ -113,7 +113,7 @@ def call(self, name, args, timeout):
             os.kill(pid, signal.SIGKILL)
         self.start_call = lambda *_: future
     return real(self, name, args, timeout)
-desk.Desk.call = call
+control.ControlClient.call = call
 """
 
 

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from gpulease.kernel.iothread import Inbox
+from gpulease.kernel.inbox import Inbox
 
 
 class Loop:

@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.mirror.home import HomeEnd
-from gpulease.transfer.api import Endpoint, KeyPair
 
 
 def main() -> None:

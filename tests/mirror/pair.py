@@ -7,11 +7,11 @@ from pathlib import Path
 
 import zmq
 
+from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.mirror.away import AwayEnd, MirrorRoot
 from gpulease.mirror.home import HomeEnd
 from gpulease.mirror.passes import PassReport
 from gpulease.mirror.rules import Bounds
-from gpulease.transfer.api import Endpoint, KeyPair
 
 
 def keys() -> KeyPair:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import zmq
 
+from gpulease.channel.keys import Endpoint
 from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from gpulease.mirror.home import HomeEnd
-from gpulease.transfer.api import Endpoint
 from tests.mirror.pair import keys, pair, tree, write
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import zmq
 
-from gpulease.transfer.api import Endpoint, KeyPair, TransferSettings
+from gpulease.channel.keys import Endpoint, KeyPair
+from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.home import HomeSide
 from tests.transfer.companion_main import run
 

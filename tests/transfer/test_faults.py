@@ -183,7 +183,7 @@ def test_a_killed_companion_during_collection(pair):
 def test_only_the_proved_key_is_served(pair):
     import zmq
 
-    from gpulease.transfer.api import KeyPair
+    from gpulease.channel.keys import KeyPair
     from gpulease.transfer.home import HomeSide
 
     public, secret = zmq.curve_keypair()

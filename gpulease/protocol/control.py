@@ -1,8 +1,8 @@
-"""Home kernel to lease: the supervisor's desk, and what is added to Jupyter messages.
+"""Home kernel to lease: the control channel, and what is added to Jupyter messages.
 
-The desk, home kernel (DEALER) to supervisor (ROUTER): one JSON frame each way, with an ``id`` that
-the answer repeats.  Calls: ``open`` (DeskOpen -> DeskOpened), ``interrupt``, ``abandon``
-(kill this kernel's companion), ``close`` (end it in order), ``drained`` (DeskDrained),
+Home kernel (DEALER) to supervisor (ROUTER): one JSON frame each way, with an ``id`` that
+the answer repeats.  Calls: ``open`` (CompanionOpen -> CompanionOpened), ``interrupt``, ``abandon``
+(kill this kernel's companion), ``close`` (end it in order), ``drained`` (KernelDrained),
 ``mirror`` (root, wire_key -> MirrorView), ``ping`` (``cell``: whether a GPU cell runs there, from
 its first value sent to its last value back; forgotten when no ping comes).
 Pushed without id: ``warn``, ``clear``, ``drain``, ``resume``, ``companion_died``, ``end``.
@@ -45,7 +45,7 @@ class ReplyMetadata(TypedDict):
     nothing_new: int  # for ``Home.after_gpu_cell``: the number that ``expect`` had
 
 
-class DeskOpen(TypedDict):
+class CompanionOpen(TypedDict):
     """Ask for this home kernel's companion; starts it when it does not run."""
 
     kernel_id: str
@@ -60,7 +60,7 @@ class DeskOpen(TypedDict):
     executable: NotRequired[str]  # sys.executable of home, used where it exists in the lease too
 
 
-class DeskOpened(TypedDict):
+class CompanionOpened(TypedDict):
     """The companion runs: where its Jupyter channels and its transfer wire are."""
 
     connection: dict[str, Any]  # jupyter_client's, without the kernel's secret key
@@ -74,7 +74,7 @@ class DeskOpened(TypedDict):
 
 
 class MirrorView(TypedDict):
-    """Answer of the desk's ``mirror`` (kernel_id, root, wire_key): where a directory is mirrored.
+    """Answer to ``mirror`` (kernel_id, root, wire_key): where a directory is mirrored.
 
     It takes the place of the kernel's mirror before; only ``wire_key`` is let in.
     """
@@ -84,7 +84,7 @@ class MirrorView(TypedDict):
     limit: int  # bytes that it may hold
 
 
-class DeskDrained(TypedDict):
+class KernelDrained(TypedDict):
     """Home kernel to supervisor: what the drain brought home."""
 
     kernel_id: str
