@@ -8,12 +8,23 @@ from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
 from tests.service.kit import active_lease, running
 
+
+def _monday():
+    """A Monday to come in March, before the clocks change in Berlin; five weeks on they have."""
+    day = datetime.now(UTC).date() + timedelta(days=2)
+    while not (day.month == 3 and day.day <= 20 and day.weekday() == 0):
+        day += timedelta(days=1)
+    return day
+
+
+MONDAY = _monday()
+DAY, WEEK2, WEEK3, WEEK6 = (str(MONDAY + timedelta(weeks=n)) for n in (0, 1, 2, 5))
 LAB = {
     "name": "lab",
     "group": "cs101",
     "gpu_class": "gpu",
     "seats": 2,
-    "start": "2031-03-03T14:00",
+    "start": f"{DAY}T14:00",
     "end": "16:00",
     "zone": "Europe/Berlin",
 }
@@ -22,7 +33,7 @@ pools: {simulated-gpu: {evidence: process}}
 classes: {gpu: {pool: simulated-gpu, max_count: 2}}
 time_outs:
   {warm_up: 0, idle: 1h, warning: 1s, drain_max: 5s, minimum_runtime: 0, interrupt_grace: 0}
-reservations: {advance: 5000d, lead: 3s}
+reservations: {advance: 366d, lead: 3s}
 """
 
 
@@ -51,11 +62,11 @@ async def book(client, **changed):
 
 async def test_an_instructor_reserves_for_the_group_and_sees_every_window(site):
     teacher = prof(site)
-    made = await book(teacher, repeat="FREQ=WEEKLY;COUNT=6", without=["2031-03-17"])
+    made = await book(teacher, repeat="FREQ=WEEKLY;COUNT=6", without=[WEEK3])
     assert (made["version"], made["owner"], made["windows_ahead"]) == (1, "prof", 5)
     shown = [(w["local_start"], w["start"][11:16]) for w in made["windows"]]
-    assert shown[0] == ("2031-03-03T14:00", "13:00")
-    assert shown[-1] == ("2031-04-07T14:00", "12:00"), "summer time: still two on the wall"
+    assert shown[0] == (f"{DAY}T14:00", "13:00")
+    assert shown[-1] == (f"{WEEK6}T14:00", "12:00"), "summer time: still two on the wall"
     found = await teacher.call("GET", "reservations")
     assert [each["name"] for each in found["items"]] == ["lab"]
     one = await teacher.call("GET", f"reservations/{made['id']}")
@@ -65,7 +76,7 @@ async def test_an_instructor_reserves_for_the_group_and_sees_every_window(site):
 async def test_members_see_what_comes_and_not_what_concerns_others(site):
     made = await book(prof(site), named=["stu"], contact=["prof@example.org"])
     seen = await site.client(site.hub.page_token("stu")).call("GET", f"reservations/{made['id']}")
-    assert seen["sentence"].startswith("2 seats of gpu for 1 person named: Mon 03 Mar 2031")
+    assert seen["sentence"].startswith(f"2 seats of gpu for 1 person named: {MONDAY:%a %d %b %Y}")
     assert "14:00 to 16:00 (Europe/Berlin)" in seen["sentence"]
     assert not {"contact", "named", "managers"} & set(seen)
     stranger = site.client(site.hub.page_token("eve"))
@@ -99,7 +110,7 @@ async def test_what_does_not_fit_is_refused_with_the_nearest_window_and_nothing_
     error = await refused(book(other, group="cs102", repeat="FREQ=WEEKLY;COUNT=3"))
     assert (error.reason, error.status) == ("reservation_conflict", 409)
     assert "2 for cs101, 14:00 to 16:00" in error.sentence
-    assert error.numbers["offer"]["nearest"] == "2031-03-03T16:00"
+    assert error.numbers["offer"]["nearest"] == f"{DAY}T16:00"
     assert error.numbers["offer"]["seats"] == 1
     assert (await other.call("GET", "reservations"))["items"] == []
     taken = await book(other, group="cs102", start=error.numbers["offer"]["nearest"], end="18:00")
@@ -127,14 +138,18 @@ async def test_one_window_is_moved_or_cancelled_and_the_rest_stays(site):
     teacher = prof(site)
     made = await book(teacher, repeat="FREQ=WEEKLY;COUNT=3")
     address = f"reservations/{made['id']}"
-    moved = {"window": {"at": "2031-03-10T14:00", "start": "10:00", "end": "11:00"}}
+    moved = {"window": {"at": f"{WEEK2}T14:00", "start": "10:00", "end": "11:00"}}
     error = await refused(teacher.call("PATCH", address, {**moved, "base_version": 7}))
     assert error.reason == "reservation_changed"
     # A time alone is the same day, or the next where it is before.
-    moved["window"] |= {"start": "2031-03-10T10:00"}
+    moved["window"] |= {"start": f"{WEEK2}T10:00"}
     found = await teacher.call("PATCH", address, moved)
-    assert [w["local_start"][8:] for w in found["windows"]] == ["03T14:00", "10T10:00", "17T14:00"]
-    gone = await teacher.call("PATCH", address, {"window": {"at": "2031-03-03", "cancelled": True}})
+    assert [w["local_start"] for w in found["windows"]] == [
+        f"{DAY}T14:00",
+        f"{WEEK2}T10:00",
+        f"{WEEK3}T14:00",
+    ]
+    gone = await teacher.call("PATCH", address, {"window": {"at": DAY, "cancelled": True}})
     assert gone["windows_ahead"] == 2
 
 
@@ -161,8 +176,8 @@ async def test_reservations_survive_a_restart(hub, tmp_path):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"seats": 0}, {"seats": "2"}, {"start": "now"}, {"start": "2031-03-03T14:00Z"},
-        {"zone": "Berlin"}, {"repeat": "FREQ=SECONDLY"}, {"end": "2031-03-03T13:00"},
+        {"seats": 0}, {"seats": "2"}, {"start": "now"}, {"start": f"{DAY}T14:00Z"},
+        {"zone": "Berlin"}, {"repeat": "FREQ=SECONDLY"}, {"end": f"{DAY}T13:00"},
         {"repeat": "FREQ=DAILY;INTERVAL=7;BYDAY=TU"}, {"idle": "soon"}, {"nmae": "x"},
         {"contact": ["a@b\r\nBcc: c@d"]}, {"start": "9999-12-31T23:59"}, {"gpu_class": "h100"},
         {"extra_time": {"ann": -1}}, {"without": ["x"]}, {"seats": 10**5},
