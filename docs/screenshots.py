@@ -82,7 +82,7 @@ def take_all(browser: Browser, url: str, folder: Path) -> None:
     home = student.context.new_page()
     home.goto(f"{url}hub/home")
     card = home.frame_locator("iframe")
-    card.locator("button:has-text('Request GPU')").wait_for(timeout=LONG)
+    card.locator("a:has-text('Request GPU')").wait_for(timeout=LONG)
     shoot(home, folder / "hub-home.png", settle=800)
 
     student.bring_to_front()

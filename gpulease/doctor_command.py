@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 from gpulease.errors import GPULeaseError
 
 if TYPE_CHECKING:
+    from traitlets.config import Config
+
     from gpulease.providers.kubernetes.findings import Result
 
 #: Seconds by which two clocks may differ before times on pages confuse.
@@ -74,7 +76,28 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
     finally:
         await client.close()
     found.append(await asyncio.to_thread(_hub, environment))
+    found.append(_pages(config))
     return found
+
+
+def _pages(config: Config) -> Result:
+    """Whether pages of people's servers share the origin of the lease service's pages."""
+    from gpulease.providers.kubernetes.findings import Result
+    from gpulease.service.app import GPULeaseService
+
+    service = GPULeaseService(config=config)
+    if service.user_domains:
+        return Result("pages", "ok", "Each person's servers have a domain of their own.")
+    if service.trusted_servers:
+        return Result("pages", "ok", "Pages of people's servers are trusted.")
+    return Result(
+        "pages",
+        "warning",
+        "People's servers share the hub's domain: a page of one can read the lease service's pages"
+        " as whoever looks at it.",
+        "Set JupyterHub.subdomain_host and GPULeaseService.user_domains, or say that you trust the"
+        " pages of all servers (GPULeaseService.trusted_servers).",
+    )
 
 
 def _hub(environment: Mapping[str, str]) -> Result:
@@ -122,6 +145,7 @@ def _internal_tls(environment: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 def _line(each: Result) -> str:
-    mark = {"ok": "ok     ", "wrong": "WRONG  ", "unknown": "unknown"}[each.state]
+    marks = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  ", "unknown": "unknown"}
+    mark = marks[each.state]
     text = f"{mark}  {each.check:<13} {each.sentence}"
     return f"{text}\n{'':24}{each.next_step}" if each.next_step else text

@@ -129,7 +129,8 @@ class Browser:
 
     async def service_events(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the service's live events: the snapshot, then what changes."""
-        path = URL("services/gpulease/api/events")
+        prefix = "services/gpulease/"
+        path = URL(f"{prefix}api/events").with_query(_xsrf=self._xsrf(prefix))
         async with self._session.ws_connect(
             self.url.join(path), origin=str(self.url.origin()), max_msg_size=_MAX_MESSAGE
         ) as socket:

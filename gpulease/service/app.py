@@ -120,6 +120,13 @@ class GPULeaseService(Application):
     hub_origin = Unicode(
         "", help="scheme://host of the hub as browsers see it, where it is not the service's own."
     ).tag(config=True)
+    user_domains = Bool(
+        help="Each person's servers have a domain of their own (JupyterHub.subdomain_host).  Else "
+        "their pages share the hub's origin, and the card on the hub's page changes nothing."
+    ).tag(config=True)
+    trusted_servers = Bool(
+        False, help="The site trusts the pages that people's servers show to others' browsers."
+    ).tag(config=True)
     tick = Float(1.0, min=0.05, help="Seconds between rounds when nothing happens.").tag(
         config=True
     )
@@ -167,6 +174,10 @@ class GPULeaseService(Application):
     def _service_url(self) -> str:
         return os.environ.get("JUPYTERHUB_SERVICE_URL", "http://127.0.0.1:10101")
 
+    @default("user_domains")
+    def _user_domains(self) -> bool:
+        return bool(os.environ.get("JUPYTERHUB_HOST"))
+
     def initialize(self, argv: Sequence[str] | None = None) -> None:
         """Read the command line, then the configuration file; the command line wins.
 
@@ -207,6 +218,7 @@ class GPULeaseService(Application):
             hub_origin=self.hub_origin
             or _origin(os.environ.get("JUPYTERHUB_PUBLIC_HUB_URL", ""))
             or _origin(os.environ.get("JUPYTERHUB_HOST", "")),
+            card_acts=self.user_domains or self.trusted_servers,
             tls=listening_tls(os.environ) if scheme == "https" else None,
             database_url=self.database_url,
             key_file=_path(self.key_file),

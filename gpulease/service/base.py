@@ -6,6 +6,7 @@ body and the form of every refusal (RFC 9457).  Refuses to know leases.
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 from http import HTTPStatus
@@ -32,6 +33,8 @@ _DISCARDED = 2**20
 _LATER = 60
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
+#: What a browser calls the places where a page stands inside another.
+_FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
 _API_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 M = TypeVar("M", bound=BaseModel)
@@ -46,6 +49,7 @@ class Answers(RequestHandler):
 
     body_max = BODY_MAX
     as_page = False  # pages answer a refusal in words, everything else as a problem
+    may_be_framed = False  # the hub shows it inside a page of its own
     _refused = False
 
     @property
@@ -250,7 +254,8 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
         """Find out who asks.
 
         Raises:
-            GPULeaseError: ``not_logged_in`` (401), ``xsrf_failed``, ``no_access`` (403),
+            GPULeaseError: ``not_logged_in`` (401), ``xsrf_failed``, ``cross_site``,
+                ``no_access`` (403),
                 ``too_many_changes`` (429), ``hub_unreachable`` (502).
         """
         try:
@@ -274,10 +279,45 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
                 next_step=RESTART_ONCE,
                 status=403,
             )
+        if not getattr(self, "_token_authenticated", False):
+            self._check_where_from()
         self.current_user = model
         self.asker = asker_of(model)
         if self.request.method not in _READING and not self.asker.admin:
             self.services.bounds.changes.take(f"{self.asker.kind}/{self.asker.name}")
+
+    def _check_where_from(self) -> None:
+        """Refuse what another site's page, or a frame, asks with a visitor's cookie.
+
+        Browsers say where a request comes from (Fetch Metadata); older ones say nothing, and the
+        other checks hold: XSRF token, frame-ancestors, SameSite.
+
+        Raises:
+            GPULeaseError: ``cross_site``.
+        """
+        said = self.request.headers.get
+        site, place = said("Sec-Fetch-Site", "none"), said("Sec-Fetch-Dest", "")
+        framed = place in _FRAMES
+        link = self.as_page and said("Sec-Fetch-Mode") == "navigate" and not framed
+        near = site in {"same-origin", "none"} or (site == "same-site" and self.may_be_framed)
+        if (framed and not self.may_be_framed) or not (near or link):
+            raise GPULeaseError(
+                "cross_site",
+                "This was asked for by another page, or inside of one.",
+                next_step="Open the lease service's own page.",
+                status=403,
+            )
+
+    def check_page_token(self, given: str) -> None:
+        """Refuse a request that no page of this log-in made.
+
+        Raises:
+            GPULeaseError: ``xsrf_failed``.
+        """
+        token = self.xsrf_token
+        wanted = token if isinstance(token, bytes) else str(token).encode()
+        if not hmac.compare_digest(given.encode(), wanted):
+            raise _xsrf_failed()
 
     def _unknown(self) -> None:
         """Send a browser's navigation to log in, refuse everything else."""

@@ -90,6 +90,8 @@ def application(
         services=services,
         hub_auth=hub_auth,
         cookie_secret=cookie_secret,
+        # The page says the token to its own script; nothing else reads the cookie.
+        xsrf_cookie_kwargs={"samesite": "Lax", "httponly": True},
         websocket_ping_interval=20,
         websocket_ping_timeout=20,
         websocket_max_message_size=_MESSAGE_MAX,

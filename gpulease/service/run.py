@@ -76,6 +76,7 @@ class Options:
     database_url: str
     key_file: Path | None = None  # None: beside the database
     hub_origin: str = ""
+    card_acts: bool = False  # the card on the hub's page may change something
     tls: ssl.SSLContext | None = None  # what is shown to whoever connects; None listens without
     gpus: int = 0
     gpu_name: str = "Simulated GPU"
@@ -287,7 +288,7 @@ class RunningService:
 
     def _listen(self, hub_auth: ServiceOAuth, secret: bytes) -> None:
         options = self._options
-        site = Site(options.prefix, options.hub_path, options.hub_origin)
+        site = Site(options.prefix, options.hub_path, options.hub_origin, options.card_acts)
         # Derived, so that a restarted service knows the browsers' cookies.
         cookie_secret = hmac.new(secret, b"cookies", hashlib.sha256).digest()
         app = application(self.services, hub_auth, site, cookie_secret)
@@ -415,6 +416,8 @@ class RunningService:
 def _hub_auth(options: Options) -> ServiceOAuth:
     hub_auth = ServiceOAuth(parent=None)
     hub_auth.base_url = options.prefix
+    # Not "Strict": the way back from the hub's log-in may begin at another site.
+    hub_auth.cookie_options = {"samesite": "Lax", **hub_auth.cookie_options}
     return hub_auth
 
 

@@ -55,6 +55,10 @@ class EventsSocket(BaseHandler, _Socket):
             GPULeaseError: as for every request.
         """
         await super().admit()
+        if not getattr(self, "_token_authenticated", False):
+            # The hub's own check leaves websockets out, and a page of the same origin passes
+            # ``check_origin``: whoever opens one must have read our page.
+            self.check_page_token(self.get_query_argument("_xsrf", ""))
         self._server: str | None = None
         if getattr(self, "_token_authenticated", False) and self.asker.claimed_server is not None:
             self._server = await self.services.front.prove(self.asker)

@@ -98,8 +98,9 @@ def test_the_whole_round(demo: RunningDemo, profile: Any) -> None:
     hub.goto(f"{demo.url}hub/home")
     card = hub.frame_locator("iframe")
     card.locator("text=simulated").first.wait_for()
-    card.locator("button:has-text('Request GPU')").click()
-    card.locator('[data-state="active"]').wait_for(timeout=LONG)
+    card.locator("a:has-text('Request GPU')").click()
+    hub.click("button:has-text('Request GPU')")
+    lease_shown(hub, "active")
     assert "ran away" in lab.run(1)
 
     # Left alone it is warned; Keep keeps it, Return ends it, nothing is lost.

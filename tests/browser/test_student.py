@@ -419,6 +419,25 @@ def test_the_card_in_the_hubs_page_asks_and_is_as_high_as_it_is(stage: Stage, pa
     wait_for(whole_card_is_visible, DEADLINE / 1000)
 
 
+def test_a_card_that_students_pages_could_frame_changes_nothing_and_leads_to_the_page(
+    page: Any,
+) -> None:
+    stage = Stage(card_acts=False)
+    try:
+        page.goto(stage.url.replace("/services/gpulease/", "/hub/home"))
+        card = page.frame_locator("iframe")
+        card.locator("a:has-text('Request GPU')").wait_for()
+        for state in ("queued", "active", "warned", "ended"):
+            stage.put(lease(state))
+            card.locator(f'[data-state="{state}"]').wait_for()
+            assert card.locator("button, select, input").count() == 0
+        card.locator("a:has-text('Request again')").click()
+        page.wait_for_url(stage.url)
+        page.close()
+    finally:
+        stage.close()
+
+
 def test_a_change_without_the_token_is_refused(stage: Stage, page: Any) -> None:
     page.goto(stage.url)
     status = page.evaluate(

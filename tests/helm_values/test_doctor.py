@@ -150,6 +150,21 @@ def without(api, path):
         api.create(document)
 
 
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [({}, "warning"), ({"user_domains": True}, "ok"), ({"trusted_servers": True}, "ok")],
+)
+def test_pages_that_share_the_hubs_origin_are_warned_of(said, state, monkeypatch):
+    from traitlets.config import Config
+
+    from gpulease.doctor_command import _pages
+
+    monkeypatch.delenv("JUPYTERHUB_HOST", raising=False)
+    found = _pages(Config({"GPULeaseService": said}))
+    assert found.state == state
+    assert bool(found.next_step) == (state == "warning")
+
+
 @pytest.mark.cluster
 async def test_a_whole_installation_is_all_right(doctor, installed):
     for check in ("rights", "least_rights", "lease_pod", "admission", "servers", "network"):

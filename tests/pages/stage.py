@@ -98,7 +98,8 @@ def gpu_class(**changes: Any) -> ClassView:
 class Stage:
     """The server, in a thread of its own with an event loop of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, card_acts: bool = True) -> None:
+        self.card_acts = card_acts
         self.leases: dict[str, LeaseView] = {}
         self.ended: list[LeaseView] = []
         self.classes = [gpu_class()]
@@ -302,7 +303,7 @@ class HubPage(RequestHandler):
 
 
 def application(stage: Stage) -> Application:
-    site = Site(prefix=PREFIX, hub_url="/hub/")
+    site = Site(prefix=PREFIX, hub_url="/hub/", card_acts=stage.card_acts)
     return Application(
         [
             *handlers(Base, site, lambda handler: stage.reader),

@@ -65,17 +65,18 @@ def test_no_script_or_style_is_inline(stage: Stage, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_only_the_hub_may_frame_a_page(stage: Stage, path: str) -> None:
+def test_only_the_card_is_framed_and_by_the_hub(stage: Stage, path: str) -> None:
     stage.reader = ADMIN
     _, headers, _ = fetch(stage, path)
-    assert headers["Content-Security-Policy"].endswith("frame-ancestors 'self'")
+    allowed = "'self'" if path == "card" else "'none'"
+    assert headers["Content-Security-Policy"].endswith(f"frame-ancestors {allowed}")
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Cache-Control"] == "no-store"
 
 
 def test_a_hub_at_another_origin_is_the_only_one_that_may_frame() -> None:
     site = Site("/services/gpulease/", "/hub/", hub_origin="https://hub.example.org")
-    policy = content_security_policy(site)
+    policy = content_security_policy(site, framed=True)
     assert policy.endswith("frame-ancestors https://hub.example.org")
     assert "style-src 'self' https://hub.example.org;" in policy
     assert "script-src 'self';" in policy

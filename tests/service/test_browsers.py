@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from http.cookies import SimpleCookie
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tornado.httpclient import AsyncHTTPClient, HTTPResponse
+import pytest
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPResponse
 from tornado.web import create_signed_value
 
 from tests.service.kit import Hub, Peer, Server, Site
@@ -88,18 +90,87 @@ async def test_a_token_in_an_address_is_never_read(site: Site, hub: Hub) -> None
         assert response.code == 401
 
 
-async def test_only_the_hub_may_frame_a_page_and_nothing_inline_runs(site: Site, hub: Hub) -> None:
-    cookie = cookie_of(site, hub.page_token("stu"))
-    for path in ("", "card"):
+async def test_only_the_card_is_framed_and_nothing_inline_runs(site: Site, hub: Hub) -> None:
+    cookie = cookie_of(site, hub.admin_token())
+    for path in ("", "card", "group", "admin", "policy", "health", "nonsense"):
         response = await fetch(site, path, **{"Cookie": cookie, "Sec-Fetch-Mode": "navigate"})
         policy = dict(
             part.strip().split(" ", 1)
             for part in response.headers["Content-Security-Policy"].split(";")
         )
-        assert policy["frame-ancestors"] == "'self'"
+        assert policy["frame-ancestors"] == ("'self'" if path == "card" else "'none'"), path
         assert policy["script-src"] == "'self'"
         assert "unsafe" not in response.headers["Content-Security-Policy"]
         assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_the_card_says_in_its_frame_that_it_cannot_be_shown(site: Site, hub: Hub) -> None:
+    headers = {"Cookie": cookie_of(site, hub.page_token("stu")), "Sec-Fetch-Mode": "navigate"}
+    hub.down = True
+    response = await fetch(site, "card", **headers)
+    assert response.code == 502
+    assert "frame-ancestors 'self'" in response.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    ("said", "page", "card", "data"),
+    [
+        ({"Site": "same-origin", "Mode": "navigate", "Dest": "document"}, 200, 200, 200),
+        ({"Site": "none", "Mode": "navigate", "Dest": "document"}, 200, 200, 200),
+        ({"Site": "cross-site", "Mode": "navigate", "Dest": "document"}, 200, 200, 403),
+        ({"Site": "same-origin", "Mode": "navigate", "Dest": "iframe"}, 403, 200, 403),
+        ({"Site": "same-site", "Mode": "navigate", "Dest": "iframe"}, 403, 200, 403),
+        ({"Site": "cross-site", "Mode": "navigate", "Dest": "iframe"}, 403, 403, 403),
+        ({"Site": "same-origin", "Mode": "navigate", "Dest": "object"}, 403, 200, 403),
+        ({}, 200, 200, 200),
+    ],
+)
+async def test_where_a_browser_says_it_asks_from_is_checked(
+    site: Site, hub: Hub, said: dict[str, str], page: int, card: int, data: int
+) -> None:
+    headers = {f"Sec-Fetch-{name}": value for name, value in said.items()}
+    headers["Cookie"] = cookie_of(site, hub.page_token("stu"))
+    found = [(await fetch(site, path, **headers)).code for path in ("", "card", "api/me")]
+    assert found == [page, card, data]
+
+
+async def test_whether_the_card_may_change_something_is_said_to_it(run: Any, hub: Hub) -> None:
+    for card_acts, said in ((False, 'card-acts" content=""'), (True, 'card-acts" content="yes"')):
+        async with run(card_acts=card_acts) as site:
+            headers = {"Cookie": cookie_of(site, hub.page_token("stu"))}
+            assert said in (await fetch(site, "card", **headers)).body.decode()
+
+
+async def test_a_page_of_the_same_origin_cannot_open_the_events(site: Site, hub: Hub) -> None:
+    """A student's page, where servers share the hub's domain: it has the cookie and the origin."""
+    headers, xsrf = await page(site, hub)
+    _, anothers = await page(site, hub, "eve")
+    browser = {
+        **headers,
+        "Sec-Fetch-Mode": "websocket",
+        "Sec-Fetch-Site": "same-origin",
+        "Origin": f"http://127.0.0.1:{site.service.port}",
+    }
+    for query in ("", "?_xsrf=", "?_xsrf=guessed", f"?_xsrf={anothers}"):
+        with pytest.raises(HTTPClientError) as refused:
+            await Peer.open(f"{site.url}api/events{query}", **browser)
+        assert refused.value.code == 403
+    own = await Peer.open(f"{site.url}api/events?_xsrf={xsrf}", **browser)
+    assert isinstance(own, Peer)
+    await own.next("snapshot")
+    await own.close()
+
+
+async def test_other_sites_do_not_have_the_cookies_sent_along(site: Site, hub: Hub) -> None:
+    cookie = cookie_of(site, hub.page_token("stu"))
+    cookies = []
+    for headers in ({}, {"Cookie": cookie}):
+        response = await fetch(site, "", **{"Sec-Fetch-Mode": "navigate"}, **headers)
+        cookies += response.headers.get_list("Set-Cookie")
+    assert len(cookies) >= 2
+    for each in cookies:
+        assert "samesite=lax" in each.lower()
+        assert "httponly" in each.lower()
 
 
 async def test_data_is_never_framed(site: Site) -> None:
@@ -135,11 +206,9 @@ async def test_pages_of_leaders_and_admins_are_theirs(site: Site, hub: Hub) -> N
 
 
 async def test_a_foreign_page_cannot_open_the_events(site: Site, hub: Hub) -> None:
-    import pytest
-    from tornado.httpclient import HTTPClientError
-
-    cookie = cookie_of(site, hub.page_token("stu"))
-    url = f"{site.url}api/events"
+    headers, xsrf = await page(site, hub)
+    cookie = headers["Cookie"]
+    url = f"{site.url}api/events?_xsrf={xsrf}"
     with pytest.raises(HTTPClientError) as refused:
         await Peer.open(url, Cookie=cookie, Origin="https://evil.example")
     assert refused.value.code == 403

@@ -371,6 +371,7 @@ REFUSALS: Final[Words] = {
     "internal": ("Something went wrong here.", "Tell an admin the reference."),
     "not_logged_in": ("You are not logged in.", "Log in to the hub."),
     "xsrf_failed": ("This comes from no page of this log-in.", "Load the page again."),
+    "cross_site": ("Another page asked for this.", "Open the lease service's own page."),
     "forbidden": ("You may not do this.", "Ask an admin for the right."),
     "no_access": ("This token carries no right here.", "Restart your server once."),
     "may_not_ask": ("You may not request GPUs.", "Ask an admin for the right."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["ok", "wrong", "unknown"]
+State = Literal["ok", "warning", "wrong", "unknown"]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from gpulease.errors import GPULeaseError
 
 HERE = Path(__file__).parent
+NOBODY = "'none'"
 STATIC = HERE / "static"
 
 
@@ -28,11 +29,14 @@ class Site:
         prefix: path of the service, with a slash at both ends.
         hub_url: path or full address of the hub, ending in ``/hub/``.
         hub_origin: ``scheme://host`` of the hub where that differs from the service's own, else "".
+        card_acts: whether the card on the hub's page may change something.  Where people's servers
+            share the hub's domain, their pages may frame it and have a visitor click in it.
     """
 
     prefix: str
     hub_url: str
     hub_origin: str = ""
+    card_acts: bool = False
 
     def __post_init__(self) -> None:
         if self.hub_origin:
@@ -60,11 +64,12 @@ class Frame:
     title: str
     audience: str = "everyone"  # everyone | leaders | admins
     in_menu: bool = True
+    framed: bool = False  # the hub shows it inside a page of its own
 
 
 FRAMES = (
     Frame("", "student.html", "student.js", "My GPU"),
-    Frame("card", "card.html", "card.js", "GPU", in_menu=False),
+    Frame("card", "card.html", "card.js", "GPU", in_menu=False, framed=True),
     Frame("group", "group.html", "group.js", "Group", audience="leaders"),
     Frame("admin", "admin.html", "admin.js", "All leases", audience="admins"),
     Frame("policy", "policy.html", "policy.js", "Policy", audience="admins"),
@@ -72,8 +77,8 @@ FRAMES = (
 )
 
 
-def content_security_policy(site: Site) -> str:
-    """Only our own scripts run, nothing is inline, and only the hub may frame a page."""
+def content_security_policy(site: Site, *, framed: bool = False) -> str:
+    """Only our own scripts run, nothing is inline, and nobody but the hub frames what it frames."""
     hub = site.hub_source
     own = "'self'" if hub == "'self'" else f"'self' {hub}"
     return "; ".join(
@@ -86,7 +91,7 @@ def content_security_policy(site: Site) -> str:
             "connect-src 'self'",
             "base-uri 'none'",
             "form-action 'self'",
-            f"frame-ancestors {hub}",
+            f"frame-ancestors {hub if framed else NOBODY}",
         )
     )
 

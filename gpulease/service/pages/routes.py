@@ -77,10 +77,13 @@ def _page_handler(
         def initialize(self, frame: Frame, **rest: Any) -> None:
             super().initialize(**rest)
             self.frame = frame
+            self.may_be_framed = frame.framed
+            self.set_default_headers()  # once more: now it is known which page it is
 
         def set_default_headers(self) -> None:
             super().set_default_headers()
-            self.set_header("Content-Security-Policy", content_security_policy(site))
+            framed = hasattr(self, "frame") and self.frame.framed
+            self.set_header("Content-Security-Policy", content_security_policy(site, framed=framed))
             self.set_header("X-Content-Type-Options", "nosniff")
             self.set_header("Referrer-Policy", "same-origin")
             self.set_header("Cache-Control", "no-store")

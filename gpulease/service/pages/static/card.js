@@ -1,5 +1,6 @@
-// The card on the hub's home page: the compact student page.
-import { h, onAction, update } from "./dom.js";
+// The card on the hub's home page: the compact student page.  Where pages of people's servers could
+// frame it, it changes nothing: it says how things stand and leads to the page where they are changed.
+import { h, meta, onAction, update } from "./dom.js";
 import { askWords, countChoice, defaultClass, freeWords } from "./ask.js";
 import { Holder, drawer } from "./holder.js";
 import { leaseBody, stateBadge, tick } from "./lease.js";
@@ -10,6 +11,7 @@ const live = new Live();
 const holder = new Holder(live);
 let chosen = null;
 let count = null;
+const acts = meta("card-acts") === "yes";
 const $ = (id) => document.getElementById(id);
 
 function leaseLine(lease, now) {
@@ -18,9 +20,12 @@ function leaseLine(lease, now) {
     "div",
     { class: "gl-card-lease", "data-key": lease.id, "data-state": lease.state },
     h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, `for ${serverName(lease.server)}`)),
-    leaseBody(lease, now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id) }),
+    leaseBody(lease, now, { busy: holder.busy, withActions: acts, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id) }),
+    acts ? null : toPage(lease.state === "ended" ? "Request again" : "Keep it or return it"),
   );
 }
+
+const toPage = (words) => h("a", { class: "btn btn-primary", href: "./", target: "_top", "data-key": "to-page" }, words);
 
 function classPicker(picked) {
   if (live.classes.length < 2) return null;
@@ -37,7 +42,7 @@ function classPicker(picked) {
 }
 
 const oneClass = (item) =>
-  h("p", { class: "mb-0", "data-key": "one" }, h("strong", {}, item.title || item.name), item.memory ? ` · ${bytes(item.memory)}` : "", ": ", h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)));
+  h("p", { class: "mb-0", "data-key": `class-${item.name}` }, h("strong", {}, item.title || item.name), item.memory ? ` · ${bytes(item.memory)}` : "", ": ", h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)));
 
 function offer() {
   if (holder.servers === null) return h("p", { "data-key": "wait" }, "Looking up your servers…");
@@ -45,6 +50,7 @@ function offer() {
   const picked = live.classes.some((item) => item.name === chosen) ? chosen : defaultClass(live.classes);
   const item = live.classes.find((one) => one.name === picked);
   const several = holder.freeServers().length > 1;
+  if (!acts) return h("div", { class: "gl-offer", "data-key": "offer" }, live.classes.map(oneClass), toPage("Request GPU"));
   return h(
     "div",
     { class: "gl-offer", "data-key": "offer" },
