@@ -68,12 +68,16 @@ class Reader:
 
 @dataclass(frozen=True)
 class Shown:
-    """A lease with its view, as last published; and what pages were told last, and when."""
+    """A lease with its view, as last published; and what pages were told last, and when.
+
+    ``made``: the view as it was given, which is given again while nothing of it changed.
+    """
 
     lease: Lease
     view: LeaseView
     paged: LeaseView
     paged_at: float
+    made: LeaseView
 
 
 class Events:
@@ -142,17 +146,19 @@ class Events:
         now = self._clock()
         known = self._shown.get(lease.id)
         if known is None:
-            self._shown[lease.id] = Shown(lease, view, view, now)
+            self._shown[lease.id] = Shown(lease, view, view, now, view)
             self._changed(lease.id)
             return
-        view = _steady(known.view, view)
+        due = now - known.paged_at >= FIGURES_EVERY
+        if lease is known.lease and view is known.made and not (due and known.paged != known.view):
+            return  # nothing happened to it
+        made, view = view, _steady(known.view, view)
         words = (known.lease.attempt, known.lease.detail) != (lease.attempt, lease.detail)
-        due = now - known.paged_at >= FIGURES_EVERY and view != known.paged
-        pages = due or words or not _only_figures(known.paged, view)
+        pages = (due and view != known.paged) or words or not _only_figures(known.paged, view)
         if pages:
-            self._shown[lease.id] = Shown(lease, view, view, now)
+            self._shown[lease.id] = Shown(lease, view, view, now, made)
         else:
-            self._shown[lease.id] = replace(known, lease=lease, view=view)
+            self._shown[lease.id] = replace(known, lease=lease, view=view, made=made)
         if pages or view != known.view:
             self._changed(lease.id, pages=pages)
 

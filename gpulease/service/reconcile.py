@@ -51,6 +51,8 @@ from gpulease.store import Change
 log = logging.getLogger(__name__)
 
 PLANNER = "planner"
+#: For so long a snapshot is as good as a new one to who only looks.
+_SHOWN = timedelta(seconds=1)
 _PARENT_GONE = "parent_gone"
 
 
@@ -95,6 +97,7 @@ class Reconciler:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._strangers = Strangers(ledger, PLANNER)
         self._thefts = Thefts()
+        self._shown: Snapshot | None = None
         self._wanted = asyncio.Event()
         self._closed = False
 
@@ -131,6 +134,19 @@ class Reconciler:
             thefts=self._thefts.times,
             windows=self._windows(now),
         )
+
+    def shown(self) -> Snapshot:
+        """Return what is known now, for those who only look: the same one while nothing changed."""
+        known, sight = self._shown, self.sight
+        if (
+            known is None
+            or known.leases is not self._ledger.all()
+            or known.evidence is not sight.evidence
+            or known.policy is not self._policies.current
+            or not timedelta(0) <= self.clock() - known.now < _SHOWN
+        ):
+            known = self._shown = self.snapshot()
+        return known
 
     def _near(self) -> dict[str, str]:
         queued = [x for x in self._ledger.leases.values() if x.state is LeaseState.QUEUED]

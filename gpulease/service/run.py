@@ -336,7 +336,7 @@ class RunningService:
             self._note(change.before, change.after, now)
         moved = [change.after for change in changes]
         for lease, view in zip(
-            moved, services.views.leases(moved, services.loop.snapshot()), strict=True
+            moved, services.views.leases(moved, services.loop.shown()), strict=True
         ):
             services.events.publish(lease, view)
 
@@ -377,6 +377,7 @@ class RunningService:
         )
         services.ledger.forget(snapshot.now, services.loop.sight.observed)
         services.events.forget(set(services.ledger.leases))
+        services.views.forget(services.ledger.leases)
         services.links.forget(live)
 
     async def _sample(self) -> None:

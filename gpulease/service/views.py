@@ -7,8 +7,10 @@ Owns the putting together of a ``LeaseView`` from the record, the snapshot and t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import TypedDict
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import capacity, lifecycle
@@ -16,7 +18,14 @@ from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import forecast, labs
 from gpulease.policy.explanation.explain import explain
 from gpulease.policy.memo import once
-from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, TimeOuts
+from gpulease.policy.model import (
+    Device,
+    Lease,
+    LeaseState,
+    PolicyDocument,
+    Snapshot,
+    TimeOuts,
+)
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import Blocker, ClassView, DeviceView, EndView, KeepView, LeaseView
 from gpulease.providers.base import Provider
@@ -29,16 +38,59 @@ from gpulease.service.reconcile import Reconciler
 _STEP = 0.05
 
 
+class Figures(TypedDict):
+    """The members of a view that move all the time."""
+
+    idle_end: str | None
+    verdict: str
+    utilisation: float | None
+    busy_share: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class _MadeFrom:
+    """All that a view says but its figures."""
+
+    lease: Lease
+    policy: PolicyDocument
+    ahead: forecast.Forecast | None
+    said: str
+    devices: tuple[Device | None, ...]
+    simulated: bool
+    outs: TimeOuts
+    lab: str
+
+    def same_as(self, other: _MadeFrom) -> bool:
+        """Whether the same view comes of it; records and policies are compared by identity."""
+        return (
+            self.lease is other.lease
+            and self.policy is other.policy
+            and (self.ahead, self.said, self.devices, self.simulated, self.lab, self.outs)
+            == (other.ahead, other.said, other.devices, other.simulated, other.lab, other.outs)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    of: _MadeFrom
+    figures: Figures
+    view: LeaseView
+
+
 class Views:
-    """Makes views from the loop's newest snapshot."""
+    """Makes views from the loop's newest snapshot, anew only for leases that something happened to.
+
+    What a round costs is so in step with what changed, not with what there is.
+    """
 
     def __init__(self, loop: Reconciler, provider: Provider) -> None:
         self._loop = loop
         self._provider = provider
+        self._made: dict[str, _Made] = {}
 
     def lease(self, lease: Lease) -> LeaseView:
         """Return one lease as everybody sees it; never with its grant."""
-        return self.leases([lease], self._loop.snapshot())[0]
+        return self.leases([lease], self._loop.shown())[0]
 
     def leases(
         self,
@@ -53,28 +105,74 @@ class Views:
         asking = any(lease.state is LeaseState.QUEUED for lease in leases)
         found = forecast.forecasts(snapshot) if asking else {}
         views = [self._view(lease, snapshot, found.get(lease.id)) for lease in leases]
-        for view in views:
-            if busy and view["id"] in busy:
-                view["busy_share"] = _stepped(busy[view["id"]])
-        return views
+        if not busy:
+            return views
+        return [
+            {**view, "busy_share": _stepped(busy[view["id"]])} if view["id"] in busy else view
+            for view in views
+        ]
+
+    def forget(self, kept: Container[str]) -> None:
+        """Drop the views of leases that are remembered no more."""
+        for lease_id in [each for each in self._made if each not in kept]:
+            del self._made[lease_id]
 
     def _view(self, lease: Lease, snapshot: Snapshot, ahead: forecast.Forecast | None) -> LeaseView:
-        outs = time_outs_at(snapshot, lease)
-        place = ahead.position if ahead else None
-        expected = ahead.expected_start if ahead else None
+        """Return the view as it was made last, but for figures that moved meanwhile.
+
+        Nobody changes a view: the same one is given again while nothing of it changed.
+        """
         seen = said_of(lease, snapshot.observed)
-        said = explain(
+        known = capacity.known_devices(snapshot)
+        made_from = _MadeFrom(
             lease,
             snapshot.policy,
+            ahead,
+            seen.said if seen is not None else "",
+            tuple(known.get(uuid) for uuid in lease.devices),
+            _simulated(lease, snapshot),
+            time_outs_at(snapshot, lease),
+            labs.about(snapshot, lease),
+        )
+        figures = self._figures(lease, snapshot, made_from.outs)
+        made = self._made.get(lease.id)
+        if made is None or not made.of.same_as(made_from):
+            made = _Made(made_from, figures, self._whole(made_from, figures))
+        elif made.figures != figures:
+            made = _Made(made_from, figures, _moved(made.view, figures))
+        if lease.state is not LeaseState.ENDED:
+            self._made[lease.id] = made
+        return made.view
+
+    def _figures(self, lease: Lease, snapshot: Snapshot, outs: TimeOuts) -> Figures:
+        """Return what moves by itself while nothing happens to a lease."""
+        evidence = snapshot.evidence.get(lease.id)
+        return {
+            "idle_end": _iso(warned_at(lease, evidence, snapshot.now, outs)),
+            "verdict": evidence.verdict.value if evidence else "unknown",
+            "utilisation": _stepped(evidence.utilisation if evidence else None),
+            "busy_share": _stepped(self._loop.busy_share(lease.id)),
+        }
+
+    @staticmethod
+    def _whole(of: _MadeFrom, figures: Figures) -> LeaseView:
+        lease, policy, outs = of.lease, of.policy, of.outs
+        place = of.ahead.position if of.ahead else None
+        expected = of.ahead.expected_start if of.ahead else None
+        said = explain(
+            lease,
+            policy,
             position=place,
             expected=expected,
-            said=seen.said if seen is not None else "",
-            lab=labs.about(snapshot, lease),
+            said=of.said,
+            lab=of.lab,
             outs=outs,
         )
-        evidence = snapshot.evidence.get(lease.id)
-        devices = device_views(lease, capacity.known_devices(snapshot))
         return {
+            "idle_end": figures["idle_end"],
+            "verdict": figures["verdict"],
+            "utilisation": figures["utilisation"],
+            "busy_share": figures["busy_share"],
             "id": lease.id,
             "version": lease.version,
             "user": lease.user,
@@ -84,7 +182,7 @@ class Views:
             "gpu_class": lease.gpu_class,
             "asked_class": lease.asked_class,
             "count": lease.count,
-            "simulated": _simulated(lease, snapshot, devices),
+            "simulated": of.simulated,
             "state": lease.state.value,
             "reason": lease.reason,
             "sentence": said.sentence,
@@ -96,23 +194,19 @@ class Views:
             "hard_end": _iso(lease.hard_end),
             "warned_until": _iso(lease.warned_until),
             "drain_until": _iso(lease.drain_until),
-            "idle_end": _iso(warned_at(lease, evidence, snapshot.now, outs)),
-            "verdict": evidence.verdict.value if evidence else "unknown",
-            "utilisation": _stepped(evidence.utilisation if evidence else None),
             "keep": _keep(lease, outs),
-            "devices": devices,
+            "devices": [_device_view(each) for each in of.devices if each is not None],
             "end": _end(lease, said.sentence),
-            "click_runs_cells": lease.origin == "page" and snapshot.policy.click_runs_cells,
+            "click_runs_cells": lease.origin == "page" and policy.click_runs_cells,
             "wait": outs.wait,
             "blockers": [] if lease.state is LeaseState.ENDED else _blockers(lease),
-            "busy_share": _stepped(self._loop.busy_share(lease.id)),
         }
 
     def seen_by(
         self, asker: Asker, leases: Sequence[Lease], busy: Mapping[str, float | None] | None = None
     ) -> list[LeaseView]:
         """Return leases as this asker sees them: an admin with the provider's own words."""
-        snapshot = self._loop.snapshot()
+        snapshot = self._loop.shown()
         views = self.leases(leases, snapshot, busy)
         newer = [newest(each, snapshot.observed) for each in leases]
         return [with_detail(asker, each, view) for each, view in zip(newer, views, strict=True)]
@@ -128,7 +222,7 @@ class Views:
 
     def classes(self, snapshot: Snapshot | None = None) -> list[ClassView]:
         """Return what is on offer and what of it is free now."""
-        snapshot = snapshot or self._loop.snapshot()
+        snapshot = snapshot or self._loop.shown()
         free = capacity.free_devices(snapshot)
         total = Counter(device.pool for device in snapshot.devices)
         queued = Counter(
@@ -154,26 +248,34 @@ class Views:
         return standing.device_uses(snapshot, free)
 
 
+def _moved(view: LeaseView, figures: Figures) -> LeaseView:
+    moved = view.copy()
+    moved["idle_end"], moved["verdict"] = figures["idle_end"], figures["verdict"]
+    moved["utilisation"], moved["busy_share"] = figures["utilisation"], figures["busy_share"]
+    return moved
+
+
 def device_views(lease: Lease, known: Mapping[str, Device]) -> list[DeviceView]:
     """Return the lease's devices, of those that are known by their identifiers."""
-    return [
-        {
-            "uuid": device.uuid,
-            "name": device.name,
-            "memory": device.memory,
-            "simulated": device.simulated,
-        }
-        for uuid in lease.devices
-        if (device := known.get(uuid)) is not None
-    ]
+    return [_device_view(known[uuid]) for uuid in lease.devices if uuid in known]
 
 
-def _simulated(lease: Lease, snapshot: Snapshot, devices: Sequence[DeviceView]) -> bool:
-    if devices:
-        return any(device["simulated"] for device in devices)
+def _device_view(device: Device) -> DeviceView:
+    return {
+        "uuid": device.uuid,
+        "name": device.name,
+        "memory": device.memory,
+        "simulated": device.simulated,
+    }
+
+
+def _simulated(lease: Lease, snapshot: Snapshot) -> bool:
+    known = capacity.known_devices(snapshot)
+    mine = [known[uuid] for uuid in lease.devices if uuid in known]
+    if mine:
+        return any(device.simulated for device in mine)
     pools = {each.name: each.pool for each in snapshot.policy.classes}
-    pool = pools.get(lease.gpu_class)
-    return pool in _simulated_pools(snapshot)
+    return pools.get(lease.gpu_class) in _simulated_pools(snapshot)
 
 
 @once
