@@ -137,13 +137,14 @@ class Reconciler:
 
     def shown(self) -> Snapshot:
         """Return what is known now, for those who only look: the same one while nothing changed."""
-        known, sight = self._shown, self.sight
+        known, sight, now = self._shown, self.sight, self.clock()
         if (
             known is None
             or known.leases is not self._ledger.all()
             or known.evidence is not sight.evidence
             or known.policy is not self._policies.current
-            or not timedelta(0) <= self.clock() - known.now < _SHOWN
+            or known.windows != self._windows(now)
+            or not timedelta(0) <= now - known.now < _SHOWN
         ):
             known = self._shown = self.snapshot()
         return known

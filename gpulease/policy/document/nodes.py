@@ -112,8 +112,8 @@ class Bound:
     why: str
 
 
-#: Of every duration: a time so far off could not even be written down.
-LONGEST = Bound(366 * 86400.0, "366 days", "nothing here is planned for longer")
+#: Of every duration: a time further off could not even be written down.
+LONGEST = Bound(36525 * 86400.0, "100 years", "no time so far off can be reckoned with")
 
 
 class Reader:

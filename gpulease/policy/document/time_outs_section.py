@@ -21,6 +21,7 @@ _MAY_BE_ZERO = frozenset(
 )
 _UNUSED = Bound(7 * 86400.0, "7 days", "a GPU that nobody uses would hardly ever come back")
 _WAITED_FOR = Bound(86400.0, "1 day", "others wait for the GPU meanwhile")
+_LEASED = Bound(366 * 86400.0, "366 days", "no lease is granted for longer")
 _BOUNDS: Mapping[str, Bound] = {
     "idle": _UNUSED,
     "idle_under_pressure": _UNUSED,
@@ -35,8 +36,8 @@ _BOUNDS: Mapping[str, Bound] = {
     "drain_max": _WAITED_FOR,
     "interrupt_grace": _WAITED_FOR,
     "start_max": _WAITED_FOR,
-    "hard_length": LONGEST,
-    "busy_max": LONGEST,
+    "hard_length": _LEASED,
+    "busy_max": _LEASED,
 }
 #: A warning above this (seconds) is rather a mistake than meant.
 _LONG_WARNING = 3600.0
