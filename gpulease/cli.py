@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpulease import __version__
+from gpulease import __version__, database_command
 from gpulease.companion import cli as companion
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent import arguments as agent
@@ -217,8 +217,8 @@ def _db_upgrade(arguments: argparse.Namespace) -> int:
 def _add_admin(commands: Commands) -> None:
     parser = commands.add_parser(
         "admin",
-        help="see and end leases",
-        description="Talks to a running service. The address comes from --url or"
+        help="see and end leases; back up, restore, export, forget",
+        description="`list` and `end` talk to a running service. The address comes from --url or"
         " GPULEASE_SERVICE_URL, the token (with custom:gpulease:admin) from GPULEASE_TOKEN or"
         " JUPYTERHUB_API_TOKEN: never from the command line, where others can read it.",
     )
@@ -232,6 +232,7 @@ def _add_admin(commands: Commands) -> None:
     end.add_argument("lease", metavar="LEASE", help="the lease's id")
     end.add_argument("--reason", required=True, help="what its holder will read")
     end.set_defaults(run=_admin)
+    database_command.add_parsers(actions)
 
 
 def _admin(arguments: argparse.Namespace) -> int:

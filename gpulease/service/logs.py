@@ -11,9 +11,18 @@ import logging
 import re
 import secrets
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TextIO
 
-_FIELDS = ("lease", "user", "server", "ref", "reason", "action", "attempt")
+_FIELDS = ("lease", "user", "server", "ref", "reason", "action", "attempt", "repeated")
+_FIGURES = re.compile(r"\d+")
+#: Seconds in which an event that repeats is said once.
+_WINDOW = 60.0
+#: So many different events are kept in mind; a flood of new ones is said as it comes.
+_EVENTS = 1000
 
 #: What looks like a credential: after a word that announces one, or a long random string.
 _SECRETS = (
@@ -52,6 +61,72 @@ class JSONLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+@dataclass
+class _Event:
+    """One event that was said: until when it is not said again, and what came meanwhile."""
+
+    until: float
+    repeated: int = 0
+    last: logging.LogRecord | None = None
+
+
+class OncePerMinute(logging.StreamHandler[TextIO]):
+    """Writes an event once a minute, the next time with ``repeated``: how often it came meanwhile.
+
+    An event is what is said with its level and what it is about; of a warning or an error the
+    figures in it do not make another one.  What repeated and then stopped is written when the
+    next record of any kind comes after its minute.
+
+    Args:
+        stream: where lines go.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._said: dict[tuple[object, ...], _Event] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, or count it; the handler's lock is held."""
+        now = self._clock()
+        self._finish(now)
+        key = _key(record)
+        known = self._said.get(key)
+        if known is not None:
+            known.repeated, known.last = known.repeated + 1, record
+            return
+        if len(self._said) < _EVENTS:
+            self._said[key] = _Event(now + _WINDOW)
+        super().emit(record)
+
+    def close(self) -> None:
+        """Write what was counted."""
+        self._finish(float("inf"))
+        super().close()
+
+    def _finish(self, now: float) -> None:
+        """Write the last record of each event whose minute is over."""
+        # The oldest stand first: each is put behind when it is said anew.
+        for key, event in list(self._said.items()):
+            if event.until > now:
+                return
+            del self._said[key]
+            if event.last is not None:
+                event.last.repeated = event.repeated
+                self._said[key] = _Event(now + _WINDOW)
+                super().emit(event.last)
+
+
+def _key(record: logging.LogRecord) -> tuple[object, ...]:
+    about = tuple(getattr(record, name, None) for name in ("lease", "user", "server", "reason"))
+    text = record.getMessage()
+    if record.levelno >= logging.WARNING:
+        text = _FIGURES.sub("0", text)
+    fault = record.exc_info[0] if record.exc_info else None
+    return (record.name, record.levelno, text, fault, *about)
+
+
 def reference() -> str:
     """Return a fresh reference id: what a person quotes and an admin searches for."""
     return secrets.token_hex(5)
@@ -59,7 +134,7 @@ def reference() -> str:
 
 def configure(level: str = "INFO") -> None:
     """Send every record of the process to standard error as JSON lines."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = OncePerMinute(sys.stderr)
     handler.setFormatter(JSONLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -4,6 +4,7 @@
 writer.  SQLite files by default, PostgreSQL in production.
 """
 
+from gpulease.store.backup import backup, restore
 from gpulease.store.migrate import upgrade
 from gpulease.store.records import (
     Change,
@@ -16,7 +17,7 @@ from gpulease.store.records import (
     VerdictChange,
 )
 from gpulease.store.retention import Ages
-from gpulease.store.store import Store
+from gpulease.store.store import Store, export
 
 __all__ = [
     "Ages",
@@ -29,5 +30,8 @@ __all__ = [
     "Store",
     "TransitionRecord",
     "VerdictChange",
+    "backup",
+    "export",
+    "restore",
     "upgrade",
 ]

@@ -34,11 +34,9 @@ def upgrade(address: str) -> None:
                 return
             lock = writer_lock(engine)
             try:
-                _refuse_ahead(revision(engine))
+                refuse_ahead(revision(engine))
                 with engine.execution_options(writes=True).begin() as connection:
-                    config = _config()
-                    config.attributes["connection"] = connection
-                    command.upgrade(config, "head")
+                    bring_to(connection, "head")
             finally:
                 engine.dispose()  # before the lock's descriptor is closed: see ``Store.close``
                 lock.release()
@@ -46,16 +44,23 @@ def upgrade(address: str) -> None:
         engine.dispose()
 
 
-def require_head(engine: sa.Engine) -> None:
-    """Refuse a database whose tables are not this version's.
+def bring_to(connection: sa.Connection, wanted: str) -> None:
+    """Create or migrate the tables to a revision, inside the connection's transaction."""
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, wanted)
+
+
+def require_head(engine: sa.Engine) -> str:
+    """Refuse a database whose tables are not this version's; return their revision.
 
     Raises:
         GPULeaseError: ``store_behind`` or ``store_ahead``.
     """
     found = revision(engine)
-    if found == head():
-        return
-    _refuse_ahead(found)
+    if found is not None and found == head():
+        return found
+    refuse_ahead(found)
     raise GPULeaseError(
         "store_behind",
         "The lease database has no tables yet."
@@ -80,7 +85,12 @@ def head() -> str:
     return found
 
 
-def _refuse_ahead(found: str | None) -> None:
+def refuse_ahead(found: str | None) -> None:
+    """Refuse what a newer gpulease made.
+
+    Raises:
+        GPULeaseError: ``store_ahead``.
+    """
     known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
     if found is None or found in known:
         return

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from statistics import median
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -21,7 +22,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.private_files import require_private
-from gpulease.store import fence, history, retention, writing
+from gpulease.store import fence, history, people, retention, writing
 from gpulease.store import reservations as reserved
 from gpulease.store.continuity import Continuity
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
@@ -40,6 +41,22 @@ from gpulease.store.records import (
     from_json,
 )
 from gpulease.store.retention import Ages
+
+
+def export(address: str, user: str) -> dict[str, Any]:
+    """Return all that a database holds about a person, also while the service runs.
+
+    Raises:
+        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+    """
+    engine = make_engine(address)
+    try:
+        with translated():
+            require_head(engine)
+            with Session(engine) as session:
+                return people.export(session, user)
+    finally:
+        engine.dispose()
 
 
 class Store:
@@ -312,6 +329,15 @@ class Store:
         """Take one small batch of what is too old away; return how many rows, 0 when none is."""
         with self._write() as session:
             return retention.sweep(session, now, ages)
+
+    def forget(self, user: str) -> tuple[str, int]:
+        """Put a pseudonym in a person's place; return it, and how many leases were theirs.
+
+        Raises:
+            GPULeaseError: ``still_leasing`` (409).
+        """
+        with self._write() as session:
+            return people.forget(session, user)
 
     def busy_seconds(self, leases: Sequence[str]) -> dict[str, tuple[float, float]]:
         """Return how many seconds each of these leases was busy, and was watched in all."""

@@ -1,5 +1,6 @@
 """The command line: what it accepts, what it refuses and with which status."""
 
+import json
 import subprocess
 import sys
 
@@ -159,3 +160,23 @@ def test_python_m_gpulease_is_the_command():
         [sys.executable, "-m", "gpulease", "version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == __version__
+
+
+def test_a_database_is_backed_up_restored_exported_and_forgotten(tmp_path, capsys, monkeypatch):
+    address = f"sqlite:///{tmp_path}/leases.sqlite"
+    monkeypatch.setenv("DATABASE_URL", address)
+    assert main(["db", "upgrade", "--database", address]) == 0
+    assert main(["admin", "backup", str(tmp_path / "b")]) == 0
+    assert main(["admin", "backup", str(tmp_path / "b")]) == 2
+    assert "is there already" in capsys.readouterr().err
+    other = f"sqlite:///{tmp_path}/other.sqlite"
+    assert main(["admin", "restore", str(tmp_path / "b"), "--database", other]) == 0
+    assert main(["admin", "restore", str(tmp_path / "none")]) == 2
+    assert "No such file" in capsys.readouterr().err
+    assert main(["admin", "export", "maria"]) == 0
+    assert json.loads(capsys.readouterr().out)["user"] == "maria"
+    assert main(["admin", "forget", "maria"]) == 0
+    assert "0 leases of maria are under forgotten-" in capsys.readouterr().out
+    monkeypatch.delenv("DATABASE_URL")
+    assert main(["admin", "export", "maria"]) == 2
+    assert "--database" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpulease.service import logs
 from gpulease.service.logs import JSONLines, redact
 
 
@@ -65,3 +66,74 @@ def test_what_looks_like_a_credential_is_redacted(template: str, kind: str, size
 def test_ids_people_search_for_are_left() -> None:
     text = "lease 3b19c010f213a7fe, ref 0a1b2c3d4e, GPU-8f2c1a00-1111-2222-3333-444455556666"
     assert redact(text) == text
+
+
+class Said:
+    """What a logger with a clock of its own wrote."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.stream = io.StringIO()
+        self.handler = logs.OncePerMinute(self.stream, clock=lambda: self.now)
+        self.handler.setFormatter(logs.JSONLines())
+        self.log = logging.Logger("test")
+        self.log.addHandler(self.handler)
+
+    def lines(self) -> list[dict]:
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+
+def test_a_repeated_event_is_said_once_a_minute_with_its_count():
+    said = Said()
+    for second in range(150):
+        said.now = float(second)
+        said.log.warning("it took %d ms", second, extra={"lease": "L1"})
+    said.handler.close()
+    assert [(line["event"], line.get("repeated")) for line in said.lines()] == [
+        ("it took 0 ms", None),
+        ("it took 59 ms", 59),
+        ("it took 119 ms", 60),
+        ("it took 149 ms", 30),
+    ]
+
+
+def test_what_repeated_and_stopped_is_said_with_the_next_line_after_its_minute():
+    said = Said()
+    said.log.error("gone")
+    said.log.error("gone")
+    said.now = 59.0
+    said.log.info("another")
+    assert [line["event"] for line in said.lines()] == ["gone", "another"]
+    said.now = 61.0
+    said.log.info("a third")
+    assert [(line["event"], line.get("repeated")) for line in said.lines()[2:]] == [
+        ("gone", 1),
+        ("a third", None),
+    ]
+
+
+def test_events_about_different_things_are_each_said():
+    said = Said()
+    for lease in ("L1", "L2"):
+        for state in ("queued", "starting", "active"):
+            said.log.info("asked -> %s", state, extra={"lease": lease})
+        for reason in ("one", "two"):
+            said.log.warning("refused", extra={"lease": lease, "reason": reason})
+            said.log.error("%s", f"the word {reason} in a sentence", extra={"lease": lease})
+    for error in (OSError, ValueError):
+        try:
+            raise error("broken")
+        except error:
+            said.log.exception("a round failed")
+    assert len(said.lines()) == 16
+
+
+def test_a_flood_of_different_events_takes_bounded_memory():
+    said = Said()
+    for n in range(5000):
+        said.log.error("of lease", extra={"lease": f"L{n}"})
+    assert len(said.lines()) == 5000, "none is lost"
+    assert len(said.handler._said) <= 1000
+    said.now = 100.0
+    said.log.error("of lease", extra={"lease": "L1"})
+    assert len(said.handler._said) == 1

@@ -1,0 +1,92 @@
+"""What ``gpulease admin`` does to the database itself: back up, restore, export, forget."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from gpulease.errors import GPULeaseError
+from gpulease.private_files import UMASK
+
+#: Where the address comes from when no option says it: an address may hold a password.
+ENV_DATABASE = "DATABASE_URL"
+
+
+def add_parsers(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the four commands to those of ``gpulease admin``."""
+    backup = actions.add_parser("backup", help="copy the database to a file, also while it is used")
+    backup.add_argument("file", type=Path, metavar="FILE", help="a new file; it gets mode 0600")
+    restore = actions.add_parser(
+        "restore", help="fill a database from a backup (stop the service first)"
+    )
+    restore.add_argument("file", type=Path, metavar="FILE")
+    restore.add_argument("--replace", action="store_true", help="what is in it may go")
+    export = actions.add_parser("export", help="print all that is stored about a person, as JSON")
+    export.add_argument("user", metavar="USER")
+    forget = actions.add_parser(
+        "forget", help="put a pseudonym in a person's place (stop the service first)"
+    )
+    forget.add_argument("user", metavar="USER")
+    for parser in (backup, restore, export, forget):
+        parser.add_argument(
+            "--database",
+            metavar="URL",
+            help=f"the database's address; by default what {ENV_DATABASE} says, where a password"
+            " is better kept",
+        )
+        parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; return the exit status.
+
+    Raises:
+        GPULeaseError: what the store refuses with, ``no_database``, ``unreadable_file``.
+    """
+    os.umask(UMASK)
+    try:
+        _say(_do(arguments, _address(arguments.database)))
+    except OSError as error:
+        raise GPULeaseError(
+            "unreadable_file",
+            f"{arguments.file} cannot be used: {error.strerror or error}.",
+            next_step="Name a file in a folder that you may write, or a backup that is there.",
+        ) from error
+    return 0
+
+
+def _do(arguments: argparse.Namespace, address: str) -> str:
+    from gpulease import store
+
+    if arguments.action == "backup":
+        rows = store.backup(address, arguments.file)
+        return f"{rows} rows are in {arguments.file}. The service's key file is not among them."
+    if arguments.action == "restore":
+        rows = store.restore(address, arguments.file, replace=arguments.replace)
+        return f"{rows} rows were restored. Leases that run and are not among them are adopted."
+    if arguments.action == "export":
+        return json.dumps(store.export(address, arguments.user), indent=2)
+    opened = store.Store.open(address)
+    try:
+        pseudonym, number = opened.forget(arguments.user)
+    finally:
+        opened.close()
+    return f"{number} leases of {arguments.user} are under {pseudonym} now."
+
+
+def _address(given: str | None) -> str:
+    found = given or os.environ.get(ENV_DATABASE, "")
+    if not found:
+        raise GPULeaseError(
+            "no_database",
+            "It is not known which database.",
+            next_step=f"Give --database, or set {ENV_DATABASE}.",
+        )
+    return found
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -1,0 +1,199 @@
+"""Backups: every row of a database in one file, the same for SQLite and PostgreSQL.
+
+One read transaction, so that the copy is consistent while the service writes.  The file is JSON
+lines, compressed: a line that says what it is, a line for each row, a line with their number.  It
+holds no secret, and what was copied from one kind of database can be restored into the other.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import sqlalchemy as sa
+
+from gpulease.errors import GPULeaseError
+from gpulease.store.engine import make_engine
+from gpulease.store.faults import translated
+from gpulease.store.fence import writer_lock
+from gpulease.store.migrate import bring_to, refuse_ahead, require_head
+from gpulease.store.models import Base
+
+_FORMAT = 1
+_ROWS = 1000
+
+
+def backup(address: str, file: Path) -> int:
+    """Write every row of the database to ``file`` (mode 0600, whole or not at all).
+
+    Returns the number of rows.
+
+    Raises:
+        GPULeaseError: ``file_exists``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+        OSError: the file cannot be written.
+    """
+    if file.exists():
+        raise GPULeaseError(
+            "file_exists",
+            f"{file} is there already.",
+            next_step="Name a new file: a backup replaces nothing.",
+        )
+    engine = make_engine(address)
+    descriptor, unfinished = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as raw:
+            with gzip.open(raw, "wt", encoding="utf-8", compresslevel=6) as text, translated():
+                revision = require_head(engine)
+                with engine.connect() as connection:
+                    rows = _write(_snapshot(connection), text, revision)
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.link(unfinished, file)
+    finally:
+        Path(unfinished).unlink()
+        engine.dispose()
+    return rows
+
+
+def restore(address: str, file: Path, *, replace: bool = False) -> int:
+    """Fill the database from a backup, in one transaction; return the number of rows.
+
+    The service must not run.  A backup of an older version is brought to this one's tables.
+
+    Raises:
+        GPULeaseError: ``bad_backup``, ``store_ahead``; ``store_in_use`` (the service runs);
+            ``store_not_empty``: it has leases, and ``replace`` does not say that they may go.
+        OSError: the file cannot be read.
+    """
+    with gzip.open(file, "rt", encoding="utf-8") as text:
+        lines = _lines(text)
+        head = next(lines, None)
+        if not isinstance(head, dict) or head.get("gpulease_backup") != _FORMAT:
+            raise _bad("it is none that this gpulease knows")
+        refuse_ahead(head.get("revision"))
+        engine = make_engine(address)
+        try:
+            with translated():
+                lock = writer_lock(engine)
+                try:
+                    with engine.execution_options(writes=True).begin() as connection:
+                        _clear(connection, replace=replace)
+                        bring_to(connection, head["revision"])
+                        rows = _fill(connection, lines)
+                        bring_to(connection, "head")
+                finally:
+                    engine.dispose()  # before the lock's descriptor is closed: see ``Store.close``
+                    lock.release()
+        finally:
+            engine.dispose()
+    return rows
+
+
+def _snapshot(connection: sa.Connection) -> sa.Connection:
+    """Make all reads of this connection see one state."""
+    if connection.dialect.name == "postgresql":
+        connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    return connection
+
+
+def _write(connection: sa.Connection, text: IO[str], revision: str) -> int:
+    def line(value: Any) -> None:
+        text.write(json.dumps(value, default=datetime.isoformat) + "\n")
+
+    line({"gpulease_backup": _FORMAT, "revision": revision, "at": datetime.now(UTC)})
+    rows = 0
+    for table in Base.metadata.sorted_tables:
+        found = connection.execution_options(yield_per=_ROWS).execute(sa.select(table))
+        for row in found.mappings():
+            line([table.name, dict(row)])
+            rows += 1
+    line({"rows": rows})
+    return rows
+
+
+def _lines(text: IO[str]) -> Iterator[Any]:
+    try:
+        for line in text:
+            yield json.loads(line)
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _bad("it is damaged or was cut off") from error
+
+
+def _clear(connection: sa.Connection, *, replace: bool) -> None:
+    found = sa.MetaData()
+    found.reflect(connection)
+    leases = found.tables.get("leases")
+    if leases is not None and not replace:
+        number = connection.scalar(sa.select(sa.func.count()).select_from(leases))
+        if number:
+            raise GPULeaseError(
+                "store_not_empty",
+                f"The database holds {number} leases, which would be lost.",
+                next_step="Name an empty database, or say --replace.",
+                numbers={"leases": number},
+                status=409,
+            )
+    found.drop_all(connection)
+
+
+def _fill(connection: sa.Connection, lines: Iterator[Any]) -> int:
+    # By the tables as they are then: the models are of a newer version, perhaps.
+    tables = sa.MetaData()
+    tables.reflect(connection)
+    waiting: list[dict[str, Any]] = []
+    name = ""
+    for rows, line in enumerate(lines):
+        if isinstance(line, dict):
+            if line.get("rows") != rows:
+                raise _bad("rows are missing")
+            _insert(connection, tables, name, waiting)
+            _count_on(connection, tables)
+            return rows
+        if line[0] != name or len(waiting) >= _ROWS:
+            _insert(connection, tables, name, waiting)
+            waiting, name = [], line[0]
+        waiting.append(line[1])
+    raise _bad("its end is missing")
+
+
+def _insert(
+    connection: sa.Connection, tables: sa.MetaData, name: str, rows: list[dict[str, Any]]
+) -> None:
+    if not rows:
+        return
+    table = tables.tables.get(name)
+    if table is None:
+        raise _bad(f"it has a table {name} that its version does not know")
+    times = [each.name for each in table.columns if isinstance(each.type, sa.DateTime)]
+    for row in rows:
+        for column in times:
+            if row.get(column) is not None:
+                row[column] = datetime.fromisoformat(row[column])
+    connection.execute(sa.insert(table), rows)
+
+
+def _count_on(connection: sa.Connection, tables: sa.MetaData) -> None:
+    """Let PostgreSQL go on counting after the ids that were restored."""
+    if connection.dialect.name != "postgresql":
+        return
+    for table in tables.sorted_tables:
+        if "id" in table.c and isinstance(table.c["id"].type, sa.Integer):
+            newest = connection.scalar(sa.select(sa.func.max(table.c["id"])))
+            if newest is not None:
+                sequence = sa.func.pg_get_serial_sequence(table.name, "id")
+                connection.execute(sa.select(sa.func.setval(sequence, newest)))
+
+
+def _bad(why: str) -> GPULeaseError:
+    return GPULeaseError(
+        "bad_backup",
+        f"The backup cannot be restored: {why}. Nothing was changed.",
+        next_step="Restore another backup.",
+    )

@@ -1,0 +1,159 @@
+"""Backups are consistent while somebody writes, and come back whole, in either kind of database."""
+
+import gzip
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from gpulease.policy.model import Verdict
+from gpulease.store import EvidenceMinute, Store, VerdictChange, backup, restore, upgrade
+from gpulease.store.engine import make_engine
+from gpulease.store.models import Base
+from tests.policy.build import NOW, request
+from tests.store.conftest import KINDS
+from tests.store.test_leases import new, refused
+from tests.store.test_retention import ended, watched
+
+
+def content(address: str) -> dict[str, list]:
+    """Return every row, but for how often the database was opened and written."""
+    engine = make_engine(address)
+    with engine.connect() as connection:
+        found = {
+            table.name: [
+                tuple(row)
+                for row in connection.execute(sa.select(table).order_by(*table.primary_key.columns))
+                if row[0] not in ("epoch", "writes")
+            ]
+            for table in Base.metadata.sorted_tables
+        }
+    engine.dispose()
+    return found
+
+
+@pytest.fixture
+def filled(address: str) -> str:
+    store = Store.open(address)
+    store.save([new(request(1, groups=("cs101", "ümlaut"))), new(ended("old", NOW))], NOW)
+    watched(store, "r1", NOW, 3)
+    store.save_policy("a: 1", "ann", NOW, note="first")
+    store.close()
+    return address
+
+
+@pytest.fixture(params=KINDS)
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of another empty database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/other.sqlite"
+    return request.getfixturevalue("cluster").database()
+
+
+def test_a_backup_comes_back_whole_in_either_kind(filled, other, tmp_path):
+    before = content(filled)
+    rows = backup(filled, tmp_path / "b")
+    assert (tmp_path / "b").stat().st_mode & 0o777 == 0o600
+    assert restore(other, tmp_path / "b") == rows > 10
+    assert content(other) == before
+    store = Store.open(other)
+    assert [lease.id for lease in store.live()] == ["r1"]
+    # The counting of rows goes on behind those that were restored.
+    store.save([new(request(2))], NOW)
+    store.record_evidence([VerdictChange("r2", NOW, Verdict.IDLE)], [EvidenceMinute("r2", NOW)])
+    store.close()
+
+
+def test_a_backup_of_a_database_that_is_written_to_is_one_state(filled, tmp_path):
+    store = Store.open(filled)
+    stop, written = threading.Event(), []
+
+    def write() -> None:
+        n = 10
+        while not stop.is_set() and n < 2000:
+            # A lease and its audit row are one transaction; a backup has both or neither.
+            store.save([new(request(n))], NOW)
+            written.append(n)
+            n += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for n in range(5):
+            while len(written) < 20 * n and writer.is_alive():
+                stop.wait(0.01)
+            backup(filled, tmp_path / f"b{n}")
+    finally:
+        stop.set()
+        writer.join()
+        store.close()
+    for n in range(5):
+        target = f"sqlite:///{tmp_path}/{n}.sqlite"
+        restore(target, tmp_path / f"b{n}")
+        found = content(target)
+        assert len({row[0] for row in found["leases"]}) == len(
+            {row[1] for row in found["transitions"]}
+        )
+    assert len(found["leases"]) > 2, "it was written to meanwhile"
+
+
+def test_nothing_is_replaced_unasked(filled, tmp_path):
+    backup(filled, tmp_path / "b")
+    refused("file_exists", backup, filled, tmp_path / "b")
+    before = content(filled)
+    assert refused("store_not_empty", restore, filled, tmp_path / "b").numbers == {"leases": 2}
+    assert content(filled) == before
+    store = Store.open(filled)
+    store.save([new(request(3))], NOW)
+    refused("store_in_use", restore, filled, tmp_path / "b", replace=True)
+    store.close()
+    restore(filled, tmp_path / "b", replace=True)
+    assert content(filled) == before
+
+
+@pytest.mark.parametrize("spoil", ["cut", "rows", "end", "format", "table", "no gzip", "empty"])
+def test_a_spoiled_backup_changes_nothing(filled, tmp_path, spoil):
+    backup(filled, tmp_path / "b")
+    lines = gzip.decompress((tmp_path / "b").read_bytes()).decode().splitlines(keepends=True)
+    spoiled = {
+        "rows": lines[:3] + lines[4:],
+        "end": lines[:-1],
+        "format": [json.dumps({"gpulease_backup": 99}) + "\n", *lines[1:]],
+        "table": [lines[0], '["nonsense", {"a": 1}]\n', *lines[1:]],
+        "empty": [],
+    }
+    data = gzip.compress("".join(spoiled.get(spoil, lines)).encode())
+    data = {"cut": data[: len(data) // 2], "no gzip": b"a letter to my aunt"}.get(spoil, data)
+    (tmp_path / "b").write_bytes(data)
+    before = content(filled)
+    refused("bad_backup", restore, filled, tmp_path / "b", replace=True)
+    assert content(filled) == before
+
+
+def test_a_backup_of_a_newer_version_is_refused(address, tmp_path):
+    head = {"gpulease_backup": 1, "revision": "9999"}
+    (tmp_path / "b").write_bytes(gzip.compress((json.dumps(head) + "\n").encode()))
+    refused("store_ahead", restore, address, tmp_path / "b")
+
+
+def test_a_backup_of_an_older_version_is_brought_to_this_one(address, tmp_path):
+    head = {"gpulease_backup": 1, "revision": "0002"}
+    rows = [["meta", {"name": "secret", "value": "abc"}], ["meta", {"name": "epoch", "value": "4"}]]
+    text = "".join(json.dumps(line) + "\n" for line in [head, *rows, {"rows": 2}])
+    (tmp_path / "b").write_bytes(gzip.compress(text.encode()))
+    assert restore(address, tmp_path / "b") == 2
+    store = Store.open(address)
+    assert store.epoch == 5
+    store.close()
+    upgrade(address)
+    assert "secret" not in str(content(address)["meta"])
+
+
+def test_a_backup_holds_no_secret_of_the_service(filled, tmp_path):
+    backup(filled, tmp_path / "b")
+    text = gzip.decompress((tmp_path / "b").read_bytes()).decode()
+    rows = [row for row in map(json.loads, text.splitlines()) if isinstance(row, list)]
+    names = {values["name"] for table, values in rows if table == "meta"}
+    assert names == {"instance_id", "epoch", "writes"}
