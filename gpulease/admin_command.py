@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         GPULeaseError: the service's refusal, ``no_service`` or ``no_token``.
     """
-    client = _client(arguments.url)
+    client = client_of(arguments.url)
     if arguments.action == "end":
         lease = asyncio.run(client.end(arguments.lease, arguments.reason))
         _say(f"{lease['id']}: {lease['sentence']}")
@@ -40,7 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _client(given: str | None) -> Client:
+def client_of(given: str | None) -> Client:
+    """Return the client of the service that is named here or in the environment.
+
+    Raises:
+        GPULeaseError: ``no_service``, ``no_token``, ``bad_option``.
+    """
     url = given or os.environ.get(protocol.ENV_SERVICE_URL, "")
     token = os.environ.get("GPULEASE_TOKEN") or os.environ.get("JUPYTERHUB_API_TOKEN", "")
     if not url:

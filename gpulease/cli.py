@@ -31,6 +31,7 @@ _EXTRA_OF = {
     "pydantic": "service",
     "sqlalchemy": "service",
     "alembic": "service",
+    "icalendar": "service",
     "yaml": "service",
 }
 
@@ -78,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     companion.add_parser(commands)
     _add_agent(commands)
     _add_policy(commands)
+    _add_reservations(commands)
     _add_db(commands)
     _add_admin(commands)
     _add_doctor(commands)
@@ -187,6 +189,32 @@ def _read(file: Path) -> str:
             f"{file} cannot be read: {why}.",
             next_step="Give the path of a readable file.",
         ) from error
+
+
+def _add_reservations(commands: Commands) -> None:
+    parser = commands.add_parser("reservations", help="reserve GPUs for a group's labs")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    apply = actions.add_parser(
+        "apply",
+        help="bring the reservations to what a file says",
+        description="Checks the whole file first, and changes nothing unless all of it fits. The"
+        " address comes from --url or GPULEASE_SERVICE_URL, the token (with"
+        " custom:gpulease:reserve for the group) from GPULEASE_TOKEN or JUPYTERHUB_API_TOKEN.",
+    )
+    apply.add_argument("file", type=Path, metavar="FILE", help="YAML, or an iCalendar (.ics)")
+    apply.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    apply.add_argument("--prune", action="store_true", help="cancel what the file does not name")
+    apply.add_argument("--url", help="the service's address, ending in /services/gpulease/")
+    apply.add_argument("--group", help="for an iCalendar that names no group")
+    apply.add_argument("--class", dest="gpu_class", help="for one that names no class")
+    apply.add_argument("--seats", type=int, help="for one that names no seats")
+    apply.set_defaults(run=_reservations)
+
+
+def _reservations(arguments: argparse.Namespace) -> int:
+    from gpulease.reservations_command import run
+
+    return run(arguments)
 
 
 def _add_db(commands: Commands) -> None:

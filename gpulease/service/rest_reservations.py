@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar import ics
 from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import EndBody
 from gpulease.service.reservation_bodies import ChangeBody, CheckBody, ReservationBody
@@ -59,6 +60,18 @@ class ReservationList(_Handler):
         if new:
             self.set_header("Location", address)
         self.answer(self.view(outcome), 201 if new else 200)
+
+
+class ReservationCalendar(BaseHandler):
+    """``reservations.ics``: what one may see, for a calendar program."""
+
+    async def get(self) -> None:
+        """Answer an iCalendar; ``group`` narrows it."""
+        found = self.services.reservations.seen_by(
+            self.asker, group=self.get_query_argument("group", "")
+        )
+        self.set_header("Content-Type", "text/calendar; charset=utf-8")
+        self.finish(ics.to_ics(found))
 
 
 class ReservationCheck(_Handler):

@@ -74,6 +74,7 @@ def application(
         (rf"{api}policy/versions", rest_site.PolicyVersions),
         (rf"{api}policy/versions/([0-9]{{1,9}})", rest_site.PolicyVersion),
         (rf"{api}reservations", rest_reservations.ReservationList),
+        (rf"{api}reservations\.ics", rest_reservations.ReservationCalendar),
         (rf"{api}reservations/check", rest_reservations.ReservationCheck),
         (rf"{api}reservations/{_ID}", rest_reservations.OneReservation),
         (rf"{api}(?:projects|usage|whatif)(?:/.*)?", rest_site.NotYet),

@@ -1,0 +1,157 @@
+"""A timetable from a file: said first, then done as a whole; and as a calendar, both ways."""
+
+import asyncio
+from datetime import timedelta
+
+import icalendar
+import pytest
+from tornado.httpclient import AsyncHTTPClient
+
+from gpulease.cli import main
+from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar import ics
+from gpulease.reservations_file import KEYS, read
+from gpulease.service.reservation_bodies import ReservationBody
+from tests.service.kit import running
+from tests.service.test_reservations import DAY, MONDAY, POLICY, WEEK2, book, prof
+
+FILE = f"""\
+group: cs101
+gpu_class: gpu
+zone: Europe/Berlin
+reservations:
+  lab:
+    seats: 2
+    start: {DAY} 14:00
+    end: 16:00
+    repeat: FREQ=WEEKLY;COUNT=4
+    without: [{WEEK2}]
+  exam: {{seats: 3, start: {DAY} 16:00, end: 18:00, exam: true, extra_time: {{ann: 30m}}}}
+"""
+
+
+@pytest.fixture
+async def site(hub, tmp_path, monkeypatch):
+    first = tmp_path / "policy.yaml"
+    first.write_text(POLICY)
+    async with running(hub, tmp_path, gpus=3, first_policy_file=first) as found:
+        token = hub.token("prof", "custom:gpulease:reserve!group=cs101")
+        monkeypatch.setenv("GPULEASE_SERVICE_URL", found.url)
+        monkeypatch.setenv("GPULEASE_TOKEN", token)
+        yield found
+
+
+async def apply(path, text, *words):
+    """Run the command as a person does, with a loop of its own."""
+    path.write_text(text)
+    return await asyncio.to_thread(main, ["reservations", "apply", str(path), *words])
+
+
+async def names(site):
+    found = await prof(site).call("GET", "reservations")
+    return {each["name"]: each["version"] for each in found["items"]}
+
+
+async def test_a_dry_run_says_what_would_be_and_does_nothing(site, tmp_path, capsys):
+    assert await apply(tmp_path / "labs.yaml", FILE, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert f"lab: new, 2 x gpu for cs101, 3 windows ahead, the first at {DAY} 14:00" in said
+    assert "nothing was changed" in said
+    assert await names(site) == {}
+
+
+async def test_a_file_is_applied_and_again_only_what_it_changes(site, tmp_path, capsys):
+    path = tmp_path / "labs.yaml"
+    assert await apply(path, FILE) == 0
+    assert await names(site) == {"lab": 1, "exam": 1}
+    assert await apply(path, FILE.replace("seats: 2", "seats: 1")) == 0
+    assert "exam: unchanged" in capsys.readouterr().out
+    assert await names(site) == {"lab": 2, "exam": 1}
+    assert await apply(path, FILE.split("  exam:", maxsplit=1)[0], "--prune") == 0
+    assert "exam: is not in the file, is cancelled" in capsys.readouterr().out
+    # What the file does not say any more is as if it had never been said: two seats again.
+    assert await names(site) == {"lab": 3}
+
+
+async def test_nothing_is_done_unless_all_of_it_fits(site, tmp_path, capsys):
+    text = FILE.replace("16:00, end: 18:00", "15:00, end: 18:00")
+    assert await apply(tmp_path / "labs.yaml", text) == 1
+    said = capsys.readouterr().out
+    assert "exam: does not fit. 3 x gpu do not fit" in said
+    assert "Nothing was changed." in said
+    assert await names(site) == {}
+
+
+async def test_mistakes_of_a_file_are_named_with_their_lines(site, tmp_path, capsys):
+    text = FILE.replace("seats: 2", "seets: 2").replace("exam: true", "exam: perhaps")
+    path = tmp_path / "labs.yaml"
+    assert await apply(path, text) == 2
+    said = capsys.readouterr().out
+    assert f"{path}:6:5: reservations.lab has no key 'seets'." in said
+    assert "'perhaps' is neither true nor false" in said
+
+
+def test_a_file_knows_every_member_of_a_reservation():
+    members = set(ReservationBody.model_fields) - {"name", "window", "base_version"}
+    assert set(KEYS) == members
+    (lab, exam), findings = read(FILE)
+    assert findings == []
+    assert set(lab) == set(exam) == members | {"name"}
+    assert (lab["start"], lab["end"], exam["exam"]) == (f"{DAY} 14:00", "16:00", True)
+
+
+async def test_a_calendar_gives_back_what_was_reserved(site, tmp_path, capsys):
+    rule = "FREQ=WEEKLY;COUNT=4"
+    also = f"{MONDAY + timedelta(days=2)}T09:00"
+    made = await book(prof(site), repeat=rule, without=[WEEK2], also=[also])
+    headers = {"Authorization": f"token {site.hub.page_token('stu')}"}
+    answer = await AsyncHTTPClient().fetch(f"{site.url}api/reservations.ics", headers=headers)
+    text = answer.body.decode()
+    assert answer.headers["Content-Type"] == "text/calendar; charset=utf-8"
+    calendar = icalendar.Calendar.from_ical(text)
+    assert [str(zone["TZID"]) for zone in calendar.walk("VTIMEZONE")] == ["Europe/Berlin"]
+    (members,) = ics.from_ics(text)
+    assert (members["zone"], members["repeat"], members["seats"]) == ("Europe/Berlin", rule, 2)
+    # Cancelled, and made again from the calendar: the same windows.
+    await prof(site).call("DELETE", f"reservations/{made['id']}", {})
+    assert await apply(tmp_path / "labs.ics", text) == 0
+    (again,) = (await prof(site).call("GET", "reservations"))["items"]
+    assert again["windows"] == made["windows"]
+
+
+EVENT = """\
+BEGIN:VCALENDAR
+BEGIN:VEVENT
+SUMMARY:Lab
+DTSTART;TZID=Europe/Berlin:20260302T140000
+DTEND;TZID=Europe/Berlin:20260302T160000
+END:VEVENT
+END:VCALENDAR
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("BEGIN:VCALENDAR", "hello"),
+        (";TZID=Europe/Berlin:20260302T140000", ";VALUE=DATE:20260302"),
+        (";TZID=Europe/Berlin", ""),
+        (";TZID=Europe/Berlin", ";TZID=Romance Standard Time of Ours"),
+        ("DTEND", "X-END"),
+        ("SUMMARY:Lab", "RECURRENCE-ID;TZID=Europe/Berlin:20260302T140000"),
+        ("BEGIN:VEVENT", "BEGIN:VTODO"),
+    ],
+)
+def test_a_calendar_that_cannot_be_reserved_is_refused(old, new):
+    assert ics.from_ics(EVENT)[0]["start"] == "2026-03-02T14:00:00"
+    with pytest.raises(GPULeaseError) as caught:
+        ics.from_ics(EVENT.replace(old, new))
+    assert caught.value.reason == "bad_calendar"
+
+
+def test_what_a_calendar_does_not_say_has_to_be_given():
+    with pytest.raises(GPULeaseError, match="group, gpu_class, seats is missing"):
+        read(EVENT, icalendar=True)
+    common = {"group": "cs101", "gpu_class": "t4", "seats": 3}
+    (body,), _ = read(EVENT, icalendar=True, common=common)
+    assert (body["group"], body["seats"], body["name"]) == ("cs101", 3, "Lab")
