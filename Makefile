@@ -21,10 +21,10 @@ HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-hub55 test-cluster test-nightly test-images check bench docs clean
+.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-hub55 test-frameworks test-cluster test-nightly test-images check bench docs clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.ready-%: $(PINS)
 	@$(or $(PYTHON),python3) tools/set_up.py $*
@@ -58,6 +58,9 @@ test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the whole suite (ARGS="-k na
 test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest JupyterHub and KubeSpawner that fit
 	@$(or $(PYTHON),python3) tools/set_up_hub55.py
 	@.venv-hub55/bin/python -m pytest -n $(JOBS) --dist loadscope $(HUB55) $(ARGS)
+
+test-frameworks: $(VENV)/.ready-test ## test what people make with torch and its kin (an environment of its own, kept in ~/.cache)
+	@PYTHONPATH="$$($(or $(PYTHON),python3) tools/set_up_frameworks.py)" $(BIN)/python -m pytest -n 2 --dist loadscope -m frameworks tests/frameworks $(ARGS)
 
 test-cluster: $(VENV)/.ready-test ## run the tests that need Kubernetes, on clusters of their own
 	@GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} $(BIN)/python -m pytest -m cluster \

@@ -75,6 +75,7 @@ def commit(
         for oid, content in loaded.contents.items():
             if oid not in staging.fresh:
                 apply_content(staging.units[oid], content, staging.codes.get(oid))
+        loaded.apply()
         for name, value in loaded.names.items():
             if may_bind(name):
                 ns[name] = value

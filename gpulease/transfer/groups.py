@@ -57,7 +57,8 @@ class Group:
 
     ``nbytes`` counts array memory and long strings at the top; ``objects`` the walked objects;
     ``needs`` are oids of units outside the group; ``reads`` global names its functions read;
-    ``made`` ids of objects that exist for the walk only (contents of units).
+    ``claimed`` are objects of frameworks, ``spans`` the memory they show (first and one past the
+    last address); ``made`` ids of objects that exist for the walk only (contents of units).
     """
 
     roots: tuple[str, ...]
@@ -67,6 +68,8 @@ class Group:
     reads: set[str] = field(default_factory=set)
     unbounded: bool = False
     arrays: list[Any] = field(default_factory=list)
+    claimed: list[Any] = field(default_factory=list)
+    spans: set[tuple[int, int]] = field(default_factory=set)
     inner: dict[int, Any] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
     has_namespace: bool = False
@@ -102,6 +105,8 @@ def merge(groups: Iterable[Group]) -> Group:
         out.reads |= group.reads
         out.unbounded |= group.unbounded
         out.arrays += group.arrays
+        out.claimed += group.claimed
+        out.spans |= group.spans
         out.inner |= group.inner
         out.made |= group.made
         out.has_namespace |= group.has_namespace

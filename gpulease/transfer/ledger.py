@@ -23,6 +23,7 @@ class Base:
     roots: frozenset[str]
     digest: bytes
     trace: Trace = frozenset()
+    memory: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -63,29 +64,60 @@ class Ledger:
     superseded: set[str] = field(default_factory=set)
     blocked: dict[str, str] = field(default_factory=dict)
     costs: dict[str, tuple[float, int]] = field(default_factory=dict)
+    #: Object id to the digest of the memory that both sides hold of it.
+    memory: dict[str, bytes] = field(default_factory=dict)
+    #: Object id to its count of writes here, when both sides were last the same.
+    versions: dict[str, int] = field(default_factory=dict)
 
     def forget_peer(self) -> None:
         """The other side is gone or new: it holds nothing."""
         self.base.clear()
         self.peer_units.clear()
         self.superseded.clear()
+        self.memory.clear()
 
     def agree(self, packed: Packed) -> None:
         """Both sides hold these roots now, as this side packed them."""
         key = frozenset(packed.roots)
-        base = Base(key, packed.digest, packed.trace)
+        memory = dict(packed.memory.values())
+        base = Base(key, packed.digest, packed.trace, frozenset(memory))
+        self.memory.update(memory)
+        self.versions.update(packed.versions)
         for root in key:
             self.base[root] = base
 
     def differ(self, roots: Iterable[str]) -> None:
         """The other side no longer holds these roots as this one does."""
         for root in roots:
-            self.base.pop(root, None)
+            base = self.base.pop(root, None)
+            for oid in base.memory if base is not None else ():
+                self.memory.pop(oid, None)
+
+    def held(self, packed: Packed) -> frozenset[int]:
+        """Return indices of buffers that the other side holds as they are."""
+        return frozenset(
+            index
+            for index, (oid, digest) in packed.memory.items()
+            if self.memory.get(oid) == digest
+        )
+
+    def risen(self, packed: Packed) -> tuple[str, ...]:
+        """Return ids of objects that were written to since both sides were last the same."""
+        known = self.versions
+        return tuple(oid for oid, v in packed.versions.items() if known.get(oid, v) != v)
+
+    def forget(self, oids: Iterable[str]) -> None:
+        """The other side has no objects of these ids."""
+        for oid in oids:
+            self.peer_units.discard(oid)
+            self.memory.pop(oid, None)
+            self.versions.pop(oid, None)
 
     def differ_with_units(self, names: Iterable[str]) -> None:
         """The other side has newer content of these names' groups: units in them are old here."""
         for name in names:
-            base = self.base.pop(name_root(name), None)
+            base = self.base.get(name_root(name))
+            self.differ([name_root(name)])
             if base is not None:
                 self.differ(root for root in base.roots if root.startswith("u:"))
 

@@ -24,9 +24,10 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from . import clouds, tokens
+from . import clouds, frameworks, tokens
 from .arrays import Storage, address_of, buffer_owner, clusters
 from .deep import LEVELS, is_too_deep, with_room
+from .frameworks.base import Packing
 from .groups import AbandonedError, Check, Group
 from .hashing import buffer_digest, combine
 from .reductions import reduce_exception, reduce_member, reduce_own
@@ -64,6 +65,10 @@ class Packed:
     needs: frozenset[str] = frozenset()
     #: See ``trace``: empty where equal contents always pickle alike.
     trace: Trace = frozenset()
+    #: Buffer index to object id and digest, where a buffer is the memory of an object both know.
+    memory: Mapping[int, tuple[str, bytes]] = field(default_factory=dict)
+    #: Object id to a count of writes: of frameworks that keep one.
+    versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -74,6 +79,9 @@ class Packed:
             + sum(b.nbytes for b in self.buffers)
         )
 
+
+#: Memory of out-of-band buffers, with the id of the object that they are the memory of.
+_Buffers = list[tuple[memoryview, str | None]]
 
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 
@@ -91,6 +99,21 @@ class _Context:
     #: The group's objects by id: memory that a name reaches is not only an array's.
     inner: Collection[int] = ()
     check: Check = lambda: None
+    packings: dict[frameworks.Framework, Packing] = field(default_factory=dict)
+
+    def packing(self, framework: frameworks.Framework) -> Packing:
+        found = self.packings.get(framework)
+        if found is None:
+            found = self.packings[framework] = Packing(self.registry)
+        return found
+
+    def owner(self, buffer: pickle.PickleBuffer) -> str | None:
+        found = (packing.owner(buffer) for packing in self.packings.values())
+        return next((oid for oid in found if oid is not None), None)
+
+    def block(self, address: int) -> Any:
+        found = (packing.block(address) for packing in self.packings.values())
+        return next((block for block in found if block is not None), None)
 
     def refer(self, oid: str) -> str:
         self.referred.add(oid)
@@ -147,6 +170,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if oid is None:
                 raise RefusedError("a closure cell that no function holds")
             return tokens.unit, (self.context.refer(oid),)
+        framework = frameworks.of(type(obj))
+        if framework is not None:
+            reduced = framework.reduce(obj, self.context.packing(framework))
+            return super().reducer_override(obj) if reduced is NotImplemented else reduced
         if isinstance(obj, Storage):
             return tokens.storage, (obj.buffer(),)
         if type(obj) is types.ModuleType and sys.modules.get(obj.__name__) is obj:
@@ -187,6 +214,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             offset = int(array.__array_interface__["data"][0]) - address_of(owner)
             args = (owner, array.dtype, array.shape, array.strides, offset, flags.writeable)
             return tokens.view, args
+        block = self.context.block(int(array.__array_interface__["data"][0]))
+        if block is not None and array.size:
+            low, _, stands, load = block
+            offset = int(array.__array_interface__["data"][0]) - low
+            args = (stands, array.dtype, array.shape, array.strides, offset, flags.writeable)
+            return load or tokens.view, args
         memory = self.context.memory.get(id(array))
         if memory is not None:
             offset = int(array.__array_interface__["data"][0]) - memory.low
@@ -273,20 +306,22 @@ class Packer:
         context = _Context(self._book, self._registry, clusters(group.arrays))
         context.inner = group.inner.keys()
         context.check = check or context.check
+        names = {name: (values or self._ns)[name] for name in group.names}
+        contents = _prepare(group, context, names)
         context.shells = {id(obj): oid for oid, obj in pinned.items()}
         foreign = {id(obj) for obj in units.values() if type(obj) is dict} - context.shells.keys()
         if foreign & group.inner.keys():
             raise RefusedError("a dictionary that functions have as their globals")
         everything = {oid: units[oid] for oid in group.oids if oid in units} | pinned
         payload = {
-            "names": {name: (values or self._ns)[name] for name in group.names},
+            "names": names,
             "units": {
                 oid: self._book.content(obj, used_globals.get(oid))
                 for oid, obj in everything.items()
             },
-        }
+        } | ({"contents": contents} if contents else {})
 
-        def dump() -> tuple[bytes, list[memoryview], dict[str, bytes]]:
+        def dump() -> tuple[bytes, _Buffers, dict[str, bytes]]:
             inband, buffers = self._dump(payload, context, group.has_namespace)
             skeletons = {
                 oid: self._dump(self._book.skeleton(obj), context, False)[0]
@@ -294,21 +329,32 @@ class Packer:
             }
             return inband, buffers, skeletons
 
-        inband, buffers, skeletons = _refusing(dump, payload["names"].values())
+        try:
+            inband, found, skeletons = _refusing(dump, names.values())
+        finally:
+            for packing in context.packings.values():
+                packing.release()
+        buffers = [raw for raw, _ in found]
+        digests = [buffer_digest(buffer, check) for buffer in buffers]
+        versions = {o: v for each in context.packings.values() for o, v in each.versions.items()}
         digest = combine(
             [inband]
             + [part for oid in sorted(skeletons) for part in (oid.encode(), skeletons[oid])]
-            + [buffer_digest(buffer, check) for buffer in buffers]
+            + digests
+            + ([repr(sorted(versions.items())).encode()] if versions else [])
         )
         seconds = time.perf_counter() - started
         for obj in everything.values():
             context.referred |= self._book.held(obj)
         needs = frozenset(context.referred - everything.keys())
-        return Packed(group.roots, inband, skeletons, buffers, digest, seconds, needs, seen)
+        memory = {
+            index: (oid, digests[index]) for index, (_, oid) in enumerate(found) if oid is not None
+        }
+        return Packed(
+            group.roots, inband, skeletons, buffers, digest, seconds, needs, seen, memory, versions
+        )
 
-    def _dump(
-        self, payload: Any, context: _Context, shells: bool
-    ) -> tuple[bytes, list[memoryview]]:
+    def _dump(self, payload: Any, context: _Context, shells: bool) -> tuple[bytes, _Buffers]:
         data, buffers = self._stream(payload, context, shells, nans=False)
         if any(opcode in data for opcode in _NAN_OPCODES):
             data, buffers = self._stream(payload, context, True, nans=True)
@@ -316,15 +362,15 @@ class Packer:
 
     def _stream(
         self, payload: Any, context: _Context, shells: bool, *, nans: bool
-    ) -> tuple[bytes, list[memoryview]]:
+    ) -> tuple[bytes, _Buffers]:
         file = _Sink(context.check)
-        buffers: list[memoryview] = []
+        buffers: _Buffers = []
 
         def out_of_band(buffer: pickle.PickleBuffer) -> bool:
             raw = buffer.raw()
             if raw.nbytes < _INLINE:
                 return True
-            buffers.append(raw)
+            buffers.append((raw, context.owner(buffer)))
             return False
 
         kind = _ShellPickler if shells or context.shells or nans else _Pickler
@@ -333,6 +379,26 @@ class Packer:
             pickler.nans = nans
         pickler.dump(payload)
         return file.getvalue(), buffers
+
+
+def _prepare(group: Group, context: _Context, names: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """Let frameworks look at what they claimed; return what is put into it at the commit."""
+    claimed: dict[frameworks.Framework, list[Any]] = {}
+    # In an order of their own: the walk's depends on where it began.
+    for obj in sorted(group.claimed, key=context.registry.oid):
+        framework = frameworks.of(type(obj))
+        if framework is not None:
+            claimed.setdefault(framework, []).append(obj)
+    contents: list[tuple[Any, Any]] = []
+    for framework, objects in claimed.items():
+        packing = context.packing(framework)
+        packing.arrays, packing.known = group.arrays, set(map(id, objects))
+        packing.names = {id(value): name for name, value in names.items()}
+        packing.group = group.names
+        framework.prepare(objects, packing)
+        found = ((obj, framework.content(obj, packing)) for obj in objects)
+        contents += [(obj, content) for obj, content in found if content is not None]
+    return contents
 
 
 def _refusing(dump: Callable[[], T], values: Collection[Any]) -> T:

@@ -297,7 +297,8 @@ def _shipment(
             packed = _pinned(state, group)
             required = id(group) in state.required
             module = "" if id(group) in state.soft else _module_name(side, group)
-            items.append(Item(packed, required, module))
+            ledger = side.ledger
+            items.append(Item(packed, required, module, ledger.held(packed), ledger.risen(packed)))
     sent = {name for item in items for name in names_of(item.packed.roots)}
     same = {n for g in survey.groups if id(g) in state.same for n in g.names}
     looked = {name for group in survey.groups for name in group.names}

@@ -13,6 +13,8 @@ import random
 import sys
 from typing import Any
 
+from .on_import import when_imported
+
 _NEVER_PREFIX = ("CUDA_", "NVIDIA_", "GPULEASE_", "JUPYTERHUB_", "JPY_", "ROCR_", "HIP_", "NCCL_")
 _NEVER_PART = (
     "TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL",
@@ -87,7 +89,10 @@ class ProcessState:
             self._stand_in = {_cwd(): folder}
 
     def settle(self) -> None:
-        """Give torch the state that arrived before anything here had imported it."""
+        """Give torch the state that arrived before anything here had imported it.
+
+        As soon as it is imported, for the same cell may seed it anew.
+        """
         torch = sys.modules.get("torch")
         if self._torch and torch is not None and hasattr(torch, "set_rng_state"):
             tensor = torch.frombuffer(bytearray(self._torch), dtype=torch.uint8)
@@ -135,6 +140,7 @@ class ProcessState:
             numpy.random.set_state((kind, loaded, pos, has_gauss, gauss))
         if "torch" in state:
             self._torch = state["torch"]
+            when_imported("torch", self.settle)
             self.settle()
 
 

@@ -80,7 +80,7 @@ def refused_kind(obj: Any) -> str | None:
         return live
     if kind.__module__.startswith("torch") and kind.__name__ in ("Stream", "CUDAGraph", "Event"):
         return f"a torch {kind.__name__}"
-    return _torch_reason(obj)
+    return None
 
 
 def live_kind(kind: type) -> str | None:
@@ -91,18 +91,6 @@ def live_kind(kind: type) -> str | None:
         words = _LIVE.get((base.__module__.partition(".")[0], base.__name__))
         if words is not None:
             return words
-    return None
-
-
-def _torch_reason(obj: Any) -> str | None:
-    torch = sys.modules.get("torch")
-    tensor = getattr(torch, "Tensor", None)
-    if tensor is None or not isinstance(obj, tensor):
-        return None
-    if not obj.is_leaf:
-        return "a tensor that is part of a computation graph (use .detach())"
-    if getattr(obj, "grad", None) is not None:
-        return "a tensor with a gradient (set .grad to None first)"
     return None
 
 

@@ -26,6 +26,7 @@ class Registry:
     """Object ids of one side; not thread safe, used under the side's transfer lock."""
 
     def __init__(self, side: str) -> None:
+        self.side = side
         self._prefix = f"{side}{secrets.token_hex(4)}"
         self._count = itertools.count(1)
         self._get: dict[str, Callable[[], Any]] = {}

@@ -17,11 +17,22 @@ from .staging import Arrived
 
 @dataclass(frozen=True)
 class Item:
-    """One packed group; ``required``: without it the switch fails; ``module``: may be deferred."""
+    """One packed group; ``required``: without it the switch fails; ``module``: may be deferred.
+
+    ``held`` are indices of buffers that the receiver has, ``risen`` ids of objects written to.
+    """
 
     packed: Packed
     required: bool = False
     module: str = ""
+    held: frozenset[int] = frozenset()
+    risen: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the wire: without the buffers that the receiver holds."""
+        held = sum(self.packed.buffers[index].nbytes for index in self.held)
+        return self.packed.nbytes - held
 
 
 @dataclass
@@ -42,7 +53,7 @@ class Shipment:
     @property
     def nbytes(self) -> int:
         """Bytes of all groups."""
-        return sum(item.packed.nbytes for item in self.items)
+        return sum(item.nbytes for item in self.items)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +65,7 @@ class Shipment:
     def emptied(self) -> Shipment:
         """Return what an acknowledgement needs of it: nothing that keeps values alive."""
         items = [
-            replace(item, packed=replace(item.packed, inband=b"", buffers=[]))
+            replace(item, packed=replace(item.packed, inband=b"", buffers=[]), held=frozenset())
             for item in self.items
         ]
         return replace(self, items=items)
@@ -74,10 +85,12 @@ class Shipment:
                 "inband": len(packed.inband),
                 "skeletons": {oid: len(data) for oid, data in packed.skeletons.items()},
                 "buffers": len(packed.buffers),
+                "held": sorted(item.held),
+                "risen": item.risen,
                 "required": item.required,
                 "module": item.module,
             })  # fmt: skip
-            buffers += packed.buffers
+            buffers += [b for index, b in enumerate(packed.buffers) if index not in item.held]
         header = {
             "groups": groups,
             "absent": {name: absent.to_json() for name, absent in self.absent.items()},
@@ -120,9 +133,12 @@ class Incoming:
             for oid, size in group["skeletons"].items():
                 skeletons[oid] = bytes(small[position : position + size])
                 position += size
-            buffers = list(blobs[at : at + group["buffers"]])
-            at += group["buffers"]
-            groups.append(Arrived(tuple(group["roots"]), inband, skeletons, buffers))
+            held = set(group["held"])
+            sent = iter(blobs[at:])
+            buffers = [None if i in held else next(sent) for i in range(group["buffers"])]
+            at += len(buffers) - len(held)
+            risen = tuple(group["risen"])
+            groups.append(Arrived(tuple(group["roots"]), inband, skeletons, buffers, risen=risen))
         return cls(
             groups,
             [bool(group["required"]) for group in header["groups"]],

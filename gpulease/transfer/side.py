@@ -171,7 +171,7 @@ class Side:
 
     def acknowledge(self, shipment: Shipment, outcome: Outcome) -> None:
         """Enter what the receiver made of a shipment of this side."""
-        self.ledger.peer_units -= set(outcome.gone) | set(outcome.lacks)
+        self.ledger.forget((*outcome.gone, *outcome.lacks))
         if not outcome.ok:
             self.ledger.differ("u:" + oid for oid in outcome.lacks)
             return
@@ -278,7 +278,7 @@ class Side:
             for name in [n for n in self.ledger.remote if n not in known]:
                 del self.ledger.remote[name]
         self.ledger.remote.update(removed)
-        self.ledger.peer_units -= set(incoming.gone)
+        self.ledger.forget(incoming.gone)
         if incoming.state:
             self.state.apply(incoming.state)
         return set(bound)

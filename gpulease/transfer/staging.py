@@ -7,6 +7,7 @@ without error or is refused with its reason; nothing here touches a user's name.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import math
@@ -16,7 +17,8 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import classes, enums
+from . import classes, enums, frameworks
+from .frameworks.base import Stage
 from .pickling import module_digest
 from .registry import GLOBALS_SLOT, Registry
 from .units import apply_content
@@ -31,6 +33,8 @@ class Arrived:
     skeletons: dict[str, bytes]
     buffers: list[Any]
     digest: bytes = b""
+    #: Ids of objects that were written to on the other side since both were last the same.
+    risen: tuple[str, ...] = ()
 
 
 class LoadError(Exception):
@@ -54,7 +58,10 @@ class _Unpickler(pickle.Unpickler):
                 return replaced
         if module == "__main__":
             raise pickle.UnpicklingError(f"refers to __main__.{name} by name only")
-        return super().find_class(module, name)
+        found = super().find_class(module, name)
+        if getattr(found, "gpulease_staged", False):
+            return functools.partial(found, self._staging.stage)
+        return found
 
     def persistent_load(self, pid: Any) -> Any:
         return self._staging.persistent(pid)
@@ -70,6 +77,17 @@ class Loaded:
     arrived: Arrived
     names: dict[str, Any]
     contents: dict[str, Any]
+    #: What is put into objects of frameworks, and how far they were loaded.
+    pairs: list[tuple[Any, Any]]
+    stage: Stage
+
+    def apply(self) -> None:
+        """Give objects of frameworks, known and new ones, what they are now."""
+        if not self.stage.scratch and not self.pairs:
+            return
+        for framework in frameworks.active():
+            own = [pair for pair in self.pairs if frameworks.of(type(pair[0])) is framework]
+            framework.apply(own, self.stage)
 
 
 @dataclass
@@ -84,6 +102,8 @@ class Staging:
     codes: dict[str, types.CodeType] = field(default_factory=dict)
     loaded: dict[int, Loaded] = field(default_factory=dict)
     failed: dict[int, LoadError] = field(default_factory=dict)
+    #: How far the group that is being loaded is.
+    stage: Stage = field(init=False)
 
     def __post_init__(self) -> None:
         self._home: dict[str, int] = {}
@@ -113,11 +133,15 @@ class Staging:
         self._loading.add(index)
         self._stack.append(index)
         group = self.groups[index]
+        outer = getattr(self, "stage", None)
+        self.stage = stage = Stage(self.registry, _lack, frozenset(group.risen))
         try:
             for oid in group.skeletons:
                 self.unit(oid)
             payload = _Unpickler(group.inband, self, group.buffers).load()
-            self.loaded[index] = Loaded(group, payload["names"], payload["units"])
+            pairs = payload.get("contents", [])
+            frameworks.refresh()
+            self.loaded[index] = Loaded(group, payload["names"], payload["units"], pairs, stage)
             self._fill(index)
         except LoadError as error:
             self.failed[index] = error.with_traceback(None)
@@ -126,6 +150,8 @@ class Staging:
             reason = f"{type(error).__name__}: {text[0][:200] if text else ''}"
             self.failed[index] = LoadError(f"it does not load on the other side ({reason})")
         finally:
+            if outer is not None:
+                self.stage = outer
             self._loading.discard(index)
             self._stack.pop()
 
@@ -153,6 +179,9 @@ class Staging:
 
     def release(self) -> None:
         """Let go of every value: nothing of a staging outlives it, collector or not."""
+        for loaded in self.loaded.values():
+            loaded.stage.scratch.clear()
+            loaded.stage.made.clear()
         for table in (self.tokens, self.units, self.loaded, self.failed, self.codes):
             table.clear()
         self._held.clear()
@@ -280,11 +309,17 @@ class Staging:
 
     def adopt(self) -> None:
         """Enter the staged units into the registry: they are live from now on."""
+        for loaded in self.loaded.values():
+            loaded.stage.adopt()
         held = {oid for oid, _, _ in self._held}
         for oid, function, slot in self._held:
             self.registry.bind_held(oid, function, slot)
         for oid in self.fresh - held:
             self.registry.bind(oid, self.units[oid])
+
+
+def _lack(oid: str) -> LoadError:
+    return LoadError("memory that it shows is missing", frozenset({oid}))
 
 
 def _make_plain(kind: str, args: list[Any]) -> Any:

@@ -40,7 +40,7 @@ def trace(group: Group) -> Trace:
     A write gives some object an element that was not there before; an object that only went away
     gives none.  So nothing was written while the trace of now is a subset of the one before.
     """
-    if len(group.inner) > _LIMIT:
+    if len(group.inner) > _LIMIT or group.claimed:  # a framework's memory is not looked at
         return frozenset()
     one_of_each = {type(obj): obj for obj in group.inner.values()}
     if all(map(_pickles_alike, one_of_each.values())) and not group.oids:

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from . import frameworks
 from .analysis import code_use
 from .arrays import buffer_owner, byte_bounds
 from .groups import ATOMIC, Check, Group, merge, name_root, unit_root
@@ -58,6 +59,8 @@ class Walk:
         self._live: dict[type, bool] = {}
         self._common: dict[type, bool] = {}
         self._queue: list[tuple[str, list[Any]]] = []
+        self._scratch: dict[Any, dict[Any, Any]] = {}
+        frameworks.refresh()
         self.units: dict[str, Any] = {}
         self.used_globals: dict[str, set[str]] = {}
         pandas = sys.modules.get("pandas")
@@ -151,6 +154,7 @@ class Walk:
                 or issubclass(kind, (type, enum.Enum, *_CUT, *self._pandas, *numpy))
                 or kind.__module__.startswith("pyarrow")
                 or self._is_live(kind)
+                or frameworks.of(kind) is not None
             )
         return known
 
@@ -163,6 +167,9 @@ class Walk:
             kind = type(obj)
             key = id(obj)
             if key in owner and owner[key] == root:
+                continue
+            if (claims := frameworks.of(kind)) is not None:
+                out.extend(self._claimed(claims, root, part, obj))
                 continue
             if kind is types.FunctionType or kind is object or isinstance(obj, type):
                 if is_unit(obj, self._by_value):
@@ -203,6 +210,27 @@ class Walk:
         if known is None:
             known = self._live[kind] = live_kind(kind) is not None
         return known
+
+    def _claimed(
+        self, framework: frameworks.Framework, root: str, part: Group, obj: Any
+    ) -> list[Any]:
+        """Enter an object of a framework; return those to look into that it reaches."""
+        if id(obj) in self._owner:
+            self._union(root, self._owner[id(obj)])
+            return []
+        self._owner[id(obj)] = root
+        part.inner[id(obj)] = obj
+        self._keep.append(obj)
+        part.claimed.append(obj)
+        part.objects += 1
+        inside = framework.inside(obj, self._scratch.setdefault(framework, {}))
+        for low, high in inside.spans:
+            if (low, high) not in part.spans:
+                part.spans.add((low, high))
+                part.nbytes += high - low
+        values = [type(obj), *inside.values]
+        self._keep.append(values)
+        return self._visit(root, part, values)
 
     def _array(self, root: str, part: Group, found: Any) -> list[Any]:
         part.arrays.append(found)
@@ -304,6 +332,7 @@ class Walk:
             if root.startswith("need:"):
                 continue
             spans += [(*byte_bounds(a), root) for a in part.arrays if a.size * a.itemsize]
+            spans += [(low, high, root) for low, high in part.spans if low < high]
         spans.sort()
         end, last = -1, ""
         for low, high, root in spans:

@@ -23,7 +23,8 @@ class Companion:
     """A child process with an AwaySide."""
 
     def __init__(self, keys, settings=None):
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        environ = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         environ.setdefault("PYTHONHASHSEED", "0")
         self.process = subprocess.Popen(
             [sys.executable, str(SCRIPT)],

@@ -1,0 +1,88 @@
+"""Frameworks whose objects need a way of their own: one room a framework, loaded with it.
+
+A framework's objects are *claimed* by type.  For a claimed object the framework says what it
+reaches (``inside``), how it is pickled (``reduce``), and what is put into the object that the other
+side has already (``content`` and ``apply``).  ``base`` describes each part; ``torch`` is the one to
+look at for an example.  Another package adds its own by an entry point::
+
+    [project.entry-points."gpulease.frameworks"]
+    mylib = "mylib_gpulease:FRAMEWORK"
+
+The entry point's name is the top-level module whose import makes the framework *active*, its value
+an object that follows ``base.Framework``.  Nothing is loaded before that module is imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import logging
+import sys
+from collections.abc import Callable
+
+from .base import Framework
+
+__all__ = ["Framework", "active", "of", "refresh"]
+
+log = logging.getLogger(__name__)
+
+#: Top-level module to where its framework is.
+_OWN = {"torch": f"{__name__}.torch:FRAMEWORK"}
+_loaded: dict[str, Framework | None] = {}
+_by_type: dict[type, Framework | None] = {}
+
+
+def refresh() -> None:
+    """Take in the frameworks imported since the last call; before each pass over values."""
+    for package, load in _known().items():
+        if package not in _loaded and _is_imported(package):
+            _loaded[package] = load()
+            _by_type.clear()
+
+
+def active() -> list[Framework]:
+    """Return the frameworks that are loaded."""
+    return [framework for framework in _loaded.values() if framework is not None]
+
+
+def of(kind: type) -> Framework | None:
+    """Return the framework that claims objects of exactly this type, or None."""
+    try:
+        return _by_type[kind]
+    except KeyError:
+        found = next((f for f in _loaded.values() if f is not None and f.claims(kind)), None)
+        _by_type[kind] = found
+        return found
+
+
+@functools.cache
+def _known() -> dict[str, Callable[[], Framework | None]]:
+    found: dict[str, Callable[[], Framework | None]] = {
+        name: functools.partial(_own, where) for name, where in _OWN.items()
+    }
+    for entry in importlib.metadata.entry_points(group="gpulease.frameworks"):
+        found[entry.name] = functools.partial(_others, entry)
+    return found
+
+
+def _own(where: str) -> Framework | None:
+    module, _, name = where.partition(":")
+    framework: Framework = getattr(importlib.import_module(module), name)
+    return framework
+
+
+def _others(entry: importlib.metadata.EntryPoint) -> Framework | None:
+    try:
+        framework: Framework = entry.load()
+    except Exception:  # its objects travel by plain pickle, or are refused by name
+        log.exception("the framework %s (%s) does not load", entry.name, entry.value)
+        return None
+    return framework
+
+
+def _is_imported(package: str) -> bool:
+    """Say whether the package's own import is over: in the middle of it nothing can be asked."""
+    module = sys.modules.get(package)
+    spec = getattr(module, "__spec__", None)
+    return module is not None and not getattr(spec, "_initializing", False)

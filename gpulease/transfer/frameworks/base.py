@@ -1,0 +1,162 @@
+"""What a framework provides, and what it is given while a group is packed and loaded."""
+
+from __future__ import annotations
+
+import bisect
+import pickle
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from gpulease.transfer.registry import Registry
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Inside(NamedTuple):
+    """What a claimed object reaches: objects to walk, and memory as (first, past last) address."""
+
+    values: list[Any]
+    spans: list[tuple[int, int]] = []  # noqa: RUF012 - nobody writes to it
+
+
+class Framework(Protocol):
+    """One framework.  Every method runs under the side's transfer lock, between cells."""
+
+    def claims(self, kind: type) -> bool:
+        """Say whether objects of exactly this type are this framework's; asked once a type."""
+
+    def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:
+        """Return what ``obj`` reaches, in place of the collector's answer.
+
+        ``scratch`` is the framework's own for one walk.
+        """
+
+    def prepare(self, claimed: list[Any], packing: Packing) -> None:
+        """Look at all claimed objects of a group, before any of them is pickled."""
+
+    def reduce(self, obj: Any, packing: Packing) -> Any:
+        """Return a pickle reduction of ``obj`` (or NotImplemented, for the usual one).
+
+        Raises RefusedError with what cannot move, in words.  What the reduction calls may be
+        ``staged``, and so meet the objects that the receiver has already.
+        """
+
+    def content(self, obj: Any, packing: Packing) -> Any:
+        """Return what is put into ``obj`` at the commit, None for nothing; it may refer to all."""
+
+    def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:
+        """Commit: put contents into objects, and carry out what loading planned.
+
+        Runs none of the user's code.
+        """
+
+
+@dataclass
+class Packing:
+    """One group on its way into bytes: what a framework's reductions may ask."""
+
+    registry: Registry
+    #: The group's numpy arrays.
+    arrays: list[Any] = field(default_factory=list)
+    #: ``id`` of each claimed object.  Others are made by a value's own way of being pickled.
+    known: set[int] = field(default_factory=set)
+    #: Names of the group's values by ``id``, for messages.
+    names: dict[int, str] = field(default_factory=dict)
+    group: tuple[str, ...] = ()
+    #: The framework's own, for one pass.
+    scratch: dict[Any, Any] = field(default_factory=dict)
+    #: Object id to a number that goes up with every write; a part of the group's digest.
+    versions: dict[str, int] = field(default_factory=dict)
+    _memory: dict[int, str] = field(default_factory=dict)
+    #: Memory that arrays share with claimed objects, in order: first and one past the last address,
+    #: what stands for it in the pickle, and the loading function of an array over it.
+    blocks: list[tuple[int, int, Any, Callable[..., Any] | None]] = field(default_factory=list)
+
+    def oid(self, obj: Any) -> str:
+        """Return the id under which both sides know ``obj`` (kept by a weak reference)."""
+        return self.registry.oid(obj)
+
+    def lasting_oid(self, obj: Any) -> str:
+        """Return the same, or '' for an object that the walk did not meet: it is new each time."""
+        return self.registry.oid(obj) if id(obj) in self.known else ""
+
+    def memory(self, oid: str, data: Any) -> pickle.PickleBuffer:
+        """Return ``data`` for a reduction; it is not sent where the receiver holds it already.
+
+        Then the loading function gets None in its place.
+        """
+        buffer = pickle.PickleBuffer(data)
+        self._memory[id(buffer)] = oid
+        self.scratch.setdefault("buffers", []).append(buffer)  # its id is this one's meanwhile
+        return buffer
+
+    def owner(self, buffer: pickle.PickleBuffer) -> str | None:
+        """Return the object id that ``memory`` was told for a buffer."""
+        return self._memory.get(id(buffer))
+
+    def block(self, address: int) -> Any:
+        """Return the shared memory that an address lies in, or None."""
+        at = bisect.bisect_right(self.blocks, address, key=lambda block: block[0]) - 1
+        return self.blocks[at] if at >= 0 and address < self.blocks[at][1] else None
+
+    def release(self) -> None:
+        """Let go of every value, collector or not."""
+        self.scratch.clear()
+        self.blocks.clear()
+
+    def label(self, *objects: Any) -> str:
+        """Return the names of these values, for a message; the group's where they have none."""
+        own = [self.names[id(obj)] for obj in objects if id(obj) in self.names]
+        return ", ".join((own or [f"a value in {name}" for name in self.group])[:3])
+
+
+@dataclass
+class Stage:
+    """One group being loaded: how staged functions meet what is here already."""
+
+    registry: Registry
+    lack: Callable[[str], Exception]
+    #: Object ids whose version rose on the other side since both were last the same.
+    risen: Collection[str] = ()
+    #: The framework's own, from loading to the commit.
+    scratch: dict[Any, Any] = field(default_factory=dict)
+    made: dict[str, Any] = field(default_factory=dict)
+
+    def live(self, oid: str) -> Any:
+        """Return the object of this side, or one made in this very stage; None if neither is."""
+        if not oid:
+            return None
+        found = self.made.get(oid)
+        return self.registry.get(oid) if found is None else found
+
+    def make(self, oid: str, obj: Any) -> Any:
+        """Remember that ``oid`` is ``obj`` from the commit on; return it."""
+        if oid:
+            self.made[oid] = obj
+        return obj
+
+    def adopt(self) -> None:
+        """Enter what was made into the registry."""
+        for oid, obj in self.made.items():
+            self.registry.bind(oid, obj)
+
+
+def staged(function: F) -> F:
+    """Mark a loading function that gets the ``Stage`` before its pickled arguments."""
+    function.gpulease_staged = True  # type: ignore[attr-defined]
+    return function
+
+
+@contextmanager
+def each_set(objects: Iterable[Any], name: str, value: Any) -> Iterator[None]:
+    """Set an attribute of objects for the body, and put back what it was."""
+    olds = [(obj, getattr(obj, name)) for obj in objects if getattr(obj, name) is not value]
+    for obj, _ in olds:
+        setattr(obj, name, value)
+    try:
+        yield
+    finally:
+        for obj, old in olds:
+            setattr(obj, name, old)

@@ -1,0 +1,51 @@
+"""PyTorch: storages are what travels and is written, tensors are faces over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpulease.transfer.frameworks.base import Inside, Packing, Stage
+from gpulease.transfer.refuse import RefusedError
+
+from . import commit, faces, graphs, objects
+
+_NODE = "a node of a computation graph (the graph stays where it was made)"
+
+
+class _Torch:
+    """See ``base.Framework``."""
+
+    def claims(self, kind: type) -> bool:
+        return issubclass(kind, (torch.Tensor, torch.UntypedStorage)) or objects.claims(kind)
+
+    def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:
+        if isinstance(obj, torch.Tensor):
+            return faces.inside(obj, scratch)
+        if isinstance(obj, torch.UntypedStorage):
+            return Inside([], [faces.span(obj)])
+        return objects.inside(obj)
+
+    def prepare(self, claimed: list[Any], packing: Packing) -> None:
+        tensors = [obj for obj in claimed if isinstance(obj, torch.Tensor)]
+        faces.find_memory(tensors, packing)
+        graphs.find_batches(tensors, packing)
+
+    def reduce(self, obj: Any, packing: Packing) -> Any:
+        if isinstance(obj, torch.Tensor):
+            return faces.reduce(obj, packing)
+        if isinstance(obj, torch.UntypedStorage):
+            return faces.storage_of(obj, packing)
+        if isinstance(obj, torch.autograd.graph.Node):
+            raise RefusedError(_NODE)
+        return objects.reduce(obj)
+
+    def content(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
+        return faces.content(obj) if isinstance(obj, torch.Tensor) else None
+
+    def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:
+        commit.apply(pairs, stage)
+
+
+FRAMEWORK = _Torch()

@@ -1,0 +1,268 @@
+"""Tensors on their way in: those of this side where they are known, new ones else.
+
+Nothing that a user sees is changed here: what a known storage or tensor becomes is planned, and
+``commit`` carries it out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gpulease.transfer.frameworks.base import Stage, each_set, staged
+
+from . import devices
+
+
+@dataclass
+class Plan:
+    """What a commit does to the storages and tensors that are known here."""
+
+    writes: list[tuple[torch.UntypedStorage, Any]] = field(default_factory=list)
+    #: Tensor, its oid, what it is to show (None: as it does), its class and whether it is to require
+    #: gradients (None for both: a tensor of a graph).
+    faces: list[tuple[torch.Tensor, str, torch.Tensor | None, Any, bool | None]] = field(
+        default_factory=list
+    )
+
+
+def plan_of(stage: Stage) -> Plan:
+    """Return the plan of this stage."""
+    plan: Plan = stage.scratch.setdefault("torch", Plan())
+    return plan
+
+
+def same(obj: Any) -> Any:
+    """Return what was loaded for something that stands for it."""
+    return obj
+
+
+# ---- memory
+
+
+@staged
+def memory(stage: Stage, oid: str, size: int, tag: str, data: Any) -> torch.UntypedStorage:
+    """Return the storage ``oid``; ``data`` is None where its bytes are as they were."""
+    live = stage.live(oid)
+    if live is not None and live.nbytes() == size:
+        if data is not None:
+            plan_of(stage).writes.append((live, data))
+        return live
+    if data is None:
+        raise stage.lack(oid)
+    made = devices.empty(size, tag)
+    write(made, data)
+    stage.make(oid, made)
+    return made
+
+
+@staged
+def meta_memory(stage: Stage, oid: str, size: int) -> torch.UntypedStorage:
+    """Return a storage without memory."""
+    live = stage.live(oid)
+    if live is not None and live.nbytes() == size:
+        return live
+    made = torch.UntypedStorage(size, device="meta")
+    stage.make(oid, made)
+    return made
+
+
+def flat(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Return a storage's bytes as a tensor that nobody else holds."""
+    out = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return out.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def write(storage: torch.UntypedStorage, data: Any) -> None:
+    """Put bytes into a storage."""
+    size = storage.nbytes()
+    if not size:
+        return
+    if storage.device.type == "cpu" and type(data) is bytes:
+        ctypes.memmove(storage.data_ptr(), data, size)
+        return
+    flat(storage).copy_(_bytes_tensor(data))
+
+
+def holds(storage: torch.UntypedStorage, data: Any) -> bool:
+    """Say whether a storage has these bytes already."""
+    size = storage.nbytes()
+    if not size:
+        return True
+    if storage.device.type == "cpu" and type(data) is bytes:
+        return ctypes.string_at(storage.data_ptr(), size) == data
+    here = flat(storage)
+    return bool(torch.equal(here, _bytes_tensor(data).to(here.device)))
+
+
+def _bytes_tensor(data: Any) -> torch.Tensor:
+    writable = data if isinstance(data, bytearray) else bytearray(data)
+    return torch.frombuffer(writable, dtype=torch.uint8)
+
+
+@staged
+def array(  # noqa: PLR0917 - a pickle passes arguments by position
+    stage: Stage,  # noqa: ARG001
+    storage: torch.UntypedStorage,
+    dtype: Any,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    writeable: bool,
+) -> Any:
+    """Return an array over the memory of a storage (``offset`` in bytes)."""
+    import numpy  # the pickled dtype has imported it already
+
+    out = numpy.ndarray(shape, dtype, flat(storage).numpy(), offset, strides)
+    out.flags.writeable = writeable
+    return out
+
+
+# ---- tensors
+
+
+def face(kind: Any, storage: Any, row: Any, requires_grad: bool = False) -> torch.Tensor:
+    """Return a new tensor over a storage, or over a bytearray."""
+    dtype, offset, size, stride = row
+    if isinstance(storage, bytearray):
+        storage = torch.frombuffer(storage, dtype=torch.uint8).untyped_storage()
+    out = torch.empty(0, dtype=dtype, device=storage.device)
+    out.set_(storage, offset, size, stride)
+    if kind is not torch.Tensor and kind is not None:
+        return torch.Tensor._make_subclass(kind, out, requires_grad)
+    return out.requires_grad_() if requires_grad else out
+
+
+@staged
+def tensor(  # noqa: PLR0917 - a pickle passes arguments by position
+    stage: Stage,
+    oid: str,
+    kind: type,
+    storage: Any,
+    row: Any,
+    requires_grad: bool,
+    flags: tuple[bool, bool, bool] | None,
+) -> torch.Tensor:
+    """Return the leaf ``oid``: the very object where it is known."""
+    conj, neg, inference = flags or (False, False, False)
+    live = stage.live(oid)
+    with torch._C.DisableTorchFunctionSubclass():
+        if live is not None and live.is_inference() == inference:
+            shows = None if _shows(live, storage, row) else face(kind, storage, row)
+            plan_of(stage).faces.append((live, oid, shows, kind, requires_grad))
+            return live
+        with torch.inference_mode(inference):
+            made = face(kind, storage, row, requires_grad and not inference)
+        if conj or neg:
+            bits = {name: True for name, bit in (("conj", conj), ("neg", neg)) if bit}
+            torch._C._set_tensor_metadata(made, bits)
+        return stage.make(oid, made)
+
+
+def _shows(live: torch.Tensor, storage: Any, row: Any) -> bool:
+    return (
+        isinstance(storage, torch.UntypedStorage)
+        and live.untyped_storage() is storage
+        and (live.dtype, live.storage_offset(), tuple(live.size()), live.stride()) == row
+    )
+
+
+def sparse(
+    layout: Any, parts: list[Any], size: Any, coalesced: bool | None, requires_grad: bool
+) -> torch.Tensor:
+    """Return a sparse tensor from its parts."""
+    if layout is torch.sparse_coo:
+        made = torch.sparse_coo_tensor(*parts, size, is_coalesced=coalesced, check_invariants=False)
+    else:
+        made = torch.sparse_compressed_tensor(*parts, size, layout=layout, check_invariants=False)
+    return made.requires_grad_(requires_grad)
+
+
+def set_grad(tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
+    """Give a tensor that was just made its gradient."""
+    if grad is not None:
+        tensor.grad = grad
+
+
+# ---- tensors of a graph
+
+
+class GraphElsewhereError(RuntimeError):
+    """A backward reached a value whose graph is on the other side."""
+
+
+class _Elsewhere(torch.autograd.Function):  # type: ignore[misc]
+    """The node in place of a graph that stayed on the other side."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        label: str,
+        where: str,
+        rows: list[Any],
+        *_leaves: torch.Tensor,
+    ) -> Any:
+        ctx.label, ctx.where = label, where
+        ctx.signatures = [row[1] for row in rows]
+        return tuple(face(kind, storage, row) for _, _, kind, storage, row in rows)
+
+    @staticmethod
+    def backward(ctx: Any, *_grads: torch.Tensor) -> Any:
+        raise GraphElsewhereError(_SENTENCES[ctx.where].format(ctx.label))
+
+
+#: A custom function's node is an instance of this.
+STAND_IN: Any = _Elsewhere._backward_cls
+
+_SENTENCES = {
+    "a": "the graph of {} is on the GPU: run backward in a GPU cell",
+    "h": "the graph of {} is at home: run backward in a home cell",
+    "aover": "{} was computed on the GPU from a value whose graph is at home: "
+    "compute both on one side",
+    "hover": "{} was computed at home from a value whose graph is on the GPU: "
+    "compute both on one side",
+}
+
+
+def signature(tensor: torch.Tensor, side: str) -> str:
+    """Return what tells one graph of a tensor from its next: the side that has it, the version."""
+    node: Any = tensor.grad_fn
+    if isinstance(node, STAND_IN):
+        return str(node.signatures[tensor.output_nr])
+    return f"{side}{tensor._version}"
+
+
+@staged
+def graph_tensors(
+    stage: Stage, label: str, where: str, leaves: tuple[torch.Tensor, ...], rows: list[Any]
+) -> list[torch.Tensor]:
+    """Return a batch of tensors whose graph stayed: known ones unless their graph is another."""
+    out: list[torch.Tensor] = [None] * len(rows)
+    new: list[int] = []
+    faces = plan_of(stage).faces
+    for index, (oid, signed, _, storage, row) in enumerate(rows):
+        live = stage.live(oid)
+        known = live is not None and live.grad_fn is not None
+        if known and signature(live, stage.registry.side) == signed and _shows(live, storage, row):
+            out[index] = live
+            faces.append((live, oid, None, None, None))
+        else:
+            new.append(index)
+    if new:
+        with torch.inference_mode(False), torch.enable_grad(), _requiring(leaves):
+            made = _Elsewhere.apply(label, where, [rows[index] for index in new], *leaves)
+        for index, tensor in zip(new, made, strict=True):
+            out[index] = stage.make(rows[index][0], tensor)
+    return out
+
+
+@contextmanager
+def _requiring(leaves: tuple[torch.Tensor, ...]) -> Iterator[None]:
+    """Let leaves that were frozen since take part in a graph that was made before."""
+    with each_set(leaves, "requires_grad", True):
+        yield

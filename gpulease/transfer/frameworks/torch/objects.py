@@ -1,0 +1,94 @@
+"""What is made of tensors: modules, optimisers and their schedulers, handles of hooks."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import Any
+
+import torch
+from torch.nn.utils import parametrize
+from torch.utils.hooks import RemovableHandle
+
+from gpulease.transfer.frameworks import base
+
+
+def claims(kind: type) -> bool:
+    """Say whether objects of this type are pickled in a way of ours."""
+    return issubclass(
+        kind, (torch.optim.Optimizer, RemovableHandle, torch.autograd.graph.Node)
+    ) or _is_parametrized(kind)
+
+
+def inside(obj: Any) -> base.Inside:
+    """Return what such an object reaches."""
+    if isinstance(obj, torch.optim.Optimizer):
+        return base.Inside(list(_optimizer_state(obj)[0].values()))
+    if isinstance(obj, RemovableHandle):
+        return base.Inside(list(obj.__getstate__()))
+    if isinstance(obj, torch.autograd.graph.Node):
+        return base.Inside([])
+    return base.Inside([obj.__dict__])
+
+
+def reduce(obj: Any) -> Any:
+    """Return the reduction of such an object."""
+    if isinstance(obj, torch.optim.Optimizer):
+        return new, (type(obj),), _optimizer_state(obj), None, None, set_optimizer
+    if isinstance(obj, RemovableHandle):
+        return NotImplemented
+    return new, (type(obj),), dict(obj.__dict__), None, None, set_attributes
+
+
+def new(cls: type) -> Any:
+    """Return an empty instance."""
+    made_by: Any = cls.__new__
+    return made_by(cls)
+
+
+def set_attributes(obj: Any, state: dict[str, Any]) -> None:
+    """Give an instance its attributes, by none of its own ways."""
+    obj.__dict__.update(state)
+
+
+def _is_parametrized(kind: type) -> bool:
+    # Its own __getstate__ only refuses: torch.nn.utils.parametrize, _inject_new_class.
+    own: Any = kind.__dict__.get("__getstate__")
+    return own is not None and own.__module__ == parametrize.__name__
+
+
+# A scheduler wraps the optimiser's ``step`` in a function that refers to it weakly
+# (torch.optim.lr_scheduler, patch_track_step_called).  An optimiser's own __getstate__ leaves that
+# wrapper and every hook out.
+
+
+def _optimizer_state(obj: torch.optim.Optimizer) -> tuple[dict[str, Any], bool]:
+    state = dict(obj.__dict__)
+    wrapped = getattr(state.get("step"), "_wrapped_by_lr_sched", False)
+    if wrapped:
+        del state["step"]
+    return state, bool(wrapped)
+
+
+def set_optimizer(obj: torch.optim.Optimizer, state: tuple[dict[str, Any], bool]) -> None:
+    """Give an optimiser its attributes, and a scheduler's wrapper where it had one."""
+    attributes, wrapped = state
+    obj.__dict__.update(attributes)
+    obj._patch_step_function()  # as its own __setstate__ does
+    if wrapped:
+        obj.step = _wrapped_step(obj)
+
+
+def _wrapped_step(obj: torch.optim.Optimizer) -> Any:
+    optimizer = weakref.ref(obj)
+    step: Any = type(obj).step
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        found: Any = optimizer()
+        found._opt_called = True  # what the scheduler's wrapper does
+        return types.MethodType(step, found)(*args, **kwargs)
+
+    wrapper.__dict__.update(step.__dict__)
+    wrapper.__name__, wrapper.__qualname__ = step.__name__, step.__qualname__
+    wrapper.__dict__["_wrapped_by_lr_sched"] = True
+    return wrapper

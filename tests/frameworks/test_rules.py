@@ -1,0 +1,173 @@
+"""What must hold for the objects themselves: identity, versions, graphs, and what is sent."""
+
+# ruff: noqa: E501 - one cell a line
+
+import pytest
+import torch
+
+from gpulease.errors import GPULeaseError
+from tests.frameworks.notebooks import HEAD, NET
+from tests.transfer.pair import CellError
+
+STEP = "opt.zero_grad(); loss = F.cross_entropy(model(X), y); loss.backward(); opt.step()"
+
+
+@pytest.fixture
+def trained(new_pair):
+    """A pair whose model was made at home, held from outside, and trained beside the GPU."""
+    pair = new_pair(settings={"reply_wait": 30})
+    pair.attach()
+    pair.home(HEAD + NET + "opt = torch.optim.SGD(model.parameters(), lr=.1, momentum=.9)")
+    pair.held = list(pair.ns["model"].parameters())
+    pair.gpu(STEP)
+    return pair
+
+
+def test_a_parameter_stays_the_very_object_that_others_hold(trained):
+    before = [p.detach().clone() for p in trained.held]
+    trained.gpu(STEP)
+    trained.home("now = list(model.parameters()); group = opt.param_groups[0]['params']")
+    ns = trained.ns
+    assert all(a is b is c for a, b, c in zip(ns["now"], trained.held, ns["group"], strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(trained.held, before, strict=True))
+
+
+def test_a_view_and_a_closure_at_home_see_what_was_written_beside_the_gpu(trained):
+    view = trained.held[0].detach()[0]
+    trained.gpu("with torch.no_grad(): model.a.weight.fill_(3)")
+    trained.home("model")
+    assert view.tolist() == [3.0] * 8
+
+
+def test_backward_at_home_says_where_the_graph_is(trained):
+    with pytest.raises(
+        RuntimeError, match="the graph of loss is on the GPU: run backward in a GPU"
+    ):
+        trained.home("loss.backward()")
+    trained.home("v = loss.item(); s = f'{loss:.3f}'; total = loss.detach() + 1")
+    assert trained.ns["v"] > 0
+
+
+def test_a_gradient_over_a_value_from_away_is_never_silently_wrong(trained):
+    """Without the leaves as inputs of its node the answer would be that of ``w**2`` alone."""
+    trained.gpu("w = model.a.weight; fresh = F.cross_entropy(model(X), y)")
+    with pytest.raises(RuntimeError, match="graph of .*fresh"):
+        trained.home("torch.autograd.grad(fresh + (w ** 2).sum(), w)")
+    trained.home("g, = torch.autograd.grad((w ** 2).sum(), w)")
+    assert torch.equal(trained.ns["g"], 2 * trained.held[0])
+
+
+def test_a_value_of_a_graph_is_no_view_and_takes_in_place_sums(trained):
+    trained.home("t = loss; t += 1; kinds = (t.requires_grad, t.is_leaf, t._is_view())")
+    assert trained.ns["kinds"] == (True, False, False)
+
+
+def test_back_beside_the_gpu_the_value_has_its_graph_again(trained):
+    trained.gpu("opt.zero_grad(); loss = F.cross_entropy(model(X), y)")
+    trained.home("v = loss.item()")
+    trained.gpu("loss.backward(); opt.step(); g = model.a.weight.grad.abs().sum().item()")
+    trained.home("assert g > 0")
+
+
+def test_what_home_computed_from_it_has_no_whole_graph_anywhere(trained):
+    trained.home("mean = (loss + loss) / 2")
+    with pytest.raises(CellError, match="mean was computed at home from a value whose graph"):
+        trained.gpu("mean.backward()")
+    trained.gpu(STEP)  # and the model is none the worse for it
+    trained.home("assert mean.grad_fn is not None")
+
+
+def test_a_graph_at_home_over_values_that_did_not_change_still_runs_backward(trained):
+    """Equal bytes are not written again: that would raise the version and break the graph."""
+    trained.home("p = torch.nn.Parameter(torch.ones(3)); out = (p * p).sum(); q = torch.zeros(1)")
+    versions = [p._version for p in trained.held]
+    p = trained.ns["p"]
+    trained.gpu("q += p.sum()")
+    trained.home("out.backward(); q")
+    assert p.grad.tolist() == [2.0, 2.0, 2.0]
+    assert [p._version for p in trained.held] == versions
+
+
+def test_a_graph_at_home_over_values_that_changed_stops(trained):
+    trained.home("p = torch.nn.Parameter(torch.ones(3)); out = (p * p).sum()")
+    trained.gpu("with torch.no_grad(): p.mul_(2)")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        trained.home("out.backward()")
+
+
+def test_requires_grad_changes_no_version(trained):
+    trained.gpu("model.requires_grad_(False)")
+    versions = [p._version for p in trained.held]
+    trained.home("model.requires_grad_(True)")
+    trained.gpu("flags = [p.requires_grad for p in model.parameters()]")
+    trained.home("assert all(flags)")
+    assert [p._version for p in trained.held] == versions
+
+
+def test_only_storages_that_changed_travel(new_pair):
+    pair = new_pair(settings={"reply_wait": 30})
+    pair.attach()
+    pair.home("import torch\nm = torch.nn.Linear(1000, 1000); n = torch.zeros(200_000)")
+    pair.gpu("m.note = n; n += 1")
+    assert 800_000 < pair.after.bytes < 1_200_000
+    pair.home("m.bias.data += 1; assert m.note is n and n[0] == 1")
+    pair.gpu("assert m.note is n")
+    assert pair.last.bytes < 100_000
+
+
+def test_a_hook_made_at_home_does_not_replace_one_from_away(trained):
+    """Handles are numbered by a counter of each process: the other side's count is a minimum."""
+    trained.gpu(
+        "n = []; hs = [model.a.register_forward_hook(lambda *a: n.append(1)) for _ in range(5)]"
+    )
+    trained.home("h = model.a.register_forward_hook(lambda *a: n.append(2)); model(X)")
+    assert trained.ns["n"] == [1, 1, 1, 1, 1, 2]
+
+
+def test_a_thousand_losses_are_one_node(trained):
+    trained.gpu("many = [F.cross_entropy(model(X[:2]), y[:2]) for _ in range(1000)]")
+    trained.home("nodes = {id(v.grad_fn) for v in many}; s = sum(v.item() for v in many)")
+    assert len(trained.ns["nodes"]) == 1
+
+
+def test_deleting_a_loss_at_home_frees_its_graph_before_the_next_cell(trained):
+    trained.gpu(
+        "import weakref\nbig = torch.zeros(10, requires_grad=True); loss2 = (big * 1).sum(); r = None"
+    )
+    trained.gpu("watch = lambda: None\nwatch.ref = None")
+    trained.home("del loss2, big")
+    trained.gpu(
+        "import gc\nleft = sum(1 for o in gc.get_objects() if isinstance(o, torch.Tensor) and o.shape == (10,))"
+    )
+    trained.home("assert left == 0, left")
+
+
+def test_a_graph_dies_with_its_companion_and_its_value_stays(trained):
+    trained.home("v = loss.item()")
+    trained.side.disconnect(died=False)
+    trained.companion.close()
+    trained.attach()
+    trained.gpu("w = loss.item()")
+    trained.home("assert v == w")
+    with pytest.raises((CellError, GPULeaseError), match="graph of loss"):
+        trained.gpu("loss.backward()")
+    trained.gpu(STEP)
+
+
+def test_the_cpu_generator_is_one(trained):
+    trained.home("torch.manual_seed(5); a = torch.rand(2)")
+    trained.gpu("b = torch.rand(2)")
+    trained.home("c = torch.rand(2)")
+    torch.manual_seed(5)
+    expected = [torch.rand(2).tolist() for _ in range(3)]
+    assert [trained.ns[n].tolist() for n in "abc"] == expected
+
+
+def test_torch_imported_by_the_first_gpu_cell_goes_on_with_homes_generator(new_pair):
+    pair = new_pair(settings={"reply_wait": 30})
+    pair.attach()
+    torch.manual_seed(7)
+    pair.gpu("import torch; a = torch.rand(1)")
+    pair.home("a; b = torch.rand(1)")
+    torch.manual_seed(7)
+    assert [pair.ns["a"].item(), pair.ns["b"].item()] == [torch.rand(1).item() for _ in range(2)]
