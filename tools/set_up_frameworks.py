@@ -47,7 +47,7 @@ def folder():
 def install(target):
     """Install the pins, and nothing that they depend on beside: .venv has the rest."""
     command = [*set_up.pip(), "install", "--no-input", "--quiet", "--disable-pip-version-check"]
-    command += ["--progress-bar", "off", "--no-deps", "--no-compile", "--target", str(target)]
+    command += ["--progress-bar", "off", "--no-deps", "--target", str(target)]
     return subprocess.run([*command, "-r", str(PINS)], stdout=sys.stderr, check=False).returncode
 
 

@@ -1,6 +1,7 @@
-"""What people make with torch and its kin; collected where torch is there (make test-frameworks)."""
+"""What people make with torch and its kin; collected where torch is (make test-frameworks)."""
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ def pytest_collection_modifyitems(items):
 
 
 HERE = Path(__file__).parent
+# Small networks: a second thread would only wait for a core that another process has.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def test_backward_at_home_says_where_the_graph_is(trained):
 def test_a_gradient_over_a_value_from_away_is_never_silently_wrong(trained):
     """Without the leaves as inputs of its node the answer would be that of ``w**2`` alone."""
     trained.gpu("w = model.a.weight; fresh = F.cross_entropy(model(X), y)")
-    with pytest.raises(RuntimeError, match="graph of .*fresh"):
+    with pytest.raises(RuntimeError, match=r"graph of .*fresh"):
         trained.home("torch.autograd.grad(fresh + (w ** 2).sum(), w)")
     trained.home("g, = torch.autograd.grad((w ** 2).sum(), w)")
     assert torch.equal(trained.ns["g"], 2 * trained.held[0])

@@ -24,8 +24,8 @@ class Plan:
     """What a commit does to the storages and tensors that are known here."""
 
     writes: list[tuple[torch.UntypedStorage, Any]] = field(default_factory=list)
-    #: Tensor, its oid, what it is to show (None: as it does), its class and whether it is to require
-    #: gradients (None for both: a tensor of a graph).
+    #: Tensor, its oid, what it is to show (None: as it does), its class, and whether it is to
+    #: require gradients (None for both: a tensor of a graph).
     faces: list[tuple[torch.Tensor, str, torch.Tensor | None, Any, bool | None]] = field(
         default_factory=list
     )
