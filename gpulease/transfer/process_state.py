@@ -7,6 +7,7 @@ token variables never travel, nor anything set before this side began.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import random
@@ -14,16 +15,28 @@ import sys
 from typing import Any
 
 from .on_import import when_imported
+from .seeds import Seeds
 
-_NEVER_PREFIX = ("CUDA_", "NVIDIA_", "GPULEASE_", "JUPYTERHUB_", "JPY_", "ROCR_", "HIP_", "NCCL_")
-_NEVER_PART = (
-    "TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL",
-)  # fmt: skip
+#: What the hub, the container runtime and gpulease set for one process.
+_NEVER_PREFIX = ("GPULEASE_", "JUPYTERHUB_", "JPY_", "NVIDIA_")
+#: Which devices a process sees, and what only the machine it runs on can know.  By exact names:
+#: CUDA_LAUNCH_BLOCKING or NCCL_DEBUG are a notebook's own to set.
 _NEVER = frozenset({
-    "PYTHONHASHSEED", "PWD", "OLDPWD", "HOSTNAME", "PYDEVD_USE_FRAME_EVAL", "JPY_PARENT_PID",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT",
+    "CUDA_VERSION", "CUDA_CACHE_PATH", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
+    "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_TOPO_FILE", "NCCL_HOSTID", "LD_LIBRARY_PATH",
+    "PYTHONHASHSEED", "PWD", "OLDPWD", "HOSTNAME", "PYDEVD_USE_FRAME_EVAL",
     "MPLBACKEND", "COLUMNS", "LINES", "TERM", "PAGER", "GIT_PAGER", "CLICOLOR", "FORCE_COLOR",
     "CLICOLOR_FORCE",
 })  # fmt: skip
+#: Whole words of a name that say it holds a secret (TOKENIZERS_PARALLELISM holds none).
+_SECRET = frozenset({
+    "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASS", "CREDENTIAL",
+    "CREDENTIALS", "AUTH", "APIKEY",
+})  # fmt: skip
+_SECRET_KEYS = ("API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "SECRET_KEY", "ACCESS_KEY_ID")
 
 
 def _may_travel(name: str) -> bool:
@@ -31,7 +44,8 @@ def _may_travel(name: str) -> bool:
     return not (
         upper in _NEVER
         or upper.startswith(_NEVER_PREFIX)
-        or any(part in upper for part in _NEVER_PART)
+        or upper.endswith(_SECRET_KEYS)
+        or not _SECRET.isdisjoint(upper.split("_"))
     )
 
 
@@ -45,6 +59,8 @@ class ProcessState:
         self._travelled: set[str] = set()
         self._stand_in: dict[str, str] = {}
         self._torch = b""
+        self._torch_hooks = 0
+        self._seeds = Seeds()
         self._agreed = b""
 
     def capture(self) -> bytes:
@@ -94,6 +110,11 @@ class ProcessState:
         As soon as it is imported, for the same cell may seed it anew.
         """
         torch = sys.modules.get("torch")
+        if torch is not None and hasattr(torch, "manual_seed"):
+            self._seeds.settle()
+            # A module keeps its hooks by number, and each process counts for itself.
+            handle = importlib.import_module("torch.utils.hooks").RemovableHandle
+            handle.next_id = max(handle.next_id, self._torch_hooks)
         if self._torch and torch is not None and hasattr(torch, "set_rng_state"):
             tensor = torch.frombuffer(bytearray(self._torch), dtype=torch.uint8)
             torch.set_rng_state(tensor)
@@ -116,6 +137,11 @@ class ProcessState:
             kind, keys, pos, has_gauss, gauss = numpy.get_state()
             state["numpy"] = (kind, keys.tobytes(), pos, has_gauss, gauss)
         torch = sys.modules.get("torch")
+        hooks = sys.modules.get("torch.utils.hooks")
+        if hooks is not None and hasattr(hooks, "RemovableHandle"):
+            state["torch_hooks"] = hooks.RemovableHandle.next_id
+        if seed := self._seeds.capture():
+            state["torch_seed"] = seed
         if self._torch:
             state["torch"] = self._torch
         elif torch is not None and hasattr(torch, "get_rng_state"):
@@ -138,6 +164,8 @@ class ProcessState:
             kind, keys, pos, has_gauss, gauss = state["numpy"]
             loaded = numpy.frombuffer(keys, dtype=numpy.uint32)
             numpy.random.set_state((kind, loaded, pos, has_gauss, gauss))
+        self._torch_hooks = max(self._torch_hooks, state.get("torch_hooks", 0))
+        self._seeds.take(state.get("torch_seed"))
         if "torch" in state:
             self._torch = state["torch"]
             when_imported("torch", self.settle)

@@ -2,24 +2,37 @@
 
 # ruff: noqa: E501 - one cell a line
 
+import sys
+
 import pytest
 import torch
 
 from gpulease.errors import GPULeaseError
 from tests.frameworks.notebooks import HEAD, NET
+from tests.transfer.kinds import empty
 from tests.transfer.pair import CellError
 
 STEP = "opt.zero_grad(); loss = F.cross_entropy(model(X), y); loss.backward(); opt.step()"
 
 
 @pytest.fixture
-def trained(new_pair):
+def pair(eager):
+    """The file's pair, with an empty notebook."""
+    sys.modules["__main__"] = eager.main
+    if eager.side.connected:
+        empty(eager)
+    else:
+        eager.restart()
+    return eager
+
+
+@pytest.fixture
+def trained(pair):
     """A pair whose model was made at home, held from outside, and trained beside the GPU."""
-    pair = new_pair(settings={"reply_wait": 30})
-    pair.attach()
     pair.home(HEAD + NET + "opt = torch.optim.SGD(model.parameters(), lr=.1, momentum=.9)")
     pair.held = list(pair.ns["model"].parameters())
     pair.gpu(STEP)
+    pair.home("model, opt, loss")
     return pair
 
 
@@ -104,9 +117,7 @@ def test_requires_grad_changes_no_version(trained):
     assert [p._version for p in trained.held] == versions
 
 
-def test_only_storages_that_changed_travel(new_pair):
-    pair = new_pair(settings={"reply_wait": 30})
-    pair.attach()
+def test_only_storages_that_changed_travel(pair):
     pair.home("import torch\nm = torch.nn.Linear(1000, 1000); n = torch.zeros(200_000)")
     pair.gpu("m.note = n; n += 1")
     assert 800_000 < pair.after.bytes < 1_200_000
@@ -116,11 +127,9 @@ def test_only_storages_that_changed_travel(new_pair):
 
 
 def test_a_hook_made_at_home_does_not_replace_one_from_away(trained):
-    """Handles are numbered by a counter of each process: the other side's count is a minimum."""
-    trained.gpu(
-        "n = []; hs = [model.a.register_forward_hook(lambda *a: n.append(1)) for _ in range(5)]"
-    )
-    trained.home("h = model.a.register_forward_hook(lambda *a: n.append(2)); model(X)")
+    """A module keeps its hooks by number, and each process counts for itself."""
+    trained.gpu("n = []\nfor _ in range(5): model.a.register_forward_hook(lambda *a: n.append(1))")
+    trained.home("model.a.register_forward_hook(lambda *a: n.append(2)); model(X)")
     assert trained.ns["n"] == [1, 1, 1, 1, 1, 2]
 
 
@@ -161,6 +170,20 @@ def test_the_cpu_generator_is_one(trained):
     torch.manual_seed(5)
     expected = [torch.rand(2).tolist() for _ in range(3)]
     assert [trained.ns[n].tolist() for n in "abc"] == expected
+
+
+def test_a_seed_counts_when_it_was_set_and_not_when_its_number_changed(trained):
+    """It waits in torch's queue, for no device is initialised ahead of the user."""
+    queue = "torch.cuda._lazy_seed_tracker.manual_seed_all_cb"
+    trained.home("torch.manual_seed(3)")
+    trained.gpu(f"first = id({queue}); seed = {queue}[0].__closure__[0].cell_contents")
+    trained.home("assert seed == 3; torch.rand(1)")
+    trained.gpu(f"same = id({queue}) == first")
+    trained.home("assert same; torch.manual_seed(3)")
+    trained.gpu(f"same = id({queue}) == first")
+    trained.home("assert not same")
+    trained.gpu("started = torch.cuda.is_initialized()")
+    trained.home("assert not started")
 
 
 def test_torch_imported_by_the_first_gpu_cell_goes_on_with_homes_generator(new_pair):

@@ -123,6 +123,13 @@ def test_device_and_token_variables_stay(shared, name):
     shared.gpu(f"assert os.environ[{name!r}] == 'kinds-gpu-value'\ndel os.environ[{name!r}]")
 
 
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "CUDA_LAUNCH_BLOCKING", "NCCL_DEBUG"])
+def test_what_is_named_like_a_secret_or_a_device_and_is_none_travels(monkeypatch, name):
+    state = ProcessState()
+    monkeypatch.setenv(name, "1")
+    assert pickle.loads(state.capture())["environ"] == {name: "1"}
+
+
 @pytest.mark.parametrize("name", DEVICE_AND_TOKEN)
 def test_no_secret_in_what_is_captured(monkeypatch, name):
     state = ProcessState()
