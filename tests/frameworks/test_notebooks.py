@@ -23,6 +23,7 @@ def placed(pair, cells, where):
     return pair.ns["seen"]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_placed_anywhere(name, eager, lazy):
     cells = NOTEBOOKS[name]

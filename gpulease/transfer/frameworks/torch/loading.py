@@ -7,6 +7,7 @@ Nothing that a user sees is changed here: what a known storage or tensor becomes
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -179,7 +180,11 @@ def sparse(
     if layout is torch.sparse_coo:
         made = torch.sparse_coo_tensor(*parts, size, is_coalesced=coalesced, check_invariants=False)
     else:
-        made = torch.sparse_compressed_tensor(*parts, size, layout=layout, check_invariants=False)
+        with warnings.catch_warnings():  # that it is in beta was said where it was made
+            warnings.simplefilter("ignore", UserWarning)
+            made = torch.sparse_compressed_tensor(
+                *parts, size, layout=layout, check_invariants=False
+            )
     return made.requires_grad_(requires_grad)
 
 
