@@ -11,9 +11,11 @@ import asyncio
 import json
 import os
 import ssl
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -35,14 +37,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--config", metavar="FILE", help="the service's configuration file")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument(
+        "--hub",
+        metavar="FILE",
+        help="in the hub's pod, with its jupyterhub_config.py: what the guard says to every"
+        " profile, and the lines to allow",
+    )
 
 
 def run(arguments: argparse.Namespace, say: Callable[[str], None] = print) -> int:
     """Look at everything; return 1 when something is wrong."""
+    if arguments.hub:
+        return asyncio.run(_look_at_the_hub(arguments.hub, say, as_json=arguments.json))
     found = asyncio.run(look(arguments.config or "", os.environ))
     for each in found:
         say(json.dumps(asdict(each)) if arguments.json else _line(each))
     return 1 if any(each.state == "wrong" for each in found) else 0
+
+
+async def _look_at_the_hub(file: str, say: Callable[[str], None], *, as_json: bool) -> int:
+    """Say what the guard would say to every server of a hub.
+
+    Raises:
+        GPULeaseError: ``bad_option``; ``hub_config_invalid`` for a hub without the guard.
+    """
+    from gpulease.hub import rehearsal
+
+    with redirect_stdout(sys.stderr):  # the chart's configuration tells what it loads
+        config = rehearsal.load(file)
+        found = [each async for each in rehearsal.rehearse(config)]
+    for line in [json.dumps(asdict(each)) for each in found] if as_json else rehearsal.told(found):
+        say(line)
+    return 1 if any(each.error or each.refused or each.missing for each in found) else 0
 
 
 async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]:

@@ -150,10 +150,7 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
         Raises:
             SpawnException: the pod would have a GPU (an ``HTTPError`` before JupyterHub 6).
         """
-        if self._site_hook is not None:
-            pod = self._site_hook(self, pod)
-            if inspect.isawaitable(pod):
-                pod = await pod
+        pod = await self._hooked(pod)
         sent = self._as_sent(pod)
         mode, _rules = self._guard
         if self._guard_now() != self._guard:
@@ -174,6 +171,24 @@ class GPULeaseSpawner(GPULeaseSpawnerMixin, KubeSpawner):
             pod.spec = clean["spec"]  # as plain dicts, which is what is sent in the end
         self._name(pod, clean.get("metadata", {}))
         return pod
+
+    async def _hooked(self, pod: Any) -> Any:
+        """Return the pod after the site's own hook."""
+        if self._site_hook is None:
+            return pod
+        pod = self._site_hook(self, pod)
+        return await pod if inspect.isawaitable(pod) else pod
+
+    async def gpulease_look(self, pod: Any) -> tuple[guard.Manifest, tuple[guard.Finding, ...]]:
+        """Return a pod as it would be sent, and what the guard would say; nothing is sent."""
+        sent = self._as_sent(await self._hooked(pod))
+        return sent, guard.inspect(sent, self.gpulease_rules())
+
+    def gpulease_beyond_the_list(self, sent: guard.Manifest) -> list[str]:
+        """Return the lines of a pod that are not on the list by themselves."""
+        image = self.gpulease_network_tools
+        found = guard_lines.unlisted(sent["spec"], blocker_image=image)
+        return [line.ways[0] for line in found]
 
     def gpulease_rules(self) -> Rules:
         """Return what the guard goes by, with what the site has configured for all servers."""

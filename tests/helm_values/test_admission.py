@@ -74,7 +74,6 @@ def lease_pod() -> dict[str, Any]:
             "volumes": [
                 {"name": "home", "persistentVolumeClaim": {"claimName": "claim-stu"}},
                 {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
-                {"name": "data", "nfs": {"server": "files.example.org", "path": "/data"}},
                 {
                     "name": "token",
                     "projected": {
@@ -142,7 +141,7 @@ def refusal(client: Any, pod: dict[str, Any], namespace: str) -> str:
 @pytest.fixture(scope="module")
 def policies(installed: Installed) -> Installed:
     """The policies are in force: the API server takes some seconds to know them and the rights."""
-    for name in ("nvidia", "nvidia-cdi"):
+    for name in ("nvidia", "nvidia-cdi", "gpulease-test-other"):
         make_runtime_class(installed.api, name)
     make_priority_class(installed.api, PRIORITY, "Never")
     make_priority_class(installed.api, "gpulease-test-pushing", "PreemptLowerPriority")
@@ -240,6 +239,7 @@ def _label(key: str, value: str | None) -> Change:
     return change
 
 
+_CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _SECRET = {"secretKeyRef": {"name": "hub", "key": "hub.services.gpulease.apiToken"}}
 
 LEASE_RULES: list[tuple[str, Change]] = [
@@ -294,6 +294,20 @@ LEASE_RULES: list[tuple[str, Change]] = [
     ("pull secrets", _spec(imagePullSecrets=[{"name": "hub"}])),
     ("images", _container(image="docker.io/library/miner:latest")),
     ("images", _init(image="docker.io/library/miner:latest")),
+    ("users", _spec(securityContext={"runAsUser": 0})),
+    ("users", _container(securityContext={**_CONFINED, "runAsUser": 0})),
+    ("confined", _container(securityContext={"allowPrivilegeEscalation": False})),
+    ("confined", _container(securityContext={**_CONFINED, "capabilities": {"drop": ["CHOWN"]}})),
+    ("confined", _init()),
+    (
+        "confined",
+        _container(securityContext={**_CONFINED, "seccompProfile": {"type": "Unconfined"}}),
+    ),
+    ("confined", _spec(securityContext={"seccompProfile": {"type": "Unconfined"}})),
+    ("runtimes", _spec(runtimeClassName="gpulease-test-other")),
+    ("file servers", _volume(nfs={"server": "files.example.org", "path": "/data"})),
+    ("file servers", _volume(cephfs={"monitors": ["10.0.0.1:6789"]})),
+    ("file servers", _volume(glusterfs={"endpoints": "gluster", "path": "homes"})),
     ("images", _container(image="evil.example/quay.io/jupyter/x:1")),
 ]
 
@@ -350,6 +364,13 @@ def site_setting(policies: Installed, policy: str, name: str, pattern: str) -> A
         ("secrets", "registry", _volume(secret={"secretName": "registry"})),
         ("claims", "claim-.*|course", _volume(persistentVolumeClaim={"claimName": "course"})),
         ("images", "own.example/.*", _container(image="own.example/x:1")),
+        ("users", "0|1000", _spec(securityContext={"runAsUser": 0})),
+        ("runtimes", "gpulease-test-.*", _spec(runtimeClassName="gpulease-test-other")),
+        (
+            "fileServers",
+            r"files\.example\.org",
+            _volume(nfs={"server": "files.example.org", "path": "/data"}),
+        ),
     ],
 )
 def test_what_a_site_names_is_allowed(policies, name, pattern, change):

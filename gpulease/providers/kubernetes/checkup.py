@@ -13,7 +13,8 @@ from http import HTTPStatus
 from typing import Final
 
 from gpulease import labels
-from gpulease.providers.kubernetes.checkup_network import faults
+from gpulease.protocol import ENV_SERVICE_URL
+from gpulease.providers.kubernetes.checkup_network import faults, server_path
 from gpulease.providers.kubernetes.checkup_pods import examine_pods
 from gpulease.providers.kubernetes.client import (
     CLAIMS,
@@ -92,7 +93,13 @@ async def examine(client: Client, wanted: Installation) -> AsyncIterator[Result]
         yield await _no_more_rights(client, namespace)
         async for result in examine_pods(client, wanted.pod, own, namespace, mend):
             yield result
-        yield await _network(client, wanted.pod, own, namespace, mend)
+        policies = await _policies(client, namespace)
+        if policies is None:
+            said = f"The network policies of {namespace} may not be read."
+            yield Result("network", "unknown", said, mend)
+        else:
+            yield _network(policies, wanted.pod, own, namespace, mend)
+            yield _server_path(policies, own, namespace)
         yield await _homes(client, own, namespace)
     if len(wanted.namespaces) > 1 or len(plain) < len(wanted.namespaces):
         yield await _wide(client)
@@ -188,21 +195,40 @@ async def _may(client: Client, verb: str, group: str, resource: str, namespace: 
     return bool(answer.get("status", {}).get("allowed"))
 
 
-async def _network(
-    client: Client,
+async def _policies(client: Client, namespace: str) -> Sequence[Manifest] | None:
+    """Return the namespace's network policies; ``None`` where they may not be read."""
+    try:
+        return (await client.list_all(NETWORK_POLICIES, namespace)).items
+    except ClientError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return None
+
+
+def _server_path(
+    policies: Sequence[Manifest], servers: Sequence[Manifest], namespace: str
+) -> Result:
+    """How a server that runs now reaches the service, and whether it may."""
+    for each in servers:
+        for entry in each["spec"]["containers"][0].get("env") or ():
+            if entry["name"] == ENV_SERVICE_URL and entry.get("value"):
+                marks = each["metadata"].get("labels") or {}
+                found = server_path(policies, entry["value"], marks, namespace)
+                if isinstance(found, str):
+                    return Result("server_path", "ok", found)
+                return Result("server_path", "wrong", found.sentence, found.next_step)
+    said = f"No server in {namespace} was told where the service is."
+    return Result("server_path", "unknown", said, "Start a server and look again.")
+
+
+def _network(
+    policies: Sequence[Manifest],
     settings: PodSettings,
     servers: Sequence[Manifest],
     namespace: str,
     mend: str,
 ) -> Result:
     """Whether the network policies, by their form, fit the traffic of leases."""
-    try:
-        policies = (await client.list_all(NETWORK_POLICIES, namespace)).items
-    except ClientError as error:
-        if error.status != HTTPStatus.FORBIDDEN:
-            raise
-        said = f"The network policies of {namespace} may not be read."
-        return Result("network", "unknown", said, mend)
     marks = next((each["metadata"].get("labels") for each in servers), None)
     found = faults(policies, settings, namespace, marks)
     if found:

@@ -91,6 +91,31 @@ def faults(
     return found
 
 
+def server_path(
+    policies: Sequence[Mapping[str, Any]], url: str, marks: Mapping[str, str], namespace: str
+) -> Fault | str:
+    """Return how servers reach the service, as a sentence, or what keeps them from it.
+
+    Args:
+        policies: of the servers' namespace.
+        url: of the service as a server was told it.
+        marks: the labels of that server's pod.
+        namespace: in which it runs.
+    """
+    service, port = service_end(url)
+    if service is None:
+        how = "by a name outside the cluster or by the hub's proxy"
+        if urlsplit(url).scheme == "https":
+            return f"Servers of {namespace} reach the service {how}, at {url}."
+        said = f"Servers of {namespace} are told {url}, {how}, which sends http to https."
+        step = "Leave server_service_url out of setup_gpulease: by default it is the service's own."
+        return Fault(said, step)
+    if lets(policies, End(namespace, marks), "Egress", service, (port, "TCP")):
+        return f"Servers of {namespace} reach the service directly, at {url}."
+    said = f"The network policies of {namespace} let no server reach the service at {url}."
+    return Fault(said, "Set singleuser.networkPolicy.egress as in helm-values/values-z2jh.yaml.")
+
+
 def _to_the_service(policies: Sequence[Mapping[str, Any]], lease: End, url: str) -> list[Fault]:
     service, port = service_end(url)
     found = []

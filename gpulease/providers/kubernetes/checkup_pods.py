@@ -15,6 +15,7 @@ from gpulease import labels
 from gpulease.providers.kubernetes.client import PODS, Client, ClientError, Manifest
 from gpulease.providers.kubernetes.findings import Result
 from gpulease.providers.kubernetes.manifest import PodSettings
+from gpulease.providers.kubernetes.manifest_process import container_security
 
 
 async def examine_pods(
@@ -52,7 +53,9 @@ def _sample(settings: PodSettings, namespace: str, servers: Sequence[Manifest]) 
         "restartPolicy": "Never",
         "serviceAccountName": settings.service_account,
         "automountServiceAccountToken": False,
-        "containers": [{"name": "companion", "image": image}],
+        "containers": [
+            {"name": "companion", "image": image, "securityContext": container_security({})}
+        ],
     }
     chosen = {
         "runtimeClassName": settings.runtime_class,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpulease.providers.kubernetes.checkup_network import faults, service_end
+from gpulease.providers.kubernetes.checkup_network import Fault, faults, server_path, service_end
 from gpulease.providers.kubernetes.network_form import End, lets, matches
 from tests.helm_values import shipped
 from tests.providers.kubernetes.server_pods import SETTINGS
@@ -164,3 +164,41 @@ def test_an_address_needs_no_dns():
     assert [each.sentence for each in found] == [
         "Lease pods of jupyterhub may not reach the service at http://10.0.0.1:9980/."
     ]
+
+
+# How servers reach the service.
+
+DIRECT = "http://gpulease.gpulease-system:9980/services/gpulease/"
+SERVERS = {"component": "singleuser-server"}
+
+
+def test_a_named_port_is_the_one_that_the_pod_gives_that_name():
+    named = out({"ports": [{"port": "http"}]})
+    known = replace(B, ports={"http": 8000})
+    assert lets(named, A, "Egress", known, (8000, "TCP"))
+    assert not lets(named, A, "Egress", known, (8443, "TCP"))
+
+
+@pytest.mark.parametrize(
+    ("url", "policies", "said"),
+    [
+        (DIRECT, [], "reach the service directly"),
+        ("https://hub.example.org/services/gpulease/", [], "by a name outside the cluster"),
+    ],
+)
+def test_it_is_said_how_servers_reach_the_service(url, policies, said):
+    found = server_path(policies, url, SERVERS, "jupyterhub")
+    assert isinstance(found, str)
+    assert said in found
+    assert url in found
+
+
+def test_servers_that_cannot_reach_the_service_are_a_fault():
+    closed = out({"ports": [{"port": 8081}]}, podSelector={"matchLabels": SERVERS})
+    found = server_path(closed, DIRECT, SERVERS, "jupyterhub")
+    assert isinstance(found, Fault)
+    assert "let no server reach" in found.sentence
+    # The proxy answers 301 where the chart has https, at which clients stop.
+    found = server_path([], "http://proxy-public/services/gpulease/", SERVERS, "jupyterhub")
+    assert isinstance(found, Fault)
+    assert "sends http to https" in found.sentence
