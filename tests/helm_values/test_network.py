@@ -40,6 +40,9 @@ def test_names_and_the_service_are_reached_and_no_other_pod():
     dns = End("kube-system", {"k8s-app": "kube-dns"})
     assert lets(POLICIES, LEASE, "Egress", dns, (53, "UDP"))
     assert not lets(POLICIES, LEASE, "Egress", dns, (443, "TCP"))
+    cache = End(address="169.254.20.10")  # NodeLocal DNSCache
+    assert lets(POLICIES, LEASE, "Egress", cache, (53, "UDP"))
+    assert not lets(POLICIES, LEASE, "Egress", cache, (80, "TCP"))
     assert lets(POLICIES, LEASE, "Egress", SERVICE, (9980, "TCP"))
     assert not lets(POLICIES, LEASE, "Egress", SERVICE, (8892, "TCP"))
     for other in (SERVER, LEASE, End(shipped.SERVERS, {"component": "hub"})):

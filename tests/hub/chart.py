@@ -39,11 +39,15 @@ class Install:
         values: what the site's own values file says.
         release: the release's name.
         namespace: where it goes.
+        more: files of ours that are given after the values for every hub.
+        servers: pattern of the namespace in which servers stand; "" is the hub's own.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     release: str = "jupyterhub"
     namespace: str = shipped.SERVERS
+    more: tuple[str, ...] = ()
+    servers: str = ""
 
 
 def _https(kind: str, **more: Any) -> Install:
@@ -65,6 +69,15 @@ INSTALLS: dict[str, Install] = {
     "fullname and name": Install({"fullnameOverride": "uni", "nameOverride": "lab"}),
     "names by the release": Install({"fullnameOverride": None}, release="spring"),
     "release and namespace": Install(release="spring", namespace="teaching"),
+    "a namespace for each user": Install(
+        more=("user-namespaces/values-z2jh.yaml",), servers="jupyter-stu"
+    ),
+    "a namespace for each user elsewhere": Install(
+        {"fullnameOverride": "uni"},
+        namespace="teaching",
+        more=("user-namespaces/values-z2jh.yaml",),
+        servers="jupyter-stu",
+    ),
     "no metadata block": Install({"singleuser": {"cloudMetadata": {"blockWithIptables": False}}}),
 }
 
@@ -96,6 +109,7 @@ def rendered(name: str) -> tuple[Manifest, ...]:
             *(str(helm()), "template", install.release, os.environ["GPULEASE_CHART"]),
             *("--namespace", install.namespace, "--kube-version", KUBERNETES),
             *("--values", "-", "--values", str(VALUES)),
+            *(word for name in install.more for word in ("--values", str(shipped.ROOT / name))),
         ],
         input=yaml.safe_dump(dict(install.values)),
         capture_output=True,

@@ -17,6 +17,9 @@ pytestmark = chart.needs_chart
 
 #: Pods' addresses are private.
 POD = "10.1.0.7"
+INSTANCE = {labels.INSTANCE: labels.APP}
+#: Only for hubs with a namespace for each user.
+COPIED = shipped.load("user-namespaces/servers.yaml")
 every_install = pytest.mark.parametrize("name", chart.INSTALLS)
 
 
@@ -37,7 +40,8 @@ class Site:
 
     def __init__(self, name, server):
         install, objects = chart.INSTALLS[name], chart.rendered(name)
-        ours = [shipped.renamed(each, install.namespace, shipped.SYSTEM) for each in shipped.load()]
+        given = [*shipped.load(), *(COPIED if install.servers else [])]
+        ours = [shipped.renamed(each, install.namespace, shipped.SYSTEM) for each in given]
         policies = [each for each in (*ours, *objects) if each["kind"] == "NetworkPolicy"]
         for each in objects:
             each["metadata"].setdefault("namespace", install.namespace)
@@ -45,11 +49,18 @@ class Site:
             space: [each for each in policies if each["metadata"]["namespace"] == space]
             for space in (install.namespace, shipped.SYSTEM)
         }
-        self.here = {
-            "namespace": install.namespace,
-            "namespace_labels": {labels.INSTANCE: labels.APP},
-        }
-        self.server = self._end(server, install.namespace)
+        where = install.servers or install.namespace
+        # What the hub copies into a user's namespace.
+        self.policies.setdefault(
+            where,
+            [
+                each
+                for each in self.policies[install.namespace]
+                if each["metadata"]["labels"].get(labels.COMPONENT) == labels.LEASE_COMPONENT
+                and each["metadata"]["labels"].get(labels.NAME) == labels.APP
+            ],
+        )
+        self.server = self._end(server, where)
         self.hub, self.proxy = (
             self._end(chart.one(objects, "Deployment", part)["spec"]["template"], install.namespace)
             for part in ("hub", "proxy")
@@ -61,7 +72,7 @@ class Site:
         )
         self.service = self._end(service["spec"]["template"], shipped.SYSTEM)
         marks = {labels.NAME: labels.APP, labels.COMPONENT: labels.LEASE_COMPONENT}
-        self.lease = End(labels=marks, address=POD, **self.here)
+        self.lease = End(where, marks, INSTANCE, POD)
 
     def _end(self, pod, namespace):
         ports = {
@@ -70,8 +81,8 @@ class Site:
             for port in container.get("ports", [])
             if "name" in port
         }
-        found = self.here if namespace == self.here["namespace"] else {"namespace": namespace}
-        return End(labels=pod["metadata"]["labels"], ports=ports, address=POD, **found)
+        where = {} if namespace == shipped.SYSTEM else INSTANCE
+        return End(namespace, pod["metadata"]["labels"], where, POD, ports)
 
     def flows(self, source, target, port):
         """Whether a connection is let out at its source and in at its target."""
@@ -121,6 +132,9 @@ async def test_a_hub_of_it_starts_servers_that_may_lease(name, configured, make_
     pod = await start(make_spawner(c))
     env = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
     path = f"{base_path(name)}services/gpulease/"
+    if chart.INSTALLS[name].servers:
+        # A short name is unknown from there.
+        assert c.JupyterHub.hub_connect_url.endswith(f"hub.{chart.INSTALLS[name].namespace}:8081")
     assert env["GPULEASE_SERVICE_URL"] == f"http://gpulease.gpulease-system:9980{path}"
     blockers = [each for each in pod["spec"].get("initContainers", []) if is_blocker(each)]
     assert len(blockers) == (name != "no metadata block")
