@@ -377,7 +377,7 @@ def test_the_command_says_what_is_wrong_and_how_to_mend_it(doctor, installed):
     import argparse
 
     lines: list[str] = []
-    arguments = argparse.Namespace(config=doctor.arguments, json=True)
+    arguments = argparse.Namespace(config=doctor.arguments, json=True, hub=None)
 
     def rights_known():
         lines.clear()

@@ -7,7 +7,7 @@ the few errors that callers tell apart.  Refuses to know which library carries t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -134,6 +134,15 @@ class UnavailableError(ClientError, OSError):
         self.retry_after = retry_after
 
 
+#: Makes an object smaller; ``None`` leaves it out.
+Keep = Callable[[Manifest], Manifest | None]
+
+
+def whole(manifest: Manifest) -> Manifest | None:
+    """Keep an object as it is."""
+    return manifest
+
+
 class Client(Protocol):
     """What gpulease asks of the API server.
 
@@ -142,9 +151,18 @@ class Client(Protocol):
     """
 
     async def list_all(
-        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        keep: Keep = whole,
     ) -> Listing:
         """Return every object, in pages behind the scenes.
+
+        ``keep`` is asked of each object as soon as its page is here, so that no more than a page
+        is ever held whole: all pods of a large cluster are a gigabyte.
 
         Raises:
             NotFoundError: the cluster does not serve this collection.

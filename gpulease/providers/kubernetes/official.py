@@ -26,6 +26,7 @@ from gpulease.providers.kubernetes.client import (
     ForbiddenError,
     GoneError,
     InvalidError,
+    Keep,
     Listing,
     Manifest,
     NotFoundError,
@@ -33,6 +34,7 @@ from gpulease.providers.kubernetes.client import (
     TokenIdentity,
     UnavailableError,
     WatchEvent,
+    whole,
 )
 from gpulease.providers.kubernetes.framing import Lines
 
@@ -81,14 +83,21 @@ class OfficialClient:
             await api.close()
 
     async def list_all(
-        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        keep: Keep = whole,
     ) -> Listing:
         """Return every object of a collection; see the port."""
         items: list[Manifest] = []
         query = {**_selectors(labels, fields), "limit": str(PAGE)}
         while True:
             found = await self._call("list", resource, namespace, query=query)
-            items += found.get("items") or []
+            kept = (keep(each) for each in found.pop("items", None) or [])
+            items += [each for each in kept if each is not None]
             meta = found.get("metadata") or {}
             if not meta.get("continue"):
                 return Listing(items, str(meta.get("resourceVersion", "")))

@@ -61,9 +61,16 @@ def outline(manifest: Manifest) -> Manifest | None:
     kept = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
     parts = ("nodeName", "containers", "initContainers", "resourceClaims")
     status = manifest.get("status") or {}
+    taking = {k: spec[k] for k in parts if k in spec}
+    for kind in ("containers", "initContainers"):
+        if kind in taking:
+            taking[kind] = [
+                {k: each[k] for k in ("name", "resources", "restartPolicy") if k in each}
+                for each in taking[kind]
+            ]
     return {
         "metadata": {k: meta[k] for k in kept if k in meta},
-        "spec": {k: spec[k] for k in parts if k in spec},
+        "spec": taking,
         "status": {k: status[k] for k in ("phase", "resourceClaimStatuses") if k in status},
     }
 

@@ -17,11 +17,13 @@ from gpulease.providers.kubernetes.client import (
     Client,
     ClientError,
     GoneError,
+    Keep,
     Manifest,
     NotFoundError,
     Resource,
     UnavailableError,
     WatchEvent,
+    whole,
 )
 
 log = logging.getLogger(__name__)
@@ -45,10 +47,6 @@ def key_of(manifest: Manifest) -> Key:
     return str(meta.get("namespace", "")), str(meta.get("name", ""))
 
 
-def _whole(manifest: Manifest) -> Manifest | None:
-    return manifest
-
-
 class Watched:
     """The objects of one collection as the server last told.
 
@@ -67,7 +65,7 @@ class Watched:
         *,
         labels: str = "",
         fields: str = "",
-        keep: Callable[[Manifest], Manifest | None] = _whole,
+        keep: Keep = whole,
         changed: Callable[[Manifest | None, Manifest | None], None] = lambda *_: None,
         optional: bool = False,
         seconds: int = WATCH_SECONDS,
@@ -115,7 +113,11 @@ class Watched:
         """List if need be, then watch once."""
         if not self._version:
             found = await self._client.list_all(
-                self.resource, self._namespace, labels=self._labels, fields=self._fields
+                self.resource,
+                self._namespace,
+                labels=self._labels,
+                fields=self._fields,
+                keep=self._keep,
             )
             self.lists += 1
             self._replace(found.items, found.version)
@@ -138,7 +140,7 @@ class Watched:
         self._put(key_of(event.object), kept)
 
     def _replace(self, items: Iterable[Manifest], version: str) -> None:
-        found = {key_of(item): kept for item in items if (kept := self._keep(item)) is not None}
+        found = {key_of(item): item for item in items}
         for key in self.objects.keys() - found.keys():
             self._put(key, None)
         for key, manifest in found.items():

@@ -208,3 +208,22 @@ async def test_a_token_counts_only_for_its_audience(tmp_path, status, known):
     if found is not None:
         assert (found.pod, found.pod_uid, found.node) == ("pod", "uid", "node")
         assert found.service_account == ("ns", "gpulease-lease")
+
+
+async def test_of_each_page_only_what_is_kept_stays(tmp_path):
+    """All pods of a large cluster are a gigabyte: no more than a page is held whole."""
+    pages = [
+        {"metadata": {"continue": "2"}, "items": [{"n": 1}, {"n": 2}]},
+        {"metadata": {"resourceVersion": "9"}, "items": [{"n": 3}]},
+    ]
+    seen = []
+    async with playing(tmp_path, *(said(200, each) for each in pages)) as (stream, path):
+
+        def keep(item):
+            seen.append((item["n"], len(stream.asked)))
+            return None if item["n"] == 2 else {"kept": item["n"]}
+
+        found = await called(path, "list_all", PODS, keep=keep)
+    assert found.items == [{"kept": 1}, {"kept": 3}]
+    assert found.version == "9"
+    assert seen == [(1, 1), (2, 1), (3, 2)]

@@ -18,6 +18,7 @@ from gpulease.providers.kubernetes.client import (
     NotFoundError,
     UnavailableError,
     WatchEvent,
+    whole,
 )
 from gpulease.providers.kubernetes.watch import Watched
 from tests.helpers import wait_for_async
@@ -34,11 +35,12 @@ class ScriptedClient:
         self.lists, self.watches = list(lists), list(watches)
         self.since: list[str] = []
 
-    async def list_all(self, resource, namespace="", *, labels="", fields=""):
+    async def list_all(self, resource, namespace="", *, labels="", fields="", keep=whole):
         found = self.lists.pop(0)
         if isinstance(found, Exception):
             raise found
-        return found
+        kept = [keep(each) for each in found.items]
+        return Listing([each for each in kept if each is not None], found.version)
 
     async def watch(
         self, resource, namespace="", *, since, labels="", fields="", seconds=30
