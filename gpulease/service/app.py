@@ -42,7 +42,8 @@ from gpulease.service.option_values import (
     readable_file,
     size_option,
 )
-from gpulease.service.run import Options, RunningService
+from gpulease.service.options import Options
+from gpulease.service.run import RunningService
 from gpulease.store import Ages
 
 log = logging.getLogger(__name__)

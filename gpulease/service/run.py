@@ -10,26 +10,20 @@ import asyncio
 import hashlib
 import hmac
 import logging
-import ssl
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 from jupyterhub.utils import make_ssl_context
 from tornado.netutil import bind_sockets
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
-from gpulease.gpus.nvml import NVMLProbe
-from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
+from gpulease.policy.model import Lease, LeaseState, Snapshot
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
-from gpulease.service import keyfile, standing
+from gpulease.service import standing
 from gpulease.service.agents import Agents
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.base import BODY_MAX
@@ -41,11 +35,11 @@ from gpulease.service.front import FrontDesk
 from gpulease.service.history import History
 from gpulease.service.hubapi import HubAPI
 from gpulease.service.incidents import Incidents
-from gpulease.service.kubernetes_settings import KubernetesSettings
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.listening import Listener
 from gpulease.service.metrics import Metrics
+from gpulease.service.options import Options, choose_probe, first_time_outs, secret_of
 from gpulease.service.pages import Site
 from gpulease.service.parts import Services
 from gpulease.service.policies import Policies
@@ -55,7 +49,7 @@ from gpulease.service.retention import Retention
 from gpulease.service.routes import application, figures
 from gpulease.service.servers import Servers
 from gpulease.service.views import Views
-from gpulease.store import Ages, Change, Store, upgrade
+from gpulease.store import Change, Store, upgrade
 
 log = logging.getLogger(__name__)
 
@@ -63,39 +57,6 @@ log = logging.getLogger(__name__)
 _PROMETHEUSES = 20
 _INVENTORY_EVERY = 60
 _FENCE_EVERY = 10.0
-
-
-@dataclass(frozen=True)
-class Options:
-    """Everything the service is told; ``app`` says what each means."""
-
-    host: str
-    port: int
-    prefix: str
-    hub_path: str
-    database_url: str
-    key_file: Path | None = None  # None: beside the database
-    hub_origin: str = ""
-    card_acts: bool = False  # the card on the hub's page may change something
-    tls: ssl.SSLContext | None = None  # what is shown to whoever connects; None listens without
-    gpus: int = 0
-    gpu_name: str = "Simulated GPU"
-    gpu_memory: int = 16 * 2**30
-    simulate: bool = False
-    policy_file: Path | None = None
-    first_policy_file: Path | None = None
-    first_time_outs: Mapping[str, float] = field(default_factory=dict)
-    park_dir: str = ""
-    park_limit: int = 2 * 2**30  # bytes
-    park_expiry: float = 7 * 86400.0  # seconds
-    tick: float = 1.0
-    hub_seconds: float = 10.0
-    lost_seconds: float = 15.0
-    ages: Ages = field(default_factory=Ages)
-    connections_max: int = 2000
-    metrics_at: tuple[str, int] | None = None  # host and port for Prometheus alone
-    request_seconds: float = 30.0  # for a request's headers, and for its body
-    cluster: KubernetesSettings | None = None  # where leases are pods; None is this machine
 
 
 class RunningService:
@@ -159,21 +120,10 @@ class RunningService:
         upgrade(self._options.database_url)
         return Store.open(self._options.database_url)
 
-    def _secret(self) -> bytes:
-        """Return what credentials and cookies are derived from.
-
-        Lease pods prove themselves by tokens of the cluster's, so that there only cookies depend on
-        it: the hub's token serves, and no file has to be kept.
-        """
-        options = self._options
-        if options.key_file is None and options.cluster is not None:
-            token = _hub_auth(options).api_token
-            return hmac.new(token.encode(), b"gpulease", hashlib.sha256).digest()
-        return keyfile.read_or_make(options.key_file or keyfile.default_path(options.database_url))
-
     async def _open(self, store: Store) -> None:
         options = self._options
-        secret = await asyncio.to_thread(self._secret)
+        hub_auth = _hub_auth(options)
+        secret = await asyncio.to_thread(secret_of, options, hub_auth.api_token)
         metrics, watch = Metrics(), Watch()
         events = Events(self._granted)
         ledger = Ledger(store, self._moved)
@@ -183,7 +133,6 @@ class RunningService:
             return time_outs_of(policies.current, lease).interrupt_grace
 
         links = Links(self._wake, grace)
-        hub_auth = _hub_auth(options)
         # None unless the hub's inner traffic is encrypted: JUPYTERHUB_SSL_KEYFILE and its like.
         tls = make_ssl_context(hub_auth.keyfile, hub_auth.certfile, cafile=hub_auth.client_ca)
         hub = HubAPI(hub_auth.api_url, hub_auth.api_token, tls=tls)
@@ -224,7 +173,7 @@ class RunningService:
         )
         await ledger.load(datetime.now(UTC))
         await reservations.load()
-        outs = _time_outs(options.first_time_outs)
+        outs = first_time_outs(options.first_time_outs)
         devices = await provider.devices()
         await policies.open(devices, options.first_policy_file, outs)
         await loop.recover(devices)
@@ -271,20 +220,10 @@ class RunningService:
 
         probe = self._probe
         if probe is None:
-            probe = await asyncio.to_thread(self._choose_probe)
+            probe = await asyncio.to_thread(choose_probe, options)
         provider = LocalProvider(probe, links, secret, grant, lost_after=self._options.lost_seconds)
         await provider.open()
         return provider
-
-    def _choose_probe(self) -> Probe:
-        options = self._options
-        real = NVMLProbe()
-        if not options.simulate:
-            if real.inventory() or not options.gpus:
-                return real
-            log.info("no real GPU (%s): simulated ones are offered", real.problem or "none found")
-        real.close()
-        return SimulatedProbe(options.gpus, name=options.gpu_name, memory=options.gpu_memory)
 
     def _listen(self, hub_auth: ServiceOAuth, secret: bytes) -> None:
         options = self._options
@@ -420,17 +359,3 @@ def _hub_auth(options: Options) -> ServiceOAuth:
     # Not "Strict": the way back from the hub's log-in may begin at another site.
     hub_auth.cookie_options = {"samesite": "Lax", **hub_auth.cookie_options}
     return hub_auth
-
-
-def _time_outs(given: Mapping[str, float]) -> TimeOuts:
-    unknown = set(given) - set(TimeOuts.__dataclass_fields__)
-    if unknown:
-        raise GPULeaseError(
-            "bad_option",
-            f"There are no time-outs named {', '.join(sorted(unknown))}.",
-            next_step=f"Use some of {', '.join(sorted(TimeOuts.__dataclass_fields__))}.",
-        )
-    changed: dict[str, Any] = {**given}
-    if "keeps" in changed:
-        changed["keeps"] = int(changed["keeps"])
-    return replace(TimeOuts(), **changed)

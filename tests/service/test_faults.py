@@ -72,7 +72,8 @@ async def test_a_database_that_was_deleted_grants_nothing_and_health_says_so(
         assert site.service.services.ledger.leases[lease["id"]].state == "active"
         assert not supervisor.closed.is_set()
         (tmp_path / "aside").rename(tmp_path / "leases.sqlite")
-        await wait_for_async(lambda: health()["status"] == "ok", 30, "it was put back")
+        parts = ("store", "planning")
+        await wait_for_async(lambda: [health()[part] for part in parts] == ["ok", "ok"], 30)
         await supervisor.close()
         await server.close()
 
