@@ -21,6 +21,7 @@ from gpulease.protocol import PROTOCOL_VERSION
 from gpulease.providers.base import Provider
 from gpulease.service.agent_bodies import AgentPost, Batch
 from gpulease.service.base import Answers
+from gpulease.service.scopes import AGENT_TOKEN, needs_scope
 
 log = logging.getLogger(__name__)
 
@@ -180,6 +181,7 @@ class AgentBatches(Answers):
         """
         self._node = await self.services.agents.node_of(self.bearer())
 
+    @needs_scope(AGENT_TOKEN)
     async def post(self) -> None:
         """Take what an agent saw.
 

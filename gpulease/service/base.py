@@ -18,6 +18,7 @@ from tornado.http1connection import HTTP1Connection
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
+from gpulease.service import scopes
 from gpulease.service.auth import RESTART_ONCE, Asker, ServiceOAuth, asker_of
 from gpulease.service.logs import reference
 from gpulease.service.parts import Services
@@ -255,7 +256,7 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
 
         Raises:
             GPULeaseError: ``not_logged_in`` (401), ``xsrf_failed``, ``cross_site``,
-                ``no_access`` (403),
+                ``no_access`` (403), what ``scopes.check`` refuses with,
                 ``too_many_changes`` (429), ``hub_unreachable`` (502).
         """
         try:
@@ -285,6 +286,8 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
         self.asker = asker_of(model)
         if self.request.method not in _READING and not self.asker.admin:
             self.services.bounds.changes.take(f"{self.asker.kind}/{self.asker.name}")
+        if self.request.method in self._allowed():  # else it is answered that there is no such one
+            scopes.check(self.asker, scopes.needed(type(self), str(self.request.method)))
 
     def _check_where_from(self) -> None:
         """Refuse what another site's page, or a frame, asks with a visitor's cookie.

@@ -64,7 +64,7 @@ class FrontDesk:
         """Return the lease that answers an ask, and whether it is a new one.
 
         Raises:
-            GPULeaseError: ``may_not_ask``, ``no_server``, ``no_such_server``, ``which_server``,
+            GPULeaseError: ``no_server``, ``no_such_server``, ``which_server``,
                 and those of ``policy.asking.answer``.
         """
         origin = await self._origin(asker, body)
@@ -205,13 +205,6 @@ class FrontDesk:
         return {name: server for name, server in servers.items() if server.active}
 
     async def _origin(self, asker: Asker, body: AskBody) -> _Origin:
-        if not (asker.may_ask or asker.admin):
-            raise GPULeaseError(
-                "may_not_ask",
-                "This token may not ask for GPUs.",
-                next_step="Restart your server once, or ask an admin for access.",
-                status=403,
-            )
         user = asker.name if body.user is None else body.user
         if user != asker.name and not asker.admin:
             raise GPULeaseError("not_yours", "Only an admin may ask for another user.", status=403)

@@ -65,6 +65,7 @@ OPERATIONS = (
         "post", "agents/batches", "What a node agent saw, for its own node.", agent_bodies.AgentPost
     ),
     Operation("get", "health", "Whether the service works."),
+    Operation("get", "openapi.json", "This description."),
     Operation("get", "events", "Websocket: snapshot, then changes.", query=("resume",)),
     Operation("get", "leases/{id}/supervisor", "Websocket of the lease's own supervisor."),
 )

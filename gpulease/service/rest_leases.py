@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
+from gpulease.service.auth import SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import AskBody, ConnectionBody, EmptyBody, EndBody
+from gpulease.service.scopes import ACCESS, needs_scope
 
 _STATES = {"", "live", *LeaseState}
 _LIMIT_MAX = 200
@@ -17,6 +19,7 @@ _LIMIT_MAX = 200
 class Leases(BaseHandler):
     """``leases``: list what one may see, ask for GPUs."""
 
+    @needs_scope(ACCESS)
     async def get(self) -> None:
         """Answer a page of leases, newest first.
 
@@ -41,6 +44,7 @@ class Leases(BaseHandler):
         items = self.services.views.seen_by(self.asker, found, busy)
         self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
 
+    @needs_scope(SCOPE_REQUEST)
     async def post(self) -> None:
         """Ask; 201 with a new lease, 200 with the one that answers already."""
         body = self.parse(AskBody)
@@ -57,6 +61,7 @@ class Leases(BaseHandler):
 class OneLease(BaseHandler):
     """``leases/{id}``: show, end."""
 
+    @needs_scope(ACCESS)
     async def get(self, lease_id: str) -> None:
         """Answer one lease."""
         lease = await self.services.history.one(self.asker, lease_id)
@@ -64,6 +69,7 @@ class OneLease(BaseHandler):
         (view,) = self.services.views.seen_by(self.asker, [lease], busy)
         self.answer(view)
 
+    @needs_scope(SCOPE_REQUEST, SCOPE_RESERVE)
     async def delete(self, lease_id: str) -> None:
         """Return, withdraw or end it; a repeat changes nothing."""
         body = self.parse(EndBody)
@@ -74,6 +80,7 @@ class OneLease(BaseHandler):
 class Keep(BaseHandler):
     """``leases/{id}/keep``."""
 
+    @needs_scope(SCOPE_REQUEST)
     async def post(self, lease_id: str) -> None:
         """Keep it for a while."""
         self.parse(EmptyBody)
@@ -84,6 +91,7 @@ class Keep(BaseHandler):
 class Connections(BaseHandler):
     """``leases/{id}/connections``."""
 
+    @needs_scope(SCOPE_REQUEST)
     async def post(self, lease_id: str) -> None:
         """Admit a home kernel's key and say where the supervisor is."""
         body = self.parse(ConnectionBody)
@@ -93,6 +101,7 @@ class Connections(BaseHandler):
 class LeaseEvents(BaseHandler):
     """``leases/{id}/events``: what happened to a lease, who did it and why."""
 
+    @needs_scope(ACCESS)
     async def get(self, lease_id: str) -> None:
         """Answer the lease's history, oldest first."""
         lease = await self.services.history.one(self.asker, lease_id)
@@ -102,6 +111,7 @@ class LeaseEvents(BaseHandler):
 class Servers(BaseHandler):
     """``servers``: the asker's running servers, for the page that asks for one of them."""
 
+    @needs_scope(ACCESS)
     async def get(self) -> None:
         """Answer the running servers."""
         found = await self.services.front.servers(self.asker.name)
@@ -123,6 +133,7 @@ class Servers(BaseHandler):
 class Classes(BaseHandler):
     """``classes``: what is on offer, and what of it is free."""
 
+    @needs_scope(ACCESS)
     async def get(self) -> None:
         """Answer the classes."""
         self.answer({"items": self.services.views.classes()})

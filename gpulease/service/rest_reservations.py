@@ -11,6 +11,7 @@ from gpulease.service.bodies import EndBody
 from gpulease.service.reservation_bodies import ChangeBody, CheckBody, ReservationBody
 from gpulease.service.reservation_views import LISTED, reservation_view
 from gpulease.service.reservations import Outcome
+from gpulease.service.scopes import ACCESS, needs_scope
 
 _BODY_MAX = 512 * 1024
 
@@ -31,6 +32,7 @@ class _Handler(BaseHandler):
 class ReservationList(_Handler):
     """``reservations``: list what one may see, make one."""
 
+    @needs_scope(ACCESS)
     async def get(self) -> None:
         """Answer a page, the sooner first; ``cancelled=1`` shows the cancelled too."""
         found = self.services.reservations.seen_by(
@@ -51,6 +53,7 @@ class ReservationList(_Handler):
         ]
         self.answer({"items": items, "total": len(found), "offset": offset, "limit": limit})
 
+    @needs_scope(ACCESS)
     async def post(self) -> None:
         """Make one; 201 with its windows, 200 where the same key made it before."""
         body = self.parse(ReservationBody)
@@ -65,6 +68,7 @@ class ReservationList(_Handler):
 class ReservationCalendar(BaseHandler):
     """``reservations.ics``: what one may see, for a calendar program."""
 
+    @needs_scope(ACCESS)
     async def get(self) -> None:
         """Answer an iCalendar; ``group`` narrows it."""
         found = self.services.reservations.seen_by(
@@ -77,6 +81,7 @@ class ReservationCalendar(BaseHandler):
 class ReservationCheck(_Handler):
     """``reservations/check``: what would be, and nothing done."""
 
+    @needs_scope(ACCESS)
     async def post(self) -> None:
         """Answer of each whether it fits, its windows, and what is in its way."""
         bodies = self.parse(CheckBody).reservations
@@ -95,12 +100,14 @@ class ReservationCheck(_Handler):
 class OneReservation(_Handler):
     """``reservations/{id}``: show, change, cancel."""
 
+    @needs_scope(ACCESS)
     async def get(self, reservation_id: str) -> None:
         """Answer it with all of its windows that are not over."""
         found = self.services.reservations.visible(self.asker, reservation_id)
         manages = self.services.reservations.may_manage(self.asker, found)
         self.answer(reservation_view(found, self.services.loop.snapshot(), manages=manages))
 
+    @needs_scope(ACCESS)
     async def patch(self, reservation_id: str) -> None:
         """Change what is named; what is not named stays.
 
@@ -113,6 +120,7 @@ class OneReservation(_Handler):
         outcome = await self.services.reservations.change(self.asker, reservation_id, body)
         self.answer(self.view(outcome))
 
+    @needs_scope(ACCESS)
     async def delete(self, reservation_id: str) -> None:
         """Cancel it; a repeat changes nothing."""
         note = self.parse(EndBody).note

@@ -6,19 +6,13 @@ Owns who may see and change these and the form of the answers.
 from __future__ import annotations
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.auth import Asker
+from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import PolicyBody
 from gpulease.service.openapi import description
+from gpulease.service.scopes import ACCESS, PUBLIC, needs_scope
 
 _POLICY_MAX = 600 * 1024
-
-
-def _admins_only(asker: Asker) -> None:
-    if not asker.admin:
-        raise GPULeaseError(
-            "admins_only", "Only a GPU admin may do this.", next_step="Ask an admin.", status=403
-        )
 
 
 class Policy(BaseHandler):
@@ -26,14 +20,15 @@ class Policy(BaseHandler):
 
     body_max = _POLICY_MAX
 
+    @needs_scope(ACCESS)
     async def get(self) -> None:
         """Answer the text in force; everybody may read the rules they live under."""
         policies = self.services.policies
         self.answer(policies.text.view(pinned=policies.pinned))
 
+    @needs_scope(SCOPE_ADMIN)
     async def put(self) -> None:
         """Put another text into force."""
-        _admins_only(self.asker)
         body = self.parse(PolicyBody)
         policies = self.services.policies
         saved = await policies.save(body.text, self.asker.name, body.base_version)
@@ -45,9 +40,9 @@ class PolicyCheck(BaseHandler):
 
     body_max = _POLICY_MAX
 
+    @needs_scope(SCOPE_ADMIN)
     async def post(self) -> None:
         """Answer what is wrong with a text, by line, else what it would change."""
-        _admins_only(self.asker)
         text = self.parse(PolicyBody).text
         findings = self.services.policies.check(text)
         valid = all(finding["level"] != "error" for finding in findings)
@@ -58,9 +53,9 @@ class PolicyCheck(BaseHandler):
 class PolicyVersions(BaseHandler):
     """``policy/versions``."""
 
+    @needs_scope(SCOPE_ADMIN)
     async def get(self) -> None:
         """Answer a page of versions, newest first, without their texts."""
-        _admins_only(self.asker)
         offset = self.number("offset", 0, 10**9)
         limit = self.number("limit", 20, 200)
         items, total = await self.services.policies.versions(offset, limit)
@@ -70,9 +65,9 @@ class PolicyVersions(BaseHandler):
 class PolicyVersion(BaseHandler):
     """``policy/versions/{n}``."""
 
+    @needs_scope(SCOPE_ADMIN)
     async def get(self, version: str) -> None:
         """Answer one version with its text."""
-        _admins_only(self.asker)
         found = await self.services.policies.version(int(version))
         self.answer(found.view(pinned=self.services.policies.pinned))
 
@@ -80,9 +75,9 @@ class PolicyVersion(BaseHandler):
 class IncidentList(BaseHandler):
     """``incidents``: what went wrong around leases, for admins."""
 
+    @needs_scope(SCOPE_ADMIN)
     async def get(self) -> None:
         """Answer a page, newest first."""
-        _admins_only(self.asker)
         offset = self.number("offset", 0, 10**9)
         limit = self.number("limit", 20, 200)
         items, total = await self.services.incidents.page(offset, limit)
@@ -92,6 +87,7 @@ class IncidentList(BaseHandler):
 class Me(BaseHandler):
     """``me``: who the service takes the asker for, and what they may do."""
 
+    @needs_scope(ACCESS)
     async def get(self) -> None:
         """Answer the asker."""
         asker = self.asker
@@ -115,6 +111,7 @@ class Health(Answers):
     It names parts and reasons, never users or leases, so it needs no log-in.
     """
 
+    @needs_scope(PUBLIC)
     async def get(self) -> None:
         """Answer 200 when leases can be granted or would be if there were a GPU, else 503."""
         found = self.services.health()
@@ -137,25 +134,16 @@ class Figures(Answers):
 class MetricsPage(BaseHandler):
     """``metrics`` under the service's prefix: the same, for who may read figures."""
 
+    @needs_scope(SCOPE_METRICS)
     async def get(self) -> None:
-        """Answer the figures.
-
-        Raises:
-            GPULeaseError: ``may_not_measure``.
-        """
-        if not self.asker.may_measure:
-            raise GPULeaseError(
-                "may_not_measure",
-                "This token may not read the figures.",
-                next_step="Give its role the scope read:metrics.",
-                status=403,
-            )
+        """Answer the figures."""
         _show_figures(self)
 
 
 class OpenAPI(Answers):
     """``openapi.json``."""
 
+    @needs_scope(PUBLIC)
     async def get(self) -> None:
         """Answer the description of this API."""
         self.answer(description(self.services.prefix))

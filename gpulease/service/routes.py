@@ -5,6 +5,8 @@ Owns which handler answers where.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from jupyterhub.services.auth import HubOAuthCallbackHandler
@@ -16,9 +18,36 @@ from gpulease.service.base import Answers, NotFound, PageBase
 from gpulease.service.pages import PageReader, Site
 from gpulease.service.parts import Services
 
-_ID = r"([A-Za-z0-9_-]{1,64})"
+_PARTS = {"{id}": r"([A-Za-z0-9_-]{1,64})", "{version}": r"([0-9]{1,9})"}
 #: Bytes of one websocket message.
 _MESSAGE_MAX = 2 * 2**20
+
+
+#: The addresses of the API, as its description writes them.
+API: Mapping[str, type[RequestHandler]] = {
+    "leases": rest_leases.Leases,
+    "leases/{id}": rest_leases.OneLease,
+    "leases/{id}/keep": rest_leases.Keep,
+    "leases/{id}/connections": rest_leases.Connections,
+    "leases/{id}/events": rest_leases.LeaseEvents,
+    "leases/{id}/supervisor": sockets.SupervisorSocket,
+    "agents/batches": agents.AgentBatches,
+    "classes": rest_leases.Classes,
+    "servers": rest_leases.Servers,
+    "incidents": rest_site.IncidentList,
+    "me": rest_site.Me,
+    "policy": rest_site.Policy,
+    "policy/check": rest_site.PolicyCheck,
+    "policy/versions": rest_site.PolicyVersions,
+    "policy/versions/{version}": rest_site.PolicyVersion,
+    "reservations": rest_reservations.ReservationList,
+    "reservations.ics": rest_reservations.ReservationCalendar,
+    "reservations/check": rest_reservations.ReservationCheck,
+    "reservations/{id}": rest_reservations.OneReservation,
+    "events": sockets.EventsSocket,
+    "health": rest_site.Health,
+    "openapi.json": rest_site.OpenAPI,
+}
 
 
 class Callback(HubOAuthCallbackHandler, Answers):
@@ -35,6 +64,15 @@ class Callback(HubOAuthCallbackHandler, Answers):
     def get_current_user(self) -> Any:
         """Return nobody: the parent's way blocks the loop, and nobody is logged in yet."""
         return None
+
+
+def handler_of(path: str) -> type[RequestHandler]:
+    """Return what answers at an address of the API's description."""
+    return API[path]
+
+
+def _pattern(path: str) -> str:
+    return "/".join(_PARTS.get(part, re.escape(part)) for part in path.split("/"))
 
 
 def reader_of(handler: RequestHandler) -> PageReader:
@@ -58,29 +96,8 @@ def application(
     prefix = services.prefix
     api = f"{prefix}api/"
     routes: list[Any] = [
-        (rf"{api}leases", rest_leases.Leases),
-        (rf"{api}leases/{_ID}", rest_leases.OneLease),
-        (rf"{api}leases/{_ID}/keep", rest_leases.Keep),
-        (rf"{api}leases/{_ID}/connections", rest_leases.Connections),
-        (rf"{api}leases/{_ID}/events", rest_leases.LeaseEvents),
-        (rf"{api}leases/{_ID}/supervisor", sockets.SupervisorSocket),
-        (rf"{api}agents/batches", agents.AgentBatches),
-        (rf"{api}classes", rest_leases.Classes),
-        (rf"{api}servers", rest_leases.Servers),
-        (rf"{api}incidents", rest_site.IncidentList),
-        (rf"{api}me", rest_site.Me),
-        (rf"{api}policy", rest_site.Policy),
-        (rf"{api}policy/check", rest_site.PolicyCheck),
-        (rf"{api}policy/versions", rest_site.PolicyVersions),
-        (rf"{api}policy/versions/([0-9]{{1,9}})", rest_site.PolicyVersion),
-        (rf"{api}reservations", rest_reservations.ReservationList),
-        (rf"{api}reservations\.ics", rest_reservations.ReservationCalendar),
-        (rf"{api}reservations/check", rest_reservations.ReservationCheck),
-        (rf"{api}reservations/{_ID}", rest_reservations.OneReservation),
+        *((api + _pattern(path), handler) for path, handler in API.items()),
         (rf"{api}(?:projects|usage|whatif)(?:/.*)?", rest_site.NotYet),
-        (rf"{api}events", sockets.EventsSocket),
-        (rf"{api}health", rest_site.Health),
-        (rf"{api}openapi\.json", rest_site.OpenAPI),
         (rf"{prefix}metrics", rest_site.MetricsPage),
         (rf"{prefix}oauth_callback", Callback),
         *pages.handlers(PageBase, site, reader_of),

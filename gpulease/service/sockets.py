@@ -22,6 +22,7 @@ from gpulease.service.bodies import FromServer, FromSupervisor
 from gpulease.service.bounds import PAGES_MAX, PEERS_MAX
 from gpulease.service.events import Reader
 from gpulease.service.peers import account_of_peer
+from gpulease.service.scopes import ACCESS, LEASE_TOKEN, needs_scope
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class EventsSocket(BaseHandler, _Socket):
         if getattr(self, "_token_authenticated", False) and self.asker.claimed_server is not None:
             self._server = await self.services.front.prove(self.asker)
 
+    @needs_scope(ACCESS)
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Open the channel; anything but an upgrade is refused with a problem.
 
@@ -144,6 +146,7 @@ class SupervisorSocket(Answers, _Socket):
         """No browser has business here."""
         return False
 
+    @needs_scope(LEASE_TOKEN)
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Open the channel for the token of the lease's present attempt.
 

@@ -145,7 +145,7 @@ async def test_a_student_can_neither_see_nor_end_anothers_lease(site: Site, hub)
         await peer.close()
 
 
-async def test_an_instructor_sees_the_groups_leases_and_changes_none(site: Site, hub) -> None:
+async def test_an_instructor_sees_the_own_groups_leases_and_keeps_none(site: Site, hub) -> None:
     hub.user("teacher", "")
     mine, channel, supervisor = await active_lease(site)
     other = await site.client(hub.server_token("eve")).ask({})
@@ -153,8 +153,10 @@ async def test_an_instructor_sees_the_groups_leases_and_changes_none(site: Site,
     client = site.client(teacher)
     assert [each["id"] for each in await client.leases()] == [mine["id"]]
     assert (await refused(client.lease(other["id"]))).status == 404
-    error = await refused(client.end(mine["id"]))
+    error = await refused(client.keep(mine["id"]))
     assert (error.reason, error.status) == ("not_yours", 403)
+    eves = site.client(hub.token("eve", "custom:gpulease:reserve!group=cs102"))
+    assert (await refused(eves.end(mine["id"]))).status == 404
     await supervisor.close()
     await channel.close()
 

@@ -23,6 +23,7 @@ from gpulease.service.pages.frames import (
     render,
     render_refusal,
 )
+from gpulease.service.scopes import ACCESS, needs_scope
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def _page_handler(
             self.set_header("Referrer-Policy", "same-origin")
             self.set_header("Cache-Control", "no-store")
 
+        @needs_scope(ACCESS)
         async def get(self) -> None:
             reader = reader_of(self)
             if self.frame.audience not in reader.audiences:
@@ -116,6 +118,7 @@ def _missing_handler(page: type[RequestHandler]) -> type[RequestHandler]:
     class MissingPage(page):  # type: ignore[misc, valid-type]
         """Answers every address that is no page's, in the pages' look."""
 
+        @needs_scope(ACCESS)
         async def get(self) -> None:
             raise GPULeaseError(
                 "not_found",

@@ -1,0 +1,74 @@
+"""Each method shows which permission it needs, asks for it, and the documentation says the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS, SCOPE_REQUEST, SCOPE_RESERVE
+from gpulease.service.base import BaseHandler
+from gpulease.service.openapi import OPERATIONS
+from gpulease.service.routes import handler_of
+from gpulease.service.scopes import PUBLIC, needed, needs_scope, table
+from tests.service.kit import Hub, Site
+from tests.service.test_bad_input import problem, send
+
+REST = Path(__file__).parents[2] / "docs/reference/rest.md"
+OPENED = [(each.method, each.path, handler_of(each.path)) for each in OPERATIONS]
+REASONS = {
+    SCOPE_REQUEST: "may_not_ask",
+    SCOPE_RESERVE: "may_not_reserve",
+    SCOPE_ADMIN: "admins_only",
+    SCOPE_METRICS: "may_not_measure",
+}
+
+
+@pytest.mark.parametrize(("method", "path", "handler"), OPENED)
+def test_each_method_shows_what_it_needs(method: str, path: str, handler: type) -> None:
+    scopes = needed(handler, method)
+    assert scopes, f"{method} {path} is marked with no scope, so nobody may use it"
+    assert (PUBLIC in scopes) <= (not issubclass(handler, BaseHandler))
+
+
+def test_every_method_that_a_handler_has_is_described() -> None:
+    described = {(handler, method) for method, _, handler in OPENED}
+    for handler in {handler for _, _, handler in OPENED}:
+        for method in ("get", "post", "put", "patch", "delete"):
+            assert bool(needed(handler, method)) == ((handler, method) in described)
+
+
+def test_the_documentation_has_the_table_that_the_handlers_make() -> None:
+    made = table(OPENED)
+    assert made in REST.read_text(encoding="utf-8"), f"docs/reference/rest.md needs:\n\n{made}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "handler"),
+    [each for each in OPENED if needed(each[2], each[0])[0] in REASONS],
+)
+async def test_a_token_without_the_scope_is_refused_before_its_body_is_looked_at(
+    site: Site, hub: Hub, method: str, path: str, handler: type
+) -> None:
+    at = path.replace("{id}", "x").replace("{version}", "1")
+    body = None if method == "get" else "no JSON"
+    response = await send(site, hub.token("stu"), method.upper(), at, body)
+    assert response.code == 403
+    assert problem(response)["reason"] == REASONS[needed(handler, method)[0]]
+
+
+async def test_what_is_marked_with_nothing_is_closed_to_everybody(
+    site: Site, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpulease.service.rest_site import Me
+
+    monkeypatch.setattr(Me.get, "needed_scopes", (), raising=True)
+    response = await send(site, hub.admin_token(), "GET", "me", None)
+    assert (response.code, problem(response)["reason"]) == (403, "forbidden")
+
+
+def test_one_of_several_scopes_is_enough() -> None:
+    @needs_scope("a", "b")
+    def get() -> None: ...
+
+    assert get.needed_scopes == ("a", "b")  # type: ignore[attr-defined]
