@@ -115,6 +115,15 @@ class GPULeaseService(Application):
     park_limit = Unicode(
         "2GiB", help="How much one person's parked values may take; the rest is named as lost."
     ).tag(config=True)
+    notify_smtp = Unicode(
+        "", help="Relay by which people are told of their labs, such as smtp://mail:25."
+    ).tag(config=True)
+    notify_from = Unicode("gpulease@localhost", help="The address that such mail is from.").tag(
+        config=True
+    )
+    notify_webhook = Unicode("", help="An address where every such notice is posted as JSON.").tag(
+        config=True
+    )
     park_days = Float(7.0, min=0.01, help="Days after which parked values are removed.").tag(
         config=True
     )
@@ -235,6 +244,9 @@ class GPULeaseService(Application):
             park_dir=self.park_dir,
             park_limit=size_option("park_limit", self.park_limit),
             park_expiry=self.park_days * 86400.0,
+            smtp=self.notify_smtp,
+            mail_from=self.notify_from,
+            webhook=self.notify_webhook,
             tick=self.tick,
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,

@@ -72,9 +72,8 @@ class Services:
         failing = bool(store or planning)
         nodes = {each.node for each in sight.devices if each.node}
         agents = self.agents.problems(nodes)
-        worried = bool(
-            devices or hub or sight.problem or self.watch.gaps or self.loop.alerts or agents
-        )
+        said = [*(alert.sentence for alert in self.loop.alerts), *self.reservations.alerts()]
+        worried = bool(devices or hub or sight.problem or self.watch.gaps or said or agents)
         return {
             "status": "error" if failing else "degraded" if worried else "ok",
             "version": __version__,
@@ -87,7 +86,7 @@ class Services:
             "device_problem": devices or sight.problem,
             "gaps": sorted(set(self.watch.gaps.values())),
             "pools": sorted({each.pool for each in sight.devices}),
-            "alerts": [*(alert.sentence for alert in self.loop.alerts), *agents],
+            "alerts": [*said, *agents],
             "policy_version": self.policies.text.version,
             "policy_pinned": self.policies.pinned,
             "supervisors": sum(seen.connected for seen in sight.observed.values()),

@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Expanded
+from gpulease.policy.calendar import Expanded, wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.capacity.devices import in_service
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.feasibility import Pool
+from gpulease.policy.reservations.seats import effective
 from gpulease.service.auth import Asker
 from gpulease.service.expansion import expanded
 from gpulease.service.ledger import Ledger
+from gpulease.service.notify import Notice
 from gpulease.service.reservation_bodies import ChangeBody, ReservationBody, changed, made
 from gpulease.store.reservations import ReservationEvent
 
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks whether a lab will be short.
+WATCH = 30.0
+_SHORT = "told_short"
 #: The planner sees windows whose hold begins within this time.
 AHEAD = timedelta(days=1)
 
@@ -47,6 +55,7 @@ class Reservations:
         policy: the document in force.
         snapshot: what is known now.
         changed: called after a change, so that a plan is made.
+        tell: called with what the people of a reservation have to know.
     """
 
     def __init__(
@@ -55,11 +64,14 @@ class Reservations:
         policy: Callable[[], PolicyDocument],
         snapshot: Callable[[], Snapshot],
         changed: Callable[[], None],
+        tell: Callable[[Notice], None] = lambda _: None,
     ) -> None:
         self._ledger = ledger
         self._policy = policy
         self._snapshot = snapshot
         self._changed = changed
+        self._tell = tell
+        self._told: set[str] = set()
         self._lock = asyncio.Lock()
         self._known: dict[str, Reservation] = {}
         self._listed: tuple[PolicyDocument | None, list[Window]] = (None, [])
@@ -68,6 +80,8 @@ class Reservations:
         """Read what is stored."""
         for each in await self._ledger.call(self._ledger.store.reservations):
             self._known[each.id] = each
+        told = await self._ledger.call(self._ledger.store.reservation_events, None, _SHORT)
+        self._told = {event.note for event in told}
 
     def all(self) -> list[Reservation]:
         """Return the reservations that are not cancelled, oldest first."""
@@ -233,6 +247,38 @@ class Reservations:
             for pool in snapshot.policy.pools
         }
 
+    def short(self) -> list[tuple[Window, int]]:
+        """Return the windows within a day that have fewer seats than reserved, and how many."""
+        snapshot = self._snapshot()
+        if not snapshot.capacity_known:
+            return []
+        found = [(w, effective(snapshot, w, snapshot.now)) for w in snapshot.windows]
+        return [(w, seats) for w, seats in found if seats < w.of.seats and snapshot.now < w.end]
+
+    def alerts(self) -> list[str]:
+        """Return what an admin should know."""
+        return [_short(window, seats).sentence for window, seats in self.short()]
+
+    async def watch(self, every: float = WATCH) -> None:
+        """Tell the people of each lab that will be short, once; run until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except GPULeaseError as error:
+                log.warning("reservations are not watched: %s", error.sentence)
+            await asyncio.sleep(every)
+
+    async def look(self) -> None:
+        """Tell of the labs that are short now and were not told of."""
+        for window, seats in self.short():
+            if window.key in self._told:
+                continue
+            now = self._snapshot().now
+            event = ReservationEvent(window.of.id, now, "gpulease", _SHORT, window.key)
+            await self._ledger.call(self._ledger.store.note_reservation, event)
+            self._told.add(window.key)
+            self._tell(_short(window, seats))
+
     async def _checked(
         self, wanted: Reservation, before: Reservation | None, others: Iterable[Reservation]
     ) -> Outcome:
@@ -258,6 +304,10 @@ class Reservations:
         self._known[after.id] = after
         self._listed = (None, [])
         self._changed()
+        if what != "booked":
+            why = f": {note}" if note else ""
+            sentence = f"{asker.name} {what} the reservation {after.name} of {after.group}{why}."
+            self._tell(Notice(what, after.group, after.name, sentence, to=after.contact))
 
     def _allow(self, asker: Asker, group: str) -> None:
         if not self.may_reserve(asker, group):
@@ -277,6 +327,20 @@ class Reservations:
                 next_step="Change that one, or choose another name.",
                 status=409,
             )
+
+
+def _short(window: Window, seats: int) -> Notice:
+    zone, of = zone_of(window.of.calendar.zone), window.of
+    start = wall_clock(window.start, zone)
+    return Notice(
+        "short",
+        of.group,
+        of.name,
+        f"{of.name} of {of.group} on {start:%a %d %b %Y %H:%M} has {seats} of {of.seats} x "
+        f"{of.gpu_class}: GPUs are out of service.",
+        "Take another class or split the session; `reservations/check` says what fits.",
+        of.contact,
+    )
 
 
 def _may_not(group: str) -> GPULeaseError:

@@ -39,6 +39,7 @@ from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.listening import Listener
 from gpulease.service.metrics import Metrics
+from gpulease.service.notify import Notifier, channels
 from gpulease.service.options import Options, choose_probe, first_time_outs, secret_of
 from gpulease.service.pages import Site
 from gpulease.service.parts import Services
@@ -77,6 +78,7 @@ class RunningService:
         self._figures: Listener | None = None
         self._fenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.port = options.port
+        self._notifier = Notifier(channels(options.smtp, options.mail_from, options.webhook))
         self.metrics_port = 0
 
     async def open(self) -> None:
@@ -105,6 +107,7 @@ class RunningService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._notifier.close()
         services = self.services
         await services.loop.close()
         for reader in services.events.readers:
@@ -137,7 +140,9 @@ class RunningService:
         tls = make_ssl_context(hub_auth.keyfile, hub_auth.certfile, cafile=hub_auth.client_ca)
         hub = HubAPI(hub_auth.api_url, hub_auth.api_token, tls=tls)
         provider = await self._provider(links, policies, secret, metrics)
-        reservations = Reservations(ledger, lambda: policies.current, self._snapshot, self._wake)
+        reservations = Reservations(
+            ledger, lambda: policies.current, self._snapshot, self._wake, self._notifier.tell
+        )
         loop = Reconciler(
             ledger,
             provider,
@@ -182,6 +187,7 @@ class RunningService:
             asyncio.create_task(loop.run(), name="reconcile"),
             asyncio.create_task(servers.run(), name="servers"),
             asyncio.create_task(self._sample(), name="sample"),
+            asyncio.create_task(reservations.watch(), name="reservations"),
             asyncio.create_task(self._hold_fence(), name="fence"),
             asyncio.create_task(Retention(ledger, options.ages).run(), name="retention"),
         ]

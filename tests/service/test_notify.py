@@ -1,0 +1,136 @@
+"""People are told by mail and webhook: real servers receive, one that is away is tried again."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+
+from gpulease.errors import GPULeaseError
+from gpulease.gpus.simulated import SimulatedProbe
+from gpulease.service.notify import Mail, Notice, Notifier, Webhook, channels
+from gpulease.service.run import RunningService
+from tests.helpers import wait_for_async
+from tests.service.kit import Site, options
+from tests.service.test_reservations import POLICY, prof, reserve_soon
+
+NOTICE = Notice(
+    "short", "cs101", "lab", "lab has 2 of 3 GPUs.", "Split it.", ("a@x.org", "b@x.org")
+)
+
+
+@asynccontextmanager
+async def relay(messages):
+    """An SMTP server that takes every message."""
+
+    async def serve(reader, writer):
+        writer.write(b"220 hello\r\n")
+        while line := await reader.readline():
+            word = line.split(maxsplit=1)[0].upper()
+            if word == b"DATA":
+                writer.write(b"354 go on\r\n")
+                messages.append((await reader.readuntil(b"\r\n.\r\n")).decode())
+            if word == b"QUIT":
+                writer.write(b"221 bye\r\n")
+                break
+            writer.write(b"250 fine\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"smtp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@asynccontextmanager
+async def hook(posted, statuses=()):
+    """A web server that answers these statuses first, and 204 then."""
+    left = list(statuses)
+
+    class Handler(RequestHandler):
+        def post(self):
+            status = left.pop(0) if left else 204
+            if status == 204:
+                posted.append(json.loads(self.request.body))
+            self.set_status(status)
+
+    server = HTTPServer(Application([(r"/hook", Handler)]))
+    sockets = bind_sockets(0, "127.0.0.1")
+    server.add_sockets(sockets)
+    try:
+        yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}/hook"
+    finally:
+        server.stop()
+        await server.close_all_connections()
+
+
+async def test_mail_goes_to_everybody_who_is_to_be_told():
+    messages = []
+    async with relay(messages) as url:
+        await Mail(url, "gpulease@x.org").send(NOTICE)
+    (message,) = messages
+    assert "To: a@x.org, b@x.org" in message
+    assert "From: gpulease@x.org" in message
+    assert "lab has 2 of 3 GPUs." in message
+
+
+async def test_a_webhook_that_fails_is_tried_again_and_told_once():
+    posted = []
+    async with hook(posted, [500, 503]) as url:
+        notifier = Notifier([Webhook(url)], retry=0.01)
+        notifier.tell(NOTICE)
+        await wait_for_async(lambda: bool(posted), 30, "the notice")
+        await notifier.close()
+    assert [(each["kind"], each["to"]) for each in posted] == [("short", ["a@x.org", "b@x.org"])]
+
+
+@pytest.mark.parametrize("url", ["mail.x.org", "http://x", "smtp://", "smtp://x:99999"])
+def test_an_address_that_cannot_be_used_is_refused_at_the_start(url):
+    with pytest.raises(GPULeaseError) as caught:
+        channels(url, "a@b", "")
+    assert caught.value.reason == "bad_option"
+
+
+class Breaking(SimulatedProbe):
+    """A probe whose last device is gone from some moment on."""
+
+    broken = False
+
+    def inventory(self):
+        found = super().inventory()
+        return found[:-1] if self.broken else found
+
+
+async def test_lost_gpus_shorten_a_lab_and_its_instructor_and_admin_are_told_once(hub, tmp_path):
+    first, posted = tmp_path / "policy.yaml", []
+    first.write_text(POLICY)
+    async with hook(posted) as url:
+        probe = Breaking(3)
+        changed = options(tmp_path, first_policy_file=first, webhook=url)
+        service = RunningService(changed, probe)
+        await service.open()
+        try:
+            site = Site(hub, service)
+            made = await reserve_soon(site, 3600, contact=["prof@x.org"])
+            probe.broken = True
+            await service.services.provider.inventory()
+            reservations = service.services.reservations
+            await wait_for_async(lambda: bool(reservations.short()), 30, "fewer seats")
+            await reservations.look()
+            await reservations.look()
+            await wait_for_async(lambda: bool(posted), 30, "the notice")
+            seen = await prof(site).call("GET", f"reservations/{made['id']}")
+            (window,) = seen["windows"]
+            assert (window["reserved"], window["seats"]) == (3, 2)
+            assert any("2 of 3 x gpu" in each for each in service.services.health()["alerts"])
+            await prof(site).call("DELETE", f"reservations/{made['id']}", {"note": "ill"})
+            await wait_for_async(lambda: len(posted) > 1, 30, "the second notice")
+        finally:
+            await service.close()
+    assert [each["kind"] for each in posted] == ["short", "cancelled"]
+    assert posted[1]["sentence"].endswith("cancelled the reservation lab of cs101: ill.")
