@@ -5,8 +5,8 @@ Owns the list of operations with their sentence; schemas come from the models of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,7 +14,9 @@ from pydantic.json_schema import models_json_schema
 
 from gpulease import __version__
 from gpulease.errors import PROBLEM_TYPE
+from gpulease.policy.model import LeaseState
 from gpulease.service import agent_bodies, bodies, reservation_bodies
+from gpulease.service.scopes import PUBLIC
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,12 @@ OPERATIONS = (
 )
 
 
-@cache
-def description(prefix: str) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of a service under ``prefix``."""
+def description(prefix: str, needs: Callable[[Operation], tuple[str, ...]]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of a service under ``prefix``.
+
+    Args:
+        needs: the scopes of which an operation needs one.
+    """
     models = {operation.body for operation in OPERATIONS if operation.body is not None}
     ordered = sorted(models, key=lambda model: model.__name__)
     _, schemas = models_json_schema(
@@ -81,7 +86,9 @@ def description(prefix: str) -> dict[str, Any]:
     )
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(f"/{operation.path}", {})[operation.method] = _operation(operation)
+        paths.setdefault(f"/{operation.path}", {})[operation.method] = _operation(
+            operation, needs(operation)
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": "gpulease", "version": __version__},
@@ -93,7 +100,6 @@ def description(prefix: str) -> dict[str, Any]:
                 "token": {"type": "apiKey", "in": "header", "name": "Authorization"}
             },
         },
-        "security": [{"token": []}],
     }
 
 
@@ -112,9 +118,25 @@ _PROBLEM = {
 }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+_FLAG = {"type": "string", "enum": ["", "0", "1", "false", "true"]}
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+    "version": {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+    "offset": {"type": "integer", "minimum": 0, "maximum": 10**9, "default": 0},
+    "limit": {"type": "integer", "minimum": 0, "maximum": 200},
+    "state": {"type": "string", "enum": ["", "live", *LeaseState]},
+    "mine": _FLAG,
+    "cancelled": _FLAG,
+    "group": {"type": "string"},
+    "resume": {"type": "integer", "minimum": 0},
+}
+
+
+def _operation(operation: Operation, scopes: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "summary": operation.summary,
+        # Of an API key OpenAPI 3.1 takes these as roles; one of them is enough.
+        "security": [] if scopes == (PUBLIC,) else [{"token": [scope]} for scope in scopes],
         "parameters": [
             *(
                 _parameter("path", part[1:-1])
@@ -138,5 +160,5 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 
 def _parameter(where: str, name: str) -> dict[str, Any]:
-    kind = "integer" if name in {"offset", "limit", "version", "resume"} else "string"
-    return {"name": name, "in": where, "required": where == "path", "schema": {"type": kind}}
+    schema = _SCHEMAS[name]
+    return {"name": name, "in": where, "required": where == "path", "schema": schema}

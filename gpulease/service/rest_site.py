@@ -9,7 +9,6 @@ from gpulease.errors import GPULeaseError
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import PolicyBody
-from gpulease.service.openapi import description
 from gpulease.service.scopes import ACCESS, PUBLIC, needs_scope
 
 _POLICY_MAX = 600 * 1024
@@ -146,7 +145,7 @@ class OpenAPI(Answers):
     @needs_scope(PUBLIC)
     async def get(self) -> None:
         """Answer the description of this API."""
-        self.answer(description(self.services.prefix))
+        self.answer(self.settings["description"])
 
 
 class NotYet(BaseHandler):

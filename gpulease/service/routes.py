@@ -15,8 +15,10 @@ from tornado.web import Application, RequestHandler
 from gpulease.service import agents, pages, rest_leases, rest_reservations, rest_site, sockets
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.base import Answers, NotFound, PageBase
+from gpulease.service.openapi import Operation, description
 from gpulease.service.pages import PageReader, Site
 from gpulease.service.parts import Services
+from gpulease.service.scopes import needed
 
 _PARTS = {"{id}": r"([A-Za-z0-9_-]{1,64})", "{version}": r"([0-9]{1,9})"}
 #: Bytes of one websocket message.
@@ -71,6 +73,10 @@ def handler_of(path: str) -> type[RequestHandler]:
     return API[path]
 
 
+def _needs(operation: Operation) -> tuple[str, ...]:
+    return needed(handler_of(operation.path), operation.method)
+
+
 def _pattern(path: str) -> str:
     return "/".join(_PARTS.get(part, re.escape(part)) for part in path.split("/"))
 
@@ -108,6 +114,7 @@ def application(
         services=services,
         hub_auth=hub_auth,
         cookie_secret=cookie_secret,
+        description=description(prefix, _needs),
         # The page says the token to its own script; nothing else reads the cookie.
         xsrf_cookie_kwargs={"samesite": "Lax", "httponly": True},
         websocket_ping_interval=20,

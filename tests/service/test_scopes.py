@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,23 @@ def test_one_of_several_scopes_is_enough() -> None:
     def get() -> None: ...
 
     assert get.needed_scopes == ("a", "b")  # type: ignore[attr-defined]
+
+
+async def test_the_description_says_what_is_public_and_the_bounds_of_each_parameter(
+    site: Site, hub: Hub
+) -> None:
+    response = await send(site, "", "GET", "openapi.json", None)
+    found = json.loads(response.body)["paths"]
+    assert {path for path in found if found[path].get("get", {}).get("security") == []} == {
+        "/health",
+        "/openapi.json",
+    }
+    assert found["/policy"]["put"]["security"] == [{"token": [SCOPE_ADMIN]}]
+    token = hub.admin_token()
+    for path, methods in found.items():
+        for said in methods.get("get", {}).get("parameters", ()):
+            bound = said["schema"].get("maximum")
+            if said["in"] == "query" and bound is not None:
+                for value, code in ((bound, 200), (bound + 1, 422)):
+                    at = f"{path[1:]}?{said['name']}={value}"
+                    assert (await send(site, token, "GET", at, None)).code == code, at
