@@ -13,7 +13,15 @@ from typing import Any
 from benchmarks.measure import progress
 
 #: Rounds that give a steady 95th percentile in some minutes.
-ROUNDS = {"agent": 6, "attach": 20, "cell": 20, "files": 10, "kubernetes": 20, "reclaim": 10}
+ROUNDS = {
+    "agent": 6,
+    "attach": 20,
+    "cell": 20,
+    "files": 10,
+    "kubernetes": 20,
+    "lab": 10,
+    "reclaim": 10,
+}
 #: Needs root and the test cluster's programs: run by its own name only.
 ALONE = "kubernetes"
 #: The parts of ``kubernetes``, in the order in which they run.

@@ -31,6 +31,7 @@ LONG = (
     *sorted(SHARED_DEMO - {ENDS_DEMO}),
     ENDS_DEMO,
     "tests/end_to_end/test_check.py",
+    "tests/browser/test_lab.py",
     "tests/browser/test_round.py",
     "tests/kernel/test_lease.py",
     EXAMPLES,

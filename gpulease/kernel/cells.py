@@ -7,9 +7,11 @@ Blocks and decorated functions are GPU cells too.  Main thread only.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.options import CellOptions, parse_duration
@@ -20,6 +22,21 @@ from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
+    from gpulease.transfer.api import SwitchReport
+
+
+class CellCost(TypedDict):
+    """A GPU cell that ended, as a front end marks it; seconds, bytes, ISO 8601 in UTC."""
+
+    cell_id: str  # the notebook's id of the cell; "" where the front end names none
+    gpu_class: str
+    device: str
+    simulated: bool
+    seconds: float  # that the cell itself took
+    moved_bytes: int  # both ways
+    moved_seconds: float
+    ended: str
+
 
 #: What an interrupt of gpulease's own raises in a cell, and in one that awaits.
 INTERRUPTED = ("KeyboardInterrupt", "CancelledError")
@@ -30,14 +47,14 @@ class GPUCells:
 
     Attributes:
         failed: the last cell's error was the companion's; ``%tb`` and ``%debug`` are about it.
-        cost: bytes and seconds that the last cell's switches took.
+        cost: the last cell's run, for front ends: where, how long, what moved for it.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.failed = False
         self._debugger_told = False
-        self.cost: dict[str, float] = {}
+        self.cost: CellCost | dict[str, Any] = {}
 
     def run(self, source: str, options: CellOptions, *, silent: bool = False) -> None:
         """Run ``source`` in the companion, with everything a cell shows and asks.
@@ -102,6 +119,7 @@ class GPUCells:
         session.sources.remember(source, count, session.link.attachment)
         cells = session.sources.untold(session.link.attachment)
         expect = session.home.expect_gpu_cell()
+        began = time.monotonic()
         try:
             reply = session.executor.run_cell(
                 source, count, silent=silent, cells=cells, expect=expect
@@ -110,14 +128,30 @@ class GPUCells:
             self.failed = False
             raise
         said: ReplyMetadata | dict[str, Any] = reply["metadata"].get(EXECUTE_METADATA) or {}
+        seconds = time.monotonic() - began
         after = session.home.after_gpu_cell(count, said.get("nothing_new"))
         session.say_report(report, after)
         self._bring_files()
-        self.cost = {
-            "bytes": report.bytes + after.bytes,
-            "seconds": report.seconds + after.seconds,
-        }
+        self.cost = self._cost(seconds, report, after)
         self._finish(reply["content"])
+
+    def _cost(self, seconds: float, *switches: SwitchReport) -> CellCost | dict[str, Any]:
+        attachment = self._session.link.attachment
+        if attachment is None:
+            return {}
+        # Lab names the cell in its request; other front ends do not, and mark nothing.
+        metadata = self._session.kernel.get_parent("shell").get("metadata", {})
+        devices = attachment.view["devices"]
+        return {
+            "cell_id": str(metadata.get("cellId") or ""),
+            "gpu_class": attachment.view["gpu_class"],
+            "device": devices[0]["name"] if devices else "",
+            "simulated": attachment.view["simulated"],
+            "seconds": round(seconds, 3),
+            "moved_bytes": sum(switch.bytes for switch in switches),
+            "moved_seconds": round(sum(switch.seconds for switch in switches), 3),
+            "ended": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        }
 
     def _bring_files(self) -> None:
         progress = Progress(self._session.shell)

@@ -33,6 +33,8 @@ from gpulease.transfer.api import Home
 
 log = logging.getLogger("gpulease.kernel")
 USABLE = ("active", "warned")
+#: Where a person clicked for a GPU, rather than ran a cell that asks for one.
+CLICKED = ("page", "lab")
 #: How long a kernel's first cell waits for the notebook server's first word (seconds).
 GREETING_SECONDS = 1.0
 #: How long a supervisor may take to end a companion in order (seconds).
@@ -130,7 +132,7 @@ class LeaseLink:
                 self._click(lease)
 
     def _click(self, lease: LeaseView) -> None:
-        asked = lease["click_runs_cells"] and lease["origin"] == "page"
+        asked = lease["click_runs_cells"] and lease["origin"] in CLICKED
         if asked and lease["id"] not in self._clicked:
             self._clicked.add(lease["id"])
             self.clicked(lease)

@@ -29,6 +29,8 @@ log = logging.getLogger("gpulease.lab")
 
 _REPORT_SECONDS = 1.0
 _LOOK_SECONDS = 30.0
+#: How many of a person's leases the front end is told of.
+_HISTORY = 20
 
 
 class Core:
@@ -160,6 +162,8 @@ class Core:
         if name == "ask":
             wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}
             return await self.client.ask(cast("AskBody", wanted))
+        if name == "history":
+            return await self.client.call("GET", f"leases?mine=1&limit={_HISTORY}")
         return await self._call_about(_lease_id(args), self.client, kernel_id, name, args)
 
     @staticmethod

@@ -7,14 +7,17 @@ tab left open must not keep a server alive.
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.lab.core import Core
+from gpulease.protocol import ENV_SERVICE_URL
 
 _BODY_MAX = 64 * 1024
 
@@ -62,6 +65,15 @@ class _Handler(APIHandler):
             super().log_exception(*args)
 
 
+def service_page() -> str:
+    """Return the path of the lease service's page, "" where there is no hub.
+
+    A browser reaches it under the hub's own origin; the address that this server uses may be
+    another, inside a cluster.
+    """
+    return urlsplit(os.environ.get(ENV_SERVICE_URL, "")).path
+
+
 class StatusHandler(_Handler):
     """GET: whether there is a hub and whether it answers."""
 
@@ -75,6 +87,7 @@ class StatusHandler(_Handler):
                     "hub": self.core.upstream is not None,
                     "up": board.up,
                     "now": datetime.now(UTC).isoformat(),
+                    "service_page": service_page(),
                     "page_kernel": board.latest_kernel(),
                     "leases": board.all_shown(),
                     "classes": board.classes,
@@ -120,10 +133,20 @@ class KeepHandler(_Handler):
         self.finish(json.dumps(await self.core.call("", "keep", {"lease_id": lease_id})))
 
 
+class HistoryHandler(_Handler):
+    """GET: the person's newest leases, with those that ended."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """Answer as the service does."""
+        self.finish(json.dumps(await self.core.call("", "history", {})))
+
+
 _LEASE = r"/gpulease/api/leases/([\w-]+)"
 HANDLERS: list[tuple[str, type[_Handler]]] = [
     (r"/gpulease/api/status", StatusHandler),
     (r"/gpulease/api/leases", LeasesHandler),
+    (r"/gpulease/api/history", HistoryHandler),
     (_LEASE, LeaseHandler),
     (rf"{_LEASE}/keep", KeepHandler),
 ]

@@ -197,7 +197,7 @@ class Views:
             "keep": _keep(lease, outs),
             "devices": [_device_view(each) for each in of.devices if each is not None],
             "end": _end(lease, said.sentence),
-            "click_runs_cells": lease.origin == "page" and policy.click_runs_cells,
+            "click_runs_cells": lease.origin in ("page", "lab") and policy.click_runs_cells,
             "wait": outs.wait,
             "blockers": [] if lease.state is LeaseState.ENDED else _blockers(lease),
         }

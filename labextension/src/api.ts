@@ -51,6 +51,11 @@ export class Api {
     return this.call('DELETE', `leases/${encodeURIComponent(id)}`);
   }
 
+  /** This server's past leases, newest first. */
+  async history(): Promise<ILease[]> {
+    return (await this.call<{ items: ILease[] }>('GET', 'history')).items;
+  }
+
   private async call<T>(method: string, path: string, body?: unknown): Promise<T> {
     const url = URLExt.join(this.settings.baseUrl, 'gpulease', 'api', path);
     const init: RequestInit = { method };

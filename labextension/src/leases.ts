@@ -7,6 +7,7 @@ import { Poll } from '@lumino/polling';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { Api } from './api';
+import { Options } from './options';
 import { LEASE_SCHEMA } from './wire';
 import type { IGPUClass, ILease, IStatus, LeaseEvent } from './wire';
 
@@ -23,6 +24,7 @@ export interface ILeaseChange {
 
 export interface ILeases {
   readonly api: Api;
+  readonly options: Options;
   /** Resolves with `false` where the server extension is missing. */
   readonly present: Promise<boolean>;
   /** Whether there is a lease service to ask. */
@@ -55,6 +57,7 @@ const ENDED_KEPT = 5;
 
 export class Leases implements ILeases, IDisposable {
   readonly api: Api;
+  readonly options = new Options();
   readonly present: Promise<boolean>;
   hub = false;
   up = false;

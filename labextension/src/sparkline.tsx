@@ -44,6 +44,7 @@ export function Sparkline(props: {
   return (
     <>
       <svg className="gpulease-spark" width={WIDTH} height={HEIGHT} aria-hidden="true">
+        <line x1={0} x2={WIDTH} y1={HEIGHT - 0.5} y2={HEIGHT - 0.5} />
         <polyline points={line} />
       </svg>
       <span className="gpulease-use">

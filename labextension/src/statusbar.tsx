@@ -1,20 +1,15 @@
 // The lease in Lab's status bar.
 
-import { TranslationBundle } from '@jupyterlab/translation';
 import { ReactWidget, UseSignal } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import type { ILeases } from './leases';
+import type { Actions } from './actions';
 import { Sparkline } from './sparkline';
-import type { ILease } from './wire';
-import { available, short } from './words';
+import { available, here, shortWithGPU } from './words';
 
-/** What the item shows; hidden where there is nothing to say. */
 export class StatusItem extends ReactWidget {
   constructor(
-    private readonly leases: ILeases,
-    private readonly trans: TranslationBundle,
-    private readonly lease: () => ILease | null,
+    private readonly actions: Actions,
     private readonly open: () => void
   ) {
     super();
@@ -22,41 +17,52 @@ export class StatusItem extends ReactWidget {
   }
 
   render(): JSX.Element {
+    const { leases } = this.actions;
     return (
-      <UseSignal signal={this.leases.changed}>
-        {() => <UseSignal signal={this.leases.tick}>{() => this.item()}</UseSignal>}
+      <UseSignal signal={leases.changed}>
+        {() => <UseSignal signal={leases.tick}>{() => this.item()}</UseSignal>}
       </UseSignal>
     );
   }
 
   private item(): JSX.Element {
-    const { leases, trans } = this;
-    const lease = this.lease();
-    const said = short(lease, leases.classes, leases.now(), trans);
-    const text = lease === null ? this.nothing() : said.text;
-    const title = lease === null ? '' : `${lease.sentence} ${lease.next_step}`;
+    const { leases, trans } = this.actions;
+    const lease = this.actions.lease();
+    const said =
+      lease === null
+        ? ({ text: this.nothing(), level: 'none' } as const)
+        : shortWithGPU(lease, leases.classes, leases.now(), trans);
+    const title =
+      lease === null ? '' : here(`${lease.sentence} ${lease.next_step}`, leases.now());
     return (
-      <button
-        type="button"
-        className={`gpulease-status-item gpulease-${said.level}`}
-        title={title || trans.__('Open the GPU panel')}
-        onClick={this.open}
-      >
-        <span className="gpulease-dot" aria-hidden="true" />
-        <span className="gpulease-status-text">
-          {leases.up ? text : trans.__('%1 (connecting)', text)}
+      <>
+        <button
+          type="button"
+          className={`gpulease-status-item gpulease-${said.level}`}
+          title={title || trans.__('Open the GPU panel')}
+          onClick={this.open}
+        >
+          <span className="gpulease-dot" aria-hidden="true" />
+          <span className="gpulease-status-text">
+            {leases.up ? said.text : trans.__('%1 (connecting)', said.text)}
+          </span>
+          {lease !== null && lease.utilisation !== null && (
+            <Sparkline lease={lease} trans={trans} />
+          )}
+        </button>
+        {/* Read out when it changes, which a countdown does not make it do. */}
+        <span className="gpulease-unseen" role="status">
+          {lease === null ? '' : here(lease.sentence, leases.now())}
         </span>
-        {lease !== null && lease.utilisation !== null && (
-          <Sparkline lease={lease} trans={trans} />
-        )}
-      </button>
+      </>
     );
   }
 
   private nothing(): string {
-    const [first] = this.leases.classes;
+    const { leases, trans } = this.actions;
+    const [first] = leases.classes;
     return first === undefined
-      ? this.trans.__('No GPU')
-      : this.trans.__('No GPU · %1', available(first, this.trans));
+      ? trans.__('No GPU')
+      : trans.__('No GPU · %1', available(first, trans));
   }
 }

@@ -1,7 +1,7 @@
 // What a lease's state is called where there is little room: status bar, toolbar, titles.
 // The whole sentences are the service's (`sentence`, `next_step`).
 
-import { clock, roughly, until } from './time';
+import { clock, hour, roughly, until } from './time';
 import type { IGPUClass, ILease } from './wire';
 
 /** What this module needs of Lab's translator. */
@@ -60,43 +60,60 @@ export function short(
   }
 }
 
+/** The same where nothing else says that it is about a GPU: in the status bar, in a title. */
+export function shortWithGPU(
+  lease: ILease,
+  classes: readonly IGPUClass[],
+  now: number,
+  words: IWords
+): IShort {
+  const { text, level } = short(lease, classes, now, words);
+  return { text: level === 'good' ? text : words.__('GPU · %1', text), level };
+}
+
 function queued(lease: ILease, now: number, words: IWords): string {
   const wait = until(lease.expected_start, now);
   const place = lease.position;
   if (place === null) {
-    return words.__('GPU queued');
+    return words.__('Queued');
   }
   if (wait === null) {
-    return words.__('GPU queued, place %1', place);
+    return words.__('Queued, place %1', place);
   }
-  return words.__('GPU queued, place %1, about %2', place, roughly(Math.max(5, wait)));
+  return words.__('Queued, place %1, about %2', place, roughly(Math.max(5, wait)));
 }
 
 function starting(lease: ILease, words: IWords): string {
   switch (lease.reason) {
     case 'pulling':
-      return words.__('GPU starting: downloading image');
+      return words.__('Starting: downloading image');
     case 'scheduling':
-      return words.__('GPU starting: waiting for a node');
+      return words.__('Starting: waiting for a node');
     case 'starting_container':
-      return words.__('GPU starting: starting container');
+      return words.__('Starting: container');
     case 'connecting':
-      return words.__('GPU starting: connecting');
+      return words.__('Starting: connecting');
     default:
-      return words.__('GPU starting');
+      return words.__('Starting');
   }
 }
 
-const IDLE_REASONS = new Set(['idle', 'quiet', 'busy_max', 'no_data', 'unclaimed']);
+export const IDLE_REASONS: ReadonlySet<string> = new Set([
+  'idle',
+  'quiet',
+  'busy_max',
+  'no_data',
+  'unclaimed'
+]);
 
 function warned(lease: ILease, now: number, words: IWords): string {
   const left = until(lease.warned_until, now);
   if (left === null) {
-    return words.__('GPU is released soon');
+    return words.__('Released soon');
   }
   return IDLE_REASONS.has(lease.reason)
-    ? words.__('GPU idle: released in %1', clock(left))
-    : words.__('GPU released in %1', clock(left));
+    ? words.__('Idle: released in %1', clock(left))
+    : words.__('Released in %1', clock(left));
 }
 
 /** What is free of a class: `1 of 4 available, 3 waiting`. */
@@ -105,4 +122,18 @@ export function available(each: IGPUClass, words: IWords): string {
   return each.queued
     ? `${free}, ${words._n('%1 waiting', '%1 waiting', each.queued, each.queued)}`
     : free;
+}
+
+const UTC = /\b(\d{1,2}):(\d\d)(?::\d\d)? UTC\b/g;
+const DAY = 86_400_000;
+
+/** The service's sentence, with its UTC times in the reader's zone (the one nearest to `now`). */
+export function here(sentence: string, now: number, locale?: string): string {
+  return sentence.replace(UTC, (_, hours: string, minutes: string) => {
+    const at = new Date(now);
+    at.setUTCHours(Number(hours), Number(minutes), 0, 0);
+    const away = at.getTime() - now;
+    const days = away > DAY / 2 ? -1 : away < -DAY / 2 ? 1 : 0;
+    return hour(new Date(at.getTime() + days * DAY).toISOString(), locale);
+  });
 }

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import { clock, roughly, size, until } from '../src/time';
 import type { IGPUClass, ILease, LeaseState } from '../src/wire';
-import { available, short } from '../src/words';
+import { available, here, short, shortWithGPU } from '../src/words';
 
 const NOW = Date.parse('2026-01-05T12:00:00+00:00');
 
@@ -63,30 +63,26 @@ function lease(state: LeaseState, more: Partial<ILease> = {}): ILease {
 const CASES: [ILease | null, string, string][] = [
   [null, 'Request GPU', 'none'],
   [lease('ended'), 'Request GPU', 'none'],
-  [lease('queued'), 'GPU queued', 'waiting'],
-  [lease('queued', { position: 3 }), 'GPU queued, place 3', 'waiting'],
+  [lease('queued'), 'Queued', 'waiting'],
+  [lease('queued', { position: 3 }), 'Queued, place 3', 'waiting'],
   [
     lease('queued', { position: 3, expected_start: after(130) }),
-    'GPU queued, place 3, about 2 min',
+    'Queued, place 3, about 2 min',
     'waiting'
   ],
-  [lease('starting'), 'GPU starting', 'waiting'],
-  [
-    lease('starting', { reason: 'pulling' }),
-    'GPU starting: downloading image',
-    'waiting'
-  ],
+  [lease('starting'), 'Starting', 'waiting'],
+  [lease('starting', { reason: 'pulling' }), 'Starting: downloading image', 'waiting'],
   [lease('active'), 'T4', 'good'],
   [lease('active', { hard_end: after(38 * 60) }), 'T4 · 38 min left', 'good'],
   [lease('active', { count: 2, simulated: true }), '2 × T4 (simulated)', 'good'],
   [
     lease('warned', { reason: 'idle', warned_until: after(45) }),
-    'GPU idle: released in 0:45',
+    'Idle: released in 0:45',
     'urgent'
   ],
   [
     lease('warned', { reason: 'preempted', warned_until: after(45) }),
-    'GPU released in 0:45',
+    'Released in 0:45',
     'urgent'
   ],
   [lease('draining'), 'Saving variables …', 'urgent']
@@ -123,4 +119,24 @@ test('no time is no countdown', () => {
 test('what is free is told with who waits', () => {
   assert.equal(available(T4, words), '1 of 4 available');
   assert.equal(available({ ...T4, queued: 2 }, words), '1 of 4 available, 2 waiting');
+});
+
+test('a time in UTC is told in the reader\u2019s zone, on the day that is near', () => {
+  process.env.TZ = 'Europe/Berlin';
+  const told = (text: string, now: string) => here(text, Date.parse(now), 'de');
+  assert.equal(
+    told('It leaves at 04:50:41 UTC.', '2026-01-05T04:50:00Z'),
+    'It leaves at 05:50.'
+  );
+  assert.equal(told('until 00:10 UTC', '2026-07-05T23:50:00Z'), 'until 02:10');
+  assert.equal(told('No time here.', '2026-01-05T04:50:00Z'), 'No time here.');
+});
+
+test('where nothing else tells, it says that it is about a GPU', () => {
+  const given = lease('warned', { reason: 'idle', warned_until: after(45) });
+  assert.equal(
+    shortWithGPU(given, [T4], NOW, words).text,
+    'GPU · Idle: released in 0:45'
+  );
+  assert.equal(shortWithGPU(lease('active'), [T4], NOW, words).text, 'T4');
 });

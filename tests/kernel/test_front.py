@@ -57,6 +57,41 @@ def test_snapshot_then_deltas(home: HomeKernel) -> None:
     home.run("%gpu off")
 
 
+def test_a_gpu_cell_is_told_with_its_cost(home: HomeKernel) -> None:
+    home.run("%%gpu\nmade = 1")
+    home.run("import os\nlarge = os.urandom(3_000_000)")
+    first = said(home, send(home, "comm_open", comm_id="front", target_name="gpulease", data={}))
+    assert first["state"]["last_cell"]["cell_id"] == ""  # no front end named it
+    told = [d["state"] for d in talk(home, "%%gpu\nlen(large)") if "last_cell" in d["state"]]
+    run = told[-1]["last_cell"]
+    assert run["moved_bytes"] >= 3_000_000
+    assert 0 <= run["moved_seconds"] < 60
+    assert 0 < run["seconds"] < 60
+    assert run["gpu_class"]
+    assert run["ended"] > first["state"]["last_cell"]["ended"]
+    assert not [d for d in talk(home, "here = 1") if "last_cell" in d["state"]]
+    send(home, "comm_close", comm_id="front", data={})
+
+
+def test_labs_own_name_of_a_cell_comes_back(home: HomeKernel) -> None:
+    said(home, send(home, "comm_open", comm_id="front", target_name="gpulease", data={}))
+    message = home.client.session.msg("execute_request", {"code": "%%gpu\n1", "silent": False})
+    message["metadata"] = {"cellId": "the-cell"}
+    home.client.shell_channel.send(message)
+    run = wait_for(lambda: cell_told(home, message["header"]["msg_id"]), what="the cell's cost")
+    assert run["cell_id"] == "the-cell"
+    send(home, "comm_close", comm_id="front", data={})
+
+
+def cell_told(home: HomeKernel, parent: str) -> dict[str, Any] | None:
+    while home.client.iopub_channel.msg_ready():
+        message = home.client.get_iopub_msg(timeout=1)
+        for data in _comm([message]) if message["msg_type"] == "comm_msg" else ():
+            if data.get("state", {}).get("last_cell"):
+                return data["state"]["last_cell"]
+    return None
+
+
 def tab(home: HomeKernel, code: str) -> list[str]:
     found: list[str] = home.ask("complete", code=code, cursor_pos=len(code))["matches"]
     return found

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import stat
+from datetime import UTC, datetime
 
 from tornado.websocket import websocket_connect
 
@@ -361,6 +362,21 @@ def test_the_front_end_asks_keeps_returns_and_follows(tmp_path):
             assert bad.code == 400
             assert json.loads(bad.body)["reason"] == "malformed"
             assert bad.headers["Content-Type"].startswith("application/problem+json")
+
+    asyncio.run(test())
+
+
+def test_the_front_end_learns_what_was_before_and_where_the_page_is(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            past = {"items": [lease_view(state="ended")], "total": 1, "offset": 0, "limit": 20}
+            service.answers["GET", "leases"] = (200, past)
+            answer = await notebook.json("/gpulease/api/history")
+            assert [lease["state"] for lease in answer["items"]] == ["ended"]
+            status = await notebook.json("/gpulease/api/status")
+            assert status["service_page"].startswith("/")
+            now = datetime.fromisoformat(status["now"])
+            assert abs((datetime.now(UTC) - now).total_seconds()) < 60
 
     asyncio.run(test())
 

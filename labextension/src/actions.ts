@@ -1,0 +1,164 @@
+// What a person can do with a GPU here: ask, keep, return, run cells on it.
+
+import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { NotebookPanel } from '@jupyterlab/notebook';
+import { Kernel, KernelMessage } from '@jupyterlab/services';
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import { Problem } from './api';
+import type { ILeases } from './leases';
+import type { INotebooks, NotebookLink } from './notebooks';
+import type { Options } from './options';
+import type { ILease } from './wire';
+import { here } from './words';
+
+export class Actions {
+  constructor(
+    readonly leases: ILeases,
+    readonly options: Options,
+    readonly trans: TranslationBundle,
+    private readonly notebooks: INotebooks | null
+  ) {}
+
+  get panel(): NotebookPanel | null {
+    return this.notebooks?.current ?? null;
+  }
+
+  link(panel: NotebookPanel | null = this.panel): NotebookLink | null {
+    return panel === null ? null : (this.notebooks?.of(panel) ?? null);
+  }
+
+  /** The lease of a notebook, else of this server. */
+  lease(panel: NotebookPanel | null = this.panel): ILease | null {
+    const link = this.link(panel);
+    return this.leases.of(link?.kernel?.id ?? null, link?.attached ?? null);
+  }
+
+  async request(gpuClass?: string, count?: number, panel = this.panel): Promise<void> {
+    const kernel = this.link(panel)?.kernel?.id;
+    const hours = this.options.hours;
+    await this.attempt(() =>
+      this.leases.api.ask({
+        ...(gpuClass ? { gpu_class: gpuClass } : {}),
+        ...(count ? { count } : {}),
+        ...(hours ? { seconds: hours * 3600 } : {}),
+        ...(kernel ? { kernel_id: kernel } : {})
+      })
+    );
+  }
+
+  async keep(lease = this.lease()): Promise<void> {
+    if (lease !== null) {
+      await this.attempt(() => this.leases.api.keep(lease.id));
+    }
+  }
+
+  /** Return the GPU the way `%gpu return` does: nothing is lost unasked. */
+  async giveBack(lease = this.lease(), panel = this.panel): Promise<void> {
+    if (lease === null) {
+      return;
+    }
+    const kernel = this.link(panel)?.kernel ?? null;
+    const using = kernel !== null && this.link(panel)?.attached === lease.id;
+    const serving = lease.state === 'active' || lease.state === 'warned';
+    if (!serving || !using || this.link(panel)?.state?.phase === 'none') {
+      await this.attempt(() => this.leases.api.end(lease.id));
+      return;
+    }
+    if (kernel.status === 'busy' && !(await this.interruptFirst(kernel))) {
+      return;
+    }
+    const refused = await run(kernel, '%gpu return');
+    if (refused && (await this.anyway(refused))) {
+      const still = await run(kernel, '%gpu return --force');
+      if (still) {
+        Notification.error(still, { autoClose: false });
+      }
+    }
+  }
+
+  async why(lease = this.lease()): Promise<void> {
+    const { trans } = this;
+    const body =
+      lease === null
+        ? trans.__(
+            'You have no GPU. A GPU comes to this notebook when you ask for one.'
+          )
+        : here(
+            [lease.sentence, lease.next_step].filter(Boolean).join('\n\n'),
+            this.leases.now()
+          );
+    await showDialog({
+      title: trans.__('Your GPU'),
+      body,
+      buttons: [Dialog.okButton({ label: trans.__('Close') })]
+    });
+  }
+
+  private async interruptFirst(kernel: Kernel.IKernelConnection): Promise<boolean> {
+    const { trans } = this;
+    const answer = await showDialog({
+      title: trans.__('A cell is running'),
+      body: trans.__(
+        'Your variables come back to the notebook when it has ended. Interrupt it now?'
+      ),
+      buttons: [
+        Dialog.cancelButton({ label: trans.__('Cancel') }),
+        Dialog.okButton({ label: trans.__('Return when it has ended') }),
+        Dialog.warnButton({ label: trans.__('Interrupt and return') })
+      ],
+      defaultButton: 0
+    });
+    if (!answer.button.accept) {
+      return false;
+    }
+    if (answer.button.displayType === 'warn') {
+      await kernel.interrupt();
+    }
+    return true;
+  }
+
+  private async anyway(refused: string): Promise<boolean> {
+    const { trans } = this;
+    const answer = await showDialog({
+      title: trans.__('The GPU was kept'),
+      body: refused,
+      buttons: [
+        Dialog.cancelButton({ label: trans.__('Keep the GPU') }),
+        Dialog.warnButton({ label: trans.__('Return it and lose them') })
+      ],
+      defaultButton: 0
+    });
+    return answer.button.accept;
+  }
+
+  private async attempt(act: () => Promise<unknown>): Promise<void> {
+    try {
+      await act();
+    } catch (error) {
+      if (!(error instanceof Problem)) {
+        Notification.error(
+          this.trans.__('The notebook server did not answer. Try again in a moment.')
+        );
+        throw error;
+      }
+      Notification.error([error.message, error.nextStep].filter(Boolean).join(' '), {
+        autoClose: 15_000
+      });
+    }
+    await this.leases.refresh().catch(() => undefined);
+  }
+}
+
+/** Run a line in a kernel; return what it refused with, "" when it went well. */
+async function run(kernel: Kernel.IKernelConnection, code: string): Promise<string> {
+  const future = kernel.requestExecute({
+    code,
+    silent: false,
+    store_history: false,
+    allow_stdin: false,
+    stop_on_error: false
+  });
+  const reply = (await future.done) as KernelMessage.IExecuteReplyMsg;
+  return reply.content.status === 'error' ? reply.content.evalue : '';
+}

@@ -1,0 +1,125 @@
+// The commands: in the palette, in the toolbar's menu, and for a person's own shortcuts.
+
+import { JupyterFrontEnd } from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+
+import type { Actions } from './actions';
+import { roughly } from './time';
+import { available } from './words';
+
+export const CommandIDs = {
+  request: 'gpulease:request',
+  keep: 'gpulease:keep',
+  giveBack: 'gpulease:return',
+  runOnGPU: 'gpulease:run-on-gpu',
+  why: 'gpulease:why',
+  hours: 'gpulease:hours',
+  panel: 'gpulease:open-panel',
+  page: 'gpulease:open-page',
+  tour: 'gpulease:tour',
+  tutorial: 'gpulease:tutorial'
+} as const;
+
+interface IRequestArgs {
+  gpu_class?: string;
+  count?: number;
+}
+
+export function addCommands(
+  app: JupyterFrontEnd,
+  actions: Actions,
+  palette: ICommandPalette | null
+): void {
+  addLeaseCommands(app, actions);
+  addNotebookCommands(app, actions);
+  const category = actions.trans.__('GPU');
+  const { request, keep, giveBack, runOnGPU, why, page } = CommandIDs;
+  for (const command of [request, keep, giveBack, runOnGPU, why, page]) {
+    palette?.addItem({ command, category });
+  }
+}
+
+function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
+  const { leases, trans } = actions;
+  const { commands } = app;
+  commands.addCommand(CommandIDs.request, {
+    label: args => {
+      const { gpu_class, count } = args as IRequestArgs;
+      const found = leases.classes.find(each => each.name === gpu_class);
+      if (found === undefined) {
+        return trans.__('Request GPU');
+      }
+      const name = count && count > 1 ? `${count} × ${found.title}` : found.title;
+      const price = found.price ? trans.__(' · price %1', found.price) : '';
+      return trans.__('Request %1 · %2', name, available(found, trans) + price);
+    },
+    isEnabled: () => actions.lease() === null && leases.up,
+    execute: args => {
+      const { gpu_class, count } = args as IRequestArgs;
+      return actions.request(gpu_class, count);
+    }
+  });
+  commands.addCommand(CommandIDs.keep, {
+    label: () => {
+      const keep = actions.lease()?.keep;
+      return keep?.allowed
+        ? trans.__('Keep for %1 (%2 left)', roughly(keep.seconds), keep.left)
+        : trans.__('Keep');
+    },
+    caption: () => actions.lease()?.keep.reason ?? '',
+    isEnabled: () => actions.lease()?.keep.allowed ?? false,
+    execute: () => actions.keep()
+  });
+  commands.addCommand(CommandIDs.giveBack, {
+    label: () =>
+      ['queued', 'starting'].includes(actions.lease()?.state ?? '')
+        ? trans.__('Cancel the request')
+        : trans.__('Return GPU'),
+    isEnabled: () => actions.lease() !== null && actions.lease()?.state !== 'draining',
+    execute: () => actions.giveBack()
+  });
+  commands.addCommand(CommandIDs.why, {
+    label: trans.__('Why? What comes next?'),
+    execute: () => actions.why()
+  });
+  commands.addCommand(CommandIDs.page, {
+    label: trans.__('Open the GPU page of the hub'),
+    isVisible: () => leases.page !== '',
+    execute: () => void window.open(leases.page, '_blank', 'noopener')
+  });
+}
+
+function addNotebookCommands(app: JupyterFrontEnd, actions: Actions): void {
+  const { leases, trans } = actions;
+  const { commands } = app;
+  commands.addCommand(CommandIDs.runOnGPU, {
+    label: trans.__('Run cells on the GPU'),
+    caption: trans.__(
+      'Every cell of this notebook, not only those that begin with %%%%gpu'
+    ),
+    isToggleable: true,
+    isToggled: () => actions.link()?.state?.sticky ?? false,
+    isEnabled: () => (actions.link()?.state ?? null) !== null,
+    execute: () => actions.link()?.runOnGPU(!actions.link()?.state?.sticky)
+  });
+  commands.addCommand(CommandIDs.hours, {
+    label: args => {
+      const hours = Number(args['hours']);
+      return hours
+        ? trans._n('%1 hour', '%1 hours', hours, hours)
+        : trans.__('As long as I use it');
+    },
+    isToggleable: true,
+    isToggled: args => actions.options.hours === Number(args['hours']),
+    execute: args => actions.options.set('hours', Number(args['hours']))
+  });
+  const changed = (): void => {
+    for (const id of Object.values(CommandIDs)) {
+      if (commands.hasCommand(id)) {
+        commands.notifyCommandChanged(id);
+      }
+    }
+  };
+  leases.changed.connect(changed);
+  actions.options.changed.connect(changed);
+}

@@ -1,0 +1,300 @@
+// The side panel "GPU": the lease, what is on offer, this notebook's variables, what was before.
+
+import { TranslationBundle } from '@jupyterlab/translation';
+import { ReactWidget } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import type { Actions } from './actions';
+import type { INotebooks } from './notebooks';
+import { Sparkline } from './sparkline';
+import { clock, hour, roughly, until } from './time';
+import type { ILease } from './wire';
+import { Variables } from './variables';
+import { available, gpuName, here, short } from './words';
+
+export class GPUPanel extends ReactWidget {
+  constructor(
+    private readonly actions: Actions,
+    private readonly notebooks: INotebooks
+  ) {
+    super();
+    this.addClass('gpulease-panel');
+    const { leases } = actions;
+    leases.changed.connect(this.renew, this);
+    leases.tick.connect(this.renew, this);
+    notebooks.changed.connect(this.renew, this);
+    leases.moved.connect((_, { after }) => {
+      if (after.state === 'ended') {
+        this.loadHistory();
+      }
+    });
+  }
+
+  protected onBeforeShow(): void {
+    this.loadHistory();
+    this.update();
+  }
+
+  /** A hidden panel costs nothing. */
+  private renew(): void {
+    if (this.isVisible) {
+      this.update();
+    }
+  }
+
+  private loadHistory(): void {
+    if (!this.isVisible && this.past !== null) {
+      return;
+    }
+    this.actions.leases.api.history().then(
+      found => {
+        this.past = found.filter(lease => lease.state === 'ended');
+        this.renew();
+      },
+      () => undefined // no hub: there is no history
+    );
+  }
+
+  render(): JSX.Element {
+    const { trans } = this.actions;
+    const panel = this.notebooks.current;
+    const state = this.actions.link()?.state ?? null;
+    return (
+      <div className="gpulease-panel-content">
+        <LeaseSection actions={this.actions} />
+        <Offer actions={this.actions} />
+        <section>
+          <h3>{trans.__('Variables')}</h3>
+          {panel === null || state === null ? (
+            <p className="gpulease-quiet">
+              {trans.__('Open a notebook to see where its variables are.')}
+            </p>
+          ) : (
+            <Variables state={state} trans={trans} />
+          )}
+        </section>
+        <Past found={this.past ?? this.actions.leases.ended} trans={trans} />
+        <Permission trans={trans} />
+      </div>
+    );
+  }
+
+  private past: readonly ILease[] | null = null;
+}
+
+function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
+  const { leases, trans } = actions;
+  const lease = actions.lease();
+  const now = leases.now();
+  const said = short(lease, leases.classes, now, trans);
+  const sticky = actions.link()?.state?.sticky ?? false;
+  return (
+    <section className={`gpulease-${said.level}`} aria-label={trans.__('Your GPU')}>
+      <h3>
+        <span className="gpulease-dot" aria-hidden="true" />
+        {lease === null ? trans.__('No GPU') : gpuName(lease, leases.classes, trans)}
+      </h3>
+      {!leases.up && (
+        <p role="status">
+          {trans.__('The lease service does not answer; trying again.')}
+        </p>
+      )}
+      {lease === null ? (
+        <p>
+          {trans.__(
+            'A GPU comes to this notebook when you ask for one or run a %%%%gpu cell.'
+          )}
+        </p>
+      ) : (
+        <LeaseFacts lease={lease} now={now} trans={trans} />
+      )}
+      <div className="gpulease-actions">
+        {lease === null && (
+          <Action text={trans.__('Request GPU')} accent act={() => actions.request()} />
+        )}
+        {lease?.keep.allowed && (
+          <Action
+            text={trans.__('Keep')}
+            accent={lease.state === 'warned'}
+            act={() => actions.keep()}
+          />
+        )}
+        {lease !== null && lease.state !== 'draining' && (
+          <Action
+            text={
+              lease.state === 'queued' || lease.state === 'starting'
+                ? trans.__('Cancel the request')
+                : trans.__('Return GPU')
+            }
+            act={() => actions.giveBack()}
+          />
+        )}
+      </div>
+      {actions.link()?.state && (
+        <label className="gpulease-check">
+          <input
+            type="checkbox"
+            checked={sticky}
+            onChange={() => actions.link()?.runOnGPU(!sticky)}
+          />
+          {trans.__('Run every cell of this notebook on the GPU')}
+        </label>
+      )}
+    </section>
+  );
+}
+
+function LeaseFacts(props: {
+  lease: ILease;
+  now: number;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { lease, now, trans } = props;
+  const idle = until(lease.warned_until ?? lease.idle_end, now);
+  const hard = until(lease.hard_end, now);
+  return (
+    <>
+      <p>{here(lease.sentence, now)}</p>
+      {lease.next_step && (
+        <p className="gpulease-quiet">{here(lease.next_step, now)}</p>
+      )}
+      <dl>
+        {lease.warned_until && idle !== null && (
+          <Fact
+            name={trans.__('Released')}
+            value={trans.__('in %1 (%2)', clock(idle), hour(lease.warned_until))}
+          />
+        )}
+        {!lease.warned_until && lease.idle_end && idle !== null && (
+          <Fact
+            name={trans.__('Warning, if unused')}
+            value={trans.__('in %1 (%2)', roughly(idle), hour(lease.idle_end))}
+          />
+        )}
+        {lease.hard_end && hard !== null && (
+          <Fact
+            name={trans.__('Ends at the latest')}
+            value={trans.__('in %1 (%2)', roughly(hard), hour(lease.hard_end))}
+          />
+        )}
+        {lease.utilisation !== null && (
+          <Fact
+            name={trans.__('In use')}
+            value={<Sparkline lease={lease} trans={trans} />}
+          />
+        )}
+        {typeof lease.busy_share === 'number' && (
+          <Fact
+            name={trans.__('Busy so far')}
+            value={trans.__('%1 % of the time', Math.round(lease.busy_share * 100))}
+          />
+        )}
+      </dl>
+    </>
+  );
+}
+
+function Fact(props: { name: string; value: React.ReactNode }): JSX.Element {
+  return (
+    <div>
+      <dt>{props.name}</dt>
+      <dd>{props.value}</dd>
+    </div>
+  );
+}
+
+function Action(props: {
+  text: string;
+  accent?: boolean;
+  act: () => Promise<void>;
+}): JSX.Element {
+  const [busy, setBusy] = React.useState(false);
+  return (
+    <button
+      type="button"
+      className={`jp-mod-styled ${props.accent ? 'jp-mod-accept' : ''}`}
+      disabled={busy}
+      onClick={() => {
+        setBusy(true);
+        props.act().then(
+          () => setBusy(false),
+          () => setBusy(false)
+        );
+      }}
+    >
+      {props.text}
+    </button>
+  );
+}
+
+function Offer({ actions }: { actions: Actions }): JSX.Element {
+  const { leases, trans } = actions;
+  return (
+    <section>
+      <h3>{trans.__('GPUs of this hub')}</h3>
+      <ul className="gpulease-offer">
+        {leases.classes.map(each => (
+          <li key={each.name}>
+            <b>{each.title}</b>
+            <span>{available(each, trans)}</span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Past(props: {
+  found: readonly ILease[];
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { found, trans } = props;
+  return (
+    <section>
+      <h3>{trans.__('Before')}</h3>
+      {found.length === 0 && (
+        <p className="gpulease-quiet">{trans.__('Nothing yet.')}</p>
+      )}
+      <ul className="gpulease-past">
+        {found.slice(0, 8).map(lease => (
+          <li key={lease.id}>
+            <time dateTime={lease.end?.at}>{when(lease)}</time> {lease.end?.sentence}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function when(lease: ILease): string {
+  const at = lease.end?.at ?? lease.created;
+  const day = new Date(at).toLocaleDateString(undefined, {
+    day: 'numeric',
+    month: 'short'
+  });
+  return `${day}, ${hour(at)}:`;
+}
+
+/** Browsers ask for leave only after a click of the person. */
+function Permission({ trans }: { trans: TranslationBundle }): JSX.Element | null {
+  const supported = 'Notification' in window;
+  const [asked, setAsked] = React.useState(
+    supported ? Notification.permission : 'denied'
+  );
+  if (asked !== 'default') {
+    return null;
+  }
+  return (
+    <section>
+      <p className="gpulease-quiet">
+        {trans.__('Be told by the browser too, while this tab is hidden:')}
+      </p>
+      <div className="gpulease-actions">
+        <Action
+          text={trans.__('Allow notifications')}
+          act={async () => setAsked(await Notification.requestPermission())}
+        />
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,150 @@
+// The first use: four steps, each beside what it is about.
+
+import { Notification } from '@jupyterlab/apputils';
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import type { Actions } from './actions';
+import type { INotebooks } from './notebooks';
+
+interface IStep {
+  /** What it stands beside; a step whose place is not on the screen is left out. */
+  place: string;
+  text: string;
+}
+
+function steps(trans: TranslationBundle): IStep[] {
+  return [
+    {
+      place: '.gpulease-button',
+      text: trans.__(
+        'One click gets a GPU for this notebook. The button then says where you are: the queue, the time left, a warning.'
+      )
+    },
+    {
+      place: '.jp-Notebook.jp-mod-active, .jp-Notebook',
+      text: trans.__(
+        'Cells that begin with %%%%gpu run on the GPU, the others in your notebook. The variables are the same. Cells that ran on the GPU are marked beside their number.'
+      )
+    },
+    {
+      place: '.gpulease-status-item',
+      text: trans.__(
+        'A GPU that nobody uses is released after a warning, for others wait. Your variables stay in the notebook, and the next GPU cell gets a GPU again.'
+      )
+    },
+    {
+      place: '[data-id="gpulease-panel"], .gpulease-panel',
+      text: trans.__(
+        'The panel has everything else: where each variable is, what keeps it there, and what was before.'
+      )
+    }
+  ];
+}
+
+/** Offer the tour once, when the first notebook with a button is there. */
+export function offerTour(actions: Actions, notebooks: INotebooks): void {
+  const { leases, options, trans } = actions;
+  const offer = (): void => {
+    const ready = actions.link()?.state;
+    if (!ready || !options.loaded || options.toured || !leases.hub) {
+      return;
+    }
+    stop();
+    options.set('toured', true);
+    Notification.info(trans.__('This notebook can use a GPU.'), {
+      autoClose: 20_000,
+      actions: [
+        {
+          label: trans.__('Show me'),
+          displayType: 'accent',
+          callback: () => showTour(trans)
+        }
+      ]
+    });
+  };
+  const stop = (): void => {
+    notebooks.changed.disconnect(offer);
+    options.changed.disconnect(offer);
+  };
+  notebooks.changed.connect(offer);
+  options.changed.connect(offer);
+  offer();
+}
+
+export function showTour(trans: TranslationBundle): void {
+  document.querySelector('.gpulease-tour')?.remove();
+  const found = steps(trans).filter(step => place(step) !== null);
+  const before = document.activeElement as HTMLElement | null;
+  const box = document.createElement('div');
+  box.className = 'gpulease-tour';
+  box.setAttribute('role', 'dialog');
+  box.setAttribute('aria-label', trans.__('GPU tour'));
+  const text = document.createElement('p');
+  const count = document.createElement('span');
+  count.className = 'gpulease-quiet';
+  const close = button(trans.__('Close'), '', () => end());
+  const next = button(trans.__('Next'), 'jp-mod-accept', () => show(at + 1));
+  const row = document.createElement('div');
+  row.className = 'gpulease-actions';
+  row.append(count, close, next);
+  text.id = 'gpulease-tour-text';
+  box.setAttribute('aria-describedby', text.id);
+  box.append(text, row);
+  let at = 0;
+
+  const end = (): void => {
+    box.remove();
+    before?.focus();
+  };
+  const show = (step: number): void => {
+    if (step >= found.length) {
+      end();
+      return;
+    }
+    at = step;
+    text.textContent = found[step].text;
+    count.textContent = trans.__('%1 of %2', step + 1, found.length);
+    next.textContent = step + 1 < found.length ? trans.__('Next') : trans.__('Done');
+    beside(box, place(found[step]));
+    next.focus();
+  };
+  box.addEventListener('keydown', event => {
+    if (event.key === 'Escape') {
+      end();
+    }
+  });
+  document.body.append(box);
+  show(0);
+}
+
+function button(label: string, more: string, act: () => void): HTMLButtonElement {
+  const made = document.createElement('button');
+  made.type = 'button';
+  made.className = `jp-mod-styled ${more}`;
+  made.textContent = label;
+  made.onclick = act;
+  return made;
+}
+
+function place(step: IStep): DOMRect | null {
+  for (const node of document.querySelectorAll(step.place)) {
+    const found = node.getBoundingClientRect();
+    if (found.width > 0) {
+      return found;
+    }
+  }
+  return null;
+}
+
+const GAP = 8;
+
+/** Below what it is about, or above, and always within the window. */
+function beside(box: HTMLElement, target: DOMRect | null): void {
+  const own = box.getBoundingClientRect();
+  const rect = target ?? new DOMRect(innerWidth / 2, innerHeight / 2);
+  const below = rect.bottom + GAP + own.height < innerHeight;
+  const top = below ? rect.bottom + GAP : rect.top - GAP - own.height;
+  const left = Math.min(rect.left, innerWidth - own.width - GAP);
+  box.style.top = `${Math.max(GAP, Math.min(top, innerHeight - own.height - GAP))}px`;
+  box.style.left = `${Math.max(GAP, left)}px`;
+}

@@ -1,0 +1,311 @@
+"use strict";(self.rspackChunkgpulease=self.rspackChunkgpulease||[]).push([[266],{475(e,o,t){var a=t(601),r=t.n(a),n=t(314),l=(t.n(n))()(r());l.push([e.id,`/* Lab's own variables only: both themes, and those that a site adds. */
+
+.gpulease-status {
+  display: flex;
+}
+
+.gpulease-status-item {
+  display: flex;
+  align-items: center;
+  gap: 5px;
+  border: 0;
+  padding: 0 6px;
+  background: none;
+  color: var(--jp-ui-font-color1);
+  font-family: var(--jp-ui-font-family);
+  font-size: var(--jp-ui-font-size1);
+  line-height: 22px;
+  white-space: nowrap;
+  cursor: pointer;
+}
+
+.gpulease-status-item:hover {
+  background: var(--jp-layout-color3);
+}
+
+.gpulease-status-item:focus-visible {
+  outline: 1px solid var(--jp-brand-color1);
+  outline-offset: -1px;
+}
+
+.gpulease-dot {
+  width: 8px;
+  height: 8px;
+  border-radius: 50%;
+  border: 1px solid var(--jp-ui-font-color2);
+  box-sizing: border-box;
+}
+
+.gpulease-waiting .gpulease-dot {
+  border-color: var(--jp-info-color1);
+  background: var(--jp-info-color1);
+}
+
+.gpulease-good .gpulease-dot {
+  border-color: var(--jp-success-color1);
+  background: var(--jp-success-color1);
+}
+
+.gpulease-urgent .gpulease-dot {
+  border-color: var(--jp-warn-color1);
+  background: var(--jp-warn-color1);
+}
+
+.gpulease-status-item.gpulease-urgent {
+  font-weight: 600;
+}
+
+.gpulease-spark polyline {
+  fill: none;
+  stroke: var(--jp-success-color1);
+  stroke-width: 1.5;
+}
+
+.gpulease-spark line {
+  stroke: var(--jp-border-color1);
+}
+
+.gpulease-use {
+  color: var(--jp-ui-font-color2);
+}
+
+.gpulease-unseen {
+  position: absolute;
+  width: 1px;
+  height: 1px;
+  overflow: hidden;
+  clip-path: inset(50%);
+  white-space: nowrap;
+}
+
+/* The notebook's toolbar */
+
+.gpulease-button {
+  display: flex;
+  height: 24px;
+  border-radius: var(--jp-border-radius);
+}
+
+.gpulease-button button {
+  display: flex;
+  align-items: center;
+  gap: 6px;
+  border: 0;
+  padding: 0 6px;
+  background: none;
+  color: var(--jp-ui-font-color1);
+  font-family: var(--jp-ui-font-family);
+  font-size: var(--jp-ui-font-size1);
+  white-space: nowrap;
+  cursor: pointer;
+}
+
+.gpulease-button button:disabled {
+  color: var(--jp-ui-font-color3);
+  cursor: default;
+}
+
+.gpulease-button-text {
+  max-width: 160px; /* the toolbar measures its items once */
+  overflow: hidden;
+  text-overflow: ellipsis;
+}
+
+.gpulease-button .gpulease-button-menu {
+  padding: 0 2px;
+}
+
+.gpulease-button button:hover:enabled {
+  background: var(--jp-layout-color2);
+}
+
+.gpulease-button button:focus-visible,
+.gpulease-mark:focus-visible,
+.gpulease-table button:focus-visible {
+  outline: 2px solid var(--jp-brand-color1);
+  outline-offset: -2px;
+}
+
+.gpulease-button.gpulease-urgent {
+  background: var(--jp-warn-color3);
+}
+
+.gpulease-button.gpulease-urgent button {
+  color: #000;
+  font-weight: 600;
+}
+
+/* Beside a cell's number */
+
+.jp-InputArea {
+  position: relative;
+}
+
+.gpulease-mark {
+  position: absolute;
+  z-index: 1;
+  top: 6px;
+  left: 0;
+  width: 16px;
+  height: 16px;
+  border: 0;
+  padding: 0;
+  background: none;
+  cursor: help;
+}
+
+.gpulease-mark svg {
+  width: 14px;
+  height: 14px;
+}
+
+.gpulease-mark svg .jp-icon3[fill] {
+  fill: var(--jp-success-color1);
+}
+
+/* The side panel */
+
+.gpulease-panel {
+  overflow: auto;
+  background: var(--jp-layout-color1);
+  color: var(--jp-ui-font-color1);
+  font-size: var(--jp-ui-font-size1);
+}
+
+.gpulease-panel-content section {
+  padding: 8px 12px;
+  border-bottom: 1px solid var(--jp-border-color2);
+}
+
+.gpulease-panel h3 {
+  display: flex;
+  align-items: center;
+  gap: 6px;
+  margin: 4px 0;
+  font-size: var(--jp-ui-font-size1);
+  font-weight: 600;
+}
+
+.gpulease-panel p,
+.gpulease-panel ul,
+.gpulease-panel dl {
+  margin: 4px 0;
+  padding: 0;
+  line-height: 1.4;
+}
+
+.gpulease-quiet {
+  color: var(--jp-ui-font-color2);
+}
+
+.gpulease-panel dl > div,
+.gpulease-offer li {
+  display: flex;
+  justify-content: space-between;
+  gap: 8px;
+  padding: 1px 0;
+}
+
+.gpulease-panel dd {
+  margin: 0;
+  font-variant-numeric: tabular-nums;
+  white-space: nowrap;
+}
+
+.gpulease-panel ul {
+  list-style: none;
+}
+
+.gpulease-past li {
+  padding: 2px 0;
+}
+
+.gpulease-actions {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 6px;
+  margin: 6px 0;
+}
+
+.gpulease-check {
+  display: flex;
+  align-items: flex-start;
+  gap: 6px;
+}
+
+.gpulease-table {
+  width: 100%;
+  border-collapse: collapse;
+}
+
+.gpulease-table th,
+.gpulease-table td {
+  padding: 2px 4px;
+  text-align: left;
+  font-weight: normal;
+  overflow-wrap: break-word;
+}
+
+.gpulease-table tbody th {
+  font-family: var(--jp-code-font-family);
+}
+
+.gpulease-table thead th {
+  border-bottom: 1px solid var(--jp-border-color1);
+}
+
+.gpulease-table thead button {
+  border: 0;
+  padding: 0;
+  background: none;
+  color: inherit;
+  font: inherit;
+  font-weight: 600;
+  cursor: pointer;
+}
+
+.gpulease-table .gpulease-number {
+  text-align: right;
+  white-space: nowrap;
+}
+
+.gpulease-why td {
+  padding-left: 12px;
+  color: var(--jp-ui-font-color2);
+}
+
+.gpulease-blocked th {
+  color: var(--jp-warn-color0);
+}
+
+/* The tour */
+
+.gpulease-tour {
+  position: fixed;
+  z-index: 10001;
+  width: 300px;
+  padding: 12px;
+  border: 1px solid var(--jp-brand-color1);
+  border-radius: var(--jp-border-radius);
+  background: var(--jp-layout-color1);
+  box-shadow: var(--jp-elevation-z8);
+  color: var(--jp-ui-font-color1);
+  font-family: var(--jp-ui-font-family);
+  font-size: var(--jp-ui-font-size1);
+  line-height: 1.4;
+}
+
+.gpulease-tour p {
+  margin: 0 0 8px;
+}
+
+.gpulease-tour .gpulease-actions {
+  align-items: center;
+  margin: 0;
+}
+
+.gpulease-tour .gpulease-actions span {
+  flex: 1;
+}
+`,""]),t.d(o,{},{A:l})},646(e,o,t){var a=t(601),r=t.n(a),n=t(314),l=t.n(n),s=t(475),p=l()(r());p.i(s.A),p.push([e.id,`
+`,""]),t.d(o,{},{A:p})},314(e){e.exports=function(e){var o=[];return o.toString=function(){return this.map(function(o){var t="",a=void 0!==o[5];return o[4]&&(t+="@supports (".concat(o[4],") {")),o[2]&&(t+="@media ".concat(o[2]," {")),a&&(t+="@layer".concat(o[5].length>0?" ".concat(o[5]):""," {")),t+=e(o),a&&(t+="}"),o[2]&&(t+="}"),o[4]&&(t+="}"),t}).join("")},o.i=function(e,t,a,r,n){"string"==typeof e&&(e=[[null,e,void 0]]);var l={};if(a)for(var s=0;s<this.length;s++){var p=this[s][0];null!=p&&(l[p]=!0)}for(var i=0;i<e.length;i++){var u=[].concat(e[i]);a&&l[u[0]]||(void 0!==n&&(void 0===u[5]||(u[1]="@layer".concat(u[5].length>0?" ".concat(u[5]):""," {").concat(u[1],"}")),u[5]=n),t&&(u[2]&&(u[1]="@media ".concat(u[2]," {").concat(u[1],"}")),u[2]=t),r&&(u[4]?(u[1]="@supports (".concat(u[4],") {").concat(u[1],"}"),u[4]=r):u[4]="".concat(r)),o.push(u))}},o}},601(e){e.exports=function(e){return e[1]}},665(e,o,t){t.r(o);var a=t(72),r=t.n(a),n=t(825),l=t.n(n),s=t(659),p=t.n(s),i=t(56),u=t.n(i),c=t(540),d=t.n(c),g=t(113),f=t.n(g),v=t(646),b={};b.styleTagTransform=f(),b.setAttributes=u(),b.insert=p().bind(null,"head"),b.domAPI=l(),b.insertStyleElement=d(),r()(v.A,b);let h=v.A&&v.A.locals?v.A.locals:void 0;t.d(o,{},{default:h})},72(e){var o=[];function t(e){for(var t=-1,a=0;a<o.length;a++)if(o[a].identifier===e){t=a;break}return t}function a(e,a){for(var r={},n=[],l=0;l<e.length;l++){var s=e[l],p=a.base?s[0]+a.base:s[0],i=r[p]||0,u="".concat(p," ").concat(i);r[p]=i+1;var c=t(u),d={css:s[1],media:s[2],sourceMap:s[3],supports:s[4],layer:s[5]};if(-1!==c)o[c].references++,o[c].updater(d);else{var g=function(e,o){var t=o.domAPI(o);return t.update(e),function(o){o?(o.css!==e.css||o.media!==e.media||o.sourceMap!==e.sourceMap||o.supports!==e.supports||o.layer!==e.layer)&&t.update(e=o):t.remove()}}(d,a);a.byIndex=l,o.splice(l,0,{identifier:u,updater:g,references:1})}n.push(u)}return n}e.exports=function(e,r){var n=a(e=e||[],r=r||{});return function(e){e=e||[];for(var l=0;l<n.length;l++){var s=t(n[l]);o[s].references--}for(var p=a(e,r),i=0;i<n.length;i++){var u=t(n[i]);0===o[u].references&&(o[u].updater(),o.splice(u,1))}n=p}}},659(e){var o={};e.exports=function(e,t){var a=function(e){if(void 0===o[e]){var t=document.querySelector(e);if(window.HTMLIFrameElement&&t instanceof window.HTMLIFrameElement)try{t=t.contentDocument.head}catch(e){t=null}o[e]=t}return o[e]}(e);if(!a)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");a.appendChild(t)}},540(e){e.exports=function(e){var o=document.createElement("style");return e.setAttributes(o,e.attributes),e.insert(o,e.options),o}},56(e,o,t){e.exports=function(e){var o=t.nc;o&&e.setAttribute("nonce",o)}},825(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var o=e.insertStyleElement(e);return{update:function(t){var a,r,n;a="",t.supports&&(a+="@supports (".concat(t.supports,") {")),t.media&&(a+="@media ".concat(t.media," {")),(r=void 0!==t.layer)&&(a+="@layer".concat(t.layer.length>0?" ".concat(t.layer):""," {")),a+=t.css,r&&(a+="}"),t.media&&(a+="}"),t.supports&&(a+="}"),(n=t.sourceMap)&&"u">typeof btoa&&(a+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(n))))," */")),e.styleTagTransform(a,o,e.options)},remove:function(){var e;null===(e=o).parentNode||e.parentNode.removeChild(e)}}}},113(e){e.exports=function(e,o){if(o.styleSheet)o.styleSheet.cssText=e;else{for(;o.firstChild;)o.removeChild(o.firstChild);o.appendChild(document.createTextNode(e))}}}}]);
