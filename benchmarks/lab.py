@@ -93,4 +93,5 @@ async def _ours(profiler: CDPSession) -> float:
 
     found = {node["id"]: within(node["id"]) for node in profile["nodes"]}
     spent = zip(profile["samples"], profile["timeDeltas"], strict=True)
-    return sum(delta for node, delta in spent if found[node]) / 1e6
+    microseconds: int = sum(delta for node, delta in spent if found[node])
+    return microseconds / 1e6

@@ -88,6 +88,7 @@ def take_all(browser: Browser, url: str, folder: Path) -> None:
     student.bring_to_front()
     run_notebook(student, cells=PLOT)
     shoot(student, folder / "lab.png", settle=1500)
+    student.click(".gpulease-status-item")
 
     mine = student.context.new_page()
     mine.goto(service)
@@ -110,6 +111,21 @@ def take_all(browser: Browser, url: str, folder: Path) -> None:
     mine.bring_to_front()
     mine.wait_for_selector('#leases [data-state="warned"]', timeout=LONG)
     shoot(mine, folder / "warned.png", settle=300, whole=True)
+    in_lab(student, folder)
+
+
+def in_lab(student: Page, folder: Path) -> None:
+    """The extension's states in JupyterLab, in both themes."""
+    student.bring_to_front()
+    student.wait_for_selector(".gpulease-button.gpulease-urgent", timeout=LONG)
+    shoot(student, folder / "lab-warned.png", settle=600)
+    student.click(".Toastify__toast button:has-text('Keep')")
+    student.wait_for_selector(".gpulease-button.gpulease-good", timeout=LONG)
+    for item in ("Settings", "Theme", "JupyterLab Dark"):
+        student.click(f"text={item} >> nth=0")
+    student.click(".gpulease-button-menu")
+    shoot(student, folder / "lab-dark.png", settle=1200)
+    student.keyboard.press("Escape")
 
 
 def in_queue(browser: Browser, url: str, service: str, folder: Path) -> None:

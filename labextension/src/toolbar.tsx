@@ -99,7 +99,8 @@ export class GPUButton extends ReactWidget {
   private openMenu(button: HTMLElement): void {
     const menu = this.menu();
     const place = button.parentElement!.getBoundingClientRect();
-    menu.aboutToClose.connect(() => button.focus());
+    // Once it is closed: until then the toolbar moves the focus to a button of its own.
+    menu.aboutToClose.connect(() => requestAnimationFrame(() => button.focus()));
     menu.open(place.left, place.bottom);
     menu.activateNextItem();
   }

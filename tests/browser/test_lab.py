@@ -222,7 +222,9 @@ def test_by_keyboard_alone_and_with_names_for_everything(demo: RunningDemo, prof
     page.keyboard.press("End")
     page.keyboard.press("Escape")
     page.wait_for_selector(".lm-Menu", state="detached")
-    assert page.evaluate("document.activeElement.className").find("gpulease-button-menu") >= 0
+    page.wait_for_function(
+        "() => document.activeElement.classList.contains('gpulease-button-menu')"
+    )
     page.focus(STATUS)
     page.keyboard.press("Enter")
     page.wait_for_selector(".gpulease-panel h3")
