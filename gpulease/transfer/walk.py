@@ -228,7 +228,11 @@ class Walk:
             if (low, high) not in part.spans:
                 part.spans.add((low, high))
                 part.nbytes += high - low
-        values = [type(obj), *inside.values]
+        values = inside.values
+        if is_unit(type(obj), self._by_value):
+            values = [type(obj), *values]
+        if not values:
+            return []
         self._keep.append(values)
         return self._visit(root, part, values)
 

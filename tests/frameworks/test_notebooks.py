@@ -37,3 +37,21 @@ def test_a_notebook_placed_anywhere(name, eager, lazy):
         ([True] * count, lazy),
     ):
         assert placed(pair, cells, where) == expected, where
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["returned", "killed"])
+def test_the_gpu_is_gone_between_any_two_cells(killed, new_pair):
+    """Everything is home by then, and the next companion gets all of it."""
+    cells = NOTEBOOKS["training"]
+    expected = plain(cells)
+    pair = new_pair(settings={"reply_wait": 30})
+    sys.modules["__main__"] = pair.main
+    for source in cells:
+        pair.attach()
+        pair.gpu(source)
+        assert pair.side.drain(60).done
+        pair.side.disconnect(died=killed)
+        (pair.companion.kill if killed else pair.companion.close)()
+    pair.companion = None
+    pair.home("seen")
+    assert pair.ns["seen"] == expected

@@ -77,7 +77,7 @@ def inside(tensor: torch.Tensor, scratch: dict[Any, Any]) -> Inside:
             return _inside_other(tensor)
         values = list((content(tensor) or {}).values())
         if tensor.grad_fn is not None:
-            values += graphs.leaves(tensor, scratch)[0]
+            values.append(graphs.leaves(tensor, scratch)[0])
         return Inside(values, [span(tensor.untyped_storage())])
 
 

@@ -22,9 +22,10 @@ _OVER_AWAY = 0
 Leaves = frozenset[int]
 
 
-def leaves(tensor: torch.Tensor, scratch: dict[Any, Any]) -> tuple[list[torch.Tensor], bool]:
+def leaves(tensor: torch.Tensor, scratch: dict[Any, Any]) -> tuple[tuple[torch.Tensor, ...], bool]:
     """Return the leaves that a tensor's graph reaches, and whether a part of it is elsewhere.
 
+    Tensors whose graphs reach the same leaves get the same tuple.
     ``scratch`` keeps what was found, and the nodes, for the next tensor of the same pass.
     """
     known: dict[int, Leaves] = scratch.setdefault("nodes", {})
@@ -44,7 +45,10 @@ def leaves(tensor: torch.Tensor, scratch: dict[Any, Any]) -> tuple[list[torch.Te
             continue
         known[id(node)] = _of_node(node, [known[id(n)] for n in following], by_id)
     found = known[id(root)]
-    return [by_id[key] for key in sorted(found - {_OVER_AWAY})], _OVER_AWAY in found
+    tuples: dict[Leaves, tuple[torch.Tensor, ...]] = scratch.setdefault("tuples", {})
+    if found not in tuples:
+        tuples[found] = tuple(by_id[key] for key in sorted(found - {_OVER_AWAY}))
+    return tuples[found], _OVER_AWAY in found
 
 
 def _of_node(node: Any, below: list[Leaves], by_id: dict[int, torch.Tensor]) -> Leaves:
@@ -61,7 +65,7 @@ def _of_node(node: Any, below: list[Leaves], by_id: dict[int, torch.Tensor]) -> 
 class Batch:
     """Tensors whose graphs reach the same leaves: one node for all of them."""
 
-    def __init__(self, where: str, reached: list[torch.Tensor], packing: Packing) -> None:
+    def __init__(self, where: str, reached: tuple[torch.Tensor, ...], packing: Packing) -> None:
         self.where = where
         self.leaves = reached
         self.tensors: list[torch.Tensor] = []
@@ -70,7 +74,7 @@ class Batch:
     def __reduce__(self) -> Any:
         rows = [_row(tensor, self._packing) for tensor in self.tensors]
         label = self._packing.label(*self.tensors)
-        return loading.graph_tensors, (label, self.where, tuple(self.leaves), rows)
+        return loading.graph_tensors, (label, self.where, self.leaves, rows)
 
 
 def _row(tensor: torch.Tensor, packing: Packing) -> tuple[Any, ...]:
@@ -84,7 +88,7 @@ def _row(tensor: torch.Tensor, packing: Packing) -> tuple[Any, ...]:
 
 def find_batches(tensors: list[torch.Tensor], packing: Packing) -> None:
     """Put the graph tensors of a group into batches."""
-    batches: dict[tuple[str, tuple[int, ...]], Batch] = packing.scratch.setdefault("batches", {})
+    batches: dict[tuple[str, int], Batch] = packing.scratch.setdefault("batches", {})
     placed: dict[int, tuple[Batch, int]] = packing.scratch.setdefault("placed", {})
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in tensors:
@@ -95,8 +99,10 @@ def find_batches(tensors: list[torch.Tensor], packing: Packing) -> None:
                 where = tensor.grad_fn.where
             else:
                 where = packing.registry.side + ("over" if over_away else "")
-            key = (where, tuple(map(id, reached)))
-            batch = batches.setdefault(key, Batch(where, reached, packing))
+            key = (where, id(reached))
+            batch = batches.get(key)
+            if batch is None:
+                batch = batches[key] = Batch(where, reached, packing)
             placed[id(tensor)] = (batch, len(batch.tensors))
             batch.tensors.append(tensor)
 
