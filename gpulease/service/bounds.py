@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from gpulease.errors import GPULeaseError
 
 #: Live channels of one person's pages.
-PAGES_MAX = 20
+PAGES_MAX = 40
 #: Channels of one notebook server or one lease's supervisor: one, and those that broke of late.
 PEERS_MAX = 4
 #: Above so many, people whose bucket is full again are forgotten.

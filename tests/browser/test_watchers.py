@@ -46,7 +46,7 @@ def test_an_admin_ends_a_lease_with_a_reason(stage: Stage, page: Any) -> None:
     page.fill("#end-note", "Maintenance at 15:00")
     page.click("#end-submit")
     page.wait_for_selector('tr[data-key="l0"][data-state="draining"]')
-    assert stage.called("DELETE", "leases/l0") == [{"note": "Maintenance at 15:00"}]
+    assert stage.called("DELETE", "leases/l0") == [{"note": "Maintenance at 15:00", "force": False}]
     assert not page.is_visible("#end-dialog")
     assert page.is_disabled("[aria-label='End the lease of grace']")
 

@@ -67,7 +67,7 @@ async def _tidy(browser: Browser) -> None:
     for kernel in await browser.server_api("GET", "kernels"):
         await browser.server_api("DELETE", f"kernels/{kernel['id']}")
     for lease in (await browser.service_api("GET", "leases?state=live&mine=1"))["items"]:
-        await browser.service_api("DELETE", f"leases/{lease['id']}", {})
+        await browser.service_api("DELETE", f"leases/{lease['id']}", {"force": True})
 
 
 async def with_a_runaway(demo: RunningDemo) -> list[int]:
