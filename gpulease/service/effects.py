@@ -37,6 +37,7 @@ class _Work:
     task: asyncio.Task[None] | None = None
     dirty: bool = True
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # ends the rest after a failure
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Effects:
@@ -81,8 +82,7 @@ class Effects:
 
     async def settled(self) -> None:
         """Return once each present key was tried; failing ones go on by themselves."""
-        while tried := [x.task for key, x in self._work.items() if key not in self._failing]:
-            await asyncio.wait([task for task in tried if task], timeout=BACK_OFF)
+        await asyncio.gather(*(work.tried.wait() for work in self._work.values()))
 
     def alerts(self) -> list[Alert]:
         """Return an alert for each lease whose last effect failed."""
@@ -101,6 +101,8 @@ class Effects:
             work = self._work[lease_id] = _Work()
             work.task = asyncio.create_task(self._run(lease_id, work), name=f"effect {lease_id}")
         work.dirty = True
+        if lease_id not in self._failing:
+            work.tried.clear()
         return work
 
     async def _run(self, lease_id: str, work: _Work) -> None:
@@ -116,6 +118,7 @@ class Effects:
                     failures += 1
                     work.dirty = True
                     self._failed(lease_id, error, first=failures == 1)
+                    work.tried.set()
                     await self._rest(work, failures)
                 else:
                     failures = 0
@@ -123,6 +126,7 @@ class Effects:
         finally:
             self._failing.pop(lease_id, None)
             del self._work[lease_id]
+            work.tried.set()
 
     async def _agree(self, lease_id: str) -> None:
         await self._ledger.confirm()
