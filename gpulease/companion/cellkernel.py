@@ -18,8 +18,8 @@ from ipykernel.ipkernel import IPythonKernel
 
 from gpulease.channel.pair import ChildEnd
 from gpulease.companion.loopwork import user_code
-from gpulease.kernel.sources import learn
 from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
+from gpulease.sides.sources import learn
 from gpulease.transfer.api import Away
 
 _TICK_SECONDS = 0.1

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpulease.companion.environment import is_lease_id
 from gpulease.companion.parking import PARK_EXPIRY, PARK_LIMIT, Parking
 from gpulease.errors import GPULeaseError
+from gpulease.sides.environment import is_lease_id
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,13 @@ from traitlets.config import Config
 from gpulease.channel.conversation import Message
 from gpulease.channel.pair import ChildEnd
 from gpulease.companion.cellkernel import CellWatch, CompanionKernel, NoShellThread
-from gpulease.companion.environment import take_mark
 from gpulease.companion.home_only import HomeOnly, close_to_strangers
 from gpulease.companion.loopwork import LoopWork
 from gpulease.companion.tree import die_with_parent
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.blocks import gpu
 from gpulease.protocol import ENV_LEASE
+from gpulease.sides.blocks import gpu
+from gpulease.sides.environment import take_mark
 from gpulease.transfer.api import Away
 from gpulease.transfer.away import AwaySide
 

@@ -20,12 +20,6 @@ from gpulease.channel.conversation import Message
 from gpulease.companion import tree
 from gpulease.companion.activity import Watched
 from gpulease.companion.config import SupervisorConfig
-from gpulease.companion.environment import (
-    ENV_COMPANION,
-    companion_environment,
-    companion_mark,
-    marked_environment,
-)
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
 from gpulease.companion.parking import Parking
 from gpulease.companion.ports import Ports
@@ -33,6 +27,12 @@ from gpulease.companion.processes import CompanionProcess
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import CompanionOpen, CompanionOpened
+from gpulease.sides.environment import (
+    ENV_COMPANION,
+    companion_environment,
+    companion_mark,
+    marked_environment,
+)
 
 if TYPE_CHECKING:
     from jupyter_client.manager import AsyncKernelManager

@@ -20,8 +20,8 @@ from typing import Any
 
 from gpulease import protocol
 from gpulease.companion.config import SupervisorConfig
-from gpulease.companion.environment import is_lease_id
 from gpulease.errors import GPULeaseError
+from gpulease.sides.environment import is_lease_id
 
 #: Exit status by the reason of a refusal; anything else unexpected is 1.
 STATUS = {"bad_settings": 2, "bad_address": 3}

@@ -17,8 +17,8 @@ from pathlib import Path
 from gpulease.companion import pod
 from gpulease.companion.ahead import Spawned, spawn
 from gpulease.companion.config import SupervisorConfig
-from gpulease.companion.environment import marked_environment
 from gpulease.errors import GPULeaseError
+from gpulease.sides.environment import marked_environment
 
 log = logging.getLogger("gpulease.companion")
 LOG_FORMAT = "gpulease.companion %(levelname)s %(message)s"

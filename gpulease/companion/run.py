@@ -16,6 +16,7 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,13 +24,13 @@ from typing import Any
 
 from gpulease.companion import pod_process, tree
 from gpulease.companion.config import SupervisorConfig
-from gpulease.companion.environment import take_mark
 from gpulease.companion.kernels import Companions
 from gpulease.companion.pod_process import LOG_FORMAT
 from gpulease.companion.standalone import removed_at_end, standalone_config, write_connection
-from gpulease.companion.supervisor import Supervisor, private_directory
+from gpulease.companion.supervisor import Supervisor
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ENV_LEASE
+from gpulease.sides.environment import take_mark
 
 log = logging.getLogger("gpulease.companion")
 _LINE = 2**20
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace, *, watch_parent: bool = True) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
     parent = os.getppid() if watch_parent else None
     os.umask(0o077)
-    directory = private_directory()
+    directory = Path(tempfile.mkdtemp(prefix="gpulease-"))  # for connection files; ours alone
     try:
         return asyncio.run(_run(arguments, parent, directory))
     except GPULeaseError as error:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, cast
 
 from gpulease.channel.websocket import WebsocketClient
@@ -393,10 +392,3 @@ def _became(parked: Parked) -> str:
 
 def _members(message: SupervisorMessage) -> dict[str, Any]:
     return {name: value for name, value in message.items() if name != "type"}
-
-
-def private_directory() -> Path:
-    """Make a directory for connection files that only this user can read."""
-    import tempfile
-
-    return Path(tempfile.mkdtemp(prefix="gpulease-"))

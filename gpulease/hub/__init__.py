@@ -18,7 +18,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpulease.hub.setup import setup_gpulease
-from gpulease.hub.spawner import GPULeaseSpawnerMixin, LocalGPULeaseSpawner, wrap_spawner
+from gpulease.hub.spawner import GPULeaseSpawnerMixin, LocalGPULeaseSpawner
+from gpulease.hub.wrapping import wrap_spawner
 
 __all__ = [
     "GPULeaseSpawner",

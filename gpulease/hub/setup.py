@@ -16,7 +16,7 @@ from traitlets.config import Config
 
 from gpulease.errors import GPULeaseError
 from gpulease.hub import compat, merge, scopes
-from gpulease.hub.spawner import wrap_spawner
+from gpulease.hub.wrapping import wrap_spawner
 
 #: Holds ``home.html``.
 TEMPLATES = Path(__file__).parent / "templates"

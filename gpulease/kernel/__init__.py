@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpulease.kernel.extension import Extension
-    from gpulease.kernel.session import Session
 
 _extension: Extension | None = None
 
@@ -39,11 +38,6 @@ def unload_ipython_extension(shell: Any) -> None:  # noqa: ARG001
     if _extension is not None:
         _extension.unload()
         _extension = None
-
-
-def current() -> Session | None:
-    """Return this home kernel's session; None beside a GPU and in a plain process."""
-    return None if _extension is None else _extension.session
 
 
 def perform(number: int) -> None:

@@ -18,13 +18,13 @@ from typing import Any
 
 from gpulease.channel.iothread import IOThread
 from gpulease.channel.keys import KeyPair
-from gpulease.companion.environment import allowed_environment
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.channels import Channels
 from gpulease.kernel.control import ControlClient, Push
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.inbox import Inbox
 from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, CompanionOpened, ConnectionView
+from gpulease.sides.environment import allowed_environment
 
 OPEN_SECONDS = 60.0
 #: How long a supervisor may take to answer at all: one of a lease, and one that a file names.

@@ -1,6 +1,6 @@
 """``with gpu():`` and ``@gpu.run``: a block or a function that runs beside a GPU.
 
-Owns the object ``gpu`` and the AST transformer.  A block at the top level of a cell is rewritten
+A block at the top level of a cell is rewritten
 into a call that sends its text away.  Anywhere else a ``with`` statement cannot be taken out of
 its function, so entering it raises before the body runs.
 """
@@ -8,88 +8,11 @@ its function, so entering it raises before the body runs.
 from __future__ import annotations
 
 import ast
-import functools
-import os
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from gpulease.errors import GPULeaseError
-from gpulease.protocol import ENV_LEASE
+from gpulease.sides.blocks import ALTERNATIVES
 
-ALTERNATIVES = (
-    "Put the block at the top level of a cell, start the cell with %%gpu, or decorate the function "
-    "with @gpu.run."
-)
 HOOK = "__gpulease_block__"
-
-
-class GPUBlock:
-    """What ``gpu(...)`` returns; beside a GPU it does nothing, at home it refuses to be entered."""
-
-    def __enter__(self) -> None:
-        if ENV_LEASE not in os.environ:
-            raise GPULeaseError(
-                "block_not_at_top_level",
-                "with gpu(): cannot be sent away from inside a function or a class.",
-                next_step=ALTERNATIVES,
-            )
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-class GPUFunction:
-    """A function decorated with ``@gpu.run``: called at home, it runs beside a GPU.
-
-    In a GPU cell, and when it is carried to the companion, it is the plain function.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
-        self._function = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function away and return its result, brought home.
-
-        Raises:
-            GPULeaseError: when no GPU can be had, or a value cannot travel.
-        """
-        from gpulease.kernel import current
-
-        session = current()
-        if session is None:  # beside the GPU already
-            return self._function(*args, **kwargs)
-        return session.cells.call(self._function, args, kwargs)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return GPUFunction, (self._function,)
-
-
-class GPU:
-    """The object ``gpu`` of every notebook; see the module."""
-
-    def __call__(self, gpu_class: str | None = None, **options: Any) -> GPUBlock:  # noqa: ARG002
-        """Return a block that runs beside a GPU: ``with gpu(): ...``.
-
-        Options are those of ``%%gpu``: ``gpu_class``, ``count``, ``wait`` (seconds or ``"5m"``).
-        """
-        return GPUBlock()
-
-    def run(self, function: Callable[..., Any]) -> GPUFunction:
-        """Make each call of ``function`` run beside a GPU: ``@gpu.run``."""
-        return GPUFunction(function)
-
-    def __reduce__(self) -> str:
-        return "gpu"  # there is one, on either side
-
-    def __repr__(self) -> str:
-        return "<gpu: with gpu(): ..., @gpu.run, %%gpu, %gpu>"
-
-
-gpu = GPU()
 
 
 class BlockTransformer(ast.NodeTransformer):

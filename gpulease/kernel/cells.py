@@ -14,14 +14,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.gate import Gate
 from gpulease.kernel.options import CellOptions, parse_duration
 from gpulease.kernel.outputs import CARRIER
+from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
 from gpulease.kernel.wait import Progress
 from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
 
 if TYPE_CHECKING:
-    from gpulease.kernel.session import Session
     from gpulease.transfer.api import SwitchReport
 
 
@@ -43,15 +44,16 @@ INTERRUPTED = ("KeyboardInterrupt", "CancelledError")
 
 
 class GPUCells:
-    """Runs cells in the companion of one session.
+    """Runs cells in the companion of one parts.
 
     Attributes:
         failed: the last cell's error was the companion's; ``%tb`` and ``%debug`` are about it.
         cost: the last cell's run, for front ends: where, how long, what moved for it.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, parts: Parts, gate: Gate) -> None:
+        self._parts = parts
+        self._gate = gate
         self.failed = False
         self._debugger_told = False
         self.cost: CellCost | dict[str, Any] = {}
@@ -63,31 +65,31 @@ class GPUCells:
             GPULeaseError: no GPU, or a value that cannot travel.
             BaseException: what the cell raised, as a ``RemoteError`` of the same name.
         """
-        session = self._session
+        parts = self._parts
         if threading.current_thread() is not threading.main_thread():
             raise GPULeaseError(
                 "not_main_thread", "GPU cells run on the kernel's main thread only."
             )
-        session.enter()
+        parts.enter()
         try:
-            session.inbox.run_ready()  # what happened to the lease since the last cell
-            session.link.notices.withdraw()  # this cell uses it
-            session.say_notes()
-            session.waiter.ensure(options)
-            session.say_notes()
-            session.gate.fresh_companion()
+            parts.inbox.run_ready()  # what happened to the lease since the last cell
+            parts.link.notices.withdraw()  # this cell uses it
+            parts.say_notes()
+            parts.waiter.ensure(options)
+            parts.say_notes()
+            self._gate.fresh_companion()
             self._mention_debugger()
-            session.note.next_cell(session.kernel.get_parent("shell"))
-            with session.link.noticing_the_dead(), self._under_way():
+            parts.note.next_cell(parts.kernel.get_parent("shell"))
+            with parts.link.noticing_the_dead(), self._under_way():
                 self._run_attached(source, silent=silent)
         finally:
-            session.alone = False
-            session.leave()
+            parts.alone = False
+            parts.leave()
 
     @contextmanager
     def _under_way(self) -> Iterator[None]:
         """A cell runs, or its own values move: to the supervisor that is use, not idleness."""
-        attachment = self._session.link.attachment
+        attachment = self._parts.link.attachment
         if attachment is None:
             yield
             return
@@ -98,30 +100,30 @@ class GPUCells:
             attachment.control.cell = False
 
     def _run_attached(self, source: str, *, silent: bool) -> None:
-        session = self._session
+        parts = self._parts
         count = self._count()
-        progress = Progress(session.shell, lambda: session.alone)
-        session.link.cell = str(count)
-        values, program = session.results.for_away(source)
+        progress = Progress(parts.shell, lambda: parts.alone)
+        parts.link.cell = str(count)
+        values, program = parts.results.for_away(source)
         if program:
-            session.shell.user_ns[CARRIER] = values
+            parts.shell.user_ns[CARRIER] = values
         try:
-            self._say(session.files.before(progress.show))
+            self._say(parts.files.before(progress.show))
             needed = f"{CARRIER}\n{source}" if program else source
-            report = session.home.before_gpu_cell(needed, progress=session.shower(progress))
+            report = parts.home.before_gpu_cell(needed, progress=parts.shower(progress))
         finally:
             progress.clear()
             if program:
-                del session.shell.user_ns[CARRIER]
+                del parts.shell.user_ns[CARRIER]
         if program:
             self._run_silently(f"{program}\ndel {CARRIER}")
-        session.alone = False  # from here on the cell's own output counts
-        session.sources.remember(source, count, session.link.attachment)
-        cells = session.sources.untold(session.link.attachment)
-        expect = session.home.expect_gpu_cell()
+        parts.alone = False  # from here on the cell's own output counts
+        parts.sources.remember(source, count, parts.link.attachment)
+        cells = parts.sources.untold(parts.link.attachment)
+        expect = parts.home.expect_gpu_cell()
         began = time.monotonic()
         try:
-            reply = session.executor.run_cell(
+            reply = parts.executor.run_cell(
                 source, count, silent=silent, cells=cells, expect=expect
             )
         except GPULeaseError:
@@ -129,18 +131,18 @@ class GPUCells:
             raise
         said: ReplyMetadata | dict[str, Any] = reply["metadata"].get(EXECUTE_METADATA) or {}
         seconds = time.monotonic() - began
-        after = session.home.after_gpu_cell(count, said.get("nothing_new"))
-        session.say_report(report, after)
+        after = parts.home.after_gpu_cell(count, said.get("nothing_new"))
+        parts.say_report(report, after)
         self._bring_files()
         self.cost = self._cost(seconds, report, after)
         self._finish(reply["content"])
 
     def _cost(self, seconds: float, *switches: SwitchReport) -> CellCost | dict[str, Any]:
-        attachment = self._session.link.attachment
+        attachment = self._parts.link.attachment
         if attachment is None:
             return {}
         # Lab names the cell in its request; other front ends do not, and mark nothing.
-        metadata = self._session.kernel.get_parent("shell").get("metadata", {})
+        metadata = self._parts.kernel.get_parent("shell").get("metadata", {})
         devices = attachment.view["devices"]
         return {
             "cell_id": str(metadata.get("cellId") or ""),
@@ -154,28 +156,28 @@ class GPUCells:
         }
 
     def _bring_files(self) -> None:
-        progress = Progress(self._session.shell)
+        progress = Progress(self._parts.shell)
         try:
-            said = self._session.files.after(progress.show)
+            said = self._parts.files.after(progress.show)
         finally:
             progress.clear()
         self._say(said)
 
     def _say(self, sentences: Sequence[str]) -> None:
         for sentence in sentences:
-            say(self._session.shell, sentence)
+            say(self._parts.shell, sentence)
 
     def _mention_debugger(self) -> None:
-        debugger = getattr(self._session.kernel, "debugger", None)
+        debugger = getattr(self._parts.kernel, "debugger", None)
         if getattr(debugger, "is_started", False) and not self._debugger_told:
             self._debugger_told = True
-            self._session.alone = False
-            say(self._session.shell, "Lab's debugger does not reach GPU cells; %debug does.")
+            self._parts.alone = False
+            say(self._parts.shell, "Lab's debugger does not reach GPU cells; %debug does.")
 
     def _run_silently(self, code: str) -> None:
-        session = self._session
+        parts = self._parts
         content = {"code": code, "silent": True, "store_history": False, "allow_stdin": False}
-        reply = session.executor.ask("execute_request", content)
+        reply = parts.executor.ask("execute_request", content)
         if reply is None or reply.get("status") != "ok":
             raise GPULeaseError(
                 "result_gone",
@@ -185,14 +187,14 @@ class GPUCells:
             )
 
     def _finish(self, reply: Mapping[str, Any]) -> None:
-        session = self._session
+        parts = self._parts
         for payload in reply.get("payload") or ():
-            session.shell.payload_manager.write_payload(payload, single=False)
-        extra = session.gate.explain_reply(reply)
-        extra = extra or session.files.explain(str(reply.get("ename", "")))
-        error = session.relay.error_of(reply, extra)
+            parts.shell.payload_manager.write_payload(payload, single=False)
+        extra = self._gate.explain_reply(reply)
+        extra = extra or parts.files.explain(str(reply.get("ename", "")))
+        error = parts.relay.error_of(reply, extra)
         self.failed = error is not None
-        stopped, session.link.stopped_by = session.link.stopped_by, ""
+        stopped, parts.link.stopped_by = parts.link.stopped_by, ""
         if error is None:
             return
         if stopped and reply.get("ename") in INTERRUPTED:
@@ -211,30 +213,30 @@ class GPUCells:
 
     def block(self, source: str, gpu_class: str | None = None, **options: Any) -> None:
         """Run a ``with gpu():`` block of the running home cell; then go on here."""
-        session = self._session
+        parts = self._parts
         found = _block_options(gpu_class, options)
         self.run(source, found)
         with self._under_way():
-            session.home.before_home_cell(session.gate.running)
+            parts.home.before_home_cell(self._gate.running)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call ``function`` beside a GPU and return its result at home (``@gpu.run``)."""
-        session = self._session
+        parts = self._parts
         name = "gpulease_call"
-        namespace = session.shell.user_ns
+        namespace = parts.shell.user_ns
         namespace[name] = [function, args, kwargs, None]
         try:
             code = f"{name}[3] = {name}[0](*{name}[1], **{name}[2])"
             self.run(code, CellOptions())
             with self._under_way():
-                session.home.before_home_cell(f"{name}\n{session.gate.running}")
+                parts.home.before_home_cell(f"{name}\n{self._gate.running}")
             return namespace[name][3]
         finally:
             namespace.pop(name, None)
 
     def _count(self) -> int:
-        session = self._session
-        return max(1, int(session.shell.execution_count) - 1)
+        parts = self._parts
+        return max(1, int(parts.shell.execution_count) - 1)
 
 
 def _block_options(gpu_class: str | None, options: dict[str, Any]) -> CellOptions:

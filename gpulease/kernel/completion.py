@@ -6,10 +6,9 @@ Owns asking the companion, at most 300 ms and only when it is idle; everything e
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gpulease.kernel.session import Session
+from gpulease.kernel.parts import Parts
 
 PATIENCE = 0.3
 _TOKEN = re.compile(r"[A-Za-z_]\w*")
@@ -18,9 +17,9 @@ _TOKEN = re.compile(r"[A-Za-z_]\w*")
 class Completion:
     """Wraps the kernel's ``do_complete`` and ``do_inspect`` until ``remove``."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        kernel = session.kernel
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        kernel = parts.kernel
         self._complete = kernel.do_complete
         self._inspect = kernel.do_inspect
         kernel.do_complete = self.do_complete
@@ -29,7 +28,7 @@ class Completion:
     def remove(self) -> None:
         """Give the kernel its own methods back."""
         for name in ("do_complete", "do_inspect"):
-            self._session.kernel.__dict__.pop(name, None)
+            self._parts.kernel.__dict__.pop(name, None)
 
     def do_complete(self, code: str, cursor_pos: int | None) -> Any:
         """Complete here, and there when the expression begins with a name that is only there."""
@@ -59,10 +58,10 @@ class Completion:
         return here if there is None else dict(there)
 
     def _ask(self, code: str, position: int, kind: str, content: dict[str, Any]) -> Any:
-        session = self._session
-        if session.executor.channels is None or session.executor.busy or session.running:
+        parts = self._parts
+        if parts.executor.channels is None or parts.executor.busy or parts.running:
             return None
-        away = set(session.home.away_names())
+        away = set(parts.home.away_names())
         start = code.rfind("\n", 0, position) + 1
         end = code.find("\n", position)
         line = code[start : len(code) if end < 0 else end]
@@ -70,4 +69,4 @@ class Completion:
         beginning = _TOKEN.findall(code[start:position])[-1:]
         if not words & away and not any(n.startswith(b) for n in away for b in beginning):
             return None
-        return session.executor.ask(kind, content, timeout=PATIENCE)
+        return parts.executor.ask(kind, content, timeout=PATIENCE)

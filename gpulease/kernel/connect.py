@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from gpulease.channel.keys import KeyPair
-from gpulease.companion.environment import allowed_environment
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ConnectionView
+from gpulease.sides.environment import allowed_environment
 
 START_SECONDS = 60.0
 

@@ -11,22 +11,39 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.control import Push
 from gpulease.kernel.inbox import Inbox
+from gpulease.kernel.notices import Notices
 from gpulease.kernel.phase import Phase
-from gpulease.protocol import Blocker
+from gpulease.protocol import Blocker, LeaseView
 from gpulease.transfer.api import DrainReport, Home
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
     from gpulease.kernel.files import Files
-    from gpulease.kernel.lease import LeaseLink
 
 log = logging.getLogger("gpulease.kernel")
 DEFAULT_DRAIN = 60.0
+
+
+class Leaving(Protocol):
+    """The lease that is left, as its link has it."""
+
+    kernel_id: str
+    phase: Phase
+    attachment: Attachment | None
+    notices: Notices
+    in_cell: Callable[[], bool]
+    stopped_by: str
+
+    def mine(self) -> LeaseView | None:
+        """Return the lease that this kernel's cells use."""
+
+    def end(self, lease: LeaseView | None) -> None:
+        """End it now, whatever is still away."""
 
 
 class Departure:
@@ -37,8 +54,8 @@ class Departure:
         leaving: brings results home; returns a sentence for each that cannot come.
     """
 
-    def __init__(self, link: LeaseLink, inbox: Inbox, home: Callable[[], Home]) -> None:
-        self._link = link
+    def __init__(self, lease: Leaving, inbox: Inbox, home: Callable[[], Home]) -> None:
+        self._link = lease
         self._inbox = inbox
         self._home = home
         self._pending: Push | None = None

@@ -6,6 +6,7 @@ end's comm target.  The session behind them is made at the first need.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel import blocks
 from gpulease.kernel.route import Route, route
 from gpulease.kernel.wrap import Wrapper
+from gpulease.sides.blocks import gpu
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
@@ -34,8 +36,9 @@ class Extension:
         self.wrapper.install()
         self._transformer = blocks.BlockTransformer(lambda: self.wrapper.typed, self._is_gpu)
         shell.ast_transformers.append(self._transformer)
+        gpu.away = self._call_away
         # Hidden, as what IPython itself puts there: never carried, never listed.
-        shell.push({"gpu": blocks.gpu, blocks.HOOK: self._run_block}, interactive=False)
+        shell.push({"gpu": gpu, blocks.HOOK: self._run_block}, interactive=False)
         self._register_magics()
         self._listen()
 
@@ -56,6 +59,7 @@ class Extension:
     def unload(self) -> None:
         """Undo everything."""
         self.wrapper.remove()
+        gpu.away = None
         if self._transformer in self.shell.ast_transformers:
             self.shell.ast_transformers.remove(self._transformer)
         for name in ("gpu", blocks.HOOK):
@@ -67,6 +71,11 @@ class Extension:
             self.session.stop()
             if self.session.front is not None:
                 self.session.front.close()
+
+    def _call_away(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return self.session.cells.call(function, args, kwargs)
 
     # wrap.Cells, without a session as long as there is nothing to do
 
@@ -100,7 +109,7 @@ class Extension:
         return self.started and self.session.cells.failed
 
     def _is_gpu(self, name: str) -> bool:
-        return self.shell.user_ns.get(name) is blocks.gpu
+        return self.shell.user_ns.get(name) is gpu
 
     def _run_block(self, source: str, *args: Any, **options: Any) -> None:
         self.session.cells.block(source, *args, **options)

@@ -10,17 +10,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
 from gpulease.kernel.route import Route
 from gpulease.kernel.wait import Progress
 from gpulease.transfer.api import Progress as TransferProgress
 from gpulease.transfer.api import SwitchReport
-
-if TYPE_CHECKING:
-    from gpulease.kernel.session import Session
 
 _NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")
 
@@ -28,8 +26,8 @@ _NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")
 class Gate:
     """Around home cells; main thread only."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._running: list[str] = []
         self._both: dict[str, str] = {}  # settings made so far, for a companion that comes later
         self._told_companion: object = None
@@ -45,40 +43,40 @@ class Gate:
         Raises:
             GPULeaseError: why the cell is refused, naming the variable.
         """
-        session = self._session
-        if session.connected_once:
-            session.link.departure.commit_now()
-        if session.connected_once and way.reads:
-            progress = Progress(session.shell)
+        parts = self._parts
+        if parts.connected_once:
+            parts.link.departure.commit_now()
+        if parts.connected_once and way.reads:
+            progress = Progress(parts.shell)
             try:
-                show = session.shower(progress)
+                show = parts.shower(progress)
                 report = self._bring(way, show)
             finally:
                 progress.clear()
-            session.say_report(report)
+            parts.say_report(report)
         self._running.append(way.body)
 
     def _bring(self, way: Route, show: TransferProgress) -> SwitchReport:
-        session = self._session
+        parts = self._parts
 
         def bring() -> SwitchReport:
-            with session.link.noticing_the_dead():
-                report = session.home.before_home_cell(way.reads, progress=show)
-                session.results.before(way.body)
+            with parts.link.noticing_the_dead():
+                report = parts.home.before_home_cell(way.reads, progress=show)
+                parts.results.before(way.body)
                 return report
 
         try:
             return bring()
         except GPULeaseError as error:
-            if error.reason != "companion_gone" or not session.link.departure.in_order:
+            if error.reason != "companion_gone" or not parts.link.departure.in_order:
                 raise
             return bring()  # the lease has ended after its drain: what can be here is here
 
     def after(self, way: Route, *, failed: bool) -> None:
         """The home cell ended: its settings reach the companion."""
         self._running.pop()
-        if self._session.connected_once and way.reads:
-            self._session.home.after_home_cell()
+        if self._parts.connected_once and way.reads:
+            self._parts.home.after_home_cell()
         if not failed:
             self._remember(way.both)
             if way.both:
@@ -89,7 +87,7 @@ class Gate:
     def line_magic(self, line: str) -> None:
         """Run one line magic at home, inside the running cell."""
         name, _, rest = line.lstrip("%").strip().partition(" ")
-        self._session.shell.run_line_magic(name, rest.strip(), _stack_depth=2)
+        self._parts.shell.run_line_magic(name, rest.strip(), _stack_depth=2)
 
     def install(self, installs: tuple[str, ...]) -> None:
         """A GPU cell installs something: home's environment comes first."""
@@ -106,29 +104,29 @@ class Gate:
                 with capture_output():  # the companion's output is the one that was shown
                     self.line_magic(line)
             except Exception as error:  # noqa: BLE001 - a magic may raise anything; it is shown
-                say(self._session.shell, f"{line} holds beside the GPU, but not here: {error}")
+                say(self._parts.shell, f"{line} holds beside the GPU, but not here: {error}")
         self._remember(both)
 
     def tell_companion(self) -> None:
         """Give the settings made so far to a companion that has not got them."""
-        session = self._session
-        if session.link.attachment is None or not self._both:
+        parts = self._parts
+        if parts.link.attachment is None or not self._both:
             return
         code = "\n".join(self._both.values())
         content = {"code": code, "silent": True, "store_history": False, "allow_stdin": False}
-        session.executor.ask("execute_request", content)
+        parts.executor.ask("execute_request", content)
 
     def fresh_companion(self) -> None:
         """A new companion was attached: it needs the settings before its first cell."""
-        if self._session.link.attachment is not self._told_companion:
-            self._told_companion = self._session.link.attachment
+        if self._parts.link.attachment is not self._told_companion:
+            self._told_companion = self._parts.link.attachment
             self.tell_companion()
 
     def explain(self, name: str) -> str:
         """Say why ``name`` is absent here, or ``""``."""
-        if not self._session.connected_once:
+        if not self._parts.connected_once:
             return ""
-        note = self._session.home.explain(name)
+        note = self._parts.home.explain(name)
         return note.sentence if note is not None else ""
 
     def explain_reply(self, reply: Mapping[str, Any]) -> str:
@@ -147,8 +145,8 @@ class Gate:
 
     def _install_away(self, installs: tuple[str, ...]) -> None:
         """Repeat an install beside the GPU where that is another environment."""
-        session = self._session
-        if session.link.attachment is None:
+        parts = self._parts
+        if parts.link.attachment is None:
             return
         if self._same_environment():
             content = {
@@ -156,11 +154,11 @@ class Gate:
                 "silent": True,
                 "store_history": False,
             }
-            session.executor.ask("execute_request", content)
+            parts.executor.ask("execute_request", content)
             return
-        say(session.shell, "Installing beside the GPU as well.")
+        say(parts.shell, "Installing beside the GPU as well.")
         content = {"code": "\n".join(installs), "silent": False, "store_history": False}
-        reply = session.executor.ask("execute_request", content, timeout=600.0)
+        reply = parts.executor.ask("execute_request", content, timeout=600.0)
         if reply is None or reply.get("status") != "ok":
             why = "it took longer than 600 s" if reply is None else reply.get("evalue", "")
             raise GPULeaseError(
@@ -179,7 +177,7 @@ class Gate:
             "store_history": False,
             "user_expressions": {"where": question},
         }
-        reply = self._session.executor.ask("execute_request", content)
+        reply = self._parts.executor.ask("execute_request", content)
         if reply is None:
             return False
         found = (reply.get("user_expressions") or {}).get("where", {})

@@ -7,114 +7,48 @@ after it.  All of it on the kernel's main thread.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpulease.channel.iothread import IOThread
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.cellnote import CellNote
 from gpulease.kernel.cells import GPUCells
 from gpulease.kernel.completion import Completion
 from gpulease.kernel.connect import LocalSupervisor, read_connection
-from gpulease.kernel.execution import Executor
-from gpulease.kernel.files import Files
 from gpulease.kernel.gate import Gate
-from gpulease.kernel.inbox import Inbox
-from gpulease.kernel.lease import LeaseLink
 from gpulease.kernel.options import HELP, CellOptions, parse_options
-from gpulease.kernel.outputs import Results
-from gpulease.kernel.relay import Relay, say
+from gpulease.kernel.parts import Parts
+from gpulease.kernel.relay import say
 from gpulease.kernel.remote_error import mark_shown, remote_error
 from gpulease.kernel.route import Route
-from gpulease.kernel.sources import Sources
-from gpulease.kernel.wait import Progress, Waiter
 from gpulease.protocol import ENV_BUS, LeaseView
-from gpulease.transfer.api import Home, SwitchReport
 
-#: A switch shows its progress when it takes longer than this, and as often (seconds).
-UNSEEN_SECONDS = 0.5
+if TYPE_CHECKING:
+    from gpulease.kernel.widgets import WidgetRelay
+
 NO_SEED = (
     "PYTHONHASHSEED is not set: strings hash differently on the two sides, so sets may show their "
     "items in another order. Start Jupyter with PYTHONHASHSEED=0 to avoid it."
 )
 
 
-class Session:
+class Session(Parts):
     """One home kernel's gpulease; made by ``load_ipython_extension``."""
 
     def __init__(self, shell: Any) -> None:
-        self.shell = shell
-        self.kernel = shell.kernel
+        super().__init__(shell)
         self.sticky = False
-        self.alone = False  # the running cell is a GPU cell that has shown nothing but progress
-        self.inbox = Inbox(self._wake)
-        self._io: IOThread | None = None
-        self._home: Home | None = None
         self._local: LocalSupervisor | None = None
-        self._depth = 0
-        self.default_class: str | None = None
-        self.default_wait: float | None = None
-        self.on_change: Callable[[], None] = lambda: None
-        self.results = Results(shell, self._fetch_result)
-        self.relay = Relay(shell, self._on_comm, self.results.add)
-        self.executor = Executor(self.inbox, self.relay, self.kernel)
-        self.link = LeaseLink(
-            kernel_id=_kernel_id(), inbox=self.inbox, io=lambda: self.io, home=lambda: self.home,
-            executor=self.executor, changed=self.changed,
-        )  # fmt: skip
+        self._widgets: WidgetRelay | None = None
+        self.front: Any = None  # set by the first front end that opens the comm
         self.link.clicked = self._clicked
         self.link.was_sticky = self._was_sticky
-        self.note = self.link.notices.note = CellNote(shell, self.relay)
         self.link.detached = self._detached
-        self.link.departure.leaving = self.results.resolve_all
-        self.files = self.link.departure.files = Files(lambda: self.link.attachment)
-        self.link.in_cell = lambda: self._depth > 0
-        self.waiter = Waiter(
-            shell, self.inbox, self.link, lambda: self.default_class, lambda: self.alone
-        )
-        self.sources = Sources(shell)
         self.gate = Gate(self)
-        self._widgets: Any = None
-        self.front: Any = None  # set by the first front end that opens the comm
         self.completion = Completion(self)
-        self.cells = GPUCells(self)
-
-    # Parts made when first needed
+        self.cells = GPUCells(self, self.gate)
 
     @property
-    def io(self) -> IOThread:
-        """The I/O thread, started by the first connection."""
-        if self._io is None:
-            self._io = IOThread()
-        return self._io
-
-    @property
-    def home(self) -> Home:
-        """The transfer side of this kernel."""
-        if self._home is None:
-            from gpulease.transfer.home import HomeSide
-
-            self._home = HomeSide(
-                self.shell.user_ns,
-                hidden=self._hidden,
-                on_staged=lambda: self.inbox.put(lambda: None),  # the loop commits when idle
-            )
-        return self._home
-
-    @property
-    def connected_once(self) -> bool:
-        """Whether there ever was a companion: before that no value can be anywhere else."""
-        return self._home is not None
-
-    @property
-    def running(self) -> bool:
-        """Whether a cell runs now."""
-        return self._depth > 0
-
-    @property
-    def widgets(self) -> Any:
+    def widgets(self) -> WidgetRelay:
         """The relayed widgets, once a companion opened one."""
         if self._widgets is None:
             from gpulease.kernel.widgets import WidgetRelay
@@ -257,74 +191,6 @@ class Session:
             return False
         return True
 
-    # Between the parts
-
-    def _wake(self) -> None:
-        loop = getattr(self.kernel, "io_loop", None)
-        if loop is not None:
-            loop.add_callback(self._between)
-
-    def _between(self) -> None:
-        self.inbox.run_ready()
-        if self._depth == 0:
-            self.link.finish_ready()
-            self.link.departure.commit()
-
-    def enter(self) -> None:
-        """A cell, or a GPU cell inside one, begins."""
-        self._depth += 1
-        if self._depth == 1:
-            self._tell_cell(busy=True)
-
-    def leave(self) -> None:
-        """It ended; what waited for the border between cells goes on."""
-        self._depth -= 1
-        if self._depth == 0:
-            self._tell_cell(busy=False)
-            self.changed()
-            self.inbox.put(self.link.departure.now)
-
-    def _hidden(self) -> set[str]:
-        """Names that IPython and gpulease put there, unless the person gave them a new value."""
-        names = self.shell.user_ns
-        hidden = self.shell.user_ns_hidden
-        return {name for name, value in hidden.items() if names.get(name) is value}
-
-    def _fetch_result(self, execution_count: int) -> Any:
-        return self.home.result(execution_count)
-
-    def _tell_cell(self, *, busy: bool) -> None:
-        if self.link.bus is not None:
-            self.link.bus.notify("cell", {"busy": busy})
-
-    def say_report(self, *reports: SwitchReport) -> None:
-        """Show what switches have to say under the cell, each sentence once."""
-        sentences = [note.sentence for report in reports for note in report.notes]
-        for sentence in dict.fromkeys(sentences):
-            say(self.shell, sentence)
-
-    def say_notes(self) -> None:
-        """Show what happened to the lease since it was last told."""
-        notes = self.link.notices.take()
-        self.alone = self.alone and not notes
-        for note in notes:
-            say(self.shell, note)
-
-    def shower(self, progress: Progress) -> Callable[[str, int, int], None]:
-        """Return what shows the progress of moving a large value."""
-
-        shown = time.monotonic()
-
-        def show(name: str, done: int, total: int) -> None:
-            # What takes no time to see would only flicker, and so would every packet.
-            nonlocal shown
-            if time.monotonic() - shown > UNSEEN_SECONDS:
-                shown = time.monotonic()
-                what = name or "variables"
-                progress.show(f"Moving {what}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB")
-
-        return show
-
     def _on_comm(self, message: dict[str, Any]) -> None:
         self.widgets.from_companion(message)
 
@@ -348,17 +214,6 @@ class Session:
         self.files.close()
         if self._widgets is not None:
             self._widgets.close_all()
-
-    def changed(self) -> None:
-        """Tell the front end what is new."""
-        self.on_change()
-
-
-def _kernel_id() -> str:
-    from ipykernel.connect import get_connection_file
-
-    name = Path(get_connection_file()).stem
-    return name.removeprefix("kernel-")
 
 
 def _only_comments(text: str) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpulease.protocol import CellText
+from gpulease.sides.sources import learn
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
@@ -64,11 +65,3 @@ class Sources:
             if size <= TOLD and not text.startswith("__import__('gpulease.kernel'"):
                 found.append({"name": name, "execution_count": count, "text": text})
         return found
-
-
-def learn(shell: Any, name: str, count: int, text: str) -> None:
-    """Let ``shell`` find ``text`` as the source of cell ``count`` compiled as ``name``."""
-    lines = text.splitlines(keepends=True)
-    # No modification time: linecache then never drops the entry as stale.
-    linecache.cache[name] = (len(text), None, lines, name)
-    shell.compile._filename_map[name] = count  # noqa: SLF001 - how IPython finds In[n] of a file

@@ -6,12 +6,11 @@ so the front end talks to it as to any other.  Handlers only pass messages on to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipykernel.comm.comm import BaseComm
 
-if TYPE_CHECKING:
-    from gpulease.kernel.session import Session
+from gpulease.kernel.parts import Parts
 
 Message = dict[str, Any]
 CONTROL = "jupyter.widget.control"
@@ -48,9 +47,9 @@ class RelayedComm(BaseComm):
 class WidgetRelay:
     """All relayed comms of one kernel."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._manager = session.kernel.comm_manager
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._manager = parts.kernel.comm_manager
         self._comms: dict[str, Any] = {}  # RelayedComm; its base publishes no types
         self._operable: set[str] = set()  # comms of widgets that a person can click or type in
         self._control: _ControlMerger | None = None
@@ -81,12 +80,12 @@ class WidgetRelay:
 
     def to_companion(self, msg_type: str, message: Message) -> None:
         """Send a front end's comm message on; any thread may call it."""
-        channels = self._session.executor.channels
+        channels = self._parts.executor.channels
         if channels is None:
             return
         msg_id = message["header"]["msg_id"]
         # Output of a callback belongs to the message that caused it.
-        self._session.relay.remember_parent(msg_id, message)
+        self._parts.relay.remember_parent(msg_id, message)
         channels.send(
             "shell", msg_type, message["content"], msg_id=msg_id,
             metadata=message.get("metadata"), buffers=message.get("buffers"),
@@ -111,7 +110,7 @@ class WidgetRelay:
                 comm.publish_msg("comm_msg", data=data)
             self._manager.comms.pop(comm.comm_id, None)
         if operable.intersection(closing):
-            self._session.link.notices.add("The widgets of GPU cells are closed.")
+            self._parts.link.notices.add("The widgets of GPU cells are closed.")
 
     def merge_control(self) -> None:
         """Answer the front end's question for all widgets with those of both sides."""
@@ -137,7 +136,7 @@ class WidgetRelay:
         self.merge_control()
 
     def _opened_control(self, comm: Any, message: Message) -> None:
-        self._control = _ControlMerger(self._session, self._inner, comm, message)
+        self._control = _ControlMerger(self._parts, self._inner, comm, message)
 
 
 class _Capture:
@@ -158,8 +157,8 @@ class _Capture:
 class _ControlMerger:
     """One control comm of the front end: asks both sides, sends one answer."""
 
-    def __init__(self, session: Session, inner: Any, comm: Any, message: Message) -> None:
-        self._session = session
+    def __init__(self, parts: Parts, inner: Any, comm: Any, message: Message) -> None:
+        self._parts = parts
         self._comm = comm
         self._home = _Capture(comm.comm_id)
         self._away_id = f"{comm.comm_id}-gpulease"
@@ -183,7 +182,7 @@ class _ControlMerger:
         if not self._send("comm_msg", content, message):
             self._answer({}, [])
             return
-        loop = self._session.kernel.io_loop
+        loop = self._parts.kernel.io_loop
         loop.call_later(MERGE_SECONDS, self._answer, {}, [])
 
     def answered(self, kind: str, message: Message) -> None:
@@ -205,7 +204,7 @@ class _ControlMerger:
         self._comm.send(merged, buffers=[*home_buffers, *away_buffers])
 
     def _send(self, msg_type: str, content: Message, message: Message) -> bool:
-        channels = self._session.executor.channels
+        channels = self._parts.executor.channels
         if channels is None:
             return False
         channels.send(

@@ -2,5 +2,5 @@
 
 Home keeps the files; the mirror is brought up to date before a GPU cell and its changes come home
 after it.  ``plan`` decides, ``scan`` looks, ``tree`` writes; ``home`` and ``away`` are the two
-ends of the wire.  Imports nothing else of the package but ``errors`` and ``transfer``'s wire.
+ends of the wire.  Imports nothing else of the package but ``errors`` and what carries it.
 """

@@ -23,8 +23,8 @@ from gpulease.mirror.plan import Plan, Step, plan
 from gpulease.mirror.rules import Bounds, Rules
 from gpulease.mirror.scan import Scanner, TooManyError
 from gpulease.mirror.tree import MovedOnError, Tree, why
-from gpulease.transfer.message import Message
-from gpulease.transfer.wire import Wire
+from gpulease.wire.connection import Wire
+from gpulease.wire.message import Message
 
 log = logging.getLogger(__name__)
 

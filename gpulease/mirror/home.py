@@ -25,8 +25,8 @@ from gpulease.mirror.plan import Conflict, Step
 from gpulease.mirror.rules import Bounds, refusal, rules_of
 from gpulease.mirror.scan import Scanner, Seen, TooManyError
 from gpulease.mirror.tree import MovedOnError, Tree, why
-from gpulease.transfer.message import Message, Pending
-from gpulease.transfer.wire import Wire
+from gpulease.wire.connection import Wire
+from gpulease.wire.message import Message, Pending
 
 #: Requests on their way at the same time.
 _WINDOW = 8

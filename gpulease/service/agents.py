@@ -17,11 +17,8 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.pods import resource_of
-from gpulease.protocol import PROTOCOL_VERSION
 from gpulease.providers.base import Provider
 from gpulease.service.agent_bodies import AgentPost, Batch
-from gpulease.service.base import Answers
-from gpulease.service.scopes import AGENT_TOKEN, needs_scope
 
 log = logging.getLogger(__name__)
 
@@ -166,39 +163,6 @@ class Agents:
             for name, node in sorted(self._nodes.items())
             if abs(node.skew) > SKEW_MAX
         ]
-
-
-class AgentBatches(Answers):
-    """``agents/batches``."""
-
-    body_max = 4 * 2**20
-
-    async def admit(self) -> None:
-        """Find out which node's agent posts: its node is the token's, never the body's.
-
-        Raises:
-            GPULeaseError: ``not_an_agent``, ``cluster_unreachable``.
-        """
-        self._node = await self.services.agents.node_of(self.bearer())
-
-    @needs_scope(AGENT_TOKEN)
-    async def post(self) -> None:
-        """Take what an agent saw.
-
-        Raises:
-            GPULeaseError: ``wrong_protocol`` (426) and what ``parse`` refuses with.
-        """
-        post = self.parse(AgentPost)
-        if post.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
-            raise GPULeaseError(
-                "wrong_protocol",
-                f"The agent speaks protocol {post.protocol}, the service {PROTOCOL_VERSION}.",
-                next_step="Run the agent's image of the service's version.",
-                numbers={"agent": post.protocol, "service": PROTOCOL_VERSION},
-                status=426,
-            )
-        resources = resources_of(self.services.policies.current)
-        self.answer({**self.services.agents.take(self._node, post), "resources": resources})
 
 
 def resources_of(policy: PolicyDocument) -> dict[str, dict[str, str]]:

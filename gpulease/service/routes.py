@@ -12,7 +12,14 @@ from typing import Any
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Application, RequestHandler
 
-from gpulease.service import agents, pages, rest_leases, rest_reservations, rest_site, sockets
+from gpulease.service import (
+    pages,
+    rest_agents,
+    rest_leases,
+    rest_reservations,
+    rest_site,
+    sockets,
+)
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.base import Answers, NotFound, PageBase
 from gpulease.service.openapi import Operation, description
@@ -33,7 +40,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "leases/{id}/connections": rest_leases.Connections,
     "leases/{id}/events": rest_leases.LeaseEvents,
     "leases/{id}/supervisor": sockets.SupervisorSocket,
-    "agents/batches": agents.AgentBatches,
+    "agents/batches": rest_agents.AgentBatches,
     "classes": rest_leases.Classes,
     "servers": rest_leases.Servers,
     "incidents": rest_site.IncidentList,

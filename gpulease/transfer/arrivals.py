@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.wire.message import Message
 
 from .api import Note
 from .custody import Custody
@@ -20,7 +21,6 @@ from .groups import names_of
 from .kept import kept_notes
 from .ledger import Absent
 from .line import Line
-from .message import Message
 from .shipment import Incoming, Outcome
 from .side import Side
 

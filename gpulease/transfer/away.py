@@ -18,11 +18,12 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
+from gpulease.wire.connection import Wire
+from gpulease.wire.message import Message
 
 from .api import DrainReport, Place, TransferSettings, VariableStatus
 from .expected import NOTHING_NEW, Expected, asked_early
 from .groups import AbandonedError, merge, name_root, names_of
-from .message import Message
 from .park import read_parked, write_parked
 from .pickling import Packed
 from .plan import Wanted, gone_names, plan
@@ -32,7 +33,6 @@ from .shipment import Incoming, Item, Outcome, Shipment
 from .side import Hidden, Side
 from .threads import UserThreads
 from .touched import near_names, touched_names
-from .wire import Wire
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.wire.message import Message
 
 from .analysis import Use
 from .api import Progress
@@ -16,7 +17,6 @@ from .arrivals import Arrival, Arrivals
 from .custody import Custody
 from .groups import name_root
 from .line import Line
-from .message import Message
 from .plan import cannot_move, not_taken
 from .shipment import Incoming
 from .side import Side

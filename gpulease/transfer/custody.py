@@ -15,7 +15,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 
 from .analysis import Use
-from .api import Note
+from .api import Note, Place, VariableStatus
 from .conflicts import Conflicts
 from .groups import name_root
 from .ledger import Absent
@@ -218,3 +218,32 @@ class Custody:
             return lost.note(name, older=name in self.aside)
         absent = side.ledger.remote.get(name)
         return away_note(name, absent) if absent is not None else None
+
+
+def status_rows(custody: Custody, *, unverified: bool) -> list[VariableStatus]:
+    """Return a row for every name, sorted."""
+    side = custody.side
+    rows: dict[str, VariableStatus] = {}
+    for name in side.names():
+        root = name_root(name)
+        both = root in side.ledger.base
+        cost = side.ledger.costs.get(root)
+        rows[name] = VariableStatus(
+            name,
+            type(side.ns[name]).__name__,
+            Place.BOTH if both else Place.HOME,
+            cost[1] if cost else None,
+            both and not unverified,
+            side.ledger.blocked.get(name, ""),
+        )
+    for name, absent in side.ledger.remote.items():
+        rows[name] = VariableStatus(
+            name, absent.type_name, Place.GPU, absent.size, absent.sure, absent.blocker
+        )
+    for name, lost in custody.lost.items():
+        if name not in side.ns:
+            place = Place.PARKED if lost.parked else Place.LOST
+            rows[name] = VariableStatus(name, "", place, None, True)
+    for name in custody.conflicts.open:
+        rows[name] = VariableStatus(name, "", Place.CONFLICTED, None, True)
+    return [rows[name] for name in sorted(rows)]

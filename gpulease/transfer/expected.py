@@ -12,7 +12,7 @@ import collections
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from .message import Message
+from gpulease.wire.message import Message
 
 #: The answer where nothing is new.
 NOTHING_NEW: dict[str, Any] = {"current": True, "threads": []}

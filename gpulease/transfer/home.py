@@ -14,6 +14,7 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
+from gpulease.wire.message import Message, Pending
 
 from . import memory
 from .analysis import Use, cell_use
@@ -29,15 +30,14 @@ from .api import (
 from .arrivals import Arrivals
 from .asking import Asking
 from .bringing import Bringing
-from .custody import Custody
+from .custody import Custody, status_rows
 from .doubt import doubtful
 from .expected import NOTHING_NEW
 from .frames import without_frames
 from .ledger import Absent
 from .line import Line
 from .meanwhile import Meanwhile
-from .message import Message, Pending
-from .sayings import status_rows, thread_notes
+from .sayings import thread_notes
 from .sending import Sending
 from .side import Hidden, Side
 from .threads import UserThreads

@@ -11,11 +11,11 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
+from gpulease.wire.connection import Wire
+from gpulease.wire.message import Message, gone_error
 
 from . import memory
 from .api import Progress
-from .message import Message, gone_error
-from .wire import Wire
 
 log = logging.getLogger(__name__)
 

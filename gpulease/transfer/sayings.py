@@ -1,4 +1,4 @@
-"""The words for values that are not here, and the rows of ``%gpu``.
+"""The words for values that are not here.
 
 Owns sentences only.
 """
@@ -8,16 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpulease.errors import GPULeaseError
 
-from .api import Note, Place, VariableStatus
-from .groups import name_root
+from .api import Note
 from .ledger import Absent
-
-if TYPE_CHECKING:
-    from .custody import Custody
 
 
 @dataclass(frozen=True)
@@ -96,35 +91,6 @@ def thread_notes(running: list[threading.Thread]) -> list[Note]:
         return []
     names = sorted(thread.name for thread in running)
     return [Note("thread_alive", f"Still running at home: {', '.join(names)}.", tuple(names))]
-
-
-def status_rows(custody: Custody, *, unverified: bool) -> list[VariableStatus]:
-    """Return a row for every name, sorted."""
-    side = custody.side
-    rows: dict[str, VariableStatus] = {}
-    for name in side.names():
-        root = name_root(name)
-        both = root in side.ledger.base
-        cost = side.ledger.costs.get(root)
-        rows[name] = VariableStatus(
-            name,
-            type(side.ns[name]).__name__,
-            Place.BOTH if both else Place.HOME,
-            cost[1] if cost else None,
-            both and not unverified,
-            side.ledger.blocked.get(name, ""),
-        )
-    for name, absent in side.ledger.remote.items():
-        rows[name] = VariableStatus(
-            name, absent.type_name, Place.GPU, absent.size, absent.sure, absent.blocker
-        )
-    for name, lost in custody.lost.items():
-        if name not in side.ns:
-            place = Place.PARKED if lost.parked else Place.LOST
-            rows[name] = VariableStatus(name, "", place, None, True)
-    for name in custody.conflicts.open:
-        rows[name] = VariableStatus(name, "", Place.CONFLICTED, None, True)
-    return [rows[name] for name in sorted(rows)]
 
 
 def abandoned() -> GPULeaseError:

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 
 from gpulease.errors import GPULeaseError
+from gpulease.wire.message import Pending
 
 from .analysis import Use
 from .api import Note, Progress, SwitchReport
 from .groups import name_root, names_of
 from .line import Line
-from .message import Pending
 from .plan import Wanted, cannot_move, not_taken, plan
 from .shipment import Outcome, Shipment
 from .side import Side

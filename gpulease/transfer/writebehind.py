@@ -12,10 +12,10 @@ import threading
 import time
 
 from gpulease.errors import GPULeaseError
+from gpulease.wire.message import Message, Pending
 
 from .arrivals import Arrivals
 from .line import Line
-from .message import Message, Pending
 
 #: Seconds after a cell before everything is looked at, at least and at most.
 _PAUSE = 0.05

@@ -38,9 +38,10 @@ from gpulease.policy.model import (
 from gpulease.providers.kubernetes.manifest import PodSettings
 from gpulease.providers.kubernetes.official import OfficialClient
 from gpulease.providers.kubernetes.provider import KubernetesProvider, Settings
-from gpulease.service.agents import AgentBatches, Agents
+from gpulease.service.agents import Agents
 from gpulease.service.evidence import Watch
 from gpulease.service.metrics import Metrics
+from gpulease.service.rest_agents import AgentBatches
 from tests.cluster import agents
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster

@@ -23,8 +23,8 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketHandler
 
-from gpulease.companion.environment import marked_environment
 from gpulease.protocol import EXECUTE_METADATA, PROTOCOL_VERSION
+from gpulease.sides.environment import marked_environment
 from tests.helpers import wait_for_async
 
 TOKEN = "the-supervisors-credential"

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from gpulease import protocol
 from gpulease.companion import pod as pod_process
 from gpulease.companion.alone import WARN_BEFORE, next_step
-from gpulease.companion.environment import companion_environment
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
+from gpulease.sides.environment import companion_environment
 from tests.companion.parts import Cells, LeaseService, closing
 from tests.companion.pods import Pod, running
 from tests.helpers import wait_for_async

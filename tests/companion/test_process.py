@@ -125,7 +125,7 @@ def test_a_malformed_order_is_refused_and_leaves_nothing(line):
 # Stands for the notebook server: starts a supervisor, passes stdin on, and can be killed.
 PARENT = """
 import subprocess, sys, os
-from gpulease.companion.environment import marked_environment
+from gpulease.sides.environment import marked_environment
 p = subprocess.Popen([sys.executable, "-m", "gpulease.companion"], stdin=subprocess.PIPE,
                      env=marked_environment(os.environ, sys.argv[1]), start_new_session=True)
 p.stdin.write(sys.stdin.buffer.readline()); p.stdin.flush()

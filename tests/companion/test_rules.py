@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.companion.config import SupervisorConfig
-from gpulease.companion.environment import (
-    allowed_environment,
-    companion_environment,
-    forbidden,
-    is_lease_id,
-    marked_environment,
-)
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
 from gpulease.companion.parking import Parking
 from gpulease.companion.processes import same_interpreter
 from gpulease.companion.standalone import visible_devices
 from gpulease.companion.tree import Process, descendants, parse_stat
 from gpulease.errors import GPULeaseError
+from gpulease.sides.environment import (
+    allowed_environment,
+    companion_environment,
+    forbidden,
+    is_lease_id,
+    marked_environment,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.companion.environment import ENV_COMPANION, companion_mark
 from gpulease.companion.tree import marked
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.clock import own_times
 from gpulease.protocol import LeaseView
+from gpulease.sides.environment import ENV_COMPANION, companion_mark
 from tests.helpers import process_is_gone, wait_for
 from tests.kernel.conftest import Lent, has_failed
 from tests.kernel.parts import Cell, HomeKernel, printed

@@ -20,10 +20,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
-
-from . import curve
-from .message import Message, Pending, gone_error, header
-from .pieces import INLINE, Offers, Pulls
+from gpulease.wire import curve
+from gpulease.wire.message import Message, Pending, gone_error, header
+from gpulease.wire.pieces import INLINE, Offers, Pulls
 
 log = logging.getLogger(__name__)
 

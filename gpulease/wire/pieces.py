@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-
-from .message import Message, Pending, header, withdrawn_error
+from gpulease.wire.message import Message, Pending, header, withdrawn_error
 
 PIECE = 4 * 2**20
 #: Pieces asked for ahead; bounds what is on its way when a transfer is given up.

@@ -1,0 +1,169 @@
+"""The parts of gpulease in one home kernel that do the work of its cells, and what they share.
+
+All of it on the kernel's main thread.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpulease.channel.iothread import IOThread
+from gpulease.kernel.cellnote import CellNote
+from gpulease.kernel.execution import Executor
+from gpulease.kernel.files import Files
+from gpulease.kernel.inbox import Inbox
+from gpulease.kernel.lease import LeaseLink
+from gpulease.kernel.outputs import Results
+from gpulease.kernel.relay import Relay, say
+from gpulease.kernel.sources import Sources
+from gpulease.kernel.wait import Progress, Waiter
+from gpulease.transfer.api import Home, SwitchReport
+
+#: A switch shows its progress when it takes longer than this, and as often (seconds).
+UNSEEN_SECONDS = 0.5
+
+
+class Parts(ABC):
+    """What gate, GPU cells, completion and widgets of one kernel have in common."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.kernel = shell.kernel
+        self.alone = False  # the running cell is a GPU cell that has shown nothing but progress
+        self.inbox = Inbox(self._wake)
+        self._io: IOThread | None = None
+        self._home: Home | None = None
+        self._depth = 0
+        self.default_class: str | None = None
+        self.default_wait: float | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self.results = Results(shell, self._fetch_result)
+        self.relay = Relay(shell, self._on_comm, self.results.add)
+        self.executor = Executor(self.inbox, self.relay, self.kernel)
+        self.link = LeaseLink(
+            kernel_id=_kernel_id(), inbox=self.inbox, io=lambda: self.io, home=lambda: self.home,
+            executor=self.executor, changed=self.changed,
+        )  # fmt: skip
+        self.note = self.link.notices.note = CellNote(shell, self.relay)
+        self.link.departure.leaving = self.results.resolve_all
+        self.files = self.link.departure.files = Files(lambda: self.link.attachment)
+        self.link.in_cell = lambda: self._depth > 0
+        self.waiter = Waiter(
+            shell, self.inbox, self.link, lambda: self.default_class, lambda: self.alone
+        )
+        self.sources = Sources(shell)
+
+    @abstractmethod
+    def _on_comm(self, message: dict[str, Any]) -> None:
+        """A GPU cell opened or spoke to a widget."""
+
+    @property
+    def io(self) -> IOThread:
+        """The I/O thread, started by the first connection."""
+        if self._io is None:
+            self._io = IOThread()
+        return self._io
+
+    @property
+    def home(self) -> Home:
+        """The transfer side of this kernel."""
+        if self._home is None:
+            from gpulease.transfer.home import HomeSide
+
+            self._home = HomeSide(
+                self.shell.user_ns,
+                hidden=self._hidden,
+                on_staged=lambda: self.inbox.put(lambda: None),  # the loop commits when idle
+            )
+        return self._home
+
+    @property
+    def connected_once(self) -> bool:
+        """Whether there ever was a companion: before that no value can be anywhere else."""
+        return self._home is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether a cell runs now."""
+        return self._depth > 0
+
+    def enter(self) -> None:
+        """A cell, or a GPU cell inside one, begins."""
+        self._depth += 1
+        if self._depth == 1:
+            self._tell_cell(busy=True)
+
+    def leave(self) -> None:
+        """It ended; what waited for the border between cells goes on."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._tell_cell(busy=False)
+            self.changed()
+            self.inbox.put(self.link.departure.now)
+
+    def _hidden(self) -> set[str]:
+        """Names that IPython and gpulease put there, unless the person gave them a new value."""
+        names = self.shell.user_ns
+        hidden = self.shell.user_ns_hidden
+        return {name for name, value in hidden.items() if names.get(name) is value}
+
+    def _fetch_result(self, execution_count: int) -> Any:
+        return self.home.result(execution_count)
+
+    def _tell_cell(self, *, busy: bool) -> None:
+        if self.link.bus is not None:
+            self.link.bus.notify("cell", {"busy": busy})
+
+    def changed(self) -> None:
+        """Tell the front end what is new."""
+        self.on_change()
+
+    def say_report(self, *reports: SwitchReport) -> None:
+        """Show what switches have to say under the cell, each sentence once."""
+        sentences = [note.sentence for report in reports for note in report.notes]
+        for sentence in dict.fromkeys(sentences):
+            say(self.shell, sentence)
+
+    def say_notes(self) -> None:
+        """Show what happened to the lease since it was last told."""
+        notes = self.link.notices.take()
+        self.alone = self.alone and not notes
+        for note in notes:
+            say(self.shell, note)
+
+    def shower(self, progress: Progress) -> Callable[[str, int, int], None]:
+        """Return what shows the progress of moving a large value."""
+
+        shown = time.monotonic()
+
+        def show(name: str, done: int, total: int) -> None:
+            # What takes no time to see would only flicker, and so would every packet.
+            nonlocal shown
+            if time.monotonic() - shown > UNSEEN_SECONDS:
+                shown = time.monotonic()
+                what = name or "variables"
+                progress.show(f"Moving {what}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+
+        return show
+
+    def _wake(self) -> None:
+        loop = getattr(self.kernel, "io_loop", None)
+        if loop is not None:
+            loop.add_callback(self._between)
+
+    def _between(self) -> None:
+        self.inbox.run_ready()
+        if self._depth == 0:
+            self.link.finish_ready()
+            self.link.departure.commit()
+
+
+def _kernel_id() -> str:
+    from ipykernel.connect import get_connection_file
+
+    name = Path(get_connection_file()).stem
+    return name.removeprefix("kernel-")

@@ -1,0 +1,43 @@
+"""``agents/batches``: what a GPU node's agent saw."""
+
+from __future__ import annotations
+
+from gpulease.errors import GPULeaseError
+from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.service.agent_bodies import AgentPost
+from gpulease.service.agents import resources_of
+from gpulease.service.base import Answers
+from gpulease.service.scopes import AGENT_TOKEN, needs_scope
+
+
+class AgentBatches(Answers):
+    """``agents/batches``."""
+
+    body_max = 4 * 2**20
+
+    async def admit(self) -> None:
+        """Find out which node's agent posts: its node is the token's, never the body's.
+
+        Raises:
+            GPULeaseError: ``not_an_agent``, ``cluster_unreachable``.
+        """
+        self._node = await self.services.agents.node_of(self.bearer())
+
+    @needs_scope(AGENT_TOKEN)
+    async def post(self) -> None:
+        """Take what an agent saw.
+
+        Raises:
+            GPULeaseError: ``wrong_protocol`` (426) and what ``parse`` refuses with.
+        """
+        post = self.parse(AgentPost)
+        if post.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+            raise GPULeaseError(
+                "wrong_protocol",
+                f"The agent speaks protocol {post.protocol}, the service {PROTOCOL_VERSION}.",
+                next_step="Run the agent's image of the service's version.",
+                numbers={"agent": post.protocol, "service": PROTOCOL_VERSION},
+                status=426,
+            )
+        resources = resources_of(self.services.policies.current)
+        self.answer({**self.services.agents.take(self._node, post), "resources": resources})

@@ -1,0 +1,1 @@
+"""What is the same in the home kernel and in the companion."""
