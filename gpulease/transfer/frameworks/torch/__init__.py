@@ -9,7 +9,7 @@ import torch
 from gpulease.transfer.frameworks.base import Inside, Packing, Stage
 from gpulease.transfer.refuse import RefusedError
 
-from . import commit, faces, graphs, objects
+from . import commit, faces, graphs, memories, objects
 
 _NODE = "a node of a computation graph (the graph stays where it was made)"
 
@@ -24,19 +24,19 @@ class _Torch:
         if isinstance(obj, torch.Tensor):
             return faces.inside(obj, scratch)
         if isinstance(obj, torch.UntypedStorage):
-            return Inside([], [faces.span(obj)])
+            return Inside([], [memories.span(obj)])
         return objects.inside(obj)
 
     def prepare(self, claimed: list[Any], packing: Packing) -> None:
         tensors = [obj for obj in claimed if isinstance(obj, torch.Tensor)]
-        faces.find_memory(tensors, packing)
+        memories.find_memory(tensors, packing)
         graphs.find_batches(tensors, packing)
 
     def reduce(self, obj: Any, packing: Packing) -> Any:
         if isinstance(obj, torch.Tensor):
             return faces.reduce(obj, packing)
         if isinstance(obj, torch.UntypedStorage):
-            return faces.storage_of(obj, packing)
+            return memories.storage_of(obj, packing)
         if isinstance(obj, torch.autograd.graph.Node):
             raise RefusedError(_NODE)
         return objects.reduce(obj)

@@ -15,7 +15,7 @@ import torch
 from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.refuse import RefusedError
 
-from . import faces, loading
+from . import loading, memories
 
 #: In a set of leaves: the graph begins over a value whose own graph is on the other side.
 _OVER_AWAY = 0
@@ -81,7 +81,7 @@ def _row(tensor: torch.Tensor, packing: Packing) -> tuple[Any, ...]:
     oid = packing.lasting_oid(tensor)
     if oid:
         packing.versions[oid] = tensor._version
-    memory, row = faces.memory_of(tensor, packing)
+    memory, row = memories.memory_of(tensor, packing)
     kind = None if type(tensor) is torch.Tensor else type(tensor)
     return oid, loading.signature(tensor, packing.registry.side), kind, memory, row
 
@@ -92,7 +92,7 @@ def find_batches(tensors: list[torch.Tensor], packing: Packing) -> None:
     placed: dict[int, tuple[Batch, int]] = packing.scratch.setdefault("placed", {})
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in tensors:
-            if tensor.grad_fn is None or not faces.is_plain(tensor):
+            if tensor.grad_fn is None or not memories.is_plain(tensor):
                 continue
             reached, over_away = leaves(tensor, packing.scratch)
             if isinstance(tensor.grad_fn, loading.STAND_IN):
