@@ -6,16 +6,21 @@ Owns who may read which part of the store's history.  Refuses to change anything
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.reservations.attendance import Attendance, attendance
 from gpulease.service.auth import Asker
 from gpulease.service.front import FrontDesk
 from gpulease.service.incidents import note_for
 from gpulease.service.ledger import Ledger
 from gpulease.service.minutes import share
 
+#: Who was asked for so long before a window may still have been in it.
+_LONGEST_LEASE = timedelta(days=7)
 _LIVE = tuple(state for state in LeaseState if state is not LeaseState.ENDED)
 
 
@@ -48,6 +53,33 @@ class History:
             return {}
         found = await self._ledger.call(self._ledger.store.busy_seconds, old)
         return {lease_id: share(*found.get(lease_id, (0.0, 0.0))) for lease_id in old}
+
+    async def attendance(self, windows: Sequence[Window], now: datetime) -> list[Attendance]:
+        """Return who came to these windows of one reservation that have begun."""
+        begun = [window for window in windows if window.start <= now]
+        if not begun:
+            return []
+        oldest = min(window.start for window in begun) - _LONGEST_LEASE
+        of = begun[0].of
+        leases: list[Lease] = []
+        before: str | None = None
+        while True:
+            page = await self._ledger.call(
+                self._ledger.store.leases,
+                users=list(of.named),
+                groups=[of.group],
+                before=before,
+                limit=500,
+            )
+            leases += page.leases
+            before = page.next
+            if before is None or page.leases[-1].created < oldest:
+                break
+        watched = await self._ledger.call(
+            self._ledger.store.busy_seconds, [lease.id for lease in leases]
+        )
+        busy = {each: share(*seconds) or 0.0 for each, seconds in watched.items()}
+        return attendance(begun, leases, busy, now)
 
     async def one(self, asker: Asker, lease_id: str) -> Lease:
         """Return one lease, however old.

@@ -54,6 +54,7 @@ OPERATIONS = (
         "post", "reservations/check", "What would fit; a dry run.", reservation_bodies.CheckBody
     ),
     Operation("get", "reservations.ics", "They as an iCalendar.", query=("group",)),
+    Operation("get", "reservations/{id}/attendance.csv", "Who came to its windows."),
     Operation("get", "reservations/{id}", "One reservation with its windows."),
     Operation("patch", "reservations/{id}", "Change it.", reservation_bodies.ChangeBody),
     Operation("delete", "reservations/{id}", "Cancel it.", bodies.EndBody),

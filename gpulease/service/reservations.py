@@ -168,7 +168,7 @@ class Reservations:
             GPULeaseError: those of ``book``, ``no_such_reservation``, ``reservation_changed``.
         """
         async with self._lock:
-            before = self._manageable(asker, reservation_id)
+            before = self.manageable(asker, reservation_id)
             if body.base_version not in (None, before.version):
                 raise GPULeaseError(
                     "reservation_changed",
@@ -190,7 +190,7 @@ class Reservations:
             GPULeaseError: ``no_such_reservation``, ``may_not_reserve``.
         """
         async with self._lock:
-            before = self._manageable(asker, reservation_id)
+            before = self.manageable(asker, reservation_id)
             if before.cancelled:
                 return before
             after = replace(before, cancelled=True, version=before.version + 1)
@@ -313,7 +313,12 @@ class Reservations:
         if not self.may_reserve(asker, group):
             raise _may_not(group)
 
-    def _manageable(self, asker: Asker, reservation_id: str) -> Reservation:
+    def manageable(self, asker: Asker, reservation_id: str) -> Reservation:
+        """Return a reservation that somebody may change.
+
+        Raises:
+            GPULeaseError: ``no_such_reservation`` (404), ``may_not_reserve`` (403).
+        """
         found = self.visible(asker, reservation_id)
         if not self.may_manage(asker, found):
             raise _may_not(found.group)

@@ -6,6 +6,8 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import ics
+from gpulease.policy.reservations import booking
+from gpulease.policy.reservations.attendance import as_csv
 from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import EndBody
 from gpulease.service.reservation_bodies import ChangeBody, CheckBody, ReservationBody
@@ -76,6 +78,20 @@ class ReservationCalendar(BaseHandler):
         )
         self.set_header("Content-Type", "text/calendar; charset=utf-8")
         self.finish(ics.to_ics(found))
+
+
+class ReservationAttendance(BaseHandler):
+    """``reservations/{id}/attendance.csv``: who came, for those who manage it."""
+
+    @needs_scope(ACCESS)
+    async def get(self, reservation_id: str) -> None:
+        """Answer a row for each person and window that has begun."""
+        snapshot = self.services.loop.snapshot()
+        found = self.services.reservations.manageable(self.asker, reservation_id)
+        windows = booking.windows(snapshot.policy, found)
+        rows = await self.services.history.attendance(windows, snapshot.now)
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.finish(as_csv(rows))
 
 
 class ReservationCheck(_Handler):

@@ -52,6 +52,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "reservations": rest_reservations.ReservationList,
     "reservations.ics": rest_reservations.ReservationCalendar,
     "reservations/check": rest_reservations.ReservationCheck,
+    "reservations/{id}/attendance.csv": rest_reservations.ReservationAttendance,
     "reservations/{id}": rest_reservations.OneReservation,
     "events": sockets.EventsSocket,
     "health": rest_site.Health,

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tornado.httpclient import AsyncHTTPClient
 
 from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
@@ -236,6 +237,14 @@ async def test_a_lab_of_three_gpus_and_two_groups(site, hub):
     assert "You have a seat in “lab” until" in mine["sentence"]
     window = (await prof(site).call("GET", f"reservations/{lab['id']}"))["windows"][0]
     assert (window["seats"], window["claimed"]) == (3, 1)
+    # The instructor sees who came, and nobody else does.
+    address = f"{site.url}api/reservations/{lab['id']}/attendance.csv"
+
+    async def table(token):
+        headers = {"Authorization": f"token {token}"}
+        return await AsyncHTTPClient().fetch(address, headers=headers, raise_error=False)
+
+    assert (await table(hub.page_token("cs0"))).code == 403
     # The instructor ends a student's lease, and then the lab: the other group is served.
     ended = await prof(site).end(member["id"], "Please use the other exercise.")
     assert "Please use the other exercise." in ended["sentence"]
@@ -244,6 +253,9 @@ async def test_a_lab_of_three_gpus_and_two_groups(site, hub):
         return datetime.now(UTC) >= datetime.fromisoformat(window["start"])
 
     await wait_for_async(opened, 30, "the window")
+    came = await table(hub.token("prof", "custom:gpulease:reserve!group=cs101"))
+    assert came.code == 200
+    assert came.body.decode().startswith("window,user,came,left,leases,held_seconds,busy_seconds")
     over = {"window": {"end_now": True}}
     await prof(site).call("PATCH", f"reservations/{lab['id']}", over)
     await site.lease(waiting["id"], "starting")
