@@ -39,11 +39,16 @@ class UserThreads:
     def running(self) -> list[threading.Thread]:
         """Return the threads that may run the user's code."""
         stacks = sys._current_frames()  # noqa: SLF001 - documented, for this very use
-        return [
-            thread
-            for thread in threading.enumerate()
-            if self._may_be_new(thread) or self._in_notebook(thread, stacks)
-        ]
+        try:
+            return [
+                thread
+                for thread in threading.enumerate()
+                if self._may_be_new(thread) or self._in_notebook(thread, stacks)
+            ]
+        finally:
+            # This very frame is among them: a cycle that would keep what other threads pack, and
+            # a collector that clears a memory view in use there ends the process.
+            stacks.clear()
 
     def _may_be_new(self, thread: threading.Thread) -> bool:
         return (

@@ -1,7 +1,10 @@
 """Threads that are the kernel's own are not taken for the user's."""
 
+import gc
 import threading
+import types
 import uuid
+import weakref
 
 from ipykernel.parentpoller import ParentPollerUnix
 from ipykernel.subshell import SubshellThread
@@ -42,3 +45,27 @@ def test_unnamed_threads_of_the_kernels_packages_are_not_the_users():
         done.set()
         mine.join()
         poller.join()
+
+
+def test_a_look_at_threads_keeps_nothing_of_theirs_alive():
+    """Not even for the collector: what a thread packs has memory views that it must not clear."""
+    ready, over = threading.Event(), threading.Event()
+    seen = []
+
+    def work():
+        value = types.SimpleNamespace()
+        seen.append(weakref.ref(value))
+        ready.set()
+        over.wait(20)
+
+    thread = threading.Thread(target=work)
+    gc.disable()
+    try:
+        thread.start()
+        ready.wait(20)
+        UserThreads({}).running()
+        over.set()
+        thread.join()
+        assert seen[0]() is None
+    finally:
+        gc.enable()
