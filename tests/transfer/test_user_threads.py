@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import types
 import uuid
 import weakref
 
@@ -47,13 +46,17 @@ def test_unnamed_threads_of_the_kernels_packages_are_not_the_users():
         poller.join()
 
 
+class Held:
+    pass
+
+
 def test_a_look_at_threads_keeps_nothing_of_theirs_alive():
     """Not even for the collector: what a thread packs has memory views that it must not clear."""
     ready, over = threading.Event(), threading.Event()
     seen = []
 
     def work():
-        value = types.SimpleNamespace()
+        value = Held()
         seen.append(weakref.ref(value))
         ready.set()
         over.wait(20)
