@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpulease.policy import lifecycle
 from gpulease.policy.model import (
     Alert,
     Clear,
@@ -250,13 +251,25 @@ def test_under_pressure_it_parks_the_first_time():
 
 
 @pytest.mark.parametrize("word", ["blocked", ""])
-@pytest.mark.parametrize("nominee", [None, "r9"])
-def test_a_lease_that_was_returned_stays_when_something_would_be_lost(word, nominee):
-    lease = draining(
-        0, left=0, end_reason_wanted=EndReason.RETURNED, reason="returned", nominated_for=nominee
-    )
-    view = snapshot([lease, WAITING], observed=[seen(lease, drained=word)])
-    assert plan(view)[0] == Resume("r0", "not_home")
+def test_a_lease_that_was_returned_stays_when_something_would_be_lost(word):
+    lease = draining(0, left=0, end_reason_wanted=EndReason.RETURNED, reason="returned")
+    view = snapshot([lease], observed=[seen(lease, drained=word)])
+    assert plan(view) == [Resume("r0", "not_home")]
+    idle_since = replace(lease, idle_from=at(-250))
+    back = lifecycle.apply(idle_since, Resume("r0", "not_home"), NOW, OUTS)
+    assert back.idle_from == at(-250), "wanting to return it is no use of it"
+
+
+@pytest.mark.parametrize("word", ["blocked", ""])
+def test_returning_again_and_again_holds_no_lease_beyond_its_end_or_against_who_waits(word):
+    lease = draining(0, left=0, end_reason_wanted=EndReason.RETURNED, reason="returned")
+    grace = at(OUTS.interrupt_grace)
+    over = replace(lease, hard_end=at(0))
+    parks = Drain("r0", "returned", grace, EndReason.RETURNED, park=True)
+    assert plan(snapshot([over], observed=[seen(over, drained=word)])) == [parks]
+    wanted = replace(lease, nominated_for="r9")
+    view = snapshot([wanted, WAITING], observed=[seen(wanted, drained=word)])
+    assert plan(view) == [replace(parks, nominated_for="r9")]
 
 
 @pytest.mark.parametrize("word", ["blocked", ""])

@@ -183,8 +183,11 @@ def _draining(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action |
         return None
     if lease.park:
         return End(lease.id, drained or "drain_timeout", wanted)
-    if wanted is EndReason.RETURNED:
-        return Resume(lease.id, "not_home")  # the holder did not say that it may be lost
+    over_all = lease.hard_end is not None and snapshot.now >= lease.hard_end
+    if wanted is EndReason.RETURNED and nominee is None and not over_all:
+        # The holder did not say that it may be lost.  That is no way to hold it against somebody
+        # who waits, or beyond its end.
+        return Resume(lease.id, "not_home")
     if wanted is EndReason.IDLE and nominee is None and not lease.undrainable:
         return Resume(lease.id, "undrainable", undrainable=True)
     # Somebody waits, or it is the second time: park what cannot go home, then end.

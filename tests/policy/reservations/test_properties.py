@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
@@ -119,7 +120,14 @@ class Lab:
         return sum(self.strange(x) for x in held if x.state is not LeaseState.DRAINING)
 
     def check_windows(self):
-        """From its start to its grace a window's seats are free or taken by its members."""
+        """From its start to its grace a window's seats are free or taken by its members.
+
+        Strangers have gone before that, when its lead began.
+        """
+        for each in self.windows:
+            leading = each.hold_from <= self.now < each.start
+            if leading and self.others() > CARDS - each.of.seats:
+                self.broken.append("the lead is not kept")
         open_now = [w for w in self.windows if w.start <= self.now < w.end]
         for each in open_now:
             lent = each.lends_from is not None and self.now >= each.lends_from
@@ -181,7 +189,8 @@ def test_a_mutant_of_the_rule_is_found(mutant, monkeypatch):
     assert find(
         days(),
         lambda day: bool(Lab(*day).run()),
-        settings=settings(quick, max_examples=150, phases=[Phase.generate]),
+        settings=settings(quick, max_examples=600, phases=[Phase.generate]),
+        random=Random(1),  # the same search each time: none is found by luck
     )
 
 
