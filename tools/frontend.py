@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "labextension"
 BUNDLE = ROOT / "shared-data" / "share" / "jupyter" / "labextensions" / "gpulease"
 INSTALLED = Path("share/jupyter/labextensions/gpulease")
+#: Settings of the build, of no use to who loads it.
+HOW = ("outputDir", "webpackConfig")
 #: Says which source the bundle is of.
 HASH = "source.json"
 INSTALL = {
@@ -134,7 +136,7 @@ def settle(target):
     manifest = target / "package.json"
     found = json.loads(manifest.read_text())
     kept = ("name", "version", "description", "license", "jupyterlab")
-    lab = {k: v for k, v in found["jupyterlab"].items() if k != "outputDir"}
+    lab = {k: v for k, v in found["jupyterlab"].items() if k not in HOW}
     write_json(manifest, {**{name: found[name] for name in kept}, "jupyterlab": lab})
 
 
@@ -145,7 +147,8 @@ def write_json(path, value):
 
 def source_hash():
     """Return the SHA-256 over everything that the bundle is made of."""
-    files = [SOURCE / name for name in ("package.json", "package-lock.json", "tsconfig.json")]
+    own = ("package.json", "package-lock.json", "tsconfig.json", "bundle.config.js")
+    files = [SOURCE / name for name in own]
     for folder in ("src", "style", "schema"):
         files += [path for path in (SOURCE / folder).rglob("*") if path.is_file()]
     found = hashlib.sha256()
