@@ -27,7 +27,7 @@ def test_the_bundle_is_of_this_source(frontend):
 def test_a_changed_source_has_another_hash(frontend, tmp_path, monkeypatch):
     before = frontend.source_hash()
     copy = tmp_path / "labextension"
-    for path in (*frontend.SOURCE.glob("*.json"), *(frontend.SOURCE / "src").rglob("*.ts*")):
+    for path in (*frontend.SOURCE.glob("*.js*"), *(frontend.SOURCE / "src").rglob("*.ts*")):
         target = copy / path.relative_to(frontend.SOURCE)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
