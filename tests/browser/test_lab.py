@@ -216,6 +216,9 @@ def test_a_service_that_restarts_is_waited_for(demo: RunningDemo, profile: Any) 
 def test_by_keyboard_alone_and_with_names_for_everything(demo: RunningDemo, profile: Any) -> None:
     page = profile.new_page()
     opened(demo, page, "student")
+    # JupyterLab gives the notebook the focus when it has loaded: a menu opened before loses it.
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell >> visible=true", timeout=LONG)
+    page.wait_for_function("() => document.activeElement.closest('.jp-Notebook') !== null")
     page.focus(".gpulease-button-menu")
     page.keyboard.press("Enter")
     page.wait_for_selector(".lm-Menu-item.lm-mod-active")
