@@ -95,7 +95,7 @@ class Drain(Action):
 
 @dataclass(frozen=True)
 class Resume(Action):
-    """Back to active: undrainable without pressure (once), or asked for again."""
+    """Back to active with what cannot leave: undrainable without pressure (once), or returned."""
 
     undrainable: bool = False
 

@@ -119,9 +119,9 @@ def _clear(action: model.Clear, lease: Lease, now: datetime, _: TimeOuts) -> Lea
 @_applied.register
 def _resume(action: model.Resume, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
     active = back(lease, action.reason, now)
-    if action.reason == "not_home":
+    if not action.undrainable:
         return active  # idle for as long as it was: wanting to return it is no use of it
-    return replace(active, idle_from=now, undrainable=lease.undrainable or action.undrainable)
+    return replace(active, idle_from=now, undrainable=True)
 
 
 @_applied.register
