@@ -44,7 +44,7 @@ INTERRUPTED = ("KeyboardInterrupt", "CancelledError")
 
 
 class GPUCells:
-    """Runs cells in the companion of one parts.
+    """Runs cells in the companion of one kernel.
 
     Attributes:
         failed: the last cell's error was the companion's; ``%tb`` and ``%debug`` are about it.

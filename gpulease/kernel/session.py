@@ -93,7 +93,8 @@ class Session(Parts):
         self.alone = not way.first and self._depth == 0
         for line in way.first:
             self.gate.line_magic(line)
-        if parse_options(way.options).help:
+        options = self.options(way.options)
+        if options.help:
             print(HELP)  # noqa: T201 - a magic's answer is its output
             return
         if not way.body.strip() or _only_comments(way.body):
@@ -101,7 +102,6 @@ class Session(Parts):
         if way.about_error and not self.cells.failed:
             self.run_here(way.body)
             return
-        options = self.options(way.options)
         if options.else_cpu and not self._have_gpu(options):
             self.run_here(way.body)
             return
