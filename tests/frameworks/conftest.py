@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.transfer.kinds import BY_NEED, open_pair
-from tests.transfer.pair import Pair
+from tests.transfer.conftest import lazy, new_pair
+from tests.transfer.kinds import open_pair
 
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -20,6 +20,7 @@ def pytest_collection_modifyitems(items):
 
 
 HERE = Path(__file__).parent
+__all__ = ["lazy", "new_pair"]  # fixtures of the other room that carries values
 # Small networks: a second thread would only wait for a core that another process has.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -29,24 +30,3 @@ def eager():
     """One pair for all tests of a file; what is small travels with every switch."""
     with open_pair({"reply_wait": 30}) as pair:
         yield pair
-
-
-@pytest.fixture(scope="module")
-def lazy():
-    """The same, where everything travels by need."""
-    with open_pair(BY_NEED) as pair:
-        yield pair
-
-
-@pytest.fixture
-def new_pair(monkeypatch):
-    made = []
-
-    def make(**options):
-        pair = Pair(monkeypatch, **options)
-        made.append(pair)
-        return pair
-
-    yield make
-    for pair in made:
-        pair.close()
