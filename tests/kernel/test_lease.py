@@ -576,12 +576,14 @@ def test_cells_beside_a_gpu_that_is_held_need_no_service(stage: Stage, kernel: H
     assert kernel.run("%%gpu\nsum(x)").kinds() == ["execute_result"]
 
 
-#: A home cell that ends once this kernel's companion is open and the test has said so.
+#: A home cell within which this kernel's companion opens; it ends when the test says so.
+#: It hears of the lease itself: between cells the companion might be connected already.
 HOLDS_ON = """
-import os, time
+import os, pathlib, time
 link = get_ipython().run_cell_async.__self__._cells.session.link
-while link.opening is None or not link.opening.done(): time.sleep(0.01)
-print("opened", flush=True)
+print("begun", flush=True)
+while link.opening is None or not link.opening.done(): link._inbox.run_one(0.05)
+pathlib.Path("opened").touch()
 while not os.path.exists("go"): time.sleep(0.01)
 """
 
@@ -593,6 +595,8 @@ def test_a_companion_that_dies_before_it_is_connected_is_replaced_at_once(
     stage.add(lease_view(LEASE, origin="magic"))
 
     def kill() -> None:
+        stage.grant(LEASE, kernel_id=kernel_id)
+        wait_for((kernel.directory / "opened").exists, what="the companion's opening")
         mark = companion_mark(LEASE, kernel_id)
         (pid,) = marked([mark], ENV_COMPANION)
         os.kill(pid, signal.SIGKILL)
@@ -601,8 +605,7 @@ def test_a_companion_that_dies_before_it_is_connected_is_replaced_at_once(
         wait_for(lambda: not marked([mark], ENV_COMPANION), what="the process collected")
         (kernel.directory / "go").touch()
 
-    stage.grant(LEASE, kernel_id=kernel_id)
-    assert kernel.run(HOLDS_ON, when=printed("opened"), do=kill).ok
+    assert kernel.run(HOLDS_ON, when=printed("begun"), do=kill).ok
     cell = kernel.run("%%gpu\nimport os; os.getpid()")
     if not cell.ok:  # the death was told while this cell joined it: the next one gets a new one
         assert "died before it was connected" in cell.error

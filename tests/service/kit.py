@@ -206,6 +206,7 @@ def options(path: Path, **changed: Any) -> Options:
         "prefix": PREFIX,
         "hub_path": "/hub/",
         "database_url": f"sqlite:///{path / 'leases.sqlite'}",
+        "key_file": path / "leases.sqlite.key",
         "gpus": 2,
         "simulate": True,
         "first_time_outs": outs,
