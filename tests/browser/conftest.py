@@ -1,6 +1,6 @@
 """A real Chromium for the tests of this room: one process, a fresh profile for each test."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -48,11 +48,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.fixture
-def profile(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def complaints() -> list[str]:
+    """What the tabs of a test complained about."""
+    return []
+
+
+@pytest.fixture
+def profile(
+    chromium: Any, complaints: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """A browser profile; what a page complains about fails the test that opened it."""
     context = chromium.new_context(viewport={"width": 1100, "height": 800})
     context.set_default_timeout(DEADLINE)
-    complaints: list[str] = []
     context.on("weberror", lambda error: complaints.append(str(error.error)))
     context.on(
         "console",
@@ -80,3 +87,28 @@ def stage() -> Iterator[Stage]:
 def page(profile: Any, stage: Stage) -> Any:
     """An empty tab beside the stage."""
     return profile.new_page()
+
+
+#: What WCAG 2.2 asks for at the levels A and AA, as axe-core tags its rules.
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+@pytest.fixture
+def assert_accessible(complaints: list[str]) -> Callable[..., None]:
+    """A check that what a tab shows meets WCAG 2.2 AA, by axe-core.
+
+    ``within`` is a CSS selector that narrows it to what is ours, where the rest is JupyterLab's.
+    """
+    from axe_playwright_python.sync_playwright import Axe
+
+    def check(page: Any, within: str | None = None) -> None:
+        options = {"resultTypes": ["violations"], "runOnly": {"type": "tag", "values": WCAG}}
+        before = len(complaints)
+        found = Axe().run(page, context=within, options=options)
+        # Its own probes of styles are refused by our security policy; what was said is in order.
+        with page.expect_console_message(lambda message: message.text == "axe is done"):
+            page.evaluate("console.info('axe is done')")
+        del complaints[before:]
+        assert not found.violations_count, found.generate_report()
+
+    return check

@@ -1,0 +1,43 @@
+"""Every page of the service under axe-core, light and dark, wide and narrow."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpulease.service.pages import PageReader
+from tests.pages.stage import Stage, lease, soon
+
+pytestmark = pytest.mark.browser
+PAGES = ("", "card", "group", "admin", "policy", "health")
+STATES = ("queued", "starting", "active", "warned", "draining", "ended")
+
+
+@pytest.fixture
+def busy_stage(stage: Stage) -> Stage:
+    """Everybody's leases in every state, and things to read on every page."""
+    stage.reader = PageReader("root", admin=True)
+    for state in STATES:
+        stage.put(lease(state, id=f"of-{state}", user="root", server=state, busy_share=0.5))
+        stage.put(lease(state, id=f"hers-{state}", user="ada"))
+    stage.ended = [lease("ended", id="e0")]
+    stage.incidents = [
+        {"at": soon(-60), "who": "planner", "why": "capacity_taken", "sentence": "It was taken.",
+         "user": "ada", "lease": "l", "gpu_class": "sim", "note": "0/3 nodes"}
+    ]  # fmt: skip
+    return stage
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_every_page_is_accessible(
+    busy_stage: Stage, profile: Any, assert_accessible: Callable[..., None], theme: str, width: int
+) -> None:
+    page = profile.new_page()
+    page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": 900})
+    for path in PAGES:
+        page.goto(busy_stage.url + path)
+        page.wait_for_selector("tbody tr, .gl-lease, .gl-card-lease, dl, .gl-version")
+        assert_accessible(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
