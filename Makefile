@@ -41,7 +41,7 @@ setup-system: ## as root on Debian: install Chromium, PostgreSQL, gcc and promto
 
 setup-cluster: $(VENV)/.ready-test ## as root on Debian with Go: what test-cluster needs (10 to 30 minutes once)
 	@tools/setup-cluster
-	@$(BIN)/python -m tests.cluster build
+	@$(BIN)/python -m testcluster build
 
 demo: $(VENV)/.ready-demo $(VENV)/.ready-lab ## start a JupyterHub with gpulease here and print its address (Ctrl-C ends it)
 	@$(BIN)/gpulease demo $(ARGS)

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.cluster.fixtures import VARIABLE as GPULEASE_CLUSTER
-from tests.cluster.fixtures import cluster, namespace, why_no_cluster
+from testcluster.fixtures import VARIABLE as GPULEASE_CLUSTER
+from testcluster.fixtures import cluster, namespace, why_no_cluster
 from tests.helpers import chromium_path, postgresql_bin
 from tests.spread import ByUnit, turn_of
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks import agent
 from benchmarks.measure import machine, progress
-from tests.cluster.machine import why_not
-from tests.cluster.running import running_cluster
+from testcluster.machine import why_not
+from testcluster.running import running_cluster
 
 #: Rounds of ten seconds of the agent's life.
 _AGENT_ROUNDS = 6

@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
+from testcluster.api import Object
+from testcluster.cluster import Cluster
 
 _WRITING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 

@@ -19,15 +19,15 @@ from benchmarks.kubernetes.costs import Processors, pods_created, rate, requests
 from benchmarks.kubernetes.stages import LateError, done, stage
 from benchmarks.measure import Aim, Variants, progress, report
 from gpulease.providers.kubernetes.limiter import Limiter
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.kwok import GPUS, LABEL, TAINT
-from tests.cluster.many.crowd import Crowd, crowd, kwok_nodes, policy
-from tests.cluster.many.kube import Kube, kube
-from tests.cluster.many.notebooks import delete_all, user_names
-from tests.cluster.pods import pod
-from tests.cluster.site import shipped
-from tests.cluster.site.shipped import HUB_NAMESPACE, OWN_NAMESPACE
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.kwok import GPUS, LABEL, TAINT
+from testcluster.many.crowd import Crowd, crowd, kwok_nodes, policy
+from testcluster.many.kube import Kube, kube
+from testcluster.many.notebooks import delete_all, user_names
+from testcluster.pods import pod
+from testcluster.site import shipped
+from testcluster.site.shipped import HUB_NAMESPACE, OWN_NAMESPACE
 from tests.helpers import WaitedTooLongError
 
 NODES, ASKS = 100, 800

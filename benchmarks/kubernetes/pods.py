@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from gpulease.providers.kubernetes.client import PODS, Manifest
 from gpulease.providers.kubernetes.official import OfficialClient
-from tests.cluster.cluster import Cluster
+from testcluster.cluster import Cluster
 
 PATIENCE = 120.0
 #: A watch that ends goes on where it stood; nothing is missed.

@@ -14,12 +14,12 @@ from benchmarks.kubernetes.site import lease_pod, run, site_on, until_free
 from benchmarks.measure import Aim, Variants, progress, report
 from benchmarks.reclaim import FILL, changed, check
 from benchmarks.stack import Watch
-from tests.cluster.cluster import Cluster
-from tests.cluster.lease_world import OBEDIENT
-from tests.cluster.pods import pod
-from tests.cluster.site.people import Student, at_work
-from tests.cluster.site.shipped import HUB_NAMESPACE
-from tests.cluster.site.site import Site
+from testcluster.cluster import Cluster
+from testcluster.lease_world import OBEDIENT
+from testcluster.pods import pod
+from testcluster.site.people import Student, at_work
+from testcluster.site.shipped import HUB_NAMESPACE
+from testcluster.site.site import Site
 
 BEHIND, NOT_BEHIND, BARE = "with write-behind", "without write-behind", "bare delete"
 #: Seconds beyond a bare delete.

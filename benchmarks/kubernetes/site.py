@@ -12,9 +12,9 @@ from pathlib import Path
 from benchmarks import stack
 from benchmarks.kubernetes.pods import PATIENCE, Pods
 from gpulease.demo.kernel_socket import CellRun
-from tests.cluster.cluster import Cluster
-from tests.cluster.site.people import Student
-from tests.cluster.site.site import Site, running_site
+from testcluster.cluster import Cluster
+from testcluster.site.people import Student
+from testcluster.site.site import Site, running_site
 
 #: Nothing leaves by itself while it is measured.
 POLICY = """

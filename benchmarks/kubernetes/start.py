@@ -12,11 +12,11 @@ from typing import Any
 from benchmarks.kubernetes.pods import Pods
 from benchmarks.kubernetes.site import give_back, lease_pod, run, site_on
 from benchmarks.measure import Aim, Variants, progress, report
-from tests.cluster.cluster import Cluster
-from tests.cluster.pods import pod
-from tests.cluster.site.people import Student, at_work
-from tests.cluster.site.shipped import HUB_NAMESPACE
-from tests.cluster.site.site import Site
+from testcluster.cluster import Cluster
+from testcluster.pods import pod
+from testcluster.site.people import Student, at_work
+from testcluster.site.shipped import HUB_NAMESPACE
+from testcluster.site.site import Site
 
 COLD, TORCH, BARE = "ask to first line", "the same, import torch", "bare pod, create to Running"
 CELL = "%%gpu\nprint('first line')"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cluster.cluster import Cluster
-    from tests.cluster.lease_world import LeaseWorld
-    from tests.cluster.site.site import Site
+    from testcluster.cluster import Cluster
+    from testcluster.lease_world import LeaseWorld
+    from testcluster.site.site import Site
 
 POLICY = """
 pools:
@@ -45,7 +45,7 @@ def site(cluster: "Cluster") -> "Iterator[Site]":
 
     One at a time: two services of one instance would each take the other's leases for its own.
     """
-    from tests.cluster.site.site import running_site
+    from testcluster.site.site import running_site
 
     directory = Path(tempfile.mkdtemp(prefix="site-", dir=cluster.layout.logs))
     with running_site(cluster, directory, POLICY, homes_number=12) as running:
@@ -64,7 +64,7 @@ async def world(
 ) -> "AsyncIterator[LeaseWorld]":
     """A provider in a namespace of its own; what its lease pods run ends when it is asked to."""
     from gpulease.providers.kubernetes import manifest
-    from tests.cluster.lease_world import OBEDIENT, LeaseWorld
+    from testcluster.lease_world import OBEDIENT, LeaseWorld
 
     monkeypatch.setattr(manifest, "COMMAND", OBEDIENT)
     found = LeaseWorld(cluster, namespace)

@@ -42,12 +42,12 @@ from gpulease.service.agents import Agents
 from gpulease.service.evidence import Watch
 from gpulease.service.metrics import Metrics
 from gpulease.service.rest_agents import AgentBatches
-from tests.cluster import agents
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.devices import card
-from tests.cluster.layout import NODE
-from tests.cluster.pods import gpu_pod, pod, visible_device, wait_for_address, wait_for_phase
+from testcluster import agents
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.devices import card
+from testcluster.layout import NODE
+from testcluster.pods import gpu_pod, pod, visible_device, wait_for_address, wait_for_phase
 from tests.gpus.stand_in import Driver
 from tests.helpers import wait_for, wait_for_async
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Api
-from tests.cluster.pki import write_all
+from testcluster.api import Api
+from testcluster.pki import write_all
 
 
 def test_an_answer_that_breaks_off_is_a_lost_connection(

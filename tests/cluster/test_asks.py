@@ -15,13 +15,13 @@ from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_claims import claim_template
 from gpulease.providers.kubernetes.manifest import SERVICE_ACCOUNT, PodSettings, lease_pod
 from gpulease.providers.kubernetes.volumes import Place, Situation, decide
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.devices import card
-from tests.cluster.dra_driver import DRIVER, GROUP, POOL, Driver, driver
-from tests.cluster.images import GPULEASE_IMAGE
-from tests.cluster.layout import NODE
-from tests.cluster.pods import pod, wait_for_phase, wait_until_gone
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.devices import card
+from testcluster.dra_driver import DRIVER, GROUP, POOL, Driver, driver
+from testcluster.images import GPULEASE_IMAGE
+from testcluster.layout import NODE
+from testcluster.pods import pod, wait_for_phase, wait_until_gone
 from tests.helpers import wait_for
 from tests.providers.kubernetes.expected import Expected, class_of, expected_asks
 from tests.providers.kubernetes.server_pods import lease

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import namespaces
-from tests.cluster.layout import Layout
+from testcluster import namespaces
+from testcluster.layout import Layout
 
 pytestmark = pytest.mark.cluster
 
 CLAIM = """
 import sys
 from pathlib import Path
-from tests.cluster import namespaces
+from testcluster import namespaces
 print("ready", flush=True)
 sys.stdin.readline()
 print(namespaces.claim(Path(sys.argv[1])).number, flush=True)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.devices import card
-from tests.cluster.layout import NODE
-from tests.cluster.pods import gpu_pod, pod, visible_device, wait_for_phase
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.devices import card
+from testcluster.layout import NODE
+from testcluster.pods import gpu_pod, pod, visible_device, wait_for_phase
 from tests.helpers import wait_for
 
 pytestmark = pytest.mark.cluster

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.cluster.faults import killing
-from tests.cluster.faults.killing import COMPANION, Fault
-from tests.cluster.faults.picture import look
-from tests.cluster.faults.rest import Watchman, settle
-from tests.cluster.faults.work import Outcome, work
-from tests.cluster.site.people import Student, at_work
-from tests.cluster.site.site import Site
+from testcluster.faults import killing
+from testcluster.faults.killing import COMPANION, Fault
+from testcluster.faults.picture import look
+from testcluster.faults.rest import Watchman, settle
+from testcluster.faults.work import Outcome, work
+from testcluster.site.people import Student, at_work
+from testcluster.site.site import Site
 
 ROUNDS = int(os.environ.get("GPULEASE_FAULT_ROUNDS", "3"))
 NIGHTLY_ROUNDS = int(os.environ.get("GPULEASE_FAULT_ROUNDS", "50"))

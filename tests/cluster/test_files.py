@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from testcluster.cluster import Cluster
+from testcluster.site.people import LONG, at_work
+from testcluster.site.site import Site, running_site
 from tests.cluster.conftest import POLICY
-from tests.cluster.site.people import LONG, at_work
-from tests.cluster.site.site import Site, running_site
 from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

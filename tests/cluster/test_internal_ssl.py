@@ -1,6 +1,6 @@
 """A whole round on Kubernetes where hub, proxy, servers and lease service speak TLS to each other.
 
-The hub reaches its servers by the names of their Services, as on any cluster; `tests.cluster.names`
+The hub reaches its servers by the names of their Services, as on any cluster; `testcluster.names`
 answers for them.  The websocket of the student's notebook goes through the encrypted proxy.
 """
 
@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from testcluster.cluster import Cluster
+from testcluster.devices import card
+from testcluster.layout import NODE_ADDRESS
+from testcluster.names import DOMAIN, addresses
+from testcluster.site import encryption, settings
+from testcluster.site.people import LONG, at_work
+from testcluster.site.shipped import HUB_NAMESPACE
+from testcluster.site.site import Site, running_site
 from tests.cluster.conftest import POLICY
-from tests.cluster.devices import card
-from tests.cluster.layout import NODE_ADDRESS
-from tests.cluster.names import DOMAIN, addresses
-from tests.cluster.site import encryption, settings
-from tests.cluster.site.people import LONG, at_work
-from tests.cluster.site.shipped import HUB_NAMESPACE
-from tests.cluster.site.site import Site, running_site
 from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

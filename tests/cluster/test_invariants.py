@@ -6,10 +6,10 @@ These need no cluster: the pictures are made here.
 from dataclasses import replace
 
 from gpulease.gpus.agent.wire import Held
-from tests.cluster.faults import invariants
-from tests.cluster.faults.accounting import books
-from tests.cluster.faults.picture import Lease, Picture, Pod
-from tests.cluster.faults.rest import BOOKS_SECONDS, REST_SECONDS, Watchman
+from testcluster.faults import invariants
+from testcluster.faults.accounting import books
+from testcluster.faults.picture import Lease, Picture, Pod
+from testcluster.faults.rest import BOOKS_SECONDS, REST_SECONDS, Watchman
 
 SERVER = Pod("jupyter-dora", "s1", "Running", user="dora")
 POD = Pod("gpulease-l1-1", "p1", "Running", gpus=1, lease="l1", attempt=1, owners=("s1",))

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cluster import namespaces
-from tests.cluster.cluster import Cluster
-from tests.cluster.layout import Layout
-from tests.cluster.processes import REPOSITORY
-from tests.cluster.site.site import PROCESSES
+from testcluster import namespaces
+from testcluster.cluster import Cluster
+from testcluster.layout import Layout
+from testcluster.processes import REPOSITORY
+from testcluster.site.site import PROCESSES
 from tests.helpers import process_is_gone, wait_for
 
 pytestmark = pytest.mark.cluster
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 OWNER = """
 import sys
 from pathlib import Path
-from tests.cluster.cluster import Cluster
+from testcluster.cluster import Cluster
 started = Cluster.up(Path(sys.argv[1]))
 print("up", flush=True)
 sys.stdin.read()
@@ -73,9 +73,9 @@ def test_second_cluster_meets_nobody_and_leaves_nothing_when_killed(
 SITE = """
 import sys, tempfile
 from pathlib import Path
-from tests.cluster.cluster import Cluster
+from testcluster.cluster import Cluster
 from tests.cluster.conftest import POLICY
-from tests.cluster.site.site import running_site
+from testcluster.site.site import running_site
 
 cluster = Cluster.at(Path(sys.argv[1]))
 cluster.enter()

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("kubernetes")
 
 from gpulease.providers.kubernetes.connections import Connector
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.many.kube import Kube
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.many.kube import Kube
 
 pytestmark = pytest.mark.cluster
 

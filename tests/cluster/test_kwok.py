@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.kwok import GPUS, LABEL, add_nodes, remove_nodes
-from tests.cluster.pods import pod
+from testcluster.cluster import Cluster
+from testcluster.kwok import GPUS, LABEL, add_nodes, remove_nodes
+from testcluster.pods import pod
 from tests.helpers import wait_for
 
 pytestmark = pytest.mark.cluster

@@ -14,16 +14,16 @@ from tornado.websocket import websocket_connect
 
 from gpulease import labels
 from gpulease.doctor_command import look
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.configuration import PAUSE_IMAGE
-from tests.cluster.devices import card
-from tests.cluster.dra_driver import driver
-from tests.cluster.pods import pod
-from tests.cluster.rights import Given, Grant, account_of, given, lacks
-from tests.cluster.site import settings, shipped
-from tests.cluster.site.people import LONG, Student, at_work
-from tests.cluster.site.site import Site
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.configuration import PAUSE_IMAGE
+from testcluster.devices import card
+from testcluster.dra_driver import driver
+from testcluster.pods import pod
+from testcluster.rights import Given, Grant, account_of, given, lacks
+from testcluster.site import settings, shipped
+from testcluster.site.people import LONG, Student, at_work
+from testcluster.site.site import Site
 from tests.helpers import wait_for, wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

@@ -15,11 +15,11 @@ import pytest
 
 from gpulease import labels
 from gpulease.service.events import FIGURES_EVERY
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.kwok import GPUS
-from tests.cluster.many.crowd import PATIENCE, Crowd, crowd, kwok_nodes, policy
-from tests.cluster.many.notebooks import user_names
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.kwok import GPUS
+from testcluster.many.crowd import PATIENCE, Crowd, crowd, kwok_nodes, policy
+from testcluster.many.notebooks import user_names
 from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

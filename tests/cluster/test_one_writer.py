@@ -15,9 +15,9 @@ from gpulease.policy import lifecycle
 from gpulease.policy.model import Lease, LeaseState, TimeOuts
 from gpulease.providers.kubernetes import manifest
 from gpulease.store import Change
-from tests.cluster.cluster import Cluster
-from tests.cluster.lease_service import Service, service
-from tests.cluster.lease_world import OBEDIENT, LeaseWorld
+from testcluster.cluster import Cluster
+from testcluster.lease_service import Service, service
+from testcluster.lease_world import OBEDIENT, LeaseWorld
 from tests.helpers import wait_for_async
 
 pytestmark = pytest.mark.cluster

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.devices import Devices, Resource, card, default_devices
-from tests.cluster.machine_files import closure
-from tests.cluster.messages import message_classes
-from tests.cluster.packing import Image, Tree, write_archive, write_layer
+from testcluster.devices import Devices, Resource, card, default_devices
+from testcluster.machine_files import closure
+from testcluster.messages import message_classes
+from testcluster.packing import Image, Tree, write_archive, write_layer
 
 
 @pytest.fixture

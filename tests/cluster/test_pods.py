@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.layout import NODE_ADDRESS
-from tests.cluster.pods import pod, wait_for_phase, wait_until_gone
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.layout import NODE_ADDRESS
+from testcluster.pods import pod, wait_for_phase, wait_until_gone
 from tests.helpers import wait_for
 
 pytestmark = pytest.mark.cluster

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.layout import NODE
-from tests.cluster.pods import gpu_pod, pod, visible_device, wait_for_phase
+from testcluster.cluster import Cluster
+from testcluster.layout import NODE
+from testcluster.pods import gpu_pod, pod, visible_device, wait_for_phase
 from tests.helpers import wait_for
 
 pytestmark = pytest.mark.cluster

@@ -14,9 +14,9 @@ from gpulease.policy.model import LeaseState
 from gpulease.policy.pods import PodAsk
 from gpulease.protocol import ENV_LEASE
 from gpulease.providers.kubernetes.client import ConflictError, UnavailableError
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.lease_looks import (
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.lease_looks import (
     GPU,
     begin,
     cards,
@@ -26,8 +26,8 @@ from tests.cluster.lease_looks import (
     some_free,
     until,
 )
-from tests.cluster.lease_world import CARD, LeaseWorld
-from tests.cluster.pods import gpu_pod, pod, wait_for_phase
+from testcluster.lease_world import CARD, LeaseWorld
+from testcluster.pods import gpu_pod, pod, wait_for_phase
 from tests.contract.provider import active, ended, lease_on
 from tests.helpers import wait_for_async
 
@@ -214,7 +214,7 @@ async def test_a_pod_elsewhere_that_says_it_is_a_lease_is_nobodys(
     world: LeaseWorld, lease_id: Callable[[str], str]
 ) -> None:
     """Whoever may make pods and accounts in some namespace takes over no lease by their names."""
-    from tests.cluster.pods import delete_namespace, new_namespace
+    from testcluster.pods import delete_namespace, new_namespace
 
     world.server("stu")
     lease = await begin(world, lease_id("mine"))
@@ -476,7 +476,7 @@ async def _served(world: LeaseWorld, node: str, wanted: tuple[str, ...]) -> bool
 
 
 async def test_an_unhealthy_device_is_capacity_no_more(world: LeaseWorld, cluster: Cluster) -> None:
-    from tests.cluster.devices import Devices
+    from testcluster.devices import Devices
 
     before = Devices.load(cluster.layout.devices)
     sick = "GPU-00000003-0000-4000-8000-000000000000"

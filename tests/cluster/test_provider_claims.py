@@ -7,11 +7,11 @@ import pytest
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Where
 from gpulease.providers.kubernetes.client import UnavailableError
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.dra_driver import DRIVER, GROUP, Driver, driver
-from tests.cluster.lease_looks import until
-from tests.cluster.lease_world import LeaseWorld
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.dra_driver import DRIVER, GROUP, Driver, driver
+from testcluster.lease_looks import until
+from testcluster.lease_world import LeaseWorld
 from tests.contract.provider import lease_on
 from tests.helpers import wait_for_async
 

@@ -6,8 +6,8 @@ import pytest
 
 from gpulease.policy.model import Lease
 from gpulease.providers.kubernetes import manifest
-from tests.cluster.cluster import Cluster
-from tests.cluster.lease_world import SLOW, LeaseWorld
+from testcluster.cluster import Cluster
+from testcluster.lease_world import SLOW, LeaseWorld
 from tests.contract.provider import ProviderContract, World
 
 pytestmark = pytest.mark.cluster

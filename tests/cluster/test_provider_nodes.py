@@ -10,11 +10,11 @@ import pytest
 from gpulease.policy.model import Lease, PolicyDocument, Pool, Snapshot, Start
 from gpulease.policy.planner import plan
 from gpulease.policy.pods import PodAsk, Toleration
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.kwok import LABEL, TAINT, add_nodes, remove_nodes
-from tests.cluster.lease_looks import begin, cards, shown, until
-from tests.cluster.lease_world import CARD, LeaseWorld
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.kwok import LABEL, TAINT, add_nodes, remove_nodes
+from testcluster.lease_looks import begin, cards, shown, until
+from testcluster.lease_world import CARD, LeaseWorld
 from tests.contract.provider import lease_on
 from tests.helpers import wait_for_async
 

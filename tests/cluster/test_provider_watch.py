@@ -21,9 +21,9 @@ from gpulease.providers.kubernetes.client import (
 )
 from gpulease.providers.kubernetes.official import OfficialClient
 from gpulease.providers.kubernetes.watch import Watched
-from tests.cluster.cluster import Cluster
-from tests.cluster.pods import pod
-from tests.cluster.relay import relayed
+from testcluster.cluster import Cluster
+from testcluster.pods import pod
+from testcluster.relay import relayed
 from tests.helpers import wait_for_async
 
 pytestmark = pytest.mark.cluster

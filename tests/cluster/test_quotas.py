@@ -8,10 +8,10 @@ import pytest
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, LeaseState
 from gpulease.providers.kubernetes import manifest
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.lease_service import Service, service
-from tests.cluster.lease_world import OBEDIENT, LeaseWorld
+from testcluster.api import Object
+from testcluster.cluster import Cluster
+from testcluster.lease_service import Service, service
+from testcluster.lease_world import OBEDIENT, LeaseWorld
 from tests.helpers import wait_for, wait_for_async
 
 pytestmark = pytest.mark.cluster

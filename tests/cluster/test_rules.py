@@ -4,9 +4,9 @@ import uuid
 
 import pytest
 
-from tests.cluster.api import Api, ApiError, Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.pods import pod, wait_for_phase
+from testcluster.api import Api, ApiError, Object
+from testcluster.cluster import Cluster
+from testcluster.pods import pod, wait_for_phase
 from tests.helpers import wait_for
 
 pytestmark = pytest.mark.cluster

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gpulease.providers.kubernetes.reasons import Reading, read_pod, read_refusal
-from tests.cluster.api import ApiError, Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.starts import watch_starts
+from testcluster.api import ApiError, Object
+from testcluster.cluster import Cluster
+from testcluster.starts import watch_starts
 from tests.helpers import wait_for
 from tests.providers.kubernetes.failing_pods import CASES, Case, pod_of
 

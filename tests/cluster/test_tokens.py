@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gpulease.providers.kubernetes import manifest
-from tests.cluster.cluster import Cluster
-from tests.cluster.lease_world import SLOW, LeaseWorld
+from testcluster.cluster import Cluster
+from testcluster.lease_world import SLOW, LeaseWorld
 from tests.contract.provider import lease_on
 
 pytestmark = pytest.mark.cluster

@@ -15,14 +15,14 @@ import pytest
 
 from gpulease import labels
 from gpulease.doctor_command import look
-from tests.cluster import rights
-from tests.cluster.api import Api, ApiError, Object
-from tests.cluster.cluster import Cluster
+from testcluster import rights
+from testcluster.api import Api, ApiError, Object
+from testcluster.cluster import Cluster
+from testcluster.pods import delete_namespace, new_namespace, pod
+from testcluster.site import shipped
+from testcluster.site.people import LONG, at_work
+from testcluster.site.site import Site, running_site
 from tests.cluster.conftest import POLICY
-from tests.cluster.pods import delete_namespace, new_namespace, pod
-from tests.cluster.site import shipped
-from tests.cluster.site.people import LONG, at_work
-from tests.cluster.site.site import Site, running_site
 from tests.helpers import wait_for, wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

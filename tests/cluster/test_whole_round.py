@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from tests.cluster.devices import card
-from tests.cluster.layout import NODE
-from tests.cluster.site.people import LONG, Student, at_work
-from tests.cluster.site.site import Site
+from testcluster.devices import card
+from testcluster.layout import NODE
+from testcluster.site.people import LONG, Student, at_work
+from testcluster.site.site import Site
 from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

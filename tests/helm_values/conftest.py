@@ -13,8 +13,8 @@ from tests.helpers import wait_for
 from tests.hub.conftest import make_spawner, no_cluster
 
 if TYPE_CHECKING:
-    from tests.cluster.api import Api
-    from tests.cluster.cluster import Cluster
+    from testcluster.api import Api
+    from testcluster.cluster import Cluster
 
 
 __all__ = ["make_spawner", "no_cluster"]  # fixtures of the hub's room
@@ -44,8 +44,8 @@ class Installed:
 @pytest.fixture(scope="module")
 def installed(cluster: "Cluster") -> Iterator[Installed]:
     """Everything that the kustomization names; what is of the whole cluster goes at the end."""
-    from tests.cluster.api import ApiError, path_of
-    from tests.cluster.pods import delete_namespace
+    from testcluster.api import ApiError, path_of
+    from testcluster.pods import delete_namespace
 
     mark = f"t-{uuid.uuid4().hex[:8]}"
     here = Installed(cluster.api, servers=f"{mark}-hub", system=f"{mark}-system")

@@ -99,7 +99,7 @@ def lease_pod() -> dict[str, Any]:
 
 def make_runtime_class(api: Any, name: str) -> None:
     """Make a runtime class unless it is there: the API server takes no pod of an unknown one."""
-    from tests.cluster.api import ApiError
+    from testcluster.api import ApiError
 
     metadata = {"name": name}
     document = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata}
@@ -111,7 +111,7 @@ def make_runtime_class(api: Any, name: str) -> None:
 
 def make_priority_class(api: Any, name: str, preemption: str) -> None:
     """Make a priority class unless it is there."""
-    from tests.cluster.api import ApiError
+    from testcluster.api import ApiError
 
     with contextlib.suppress(ApiError):
         api.create(
@@ -127,7 +127,7 @@ def make_priority_class(api: Any, name: str, preemption: str) -> None:
 
 def refusal(client: Any, pod: dict[str, Any], namespace: str) -> str:
     """Return why the API server does not take a pod (dry run), ``""`` when it does."""
-    from tests.cluster.api import ApiError
+    from testcluster.api import ApiError
 
     body = copy.deepcopy(pod)
     body["metadata"]["namespace"] = namespace
@@ -182,7 +182,7 @@ def make_hub_account(installed: Installed) -> None:
 
 def hub_of(policies: Installed) -> Any:
     """Return a client that is the hub."""
-    from tests.cluster.api import Api
+    from testcluster.api import Api
 
     account = f"system:serviceaccount:{policies.servers}:hub"
     return Api(policies.api.kubeconfig, as_user=account)
@@ -323,7 +323,7 @@ def test_the_service_may_create_lease_pods_and_nothing_more(policies, rule, chan
 
 def test_the_service_cannot_mount_the_hubs_secret_though_it_may_create_pods(policies):
     """With a Secret that is really there, and without dry run."""
-    from tests.cluster.api import ApiError
+    from testcluster.api import ApiError
 
     metadata = {"name": "hub", "namespace": policies.servers}
     policies.api.create(
@@ -576,7 +576,7 @@ def _ephemeral(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_debug_container_brings_no_device_into_a_server(policies, running):
-    from tests.cluster.api import ApiError
+    from testcluster.api import ApiError
 
     server, lease = running
     asks = _ephemeral(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
@@ -595,7 +595,7 @@ def test_a_debug_container_brings_no_device_into_a_server(policies, running):
 
 
 def test_nobody_resizes_a_lease_pod_and_a_server_may_be_resized(policies, running):
-    from tests.cluster.api import ApiError
+    from testcluster.api import ApiError
 
     server, lease = running
 
@@ -615,7 +615,7 @@ def test_a_lease_pod_can_be_noted_by_the_clusters_own_parts(policies, running):
 
 def test_a_servers_pod_does_not_become_a_lease_pod_by_a_label(policies, running):
     """Else its tolerations and notes could be changed past the rules."""
-    from tests.cluster.api import ApiError
+    from testcluster.api import ApiError
 
     server, lease = running
     for labels in (
@@ -631,7 +631,7 @@ def test_a_servers_pod_does_not_become_a_lease_pod_by_a_label(policies, running)
 
 def test_what_was_allowed_once_can_be_tidied_up_and_not_widened(policies):
     """A pod with a GPU that a named user made: controllers take off its finalizers later."""
-    from tests.cluster.api import ApiError
+    from testcluster.api import ApiError
 
     pod = changed({"metadata": {"annotations": {"hami.io/gpu-scheduler-policy": "spread"}}})
     del pod["spec"]["runtimeClassName"]
@@ -668,7 +668,7 @@ def test_what_was_allowed_once_can_be_tidied_up_and_not_widened(policies):
 
 def test_images_are_pulled_to_nodes_with_gpus_ahead_of_leases(policies):
     """A DaemonSet's pods name their node, which nobody else's may."""
-    from tests.cluster.api import Api
+    from testcluster.api import Api
 
     pod = changed(required_fields([expression("metadata.name", "In", "gpu-1")]))
     pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][

@@ -12,7 +12,7 @@ import pytest
 from gpulease.doctor_command import look, run
 from gpulease.errors import GPULeaseError
 from gpulease.providers.kubernetes import checkup
-from tests.cluster import rights
+from testcluster import rights
 from tests.helm_values import shipped
 from tests.helm_values.conftest import Installed
 from tests.helpers import free_port, wait_for, wait_for_async
@@ -290,7 +290,7 @@ async def test_network_policies_that_are_missing_or_wrong_are_named(doctor, inst
 
 @pytest.mark.cluster
 async def test_namespaces_of_a_pattern_are_those_in_which_servers_run(doctor, installed):
-    from tests.cluster.pods import delete_namespace, new_namespace
+    from testcluster.pods import delete_namespace, new_namespace
 
     name = f"{installed.servers}-own-ada"
     pattern = f"{installed.servers}-own-*"
@@ -315,7 +315,7 @@ async def test_namespaces_of_a_pattern_are_those_in_which_servers_run(doctor, in
 
 @pytest.mark.cluster
 async def test_a_node_without_an_agent_is_named(doctor, installed):
-    from tests.cluster.configuration import PAUSE_IMAGE
+    from testcluster.configuration import PAUSE_IMAGE
 
     async def lacking():
         """How many nodes lack an agent, beside those that other tests let kwok play."""

@@ -148,7 +148,7 @@ def test_removing_everything_spares_the_hubs_namespace():
 @pytest.mark.cluster
 def test_the_api_server_takes_every_object(installed):
     """``installed`` created them all; the deployment's pods are made by its controller."""
-    from tests.cluster.api import path_of
+    from testcluster.api import path_of
 
     for document in shipped.load():
         assert installed.api.find(path_of(installed.object(document)))

@@ -84,7 +84,7 @@ INSTALLS: dict[str, Install] = {
 
 def helm() -> str | None:
     """Return helm, as the cluster's programs are built or from PATH."""
-    from tests.cluster.build import helm_program
+    from testcluster.build import helm_program
 
     built = helm_program()
     return str(built) if built.exists() else shutil.which("helm")

@@ -50,7 +50,7 @@ async def make_real_spawner(cluster, namespace, monkeypatch):
     made = []
 
     def make(name="", user="stu", **settings):
-        from tests.cluster.images import GPULEASE_IMAGE
+        from testcluster.images import GPULEASE_IMAGE
 
         spawner = GPULeaseSpawner(
             _mock=True,
@@ -203,7 +203,7 @@ def what_leases_need(namespace, *ports):
 async def test_what_leases_need_is_copied_and_a_server_starts_without_it(
     cluster, namespace, make_real_spawner, caplog
 ):
-    from tests.cluster.api import path_of
+    from testcluster.api import path_of
 
     user = f"u{uuid.uuid4().hex[:6]}"
     spawner = make_real_spawner(
@@ -330,7 +330,7 @@ setup_gpulease(c, service_url="http://127.0.0.1:9", service_token="for this test
 
 @pytest.fixture
 def hub(cluster, namespace, tmp_path):
-    from tests.cluster.images import GPULEASE_IMAGE
+    from testcluster.images import GPULEASE_IMAGE
 
     place = HubPlace(tmp_path, host="198.18.0.1")
     rest = CONFIG.format(namespace=namespace, image=GPULEASE_IMAGE)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import build
+from testcluster import build
 
 FOREVER = [sys.executable, "-c", "import threading; threading.Event().wait()"]
 

@@ -1,6 +1,6 @@
 """Pods that cannot start, each in its own way, and the code that their start must be given.
 
-A real cluster is made to run them (``tests/cluster/starts.py``); what it said once is kept in
+A real cluster is made to run them (``testcluster/starts.py``); what it said once is kept in
 ``statuses.json``, so that the reading is tested without one, too.
 """
 

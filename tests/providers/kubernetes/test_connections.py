@@ -15,7 +15,7 @@ import pytest
 
 from gpulease.providers.kubernetes.client import PODS
 from gpulease.providers.kubernetes.official import OfficialClient
-from tests.cluster.pki import write_all
+from testcluster.pki import write_all
 from tests.helpers import wait_for_async
 
 

@@ -1,0 +1,168 @@
+"""Speaks for the companions of all lease pods, each by a websocket of its own.
+
+Owns what a supervisor says and when: hello with the pod's own token, a second's sample each second
+in batches, an answer to each key and drain, goodbye at the end; after a loss it comes back.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+
+from gpulease import labels
+from gpulease.companion.supervisor import BATCH_SECONDS, SAMPLE_SECONDS
+from gpulease.protocol import PROTOCOL_VERSION
+from testcluster.api import Object
+from testcluster.many.kube import Kube
+from tests.service.kit import z85_key
+
+_PAUSE = 0.5
+
+
+@dataclass
+class Life:
+    """One lease pod as it was seen; times are `time.monotonic`'s."""
+
+    lease: str
+    pod: Object
+    running: float = 0.0
+    registered: float = 0.0
+    gone: float = 0.0
+    connected: bool = False
+
+
+@dataclass
+class Companions:
+    """All lease pods of a namespace, by UID."""
+
+    kube: Kube
+    session: aiohttp.ClientSession
+    url: str
+    namespace: str
+    lives: dict[str, Life] = field(default_factory=dict)
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    @property
+    def present(self) -> list[Life]:
+        """The lease pods that are there."""
+        return [life for life in self.lives.values() if not life.gone]
+
+    @property
+    def connected(self) -> int:
+        return sum(life.connected for life in self.lives.values())
+
+    async def watch(self) -> None:
+        """Start a companion in each lease pod that runs, until cancelled."""
+        selector = labels.lease_selector(labels.APP)
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        async for kind, pod in self.kube.follow(path, labelSelector=selector):
+            uid = pod["metadata"]["uid"]
+            known = self.lives.setdefault(uid, Life(pod["metadata"]["labels"][labels.LEASE], pod))
+            known.pod = pod
+            if kind == "DELETED":
+                known.gone = time.monotonic()
+                if uid in self.tasks:
+                    self.tasks[uid].cancel()
+            elif not known.running and pod["status"].get("phase") == "Running":
+                known.running = time.monotonic()
+                self.tasks[uid] = asyncio.create_task(self._live(known), name=f"life {known.lease}")
+
+    async def close(self) -> None:
+        """End all of them without a word, as a node that dies does."""
+        for task in self.tasks.values():
+            task.cancel()
+        found = await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        for each in found:
+            if isinstance(each, Exception):
+                raise each
+
+    async def _live(self, life: Life) -> None:
+        token = await self.kube.token(life.pod, "gpulease-lease", "gpulease")
+        key = z85_key()
+        while True:
+            try:
+                if await self._speak(life, token, key):
+                    return
+            except (aiohttp.ClientError, OSError):
+                pass  # the service is away: come back until it is there
+            finally:
+                life.connected = False
+            await asyncio.sleep(_PAUSE)
+
+    async def _speak(self, life: Life, token: str, key: str) -> bool:
+        """Hold one connection until it is lost; return whether the lease is over."""
+        where = f"{self.url}api/leases/{life.lease}/supervisor"
+        headers = {"Authorization": f"Bearer {token}"}
+        async with self.session.ws_connect(where, headers=headers) as socket:
+            await socket.send_str(json.dumps(_hello(life, key)))
+            batch: list[dict[str, Any]] = []
+            while True:
+                try:
+                    message = await socket.receive(SAMPLE_SECONDS)
+                except TimeoutError:
+                    batch.append(_sample())
+                    if len(batch) * SAMPLE_SECONDS >= BATCH_SECONDS:
+                        await socket.send_str(json.dumps({"type": "activity", "samples": batch}))
+                        batch = []
+                    continue
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    return False
+                life.connected = True
+                life.registered = life.registered or time.monotonic()
+                answer = _answer(json.loads(message.data))
+                if answer is not None:
+                    await socket.send_str(json.dumps(answer))
+                    if answer["type"] == "bye":
+                        return True
+
+
+def _hello(life: Life, key: str) -> dict[str, Any]:
+    return {
+        "type": "hello",
+        "address": "tcp://198.18.128.1:8890",
+        "public_key": key,
+        "protocol": PROTOCOL_VERSION,
+        "python": "3.11.2",
+        "attempt": int(life.pod["metadata"]["labels"][labels.ATTEMPT]),
+    }
+
+
+def _sample() -> dict[str, Any]:
+    at = datetime.now(UTC).isoformat()
+    quiet = {"cells": 0, "threads": 0, "processes": 0, "use": 0.0, "transfers": False}
+    return {"at": at, **quiet}
+
+
+def _answer(message: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what an obedient companion without variables says to a message."""
+    match message["type"]:
+        case "admit":
+            return {"type": "admitted", "client_key": message["client_key"]}
+        case "drain":
+            return {"type": "drained", "result": "done"}
+        case "end":
+            return {"type": "bye", "reason": "ended"}
+    return None
+
+
+@asynccontextmanager
+async def speaking(
+    kube: Kube, session: aiohttp.ClientSession, url: str, namespace: str
+) -> AsyncIterator[Companions]:
+    """Speak for every companion while a block runs."""
+    companions = Companions(kube, session, url, namespace)
+    watching = asyncio.create_task(companions.watch(), name="lease pods")
+    try:
+        yield companions
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+        await companions.close()

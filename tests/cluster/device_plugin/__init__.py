@@ -1,5 +1,0 @@
-"""A GPU device plugin with pretend devices, registered with the real kubelet.
-
-`python -m tests.cluster.device_plugin DEVICES ALLOCATIONS`: DEVICES is the JSON file of
-`tests.cluster.devices`, read again whenever it changes; ALLOCATIONS gets a line for each grant.
-"""
