@@ -39,7 +39,7 @@ from gpulease.protocol import ENV_LEASE
 from gpulease.sides.blocks import gpu
 from gpulease.sides.environment import take_mark
 from gpulease.transfer.api import Away
-from gpulease.transfer.away import AwaySide
+from gpulease.transfer.switch.away import AwaySide
 
 _LOOK_SECONDS = 1.0
 

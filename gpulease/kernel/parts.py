@@ -72,7 +72,7 @@ class Parts(ABC):
     def home(self) -> Home:
         """The transfer side of this kernel."""
         if self._home is None:
-            from gpulease.transfer.home import HomeSide
+            from gpulease.transfer.switch.home import HomeSide
 
             self._home = HomeSide(
                 self.shell.user_ns,

@@ -11,8 +11,8 @@ import pytest
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.companion.parking import Parking
-from gpulease.transfer.home import HomeSide
-from gpulease.transfer.park import read_parked
+from gpulease.transfer.switch.home import HomeSide
+from gpulease.transfer.switch.park import read_parked
 from tests.companion.parts import Cells, closing, leased
 from tests.helpers import process_is_gone, wait_for_async
 

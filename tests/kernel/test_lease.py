@@ -302,7 +302,7 @@ def test_reclaim_brings_everything_home_and_the_next_cell_asks_again(
 DIES_WHEN_ASKED = """
 def arm(companion):
     import os, signal
-    from gpulease.transfer.bringing import Bringing
+    from gpulease.transfer.switch.bringing import Bringing
     plain = Bringing.all_changed
     def all_changed(self, *given):
         Bringing.all_changed = plain

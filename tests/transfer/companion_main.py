@@ -5,7 +5,7 @@ import sys
 import traceback
 
 from gpulease.transfer.api import TransferSettings
-from gpulease.transfer.away import AwaySide
+from gpulease.transfer.switch.away import AwaySide
 
 
 def run(space, source):

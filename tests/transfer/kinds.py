@@ -95,7 +95,7 @@ def empty(pair):
     """Delete every name of the notebook; begin anew where something cannot be reached."""
     try:
         pair.home("for _n in [n for n in globals() if not n.startswith('__')]: del globals()[_n]")
-        clean = not pair.side.away_names() and not pair.side.custody.lost
+        clean = not pair.side.away_names() and not pair.side.unavailable.lost
     except GPULeaseError:
         clean = False
     if not clean:

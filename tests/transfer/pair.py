@@ -12,7 +12,7 @@ import zmq
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.transfer.api import TransferSettings
-from gpulease.transfer.home import HomeSide
+from gpulease.transfer.switch.home import HomeSide
 from tests.transfer.companion_main import run
 
 SCRIPT = Path(__file__).with_name("companion_main.py")

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from gpulease.transfer.api import TransferSettings
-from gpulease.transfer.groups import AbandonedError
-from gpulease.transfer.side import Side
+from gpulease.transfer.values.groups import AbandonedError
+from gpulease.transfer.values.side import Side
 
 
 @pytest.fixture

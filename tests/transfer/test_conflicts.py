@@ -8,8 +8,8 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Place
-from gpulease.transfer.meanwhile import Meanwhile
-from gpulease.transfer.threads import UserThreads
+from gpulease.transfer.switch.concurrent import ConcurrentThreads
+from gpulease.transfer.switch.threads import UserThreads
 from tests.helpers import wait_for
 
 WORKER = (
@@ -179,7 +179,7 @@ def test_binding_the_name_anew_ends_a_conflict(pair):
 
 def test_a_working_thread_is_told_from_a_waiting_one():
     ns = {"stop": threading.Event()}
-    user, watch = UserThreads(ns), Meanwhile(ns)
+    user, watch = UserThreads(ns), ConcurrentThreads(ns)
     ticks = queue.Queue()
     exec("def wait(): stop.wait()\ndef work():\n    while not stop.wait(0.01): ticks.put(1)", ns)
     ns["ticks"] = ticks

@@ -15,8 +15,8 @@ def test_a_cell_that_touches_nothing_is_answered_with_its_reply(pair):
     pair.home("x = [1]; big = list(range(20_000))")
     settled(pair)
     asked = []
-    request = pair.side.line.wire.request
-    pair.side.line.wire.request = lambda kind, *rest: asked.append(kind) or request(kind, *rest)
+    request = pair.side.peer.wire.request
+    pair.side.peer.wire.request = lambda kind, *rest: asked.append(kind) or request(kind, *rest)
     answer = pair.gpu("pass")
     assert answer["nothing_new"] is not None
     assert not pair.after.moved
@@ -82,16 +82,16 @@ def test_a_question_that_never_came_is_asked_when_it_is_due(pair):
 def test_a_cell_that_overtakes_an_acknowledgement_parts_nothing(pair):
     pair.home("a = {}; b = [0]")
     settled(pair)
-    request, held = pair.side.line.wire.request, []
+    request, held = pair.side.peer.wire.request, []
 
     def late(kind, *rest):
         return held.append((kind, *rest)) if kind == "ack" else request(kind, *rest)
 
-    pair.side.line.wire.request = late
+    pair.side.peer.wire.request = late
     pair.gpu("b = [a]")
     pair.start_gpu("b.append(1)")
     answer = pair.companion.hear()
-    pair.side.line.wire.request = request
+    pair.side.peer.wire.request = request
     for each in held:
         request(*each)
     pair.side.after_gpu_cell(pair.count, answer["nothing_new"])

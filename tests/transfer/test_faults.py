@@ -184,7 +184,7 @@ def test_only_the_proved_key_is_served(pair):
     import zmq
 
     from gpulease.channel.keys import KeyPair
-    from gpulease.transfer.home import HomeSide
+    from gpulease.transfer.switch.home import HomeSide
 
     public, secret = zmq.curve_keypair()
     stranger = HomeSide({}, hidden=())

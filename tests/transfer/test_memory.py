@@ -5,7 +5,7 @@ import resource
 import psutil
 import pytest
 
-from gpulease.transfer import memory
+from gpulease.transfer.switch import memory
 
 GIB = 2**30
 

@@ -49,7 +49,7 @@ def test_a_name_bound_anew_at_home_frees_the_older_value(pair):
     pair.home("import numpy as np, weakref\nbig = np.ones(500_000)")
     pair.gpu("big = np.zeros(4_000_000)")
     pair.home("big = 1")
-    assert not pair.side.custody.aside
+    assert not pair.side.unavailable.aside
 
 
 def test_a_refusal_keeps_nothing_alive(pair):

@@ -8,7 +8,7 @@ import weakref
 from ipykernel.parentpoller import ParentPollerUnix
 from ipykernel.subshell import SubshellThread
 
-from gpulease.transfer.threads import UserThreads
+from gpulease.transfer.switch.threads import UserThreads
 
 
 def test_a_subshell_of_the_kernel_is_not_the_users_and_a_thread_of_theirs_is():

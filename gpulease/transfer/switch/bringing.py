@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Progress
+from gpulease.transfer.values.analysis import Use
+from gpulease.transfer.values.groups import name_root
+from gpulease.transfer.values.shipment import Incoming
+from gpulease.transfer.values.side import Side
+from gpulease.transfer.values.variables import builtin_names
 from gpulease.wire.message import Message
 
-from .analysis import Use
-from .api import Progress
 from .arrivals import Arrival, Arrivals
-from .custody import Custody
-from .groups import name_root
-from .line import Line
-from .plan import cannot_move, not_taken
-from .shipment import Incoming
-from .side import Side
-from .variables import builtin_names
+from .peer import Peer
+from .planning import cannot_move, not_taken
+from .unavailable import Unavailable
 
 #: How often something is asked for again: a thread changed it meanwhile, or a unit was missing.
 _TRIES = 3
@@ -31,10 +31,12 @@ Brought = tuple[tuple[str, ...], int]  # names, bytes
 class Bringing:
     """Main thread only."""
 
-    def __init__(self, side: Side, custody: Custody, line: Line, arrivals: Arrivals) -> None:
+    def __init__(
+        self, side: Side, unavailable: Unavailable, peer: Peer, arrivals: Arrivals
+    ) -> None:
         self._side = side
-        self._custody = custody
-        self._line = line
+        self._unavailable = unavailable
+        self._peer = peer
         self._arrivals = arrivals
 
     def take(self, message: Message) -> Brought:
@@ -43,11 +45,11 @@ class Bringing:
             return (), 0
         arrival = Arrival.of(message)
         if arrival.threads and not self._arrivals.confirmed(arrival):
-            self._custody.doubt(arrival.names)
+            self._unavailable.doubt(arrival.names)
             return (), 0
         moved, ok = self._arrivals.accept(arrival)
         if not ok:
-            self._custody.doubt(arrival.names)
+            self._unavailable.doubt(arrival.names)
         return moved, arrival.incoming.nbytes
 
     def all_changed(self, progress: Progress | None) -> Brought:
@@ -68,12 +70,12 @@ class Bringing:
     def _ask_for_all(self, progress: Progress | None) -> Message:
         """Ask for what changed; where even the small does not fit in memory, for its names."""
         try:
-            return self._line.ask("collect", {"touched": None}, progress=progress)
+            return self._peer.ask("collect", {"touched": None}, progress=progress)
         except GPULeaseError as error:
             if error.reason != "too_big_for_home":
                 raise
             body = {"touched": None, "eager": False}
-            return self._line.ask("collect", body, progress=progress)
+            return self._peer.ask("collect", body, progress=progress)
 
     def for_cell(self, use: Use, progress: Progress | None) -> Brought:
         """Fetch what a home cell may read, to a fixed point over functions' globals."""
@@ -111,10 +113,10 @@ class Bringing:
         """Bring these names; with ``strict`` raises why one cannot come."""
         if strict:
             for name in names:
-                self._custody.check_name(name)
+                self._unavailable.check_name(name)
         body = {"names": list(names), "strict": strict}
         for _ in range(_TRIES):
-            arrival = Arrival.of(self._line.ask("fetch", body, progress=progress))
+            arrival = Arrival.of(self._peer.ask("fetch", body, progress=progress))
             moved, ok = self._arrivals.accept(arrival)
             if ok:
                 break
@@ -130,7 +132,7 @@ class Bringing:
         Raises ``no_result`` where there is none.
         """
         side = self._side
-        reply = self._line.ask("result", {"cell": execution_count})
+        reply = self._peer.ask("result", {"cell": execution_count})
         if not reply.body["known"]:
             raise GPULeaseError("no_result", f"Cell [{execution_count}] left no result to fetch.")
         name = str(reply.body["name"])

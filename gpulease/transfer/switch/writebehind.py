@@ -15,7 +15,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.wire.message import Message, Pending
 
 from .arrivals import Arrivals
-from .line import Line
+from .peer import Peer
 
 #: Seconds after a cell before everything is looked at, at least and at most.
 _PAUSE = 0.05
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 class WriteBehind:
     """One background thread for one connection; ``settled`` is set when nothing is left to do."""
 
-    def __init__(self, line: Line, arrivals: Arrivals) -> None:
-        self._line = line
+    def __init__(self, peer: Peer, arrivals: Arrivals) -> None:
+        self._peer = peer
         self._arrivals = arrivals
         self._work = threading.Event()
         self._idle = threading.Event()
@@ -72,7 +72,7 @@ class WriteBehind:
             self._paused = True
             pending, self._late = self._pending, None
         self._work.clear()
-        wire = self._line.wire
+        wire = self._peer.wire
         if pending is not None and wire is not None:
             wire.cancel(pending)
         self._arrivals.release_waiting()
@@ -158,7 +158,7 @@ class WriteBehind:
                 self._work.set()
 
     def _ask(self, kind: str, body: dict[str, object]) -> Message:
-        wire = self._line.wire
+        wire = self._peer.wire
         if wire is None or self._paused:
             raise GPULeaseError("interrupted", "Paused.")
         pending = wire.request(kind, body)
@@ -168,7 +168,7 @@ class WriteBehind:
         with self._lock:
             self._pending = pending
             paused = self._paused
-        wire = self._line.wire
+        wire = self._peer.wire
         if paused and wire is not None:
             wire.cancel(pending)
         try:

@@ -11,16 +11,16 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Progress
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message, gone_error
 
 from . import memory
-from .api import Progress
 
 log = logging.getLogger(__name__)
 
 
-class Line:
+class Peer:
     """At most one wire.  ``available`` gives the bytes this process may still take."""
 
     def __init__(self, margin: int, available: memory.Available) -> None:

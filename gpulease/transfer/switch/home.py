@@ -7,18 +7,15 @@ touches a user's object off the main thread.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
-from gpulease.wire.message import Message, Pending
-
-from . import memory
-from .analysis import Use, cell_use
-from .api import (
+from gpulease.transfer.api import (
     DrainReport,
     Note,
     Place,
@@ -27,21 +24,45 @@ from .api import (
     TransferSettings,
     VariableStatus,
 )
+from gpulease.transfer.values.analysis import Use, cell_use
+from gpulease.transfer.values.ledger import Absent
+from gpulease.transfer.values.side import Hidden, Side
+from gpulease.wire.message import Message, Pending
+
+from . import memory
 from .arrivals import Arrivals
-from .asking import Asking
 from .bringing import Bringing
-from .custody import Custody, status_rows
-from .doubt import doubtful
+from .concurrent import ConcurrentThreads
 from .expected import NOTHING_NEW
-from .frames import without_frames
-from .ledger import Absent
-from .line import Line
-from .meanwhile import Meanwhile
-from .sayings import thread_notes
+from .messages import thread_notes
+from .peer import Peer
+from .requests import Requests
 from .sending import Sending
-from .side import Hidden, Side
 from .threads import UserThreads
+from .touched import doubtful
+from .unavailable import Unavailable, status_rows
 from .writebehind import WriteBehind
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def without_frames(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let refusals of ``method`` pass with no frame of it.
+
+    A front end keeps the last exception for ``%tb``; the frames of a refused switch would keep
+    every value alive that the switch looked at.
+    """
+
+    @functools.wraps(method)
+    def bare(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except GPULeaseError as error:
+            error.__cause__ = error.__context__ = None
+            raise error.with_traceback(None) from None
+
+    return bare
 
 
 class HomeSide:
@@ -62,14 +83,16 @@ class HomeSide:
         self.settings = settings or TransferSettings()
         self.side = Side("h", namespace, hidden, self.settings)
         self._threads = UserThreads(namespace)
-        self.custody = Custody(self.side, Meanwhile(namespace))
-        self.side.on_remove, self.side.aside = self.custody.put_aside, self.custody.aside
+        self.unavailable = Unavailable(self.side, ConcurrentThreads(namespace))
+        self.side.on_remove, self.side.aside = self.unavailable.put_aside, self.unavailable.aside
         self.owner = Place.HOME
-        self.line = Line(self.settings.memory_margin, available)
-        self.arrivals = Arrivals(self.side, self.custody, self.line, on_staged)
-        self._sending = Sending(self.side, self.line)
-        self._bringing = Bringing(self.side, self.custody, self.line, self.arrivals)
-        self._asking = Asking(self.side, self.custody, self.line, self.arrivals, self._bringing)
+        self.peer = Peer(self.settings.memory_margin, available)
+        self.arrivals = Arrivals(self.side, self.unavailable, self.peer, on_staged)
+        self._sending = Sending(self.side, self.peer)
+        self._bringing = Bringing(self.side, self.unavailable, self.peer, self.arrivals)
+        self._requests = Requests(
+            self.side, self.unavailable, self.peer, self.arrivals, self._bringing
+        )
         self._session = ""
         self._dirty = True
         self._use: Use | None = None
@@ -82,20 +105,20 @@ class HomeSide:
     def connect(self, endpoint: Endpoint, keys: KeyPair, *, parked: str = "") -> Sequence[Note]:
         """Connect to a companion; ``parked`` names the file an earlier one left."""
         self._close_wire()
-        self.line.open(endpoint, keys)
+        self.peer.open(endpoint, keys)
         try:
-            reply = self.line.ask("hello", {"known": False}, seconds=30)
+            reply = self.peer.ask("hello", {"known": False}, seconds=30)
             session = str(reply.body["session"])
             if session != self._session:
                 self.side.state.forget_peer()
                 self.owner = Place.HOME
             self.side.ledger.forget_peer()
             self._session = session
-            notes = self._unpark(parked) if parked else self.custody.unparked({})
+            notes = self._unpark(parked) if parked else self.unavailable.unparked({})
         except BaseException:
             self._close_wire()
             raise
-        self._behind = WriteBehind(self.line, self.arrivals)
+        self._behind = WriteBehind(self.peer, self.arrivals)
         return notes
 
     def disconnect(
@@ -111,38 +134,38 @@ class HomeSide:
         self._dirty = True
         running, self._use = self._use, None
         if died:
-            return self.custody.companion_died(running, cell or str(self._cell + 1))
-        return self.custody.companion_left(lost)
+            return self.unavailable.companion_died(running, cell or str(self._cell + 1))
+        return self.unavailable.companion_left(lost)
 
     def _close_wire(self) -> None:
         if self._behind is not None:
             self._behind.close()
             self._behind = None
         self._expected = None  # its number means nothing on another wire
-        self.line.close()
+        self.peer.close()
 
     def _unpark(self, path: str) -> list[Note]:
-        reply = self.line.ask("unpark", {"path": path})
+        reply = self.peer.ask("unpark", {"path": path})
         absent = {n: Absent.from_json(a) for n, a in reply.body["absent"].items()}
-        return self.custody.unparked(absent)
+        return self.unavailable.unparked(absent)
 
     @property
     def connected(self) -> bool:
         """True while a companion is reachable."""
-        return self.line.connected
+        return self.peer.connected
 
     # ---- cells
 
     @without_frames
     def before_gpu_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make the companion the owner; raises ``cannot_move`` for what the cell cannot get."""
-        self.line.need()
+        self.peer.need()
         started = time.monotonic()
         self.rest()
-        if self.custody.unsure():
+        if self.unavailable.unsure():
             self._bringing.all_changed(progress)
         use = cell_use(source)
-        self.custody.check(use)
+        self.unavailable.check(use)
         sending = self._sending
         report = SwitchReport()
         running = self._threads.running()
@@ -155,7 +178,7 @@ class HomeSide:
                 raise
             report = replace(report, notes=(*report.notes, *thread_notes(running)))
         self.owner = Place.GPU
-        self.custody.handed_over(use, running)
+        self.unavailable.handed_over(use, running)
         self._dirty = False
         self._use = use
         return report
@@ -163,7 +186,7 @@ class HomeSide:
     def expect_gpu_cell(self) -> dict[str, Any]:
         """Return what is to travel with the coming cell, so that its end needs no question."""
         use = self._use or Use(unbounded=True)
-        self._expected = self.line.need().expect()
+        self._expected = self.peer.need().expect()
         after = self.arrivals.acknowledged
         return {"number": self._expected.number, "after": after, **_touched(use)}
 
@@ -175,20 +198,20 @@ class HomeSide:
         """
         started = time.monotonic()
         if nothing_new is not None:
-            self.line.need().answered(nothing_new, NOTHING_NEW)
+            self.peer.need().answered(nothing_new, NOTHING_NEW)
         self._cell = execution_count
         use = self._use or Use(unbounded=True)
         running = self._threads.running()
         self.arrivals.note(thread_notes(running))
-        self.custody.conflicts.cell_ended(running)
+        self.unavailable.conflicts.cell_ended(running)
         message, late = self._collect_small(use)
         moved: tuple[str, ...] = ()
         size = 0
         if message is not None:
             moved, size = self._bringing.take(message)
-        self.arrivals.note(self.custody.settle_conflicts())
+        self.arrivals.note(self.unavailable.settle_conflicts())
         if message is None:
-            self.custody.doubt(doubtful(self.side, use))
+            self.unavailable.doubt(doubtful(self.side, use))
         self._wake(late)
         self._use = None  # until here a death loses what the cell changed
         notes = self.arrivals.take_notes()
@@ -196,7 +219,7 @@ class HomeSide:
 
     def _collect_small(self, use: Use) -> tuple[Message | None, Pending | None]:
         """Return the reply, or None and who still waits for it."""
-        wire = self.line.need()
+        wire = self.peer.need()
         pending, self._expected = self._expected, None
         if pending is None:
             pending = wire.request("collect", _touched(use))
@@ -210,7 +233,7 @@ class HomeSide:
             message = None
         except KeyboardInterrupt:
             wire.cancel(pending)
-            self.custody.doubt(doubtful(self.side, use))
+            self.unavailable.doubt(doubtful(self.side, use))
             self._wake()
             raise
         return message, (pending if message is None else None)
@@ -219,15 +242,15 @@ class HomeSide:
     def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
         report = self._bring_for(source, progress)
-        self.custody.conflicts.stir()  # user code runs from here on
+        self.unavailable.conflicts.stir()  # user code runs from here on
         return report
 
     def _bring_for(self, source: str, progress: Progress | None) -> SwitchReport:
         started = time.monotonic()
         self.commit_pending()
         self.side.supersede()
-        if self.custody.lost or self.custody.conflicts.open:
-            self.custody.check(cell_use(source))
+        if self.unavailable.lost or self.unavailable.conflicts.open:
+            self.unavailable.check(cell_use(source))
         remote = self.side.ledger.remote
         if not self.connected or (self.owner is Place.HOME and not remote):
             return SwitchReport(notes=self.arrivals.take_notes())
@@ -237,7 +260,7 @@ class HomeSide:
         if self.owner is Place.GPU:
             moved, size = self._bringing.all_changed(progress)
             self.owner = Place.HOME
-            self.custody.taken_back()
+            self.unavailable.taken_back()
         if remote:
             names, more = self._bringing.for_cell(cell_use(source), progress)
             moved += names
@@ -250,7 +273,7 @@ class HomeSide:
         """Home code ran (a cell or a callback): everything here is unverified."""
         self._dirty = True
         self.side.supersede()
-        self.custody.rebound()
+        self.unavailable.rebound()
 
     def commit_pending(self) -> bool:
         """Commit what is staged (main thread, between cells); True if there was something."""
@@ -260,14 +283,14 @@ class HomeSide:
 
     def drain(self, seconds: float) -> DrainReport:
         """Bring everything home within ``seconds``; commits happen on the main thread."""
-        report = self._asking.drain(self._behind, seconds)
+        report = self._requests.drain(self._behind, seconds)
         return replace(report, notes=tuple(thread_notes(self._threads.running())))
 
     @without_frames
     def fetch(self, names: Sequence[str]) -> SwitchReport:
         """Bring these names home; raises ``unknown_name`` or why one cannot come."""
         self.rest()
-        report = self._asking.fetch(names)
+        report = self._requests.fetch(names)
         self._wake()
         return report
 
@@ -276,20 +299,20 @@ class HomeSide:
         """End a conflict: ``keep`` is ``home`` or ``gpu``; raises ``no_conflict``."""
         self.rest()
         self._dirty = True
-        self._asking.resolve(name, keep)
+        self._requests.resolve(name, keep)
 
     def recover(self, names: Sequence[str]) -> None:
         """Accept the older value of lost names; raises ``not_lost`` or ``nothing_older``."""
-        self.custody.recover(names)
+        self.unavailable.recover(names)
         self._dirty = True
 
     def status(self) -> Sequence[VariableStatus]:
         """Return every user variable and where it lives."""
-        return status_rows(self.custody, unverified=self.owner is Place.GPU)
+        return status_rows(self.unavailable, unverified=self.owner is Place.GPU)
 
     def explain(self, name: str) -> Note | None:
         """Say why ``name`` is absent, or None when gpulease knows nothing of it."""
-        return self.custody.explain(name)
+        return self.unavailable.explain(name)
 
     def away_names(self) -> Sequence[str]:
         """Return the names whose value is only away."""
@@ -305,8 +328,8 @@ class HomeSide:
     def rest(self) -> None:
         """Stop write-behind and commit what it staged; nothing is expected any more."""
         expected, self._expected = self._expected, None
-        if expected is not None and not expected.done.is_set() and self.line.wire is not None:
-            self.line.wire.cancel(expected)
+        if expected is not None and not expected.done.is_set() and self.peer.wire is not None:
+            self.peer.wire.cancel(expected)
         if self._behind is not None:
             self._behind.pause()
         self.commit_pending()

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-
-from .groups import Check, Group, merge, names_of
-from .ledger import Base
-from .pickling import Packed
-from .pins import pins_of
-from .refuse import RefusedError
-from .shipment import Item, Shipment
-from .side import Side, Survey
+from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values.groups import Check, Group, merge, names_of
+from gpulease.transfer.values.ledger import Base
+from gpulease.transfer.values.pickling import Packed
+from gpulease.transfer.values.pins import pins_of
+from gpulease.transfer.values.shipment import Item, Shipment
+from gpulease.transfer.values.side import Side, Survey
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Values that are not simply here or there: put aside, in doubt, lost, in conflict, parked.
 
 Owns what home keeps back so that nothing old is read in place of something new.  It moves nothing;
-``conflicts`` finds what both sides used, ``sayings`` has the words.
+``conflicts`` finds what both sides used, ``messages`` has the words.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from types import ModuleType
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Note, Place, VariableStatus
+from gpulease.transfer.values.analysis import Use
+from gpulease.transfer.values.groups import name_root
+from gpulease.transfer.values.ledger import Absent
+from gpulease.transfer.values.shipment import Incoming, Outcome
+from gpulease.transfer.values.side import Side
+from gpulease.transfer.values.variables import is_user_name
 
-from .analysis import Use
-from .api import Note, Place, VariableStatus
+from .concurrent import ConcurrentThreads
 from .conflicts import Conflicts
-from .groups import name_root
-from .ledger import Absent
-from .meanwhile import Meanwhile
-from .sayings import Lost, away_note, loss_notes
-from .shipment import Incoming, Outcome
-from .side import Side
-from .variables import is_user_name
+from .messages import Lost, away_note, loss_notes
 
 
-class Custody:
+class Unavailable:
     """Home's keeper of values that are not in the namespace."""
 
-    def __init__(self, side: Side, meanwhile: Meanwhile) -> None:
+    def __init__(self, side: Side, threads: ConcurrentThreads) -> None:
         self.side = side
         self.aside: dict[str, Any] = {}
         self.doubtful: set[str] = set()
         self.lost: dict[str, Lost] = {}
-        self.conflicts = Conflicts(side, meanwhile, self.aside, self.doubtful)
+        self.conflicts = Conflicts(side, threads, self.aside, self.doubtful)
         self._epochs: dict[int, set[str]] = {}
         self._bound_at_switch: dict[str, int] = {}
 
@@ -220,9 +220,9 @@ class Custody:
         return away_note(name, absent) if absent is not None else None
 
 
-def status_rows(custody: Custody, *, unverified: bool) -> list[VariableStatus]:
+def status_rows(unavailable: Unavailable, *, unverified: bool) -> list[VariableStatus]:
     """Return a row for every name, sorted."""
-    side = custody.side
+    side = unavailable.side
     rows: dict[str, VariableStatus] = {}
     for name in side.names():
         root = name_root(name)
@@ -240,10 +240,10 @@ def status_rows(custody: Custody, *, unverified: bool) -> list[VariableStatus]:
         rows[name] = VariableStatus(
             name, absent.type_name, Place.GPU, absent.size, absent.sure, absent.blocker
         )
-    for name, lost in custody.lost.items():
+    for name, lost in unavailable.lost.items():
         if name not in side.ns:
             place = Place.PARKED if lost.parked else Place.LOST
             rows[name] = VariableStatus(name, "", place, None, True)
-    for name in custody.conflicts.open:
+    for name in unavailable.conflicts.open:
         rows[name] = VariableStatus(name, "", Place.CONFLICTED, None, True)
     return [rows[name] for name in sorted(rows)]

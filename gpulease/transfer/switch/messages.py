@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpulease.errors import GPULeaseError
-
-from .api import Note
-from .ledger import Absent
+from gpulease.transfer.api import Note
+from gpulease.transfer.values.ledger import Absent
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ import sys
 import types
 from typing import Any
 
-from . import classes, clouds, enums
+from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.registry import GLOBALS_SLOT, Registry
+
+from . import classes, cloudpickle_names, enums
 from .analysis import code_use
-from .refuse import RefusedError
-from .registry import GLOBALS_SLOT, Registry
 
 _EMPTY = object()
 
@@ -29,7 +30,7 @@ def is_unit(obj: Any, cache: dict[int, bool] | None = None) -> bool:
         return False
     if cache is not None and (known := cache.get(id(obj))) is not None:
         return known
-    answer = not clouds.by_reference(obj) and not is_interpreters(obj)
+    answer = not cloudpickle_names.by_reference(obj) and not is_interpreters(obj)
     if cache is not None:
         cache[id(obj)] = answer
     return answer

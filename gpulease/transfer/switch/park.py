@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.values.shipment import Incoming, Shipment
+from gpulease.transfer.values.side import Side
 
-from .plan import Wanted, plan
-from .shipment import Incoming, Shipment
-from .side import Side
+from .planning import Wanted, plan
 
 
 def write_parked(

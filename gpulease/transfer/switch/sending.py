@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Note, Progress, SwitchReport
+from gpulease.transfer.values.analysis import Use
+from gpulease.transfer.values.groups import name_root, names_of
+from gpulease.transfer.values.shipment import Outcome, Shipment
+from gpulease.transfer.values.side import Side
+from gpulease.transfer.values.variables import builtin_names
 from gpulease.wire.message import Pending
 
-from .analysis import Use
-from .api import Note, Progress, SwitchReport
-from .groups import name_root, names_of
-from .line import Line
-from .plan import Wanted, cannot_move, not_taken, plan
-from .shipment import Outcome, Shipment
-from .side import Side
-from .variables import builtin_names
+from .peer import Peer
+from .planning import Wanted, cannot_move, not_taken, plan
 
 #: How often a shipment is planned anew: the receiver may lack a unit it was thought to have.
 _TRIES = 4
@@ -28,9 +28,9 @@ _TRIES = 4
 class Sending:
     """Home's shipments; main thread only."""
 
-    def __init__(self, side: Side, line: Line) -> None:
+    def __init__(self, side: Side, peer: Peer) -> None:
         self._side = side
-        self._line = line
+        self._peer = peer
 
     def wanted(self, use: Use) -> Wanted:
         """Return what the coming cell needs of what is here."""
@@ -77,7 +77,7 @@ class Sending:
         return SwitchReport(shipment.names, shipment.nbytes, time.monotonic() - started, notes)
 
     def _offer(self, shipment: Shipment, progress: Progress | None) -> Outcome:
-        wire = self._line.need()
+        wire = self._peer.need()
         header, blobs = shipment.encode()
         pending = wire.request("commit", header, blobs, _bytes_progress(progress, shipment))
         try:

@@ -16,10 +16,11 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from .analysis import code_use
-from .groups import ATOMIC
+from gpulease.transfer.values.analysis import code_use
+from gpulease.transfer.values.groups import ATOMIC
+from gpulease.transfer.values.units import is_unit
+
 from .threads import stack_of
-from .units import is_unit
 
 #: Of a thread that was given more objects than these, everything is thought to be read.
 _LIMIT = 200_000
@@ -45,7 +46,7 @@ class Reader:
         self.unbounded |= other.unbounded
 
 
-class Meanwhile:
+class ConcurrentThreads:
     """What ran between ``begin`` and ``end``; the main thread's, which waits in between."""
 
     def __init__(self, ns: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 Owns how that is found and the choice that ends it: neither version is overwritten, the name is
 taken away until a person chooses.  What a GPU cell read is known by name; what a thread of home
-read is known from its code and what it was given (``meanwhile``); a write is known by content.
+read is known from its code and what it was given (``concurrent``); a write is known by content.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from enum import Enum
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Note
+from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values.analysis import Use
+from gpulease.transfer.values.groups import merge, name_root, names_of
+from gpulease.transfer.values.ledger import Absent, Base
+from gpulease.transfer.values.shipment import Incoming
+from gpulease.transfer.values.side import Side, Survey
+from gpulease.transfer.values.staging import Staging
 
-from .analysis import Use
-from .api import Note
-from .groups import merge, name_root, names_of
-from .ledger import Absent, Base
-from .meanwhile import Meanwhile, Reader
-from .refuse import RefusedError
-from .shipment import Incoming
-from .side import Side, Survey
-from .staging import Staging
+from .concurrent import ConcurrentThreads, Reader
 
 
 class How(Enum):
@@ -68,10 +68,10 @@ class Conflicts:
     """``aside`` keeps home's value of a name taken away; ``doubtful`` names may come back."""
 
     def __init__(
-        self, side: Side, meanwhile: Meanwhile, aside: dict[str, Any], doubtful: set[str]
+        self, side: Side, threads: ConcurrentThreads, aside: dict[str, Any], doubtful: set[str]
     ) -> None:
         self._side = side
-        self._meanwhile = meanwhile
+        self._threads = threads
         self._aside = aside
         self._doubtful = doubtful
         self._window = _Window()
@@ -83,11 +83,11 @@ class Conflicts:
         """The companion owns the namespace; what it got of ``use`` is what was agreed on."""
         late = self._window if self._doubtful else _Window()
         self._window = _Window(use, readers=late.readers, stirred=late.stirred)
-        self._meanwhile.begin(running)
+        self._threads.begin(running)
 
     def cell_ended(self, running: list[threading.Thread]) -> None:
         """Look, before anything is taken: who ran here, what it read, what it wrote."""
-        ran = self._meanwhile.end(running)
+        ran = self._threads.end(running)
         if not ran:
             return
         window = self._window

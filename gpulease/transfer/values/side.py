@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .api import TransferSettings
+from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.registry import Registry
+
 from .commit import commit, undisturbed
 from .groups import Check, Group, merge, name_root
 from .ledger import Absent, Base, Ledger
 from .pickling import Packed, Packer
 from .process_state import ProcessState
-from .refuse import RefusedError
-from .registry import Registry
 from .shipment import Incoming, Outcome, Shipment
 from .staging import Loaded, Staging
 from .units import UnitBook

@@ -18,19 +18,19 @@ from typing import Any
 
 from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
+from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values.groups import AbandonedError, merge, name_root, names_of
+from gpulease.transfer.values.pickling import Packed
+from gpulease.transfer.values.shipment import Incoming, Item, Outcome, Shipment
+from gpulease.transfer.values.side import Hidden, Side
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
-from .api import DrainReport, Place, TransferSettings, VariableStatus
 from .expected import NOTHING_NEW, Expected, asked_early
-from .groups import AbandonedError, merge, name_root, names_of
+from .messages import abandoned, internal
 from .park import read_parked, write_parked
-from .pickling import Packed
-from .plan import Wanted, gone_names, plan
-from .refuse import RefusedError
-from .sayings import abandoned, internal
-from .shipment import Incoming, Item, Outcome, Shipment
-from .side import Hidden, Side
+from .planning import Wanted, gone_names, plan
 from .threads import UserThreads
 from .touched import near_names, touched_names
 

@@ -12,8 +12,9 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
+from gpulease.transfer.refuse import RefusedError
+
 from . import classes
-from .refuse import RefusedError
 
 #: Under this key the content of an enumeration has its members' attributes.
 _MEMBERS = "<members>"

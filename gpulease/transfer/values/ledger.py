@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .api import TransferSettings
+from gpulease.transfer.api import TransferSettings
+
 from .groups import Group, name_root
 from .pickling import Packed
 from .trace import Trace

@@ -10,25 +10,30 @@ import time
 from collections.abc import Sequence
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import DrainReport, Place, SwitchReport, VariableStatus
+from gpulease.transfer.values.side import Side
 
-from .api import DrainReport, Place, SwitchReport, VariableStatus
 from .arrivals import Arrivals
 from .bringing import Bringing
-from .custody import Custody
-from .line import Line
-from .side import Side
+from .peer import Peer
+from .unavailable import Unavailable
 from .writebehind import WriteBehind
 
 
-class Asking:
+class Requests:
     """Main thread only, but for ``drain``."""
 
     def __init__(
-        self, side: Side, custody: Custody, line: Line, arrivals: Arrivals, bringing: Bringing
+        self,
+        side: Side,
+        unavailable: Unavailable,
+        peer: Peer,
+        arrivals: Arrivals,
+        bringing: Bringing,
     ) -> None:
         self._side = side
-        self._custody = custody
-        self._line = line
+        self._unavailable = unavailable
+        self._peer = peer
         self._arrivals = arrivals
         self._bringing = bringing
 
@@ -36,9 +41,9 @@ class Asking:
         """Bring everything home within ``seconds``, on any thread."""
         deadline = time.monotonic() + seconds
         main = threading.current_thread() is threading.main_thread()
-        if behind is not None and self._line.connected:
+        if behind is not None and self._peer.connected:
             behind.wake(everything=True)
-            while time.monotonic() < deadline and self._line.connected:
+            while time.monotonic() < deadline and self._peer.connected:
                 if main:
                     self._arrivals.commit_staged()
                 if behind.settled.wait(0.02):
@@ -53,7 +58,7 @@ class Asking:
             for n, a in sorted(waiting.items())
         ) + tuple(
             VariableStatus(n, "", Place.CONFLICTED, None, True, conflict.note(n).sentence)
-            for n, conflict in sorted(self._custody.conflicts.open.items())
+            for n, conflict in sorted(self._unavailable.conflicts.open.items())
         )
         return DrainReport(done and not blockers, blockers)
 
@@ -63,7 +68,7 @@ class Asking:
         remote = self._side.ledger.remote
         for name in names:
             if name not in remote and name not in self._side.ns:
-                note = self._custody.explain(name)
+                note = self._unavailable.explain(name)
                 sentence = note.sentence if note else f"{name} is not defined anywhere."
                 raise GPULeaseError("unknown_name", sentence)
         wanted = [name for name in names if name in remote]
@@ -72,9 +77,9 @@ class Asking:
 
     def resolve(self, name: str, keep: str) -> None:
         """End a conflict; raises ``no_conflict``, ``bad_choice`` or why the value cannot come."""
-        others = self._custody.conflicts.resolve(name, keep)
-        if keep == "home" and self._line.connected:
-            self._line.ask("drop", {"names": others})
+        others = self._unavailable.conflicts.resolve(name, keep)
+        if keep == "home" and self._peer.connected:
+            self._peer.ask("drop", {"names": others})
         if keep == "gpu":
-            self._line.need()
+            self._peer.need()
             self._bringing.fetch(others, strict=True)

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Note
+from gpulease.transfer.values.groups import names_of
+from gpulease.transfer.values.ledger import Absent
+from gpulease.transfer.values.shipment import Incoming, Outcome
+from gpulease.transfer.values.side import Side
 from gpulease.wire.message import Message
 
-from .api import Note
-from .custody import Custody
-from .groups import names_of
-from .kept import kept_notes
-from .ledger import Absent
-from .line import Line
-from .shipment import Incoming, Outcome
-from .side import Side
+from .peer import Peer
+from .stale_references import kept_notes
+from .unavailable import Unavailable
 
 
 @dataclass
@@ -52,11 +52,11 @@ class Arrivals:
     """``on_staged`` is called on a background thread when ``commit_staged`` has work."""
 
     def __init__(
-        self, side: Side, custody: Custody, line: Line, on_staged: Callable[[], None]
+        self, side: Side, unavailable: Unavailable, peer: Peer, on_staged: Callable[[], None]
     ) -> None:
         self._side = side
-        self._custody = custody
-        self._line = line
+        self._unavailable = unavailable
+        self._peer = peer
         self._on_staged = on_staged
         self._staged: collections.deque[Arrival] = collections.deque()
         self._notes: list[Note] = []
@@ -78,22 +78,22 @@ class Arrivals:
 
     def accept(self, arrival: Arrival) -> tuple[tuple[str, ...], bool]:
         """Commit, then tell the companion; return names and whether it was taken."""
-        custody = self._custody
-        before = set(custody.conflicts.open)
+        unavailable = self._unavailable
+        before = set(unavailable.conflicts.open)
         olds = self._held_now(arrival)
         try:
             outcome = self._side.receive(
                 arrival.incoming,
-                may_bind=custody.may_bind,
-                may_remove=custody.may_bind,
-                before_commit=custody.conflicts.find,
+                may_bind=unavailable.may_bind,
+                may_remove=unavailable.may_bind,
+                before_commit=unavailable.conflicts.find,
             )
-            custody.committed(arrival.incoming, outcome)
+            unavailable.committed(arrival.incoming, outcome)
         finally:
             arrival.done.set()
-        self._notes += custody.conflict_notes(set(custody.conflicts.open) - before)
+        self._notes += unavailable.conflict_notes(set(unavailable.conflicts.open) - before)
         if outcome.ok:
-            for name in set(custody.conflicts.open) & olds.keys():
+            for name in set(unavailable.conflicts.open) & olds.keys():
                 del olds[name]
             self._notes += kept_notes(olds, self._side.ns)
         self.acknowledge(arrival.number, outcome, arrival.generation)
@@ -111,20 +111,20 @@ class Arrivals:
 
     def confirmed(self, arrival: Arrival) -> bool:
         """Say whether what arrived is still what is there (a user's thread may have written)."""
-        return bool(self._line.ask("confirm", {"shipment": arrival.number}).body["same"])
+        return bool(self._peer.ask("confirm", {"shipment": arrival.number}).body["same"])
 
     def acknowledge(self, number: str, outcome: Outcome, generation: int) -> None:
         """Tell the companion what became of its shipment."""
-        if self._line.wire is not None and not self._line.wire.broken:
+        if self._peer.wire is not None and not self._peer.wire.broken:
             body = {"shipment": number, "outcome": outcome.to_json(), "generation": generation}
-            self._line.wire.request("ack", body)
+            self._peer.wire.request("ack", body)
             self.acknowledged = number
 
     def _held_now(self, arrival: Arrival) -> dict[str, Any]:
         """Return home's present values of the names that arrive."""
         names = set(arrival.names)
         held = {n: self._side.ns[n] for n in names if n in self._side.ns}
-        return held | {n: v for n, v in self._custody.aside.items() if n in names - held.keys()}
+        return held | {n: v for n, v in self._unavailable.aside.items() if n in names - held.keys()}
 
     def _remember_refusals(self, incoming: Incoming, outcome: Outcome) -> None:
         remote = self._side.ledger.remote

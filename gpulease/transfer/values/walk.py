@@ -15,12 +15,13 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from . import frameworks
+from gpulease.transfer import frameworks
+from gpulease.transfer.arrays import buffer_owner, byte_bounds
+from gpulease.transfer.refuse import live_kind
+from gpulease.transfer.registry import Registry
+
 from .analysis import code_use
-from .arrays import buffer_owner, byte_bounds
 from .groups import ATOMIC, Check, Group, merge, name_root, unit_root
-from .refuse import live_kind
-from .registry import Registry
 from .units import UnitBook, is_unit
 
 #: How many objects are visited between two looks whether to give up: about a millisecond.

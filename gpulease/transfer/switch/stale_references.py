@@ -14,8 +14,8 @@ import types
 from collections import Counter
 from typing import Any
 
-from .api import Note
-from .groups import ATOMIC
+from gpulease.transfer.api import Note
+from gpulease.transfer.values.groups import ATOMIC
 
 #: Larger values are not looked into.
 _LIMIT = 20_000

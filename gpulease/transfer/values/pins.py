@@ -12,7 +12,8 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from .arrays import buffer_owner, clusters
+from gpulease.transfer.arrays import buffer_owner, clusters
+
 from .pickling import Packed
 from .units import can_pin, is_plain_instance, own_space
 

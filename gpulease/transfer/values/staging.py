@@ -17,10 +17,12 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import classes, enums, frameworks
-from .frameworks.base import Stage
+from gpulease.transfer import frameworks
+from gpulease.transfer.frameworks.base import Stage
+from gpulease.transfer.registry import GLOBALS_SLOT, Registry
+
+from . import classes, enums
 from .pickling import module_digest
-from .registry import GLOBALS_SLOT, Registry
 from .units import apply_content
 
 
@@ -67,7 +69,7 @@ class _Unpickler(pickle.Unpickler):
         return self._staging.persistent(pid)
 
 
-_TOKENS = "gpulease.transfer.tokens"
+_TOKENS = "gpulease.transfer.values.tokens"
 
 
 @dataclass

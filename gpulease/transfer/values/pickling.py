@@ -24,15 +24,17 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from . import clouds, frameworks, tokens
-from .arrays import Storage, address_of, buffer_owner, clusters
+from gpulease.transfer import frameworks
+from gpulease.transfer.arrays import Storage, address_of, buffer_owner, clusters
+from gpulease.transfer.frameworks.base import Packing
+from gpulease.transfer.refuse import RefusedError, blocking_kind, refused_kind
+from gpulease.transfer.registry import Registry
+
+from . import cloudpickle_names, tokens
 from .deep import LEVELS, is_too_deep, with_room
-from .frameworks.base import Packing
 from .groups import AbandonedError, Check, Group
 from .hashing import buffer_digest, combine
 from .reductions import reduce_exception, reduce_member, reduce_own
-from .refuse import RefusedError, blocking_kind, refused_kind
-from .registry import Registry
 from .trace import Trace, trace
 from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
 
@@ -180,7 +182,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return tokens.module, (obj.__name__, module_digest(obj))
         if isinstance(obj, io.IOBase) and obj in (sys.stdout, sys.stderr, sys.stdin):
             return super().reducer_override(obj)
-        if is_interpreters(obj) and not clouds.is_named(obj):
+        if is_interpreters(obj) and not cloudpickle_names.is_named(obj):
             raise RefusedError(f"the type {obj.__name__}, which has no name to import it by")
         refused = refused_kind(obj)
         if refused is not None:

@@ -1,15 +1,16 @@
 """Which names a cell may have changed, from what its text touches.
 
-Owns the way from touched names to all that share or are read along with them.  It asks no values
-whether they did change.
+Owns the way from touched names to all that share or are read along with them: exact where the cell
+ran, a guess from the safe side at home.  It asks no values whether they did change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from .groups import name_root
-from .side import Side
+from gpulease.transfer.values.analysis import Use
+from gpulease.transfer.values.groups import name_root
+from gpulease.transfer.values.side import Side
 
 
 def near_names(side: Side, touched: Collection[str], announced: Collection[str]) -> set[str]:
@@ -40,3 +41,30 @@ def touched_names(
             break
         names |= more
     return sorted(names)
+
+
+def doubtful(side: Side, use: Use) -> list[str]:
+    """Return home's names that a GPU cell may have changed and that did not come yet.
+
+    Names that the companion did not hold are among them: a cell may bind them anew.
+    """
+    base = side.ledger.base
+    survey = side.survey()
+    here = set(side.names())
+    if use.unbounded or any(group.unbounded for group in survey.groups):
+        return sorted(here)
+    roots = side.closure(use.touched & here, survey, reads=True)
+    bad = set(roots)
+    for root in roots:
+        if root in base:
+            bad |= base[root].roots
+    grown = True
+    while grown:  # whatever needs something doubtful is doubtful
+        grown = False
+        for group in survey.groups:
+            if not bad.issuperset(group.roots) and (
+                bad & group.key or any("u:" + oid in bad for oid in group.needs)
+            ):
+                bad |= group.key
+                grown = True
+    return sorted({root[2:] for root in bad if root.startswith("n:")} & here)
