@@ -316,7 +316,7 @@ class Supervisor:
                 log.exception("the lease's end could not be looked at")
 
     def _look(self) -> None:
-        tree.reap_strangers(spare_children=self._companions.children())
+        tree.reap_orphans(spare_children=self._companions.children())
         batch = self._batches.add(self._sampler.sample(self._companions.watched))
         if batch:
             self._tell(SupervisorMessage(type="activity", samples=batch))

@@ -144,10 +144,10 @@ async def end_tree(
             asked |= alive
         await asyncio.sleep(_POLL)
         if reap:
-            reap_strangers(spare_children=spare)
+            reap_orphans(spare_children=spare)
 
 
-def reap_strangers(*, spare_children: Collection[int] = ()) -> None:
+def reap_orphans(*, spare_children: Collection[int] = ()) -> None:
     """Collect zombies that were reparented to this process.
 
     ``spare_children``: pids that somebody else waits for (a ``Popen``).

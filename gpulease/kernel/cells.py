@@ -110,7 +110,7 @@ class GPUCells:
         try:
             self._say(parts.files.before(progress.show))
             needed = f"{CARRIER}\n{source}" if program else source
-            report = parts.home.before_gpu_cell(needed, progress=parts.shower(progress))
+            report = parts.home.before_gpu_cell(needed, progress=parts.progress_callback(progress))
         finally:
             progress.clear()
             if program:

@@ -49,7 +49,7 @@ class Gate:
         if parts.connected_once and way.reads:
             progress = Progress(parts.shell)
             try:
-                show = parts.shower(progress)
+                show = parts.progress_callback(progress)
                 report = self._bring(way, show)
             finally:
                 progress.clear()

@@ -135,7 +135,7 @@ class Parts(ABC):
         for note in notes:
             say(self.shell, note)
 
-    def shower(self, progress: Progress) -> Callable[[str, int, int], None]:
+    def progress_callback(self, progress: Progress) -> Callable[[str, int, int], None]:
         """Return what shows the progress of moving a large value."""
 
         shown = time.monotonic()

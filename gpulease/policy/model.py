@@ -285,7 +285,7 @@ class Bound:
 class Snapshot:
     """Everything one plan is made from.
 
-    ``thefts``: when others took a granted device, by pool; forgotten once a start there succeeds.
+    ``contended``: when others took a granted device, by pool; forgotten once a start succeeds.
     ``near``: the node of each request's notebook server, where its home can be mounted only there.
     """
 
@@ -297,7 +297,7 @@ class Snapshot:
     observed: Mapping[str, Observed]
     capacity_known: bool = True
     typical_length: float | None = None  # median seconds a lease lasted lately; None is unknown
-    thefts: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
+    contended: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
     bounds: tuple[Bound, ...] = ()
     near: Mapping[str, str] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()  # those that are open, and those that come within a day

@@ -2,7 +2,8 @@
 
 A class that begins is hundreds of asks in one moment, and a commit takes as long for one as for
 thirty.  Owns the line, and that a repeated ask with the same idempotency key is the same ask.
-Refuses to know who may ask (``front``) and to decide what an ask becomes (``policy.asking``).
+Refuses to know who may ask (``lease_commands``) and to decide what an ask becomes
+(``policy.asking``).
 """
 
 from __future__ import annotations

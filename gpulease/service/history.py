@@ -14,8 +14,8 @@ from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.policy.reservations.attendance import Attendance, attendance
 from gpulease.service.auth import Asker
-from gpulease.service.front import FrontDesk
 from gpulease.service.incidents import note_for
+from gpulease.service.lease_commands import LeaseCommands
 from gpulease.service.ledger import Ledger
 from gpulease.service.minutes import share
 
@@ -27,9 +27,9 @@ _LIVE = tuple(state for state in LeaseState if state is not LeaseState.ENDED)
 class History:
     """Pages of leases, for those who may see them."""
 
-    def __init__(self, ledger: Ledger, front: FrontDesk) -> None:
+    def __init__(self, ledger: Ledger, commands: LeaseCommands) -> None:
         self._ledger = ledger
-        self._front = front
+        self._commands = commands
 
     async def page(
         self, asker: Asker, *, state: str, mine: bool, offset: int, limit: int
@@ -91,7 +91,7 @@ class History:
             found = await self._ledger.call(self._ledger.store.lease, lease_id)
             if found is not None and asker.may_see(found.user, found.groups):
                 return found
-        return self._front.visible(asker, lease_id)
+        return self._commands.visible(asker, lease_id)
 
     async def events(self, asker: Asker, lease: Lease) -> list[dict[str, Any]]:
         """Return what happened to a lease, oldest first."""

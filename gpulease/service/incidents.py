@@ -17,7 +17,7 @@ from gpulease.policy.reclaim import THEFT_HOLD
 from gpulease.providers.base import Provider
 from gpulease.service.auth import Asker
 from gpulease.service.ledger import Ledger
-from gpulease.service.strangers import Strangers, Thefts
+from gpulease.service.orphans import ContendedCapacity, Orphans
 from gpulease.store import Incident
 
 #: Taken by others, run unknown to the database, a home that would not attach.
@@ -40,8 +40,8 @@ class Incidents:
     async def recall(
         self,
         policy: PolicyDocument,
-        thefts: Thefts,
-        strangers: Strangers,
+        contended: ContendedCapacity,
+        orphans: Orphans,
         provider: Provider,
         now: datetime,
     ) -> None:
@@ -54,12 +54,12 @@ class Incidents:
         since = now - timedelta(seconds=THEFT_HOLD)
         for row in await self._since(("capacity_taken", _STARTED), since):
             if row.source == LeaseState.STARTING.value and row.gpu_class in pools:
-                thefts.recall(pools[row.gpu_class], row.at, stolen=row.why == "capacity_taken")
+                contended.recall(pools[row.gpu_class], row.at, stolen=row.why == "capacity_taken")
         oldest = min((lease.created for lease in self._ledger.live()), default=now)
         adopted = {row.lease_id for row in await self._since(("adopted",), oldest)}
         for lease in self._ledger.live():
             if lease.id in adopted:
-                strangers.adopted(lease)
+                orphans.adopted(lease)
         kept = now - timedelta(seconds=provider.home_memory)
         for row in await self._since(("volume_failed",), kept):
             provider.recall_home(row.user, row.note or row.why, row.at)

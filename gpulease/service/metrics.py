@@ -54,8 +54,8 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        self._thefts = Counter(
-            "gpulease_thefts_total",
+        self._contended = Counter(
+            "gpulease_capacity_taken_total",
             "Devices that others took after they had been granted.",
             ["pool"],
             registry=self.registry,
@@ -172,7 +172,7 @@ class Metrics:
         self._devices.clear()
         for (pool, use), count in Count(uses).items():
             self._devices.labels(pool, use).set(count)
-            self._thefts.labels(pool)  # counts from 0, so that the first one is an increase
+            self._contended.labels(pool)  # counts from 0, so that the first one is an increase
 
     def show_standing(
         self, silences: Mapping[str, float], overdue: Mapping[str, float], alerts: Iterable[str]
@@ -188,7 +188,7 @@ class Metrics:
 
     def stolen(self, pool: str) -> None:
         """Count a device that others took after it had been granted."""
-        self._thefts.labels(pool).inc()
+        self._contended.labels(pool).inc()
 
     def text(self) -> bytes:
         """Return Prometheus's text format."""

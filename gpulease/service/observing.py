@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Sight:
+class ObservedState:
     """What the provider showed last."""
 
     devices: Sequence[Device] = ()
@@ -58,7 +58,7 @@ class Observer:
         self._policies = policies
         self._metrics = metrics
         self._clock = clock
-        self.sight = Sight()
+        self.observed_state = ObservedState()
         self.minutes = Minutes()
         self._unwritten: list[VerdictChange] = []
 
@@ -67,19 +67,19 @@ class Observer:
 
         What the store does not take is given to it again with the next look.
         """
-        sight = Sight(capacity_known=True, problem="")
+        state = ObservedState(capacity_known=True, problem="")
         try:
-            sight.devices = await self._provider.devices()
+            state.devices = await self._provider.devices()
         except OSError as error:
-            sight.devices = self.sight.devices
-            sight.capacity_known, sight.problem = False, str(error)
-        sight.observed = {seen.lease_id: seen for seen in await self._provider.observe()}
+            state.devices = self.observed_state.devices
+            state.capacity_known, state.problem = False, str(error)
+        state.observed = {seen.lease_id: seen for seen in await self._provider.observe()}
         now = self._clock()
-        simulated = {device.uuid for device in sight.devices if device.simulated}
+        simulated = {device.uuid for device in state.devices if device.simulated}
         live, policy = self._ledger.live(), self._policies.current
-        sight.evidence = dict(self._watch.judge(live, policy, now, simulated))
-        before, self.sight = self.sight.evidence, sight
-        await self._note(before, sight.evidence, now)
+        state.evidence = dict(self._watch.judge(live, policy, now, simulated))
+        before, self.observed_state = self.observed_state.evidence, state
+        await self._note(before, state.evidence, now)
 
     async def _note(
         self, before: Mapping[str, Evidence], after: Mapping[str, Evidence], now: datetime

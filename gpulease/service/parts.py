@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from gpulease.service.bounds import Bounds
     from gpulease.service.events import Events
     from gpulease.service.evidence import Watch
-    from gpulease.service.front import FrontDesk
     from gpulease.service.history import History
     from gpulease.service.hubapi import HubAPI
     from gpulease.service.incidents import Incidents
+    from gpulease.service.lease_commands import LeaseCommands
     from gpulease.service.ledger import Ledger
     from gpulease.service.links import Links
     from gpulease.service.metrics import Metrics
@@ -47,7 +47,7 @@ class Services:
     servers: Servers
     hub: HubAPI
     loop: Reconciler
-    front: FrontDesk
+    commands: LeaseCommands
     policies: Policies
     views: Views
     history: History
@@ -64,16 +64,16 @@ class Services:
 
     def health(self) -> dict[str, Any]:
         """Return how each part is; ``status`` is ``ok``, ``degraded`` or ``error``."""
-        sight = self.loop.sight
+        state = self.loop.observed_state
         store = self.ledger.problem
         planning = self.loop.problem
         devices = self.provider.problem()
         hub = self.hub.problem
         failing = bool(store or planning)
-        nodes = {each.node for each in sight.devices if each.node}
+        nodes = {each.node for each in state.devices if each.node}
         agents = self.agents.problems(nodes)
         said = [*(alert.sentence for alert in self.loop.alerts), *self.reservations.alerts()]
-        worried = bool(devices or hub or sight.problem or self.watch.gaps or said or agents)
+        worried = bool(devices or hub or state.problem or self.watch.gaps or said or agents)
         return {
             "status": "error" if failing else "degraded" if worried else "ok",
             "version": __version__,
@@ -81,13 +81,13 @@ class Services:
             "planning": planning or "ok",
             "hub": hub or "ok",
             "provider": self.provider.name,
-            "devices": len(sight.devices),
-            "simulated": bool(sight.devices) and all(each.simulated for each in sight.devices),
-            "device_problem": devices or sight.problem,
+            "devices": len(state.devices),
+            "simulated": bool(state.devices) and all(each.simulated for each in state.devices),
+            "device_problem": devices or state.problem,
             "gaps": sorted(set(self.watch.gaps.values())),
-            "pools": sorted({each.pool for each in sight.devices}),
+            "pools": sorted({each.pool for each in state.devices}),
             "alerts": [*said, *agents],
             "policy_version": self.policies.text.version,
             "policy_pinned": self.policies.pinned,
-            "supervisors": sum(seen.connected for seen in sight.observed.values()),
+            "supervisors": sum(seen.connected for seen in state.observed.values()),
         }

@@ -43,9 +43,9 @@ from gpulease.service.incidents import Incidents
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
-from gpulease.service.observing import Observer, Sight
+from gpulease.service.observing import ObservedState, Observer
+from gpulease.service.orphans import ContendedCapacity, Orphans
 from gpulease.service.policies import Policies
-from gpulease.service.strangers import Strangers, Thefts
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)
@@ -95,16 +95,16 @@ class Reconciler:
         self._observer = Observer(ledger, provider, watch, policies, metrics=metrics, clock=clock)
         self.effects = Effects(ledger, provider)
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
-        self._strangers = Strangers(ledger, PLANNER)
-        self._thefts = Thefts()
+        self._orphans = Orphans(ledger, PLANNER)
+        self._contended = ContendedCapacity()
         self._shown: Snapshot | None = None
         self._wanted = asyncio.Event()
         self._closed = False
 
     @property
-    def sight(self) -> Sight:
+    def observed_state(self) -> ObservedState:
         """What the provider showed last."""
-        return self._observer.sight
+        return self._observer.observed_state
 
     @property
     def policy(self) -> PolicyDocument:
@@ -121,27 +121,27 @@ class Reconciler:
 
     def snapshot(self) -> Snapshot:
         """Return what is known now; a plan reads more of those who wait: bounds and homes."""
-        sight, now = self.sight, self.clock()
+        state, now = self.observed_state, self.clock()
         return Snapshot(
             now=now,
             policy=self._policies.current,
-            devices=tuple(sight.devices),
+            devices=tuple(state.devices),
             leases=self._ledger.all(),
-            evidence=sight.evidence,
-            observed=sight.observed,
-            capacity_known=sight.capacity_known,
+            evidence=state.evidence,
+            observed=state.observed,
+            capacity_known=state.capacity_known,
             typical_length=self._ledger.typical_length(),
-            thefts=self._thefts.times,
+            contended=self._contended.times,
             windows=self._windows(now),
         )
 
     def shown(self) -> Snapshot:
         """Return what is known now, for those who only look: the same one while nothing changed."""
-        known, sight, now = self._shown, self.sight, self.clock()
+        known, state, now = self._shown, self.observed_state, self.clock()
         if (
             known is None
             or known.leases is not self._ledger.all()
-            or known.evidence is not sight.evidence
+            or known.evidence is not state.evidence
             or known.policy is not self._policies.current
             or known.windows != self._windows(now)
             or not timedelta(0) <= now - known.now < _SHOWN
@@ -158,13 +158,13 @@ class Reconciler:
 
         ``devices`` are what is shown of them until then.
         """
-        self.sight.devices = devices
+        self.observed_state.devices = devices
         known = list(self._ledger.leases)
         self._observer.minutes.begin(
             await self._ledger.call(self._ledger.store.busy_seconds, known)
         )
         await Incidents(self._ledger).recall(
-            self._policies.current, self._thefts, self._strangers, self._provider, self.clock()
+            self._policies.current, self._contended, self._orphans, self._provider, self.clock()
         )
         self.effects.recover()
         await self.effects.settled()
@@ -210,7 +210,7 @@ class Reconciler:
         actions = await running.run_in_executor(self._planner, plan, snapshot)
         async with self._ledger.lock:
             await self._record(self._changes(snapshot, actions))
-        self.effects.compare(self.sight.observed)
+        self.effects.compare(self.observed_state.observed)
         self.rounds += 1
         self._publish(self.snapshot())
 
@@ -226,9 +226,9 @@ class Reconciler:
 
     async def _adopt(self) -> None:
         """Take in what runs and is not in the store."""
-        found = await self._strangers.look(self.sight.observed, self.clock())
+        found = await self._orphans.look(self.observed_state.observed, self.clock())
         for change in await self._record(found):
-            self._strangers.adopted(change.after)
+            self._orphans.adopted(change.after)
 
     def _parentless(self) -> list[Change]:
         """Return the end of each lease whose supervisor said that its notebook server is gone."""
@@ -251,7 +251,7 @@ class Reconciler:
     def _changes(self, snapshot: Snapshot, actions: Sequence[Action]) -> list[Change]:
         """Return what the actions change, but for leases that changed while the plan was made."""
         alerts = [action for action in actions if isinstance(action, Alert)]
-        more = (*self._strangers.alerts(), *self._links.alerts(), *self.effects.alerts())
+        more = (*self._orphans.alerts(), *self._links.alerts(), *self.effects.alerts())
         self._alert([*alerts, *more])
         planned = {lease.id: lease.version for lease in snapshot.leases}
         changes = []
@@ -309,11 +309,11 @@ class Reconciler:
         return changes
 
     def _recorded(self, changes: Sequence[Change]) -> None:
-        pools = {device.uuid: device.pool for device in self.sight.devices}
+        pools = {device.uuid: device.pool for device in self.observed_state.devices}
         for change in changes:
             held = change.before.devices if change.before is not None else ()
             pool = next((pools.get(uuid, "") for uuid in held), "")
-            if self._thefts.moved(change, pool, self.clock()):
+            if self._contended.moved(change, pool, self.clock()):
                 self._metrics.stolen(pool)
             self._perform(change)
 

@@ -1,6 +1,6 @@
 """REST of leases: list, ask, show, end, keep, connections, history.
 
-Owns the form of requests and answers; what they do stands in ``front``.
+Owns the form of requests and answers; what they do stands in ``lease_commands``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Leases(BaseHandler):
         """Ask; 201 with a new lease, 200 with the one that answers already."""
         body = self.parse(AskBody)
         key = self.request.headers.get("Idempotency-Key", "")[:200]
-        lease, new = await self.services.front.ask(self.asker, body, key)
+        lease, new = await self.services.commands.ask(self.asker, body, key)
         if new:
             self.set_header("Location", f"{self.services.prefix}api/leases/{lease.id}")
         self.answer(self._view(lease), 201 if new else 200)
@@ -73,7 +73,7 @@ class OneLease(BaseHandler):
     async def delete(self, lease_id: str) -> None:
         """Return, withdraw or end it; a repeat changes nothing."""
         body = self.parse(EndBody)
-        lease = await self.services.front.end(self.asker, lease_id, body.note, force=body.force)
+        lease = await self.services.commands.end(self.asker, lease_id, body.note, force=body.force)
         self.answer(self.services.views.lease(lease))
 
 
@@ -84,7 +84,7 @@ class Keep(BaseHandler):
     async def post(self, lease_id: str) -> None:
         """Keep it for a while."""
         self.parse(EmptyBody)
-        lease = await self.services.front.keep(self.asker, lease_id)
+        lease = await self.services.commands.keep(self.asker, lease_id)
         self.answer(self.services.views.lease(lease))
 
 
@@ -95,7 +95,7 @@ class Connections(BaseHandler):
     async def post(self, lease_id: str) -> None:
         """Admit a home kernel's key and say where the supervisor is."""
         body = self.parse(ConnectionBody)
-        self.answer(await self.services.front.connect(self.asker, lease_id, body), 201)
+        self.answer(await self.services.commands.connect(self.asker, lease_id, body), 201)
 
 
 class LeaseEvents(BaseHandler):
@@ -114,7 +114,7 @@ class Servers(BaseHandler):
     @needs_scope(ACCESS)
     async def get(self) -> None:
         """Answer the running servers."""
-        found = await self.services.front.servers(self.asker.name)
+        found = await self.services.commands.servers(self.asker.name)
         self.answer(
             {
                 "items": [

@@ -31,10 +31,10 @@ from gpulease.service.bounds import Bounds
 from gpulease.service.details import newest
 from gpulease.service.events import Events
 from gpulease.service.evidence import Watch
-from gpulease.service.front import FrontDesk
 from gpulease.service.history import History
 from gpulease.service.hubapi import HubAPI
 from gpulease.service.incidents import Incidents
+from gpulease.service.lease_commands import LeaseCommands
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.listening import Listener
@@ -155,7 +155,7 @@ class RunningService:
             windows=reservations.windows,
         )
         servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
-        front = FrontDesk(ledger, loop, links, hub, policies)
+        commands = LeaseCommands(ledger, loop, links, hub, policies)
         self.services = Services(
             prefix=options.prefix,
             ledger=ledger,
@@ -166,10 +166,10 @@ class RunningService:
             servers=servers,
             hub=hub,
             loop=loop,
-            front=front,
+            commands=commands,
             policies=policies,
             views=Views(loop, provider),
-            history=History(ledger, front),
+            history=History(ledger, commands),
             incidents=Incidents(ledger),
             metrics=metrics,
             agents=Agents(provider),
@@ -320,7 +320,7 @@ class RunningService:
             standing.overdue(snapshot),
             [alert.reason for alert in services.loop.alerts],
         )
-        services.ledger.forget(snapshot.now, services.loop.sight.observed)
+        services.ledger.forget(snapshot.now, services.loop.observed_state.observed)
         services.events.forget(set(services.ledger.leases))
         services.views.forget(services.ledger.leases)
         services.links.forget(live)

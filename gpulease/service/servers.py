@@ -145,7 +145,7 @@ class Servers:
         """Report the servers of busy leases as active, as long as policy lets a lease be busy."""
         now = self._loop.clock()
         self._told = {key: at for key, at in self._told.items() if now - at < _ACTIVITY_EVERY}
-        policy, evidence = self._loop.policy, self._loop.sight.evidence
+        policy, evidence = self._loop.policy, self._loop.observed_state.evidence
         due = set()
         for lease in self._ledger.live():
             since = busy_since(evidence.get(lease.id))

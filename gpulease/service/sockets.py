@@ -62,7 +62,7 @@ class EventsSocket(BaseHandler, _Socket):
             self.check_page_token(self.get_query_argument("_xsrf", ""))
         self._server: str | None = None
         if getattr(self, "_token_authenticated", False) and self.asker.claimed_server is not None:
-            self._server = await self.services.front.prove(self.asker)
+            self._server = await self.services.commands.prove(self.asker)
 
     @needs_scope(ACCESS)
     async def get(self, *args: Any, **kwargs: Any) -> None:

@@ -80,9 +80,14 @@ CASES: list[Case] = [
     *_gauge("gpulease_alerts", "GPULeaseAdopted", "2", "0", reason="adopted"),
     *_gauge("gpulease_alerts", "GPULeaseSecondSupervisor", "1", "0", reason="second_supervisor"),
     *_gauge("gpulease_alerts", "GPULeaseStuckProcesses", "1", "0", reason="stuck"),
-    *_counter("gpulease_thefts_total", "GPULeaseForeignCapacity", 8, "pool", pool="cards"),
+    *_counter("gpulease_capacity_taken_total", "GPULeaseForeignCapacity", 8, "pool", pool="cards"),
     # One is bad luck.
-    Case("GPULeaseForeignCapacity", {'gpulease_thefts_total{pool="cards"}': "0 0 1x20"}, 30, None),
+    Case(
+        "GPULeaseForeignCapacity",
+        {'gpulease_capacity_taken_total{pool="cards"}': "0 0 1x20"},
+        30,
+        None,
+    ),
     *_counter(
         "gpulease_ended_total",
         "GPULeaseFailures",

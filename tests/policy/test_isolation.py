@@ -58,8 +58,8 @@ def test_several_are_found_in_any_order():
 def test_what_no_lease_is_to_blame_for_is_raised():
     class Broken(dict):
         def items(self):
-            raise RuntimeError("thefts")
+            raise RuntimeError("contended")
 
     for leases in ([], [active(1)], [active(1), request(2)]):
-        with pytest.raises(RuntimeError, match="thefts"):
-            plan(snapshot(leases, 2, thefts=Broken()))
+        with pytest.raises(RuntimeError, match="contended"):
+            plan(snapshot(leases, 2, contended=Broken()))

@@ -297,28 +297,28 @@ def robbed(count, ago=10.0):
     return {"cards": tuple(at(-ago) for _ in range(count))}
 
 
-def test_after_two_thefts_nothing_is_reclaimed_in_that_pool_and_an_admin_hears_of_it():
+def test_nothing_is_reclaimed_in_a_pool_whose_capacity_was_taken_twice():
     leases = [active(0, "n0/0"), request(9)]
     view = snapshot(leases, nodes(1), {"r0": idle(1000)})
     assert of_kind(view, Warn)
-    view = replace(view, thefts=robbed(1))
+    view = replace(view, contended=robbed(1))
     assert of_kind(view, Warn)
-    view = replace(view, thefts=robbed(2))
+    view = replace(view, contended=robbed(2))
     assert of_kind(view, Warn) == {}
     (alert,) = [a for a in plan(view) if isinstance(a, Alert)]
     assert alert.reason == "foreign_capacity"
     assert "cards" in alert.sentence
-    view = replace(view, thefts=robbed(2, THEFT_HOLD + 1))
+    view = replace(view, contended=robbed(2, THEFT_HOLD + 1))
     assert of_kind(view, Warn)
 
 
 def test_what_is_free_there_is_granted_all_the_same():
-    assert starts(snapshot([request(9)], nodes(1), thefts=robbed(2))) == {"r9": ("n0/0",)}
+    assert starts(snapshot([request(9)], nodes(1), contended=robbed(2))) == {"r9": ("n0/0",)}
 
 
 def test_other_pools_are_not_concerned():
     devices = (*nodes(1), Device("MIG-0", "slices"))
     lease = active(1, "MIG-0", gpu_class="slice")
-    view = snapshot([lease], devices, {"r1": idle(1000)}, thefts=robbed(2))
+    view = snapshot([lease], devices, {"r1": idle(1000)}, contended=robbed(2))
     assert of_kind(view, Warn)["r1"].reason == "idle"
     assert lease.state is LeaseState.ACTIVE

@@ -41,7 +41,7 @@ class Class:
         """Ask as a server of this user."""
         if user not in self.site.hub.users:
             self.site.hub.user(user, "", "two")
-        hub, front = self.site.hub, self.site.service.services.front
+        hub, front = self.site.hub, self.site.service.services.lease_commands
         asker = asker_of(hub.tokens[hub.server_token(user, server)])
         self.asks.append(asyncio.create_task(self._answer(front.ask(asker, AskBody(**body), key))))
 
@@ -57,7 +57,7 @@ class Class:
         async with services.ledger.lock:
             yield
             asked = len(self.asks) - before
-            line = services.front._asks._line
+            line = services.commands._asks._line
             await wait_for_async(lambda: len(line) == asked, 60, "everybody in the line")
 
     async def answers(self) -> list[Any]:
@@ -169,7 +169,7 @@ async def test_a_lease_that_is_called_back_leaves_the_others_their_turn(
 @pytest.mark.parametrize("served", [False, True], ids=["waiting", "serving"])
 async def test_who_gives_up_leaves_the_others_their_turn(students: Class, served: bool) -> None:
     services = students.site.service.services
-    asks, ledger = services.front._asks, services.ledger
+    asks, ledger = services.commands._asks, services.ledger
     reached, look_up = asyncio.Event(), ledger.begun
 
     async def slow(*given: Any) -> Any:

@@ -132,7 +132,7 @@ async def test_unknown_capacity_grants_nothing(site: Site, monkeypatch) -> None:
         raise OSError("no answer")
 
     monkeypatch.setattr(services.provider, "devices", unknown)
-    await wait_for_async(lambda: not services.loop.sight.capacity_known, 30)
+    await wait_for_async(lambda: not services.loop.observed_state.capacity_known, 30)
     lease = await site.client(site.hub.server_token("stu")).ask({})
     seen = services.loop.rounds
     await wait_for_async(lambda: services.loop.rounds > seen + 5, 30)
@@ -165,12 +165,16 @@ async def test_a_verdict_that_could_not_be_stored_is_stored_later(
         database.execute("ALTER TABLE verdicts RENAME TO away")
     lease, channel, supervisor = await active_lease(site)
     services = site.service.services
-    await wait_for_async(lambda: services.loop.sight.evidence.get(lease["id"]), 30, "a verdict")
+    await wait_for_async(
+        lambda: services.loop.observed_state.evidence.get(lease["id"]), 30, "a verdict"
+    )
     rounds = services.loop.rounds
     await wait_for_async(lambda: services.loop.rounds > rounds, 30, "rounds go on")
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("ALTER TABLE away RENAME TO verdicts")
     await wait_for_async(lambda: stored(lease["id"]), 30, "the verdict in the store")
-    assert stored(lease["id"])[0] == services.loop.sight.evidence[lease["id"]].verdict.value
+    assert (
+        stored(lease["id"])[0] == services.loop.observed_state.evidence[lease["id"]].verdict.value
+    )
     await channel.close()
     await supervisor.close()

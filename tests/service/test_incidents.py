@@ -14,7 +14,7 @@ from gpulease.policy.model import EndReason, LeaseState
 from gpulease.policy.reclaim import contended_pools
 from gpulease.service.incidents import Incidents
 from gpulease.service.ledger import Ledger
-from gpulease.service.strangers import Strangers, Thefts
+from gpulease.service.orphans import ContendedCapacity, Orphans
 from gpulease.store import Change, Store, upgrade
 from tests.policy.build import active, policy, request, snapshot, starting
 from tests.service.kit import Site
@@ -60,14 +60,14 @@ async def starts(book: Ledger, number: int, ago: float) -> None:
     await book.record([change], NOW - timedelta(seconds=ago))
 
 
-async def recalled(tmp_path) -> tuple[Thefts, Strangers, Homes]:
+async def recalled(tmp_path) -> tuple[ContendedCapacity, Orphans, Homes]:
     """What a service knows that begins with this store."""
     book = await ledger(tmp_path)
-    thefts, strangers, homes = Thefts(), Strangers(book, "planner"), Homes()
+    contended, orphans, homes = ContendedCapacity(), Orphans(book, "planner"), Homes()
     provider: Any = homes
-    await Incidents(book).recall(policy(), thefts, strangers, provider, NOW)
+    await Incidents(book).recall(policy(), contended, orphans, provider, NOW)
     book.close()
-    return thefts, strangers, homes
+    return contended, orphans, homes
 
 
 async def test_a_robbed_pool_stays_robbed_when_the_service_is_restarted(tmp_path) -> None:
@@ -75,8 +75,8 @@ async def test_a_robbed_pool_stays_robbed_when_the_service_is_restarted(tmp_path
     await fails(book, 1, "capacity_taken", 300)
     await fails(book, 2, "capacity_taken", 200)
     book.close()
-    thefts, _, _ = await recalled(tmp_path)
-    view = replace(snapshot([]), now=NOW, thefts=thefts.times)
+    contended, _, _ = await recalled(tmp_path)
+    view = replace(snapshot([]), now=NOW, contended=contended.times)
     assert contended_pools(view) == {"cards"}
 
 
@@ -88,8 +88,8 @@ async def test_what_is_long_past_or_made_good_is_not_recalled(tmp_path) -> None:
     await fails(book, 4, "capacity_taken", 200)
     await fails(book, 5, "image_error", 100)
     book.close()
-    thefts, _, homes = await recalled(tmp_path)
-    assert [len(times) for times in thefts.times.values()] == [1]
+    contended, _, homes = await recalled(tmp_path)
+    assert [len(times) for times in contended.times.values()] == [1]
     assert homes.kept == {}
 
 
@@ -98,16 +98,16 @@ async def test_an_adopted_lease_is_still_told_of_until_it_ends(tmp_path) -> None
     lease = active(1, "n0/1", version=1)
     await book.record([Change(None, lease, "planner", "adopted")], NOW)
     book.close()
-    _, strangers, _ = await recalled(tmp_path)
-    assert [(each.lease_id, each.reason) for each in strangers._adopted.values()] == [
+    _, orphans, _ = await recalled(tmp_path)
+    assert [(each.lease_id, each.reason) for each in orphans._adopted.values()] == [
         ("r1", "adopted")
     ]
     book = await ledger(tmp_path)
     over = lifecycle.end(book.leases["r1"], EndReason.EXPIRED, NOW)
     await book.record([Change(lease, over, "planner", "expired")], NOW)
     book.close()
-    _, strangers, _ = await recalled(tmp_path)
-    assert strangers.alerts() == []
+    _, orphans, _ = await recalled(tmp_path)
+    assert orphans.alerts() == []
 
 
 async def test_a_home_that_would_not_attach_is_kept_in_mind(tmp_path) -> None:

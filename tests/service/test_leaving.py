@@ -72,7 +72,7 @@ async def test_returning_from_a_page_loses_nothing_unasked(site: Site) -> None:
     await supervisor.live(cells=1)
 
     def cell_seen() -> bool:
-        evidence = loop.sight.evidence.get(lease["id"])
+        evidence = loop.observed_state.evidence.get(lease["id"])
         return evidence is not None and evidence.cells == 1
 
     await wait_for_async(cell_seen, 30, "the cell is seen")

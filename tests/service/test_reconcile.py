@@ -55,7 +55,9 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
     await site.lease(one["id"], "starting")
     monkeypatch.setattr(store, "save", save)
     services = site.service.services
-    await wait_for_async(lambda: services.loop.sight.observed.get(one["id"]), 30, "its start")
+    await wait_for_async(
+        lambda: services.loop.observed_state.observed.get(one["id"]), 30, "its start"
+    )
     report = {"lease_id": one["id"], "attempt": 1, "state": "failed"}
     services.provider.report(reconcile_report(**report))
     two = await site.client(site.hub.server_token("eve")).ask({})

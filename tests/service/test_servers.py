@@ -47,7 +47,7 @@ def site(number: int) -> tuple[Servers, Hub, Any]:
         clock=lambda: loop.now,
         now=NOW,
         policy=default_document([Device("G", "any")]),
-        sight=SimpleNamespace(evidence={x.id: Evidence(Verdict.BUSY, NOW) for x in leases}),
+        state=SimpleNamespace(evidence={x.id: Evidence(Verdict.BUSY, NOW) for x in leases}),
     )
     ledger: Any = SimpleNamespace(live=lambda: loop.leases)
     loop.leases = leases
@@ -77,7 +77,7 @@ async def test_what_was_told_long_ago_is_forgotten() -> None:
         loop.now = NOW + timedelta(minutes=minute)
         loop.leases = [replace(x, id=f"{x.id}-{minute}", user=f"{x.user}-{minute}")
                        for x in loop.leases]  # fmt: skip
-        loop.sight.evidence = {x.id: Evidence(Verdict.BUSY, loop.now) for x in loop.leases}
+        loop.observed_state.evidence = {x.id: Evidence(Verdict.BUSY, loop.now) for x in loop.leases}
         await servers._refresh()
     assert len(hub.told) == 100
     assert len(servers._told) == 20

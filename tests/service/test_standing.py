@@ -87,9 +87,9 @@ def test_what_is_overdue_is_never_negative():
     assert values(metrics, "gpulease_longest_overdue_seconds") == {("t4",): 0}
 
 
-def test_thefts_count_from_nothing_on_so_that_the_first_is_an_increase():
+def test_taken_capacity_counts_from_nothing_on_so_that_the_first_is_an_increase():
     metrics = Metrics()
     metrics.show_devices([("cards", "free")])
-    assert values(metrics, "gpulease_thefts_total") == {("cards",): 0}
+    assert values(metrics, "gpulease_capacity_taken_total") == {("cards",): 0}
     metrics.stolen("cards")
-    assert values(metrics, "gpulease_thefts_total") == {("cards",): 1}
+    assert values(metrics, "gpulease_capacity_taken_total") == {("cards",): 1}

@@ -173,7 +173,7 @@ class Whole:
         place: Any = Place(self.machines, self.links)
         self.loop = Reconciler(
             self.ledger, place, self.links, self.watch, policies, metrics=Metrics(),
-            publish=lambda _: self.ledger.forget(self.now, self.loop.sight.observed),
+            publish=lambda _: self.ledger.forget(self.now, self.loop.observed_state.observed),
             clock=lambda: self.now,
         )  # fmt: skip
         self.loop.effects._back_off = 0.001

@@ -51,7 +51,7 @@ def contended_pools(snapshot: Snapshot) -> frozenset[str]:
     hold = timedelta(seconds=THEFT_HOLD)
     return frozenset(
         pool
-        for pool, times in snapshot.thefts.items()
+        for pool, times in snapshot.contended.items()
         if len(times) >= THEFTS and snapshot.now - max(times) < hold
     )
 
@@ -63,7 +63,7 @@ def _contended(snapshot: Snapshot) -> list[Alert]:
             "foreign_capacity",
             f"Others took GPUs of pool {pool} that had been granted: nothing is reclaimed there. "
             "Taint its nodes for gpulease alone, or take others' GPU pods away.",
-            {"times": len(snapshot.thefts[pool])},
+            {"times": len(snapshot.contended[pool])},
         )
         for pool in sorted(contended_pools(snapshot))
     ]

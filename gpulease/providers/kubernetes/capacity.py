@@ -91,8 +91,8 @@ class Capacity:
         sticky = {key: self.held[key] for key in self.held.keys() & there & told}
         self._told = frozenset(granted)
         wanted = {**granted, **sticky}
-        shelves = slots.shelves(cluster.nodes, classes, cluster.instance)
-        placed = slots.place(shelves, uses, wanted)
+        inventories = slots.inventories(cluster.nodes, classes, cluster.instance)
+        placed = slots.place(inventories, uses, wanted)
         shown = slices.published(
             cluster.slices,
             cluster.claims,

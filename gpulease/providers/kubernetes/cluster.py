@@ -106,7 +106,7 @@ class Cluster:
         stopped = [task.get_name() for task in self._tasks if task.done()]
         return "; ".join([*(f"{each} ended" for each in stopped), *_problems(needed)])
 
-    def worry(self) -> str:
+    def warning(self) -> str:
         """Return what is missing that only makes reasons poorer, "" when nothing is."""
         return "; ".join(_problems([self._events, self._quotas]))
 

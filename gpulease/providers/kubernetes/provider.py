@@ -140,8 +140,8 @@ class KubernetesProvider:
     def problem(self) -> str:
         """Say what is missing: a right, the API server, GPUs, or some of them that fail."""
         claims = any(ask_of(each).kind is AskKind.DRA for each in self._classes())
-        found = [self._cluster.problem(claims=claims), self._cluster.worry()]
-        found += self._usage.worries(self._clock())
+        found = [self._cluster.problem(claims=claims), self._cluster.warning()]
+        found += self._usage.warnings(self._clock())
         if not any(found) and not self._capacity.devices:
             found.append("no node of the cluster offers a GPU")
         return "; ".join(each for each in found if each)

@@ -54,7 +54,7 @@ Attempt = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Shelf:
+class NodeInventory:
     """The slots of one resource on one node.
 
     ``total`` are there, ``ready`` of them work, as far as the kubelet says; ``units`` of the
@@ -86,9 +86,9 @@ class Placement:
     held: Mapping[Attempt, tuple[str, ...]] = field(default_factory=dict)
 
 
-def shelves(
+def inventories(
     nodes: Iterable[Manifest], classes: Sequence[GPUClass], instance: str
-) -> tuple[Shelf, ...]:
+) -> tuple[NodeInventory, ...]:
     """Return what the nodes offer, by node and resource.
 
     A node that belongs to another installation offers nothing.  A resource of a node belongs to
@@ -97,17 +97,17 @@ def shelves(
     own = labels.label_value(instance)
     asked = {resource_of(ask_of(each)) for each in classes}
     found = (
-        _shelf(node, resource, classes)
+        _inventory(node, resource, classes)
         for node in sorted(nodes, key=lambda each: str(each["metadata"]["name"]))
         if _labels(node).get(labels.INSTANCE, own) == own
         for resource in sorted((node.get("status") or {}).get("capacity") or {})
         if resource in asked or _GPU.fullmatch(resource)
     )
-    return tuple(shelf for shelf in found if shelf.total)
+    return tuple(inventory for inventory in found if inventory.total)
 
 
 def place(
-    all_shelves: Sequence[Shelf],
+    inventories: Sequence[NodeInventory],
     uses: Iterable[PodUse],
     granted: Mapping[Attempt, tuple[str, ...]],
 ) -> Placement:
@@ -133,58 +133,58 @@ def place(
     }
     devices: list[Device] = []
     held: dict[Attempt, tuple[str, ...]] = {}
-    for shelf in all_shelves:
-        there = _Filling(shelf, granted, waiting)
-        there.fill(by_node.get(shelf.node, []))
+    for inventory in inventories:
+        there = _Filling(inventory, granted, waiting)
+        there.fill(by_node.get(inventory.node, []))
         devices += there.devices()
         held.update(there.held)
     return Placement(tuple(devices), held)
 
 
 class _Filling:
-    """One shelf while its slots are given to the pods that are there."""
+    """One inventory while its slots are given to the pods that are there."""
 
     def __init__(
         self,
-        shelf: Shelf,
+        inventory: NodeInventory,
         granted: Mapping[Attempt, tuple[str, ...]],
         waiting: Mapping[str, str],
     ) -> None:
-        self._shelf = shelf
+        self._inventory = inventory
         self._granted = granted
         self._waiting = waiting
-        self._names = [shelf.slot(number) for number in range(shelf.total)]
+        self._names = [inventory.slot(number) for number in range(inventory.total)]
         self._taken: dict[str, str] = {}
         self._broken: set[str] = set()
         self.held: dict[Attempt, tuple[str, ...]] = {}
 
     def fill(self, uses: Sequence[PodUse]) -> None:
-        resource = self._shelf.resource
+        resource = self._inventory.resource
         ours = [use for use in uses if use.lease and resource in use.asks]
         others = [use for use in uses if not use.lease and resource in use.asks and not use.over]
         elsewhere = [use for use in ours if not self._keep(use)]
         for use in elsewhere:
             self._settle(use)
         units = sum(use.asks[resource] for use in others)
-        for name in self._loose()[: math.ceil(units / self._shelf.units)]:
+        for name in self._loose()[: math.ceil(units / self._inventory.units)]:
             self._taken[name] = FOREIGN
-        broken = max(0, self._shelf.total - self._shelf.ready)
+        broken = max(0, self._inventory.total - self._inventory.ready)
         self._broken = set(self._loose()[:broken])
 
     def devices(self) -> list[Device]:
-        shelf = self._shelf
+        inventory = self._inventory
         return [
             Device(
                 uuid=name,
-                pool=shelf.pool,
-                name=shelf.name,
-                memory=shelf.memory,
+                pool=inventory.pool,
+                name=inventory.name,
+                memory=inventory.memory,
                 healthy=name not in self._broken,
-                lost=shelf.lost,
+                lost=inventory.lost,
                 occupied_by=self._taken.get(name) or self._waiting.get(name),
-                node=shelf.node,
-                leaving=shelf.leaving,
-                serves=shelf.serves,
+                node=inventory.node,
+                leaving=inventory.leaving,
+                serves=inventory.serves,
             )
             for name in self._names
         ]
@@ -198,12 +198,13 @@ class _Filling:
         return True
 
     def _is_free(self, name: str) -> bool:
-        shelf, _, number = name.rpartition("/")
-        if shelf != f"{self._shelf.node}/{self._shelf.resource}" or not number.isdecimal():
+        prefix, _, number = name.rpartition("/")
+        held = self._inventory
+        if prefix != f"{held.node}/{held.resource}" or not number.isdecimal():
             return False
         # Capacity may shrink under a pod that runs there: its slot stays while it does.
         while len(self._names) <= int(number) < _MOST:
-            self._names.append(self._shelf.slot(len(self._names)))
+            self._names.append(self._inventory.slot(len(self._names)))
         return name not in self._taken
 
     def _settle(self, use: PodUse) -> None:
@@ -211,7 +212,7 @@ class _Filling:
         free = [name for name in self._names if name not in self._taken]
         free.sort(key=lambda name: name in self._waiting)
         while len(free) < use.count:
-            self._names.append(self._shelf.slot(len(self._names)))
+            self._names.append(self._inventory.slot(len(self._names)))
             free.append(self._names[-1])
         self._take(use, tuple(sorted(free[: use.count], key=self._names.index)))
 
@@ -284,12 +285,12 @@ def pool_name(model: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-") or "gpu"
 
 
-def _shelf(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> Shelf:
+def _inventory(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> NodeInventory:
     status = node.get("status") or {}
     pool, serves, ask = serving(node, classes, resource)
     units = max(1, slot_units_of(ask)) if ask else 1
     name, memory = product_of(node)
-    return Shelf(
+    return NodeInventory(
         node=str(node["metadata"]["name"]),
         resource=resource,
         total=amount_of((status.get("capacity") or {}).get(resource, 0)) // units,

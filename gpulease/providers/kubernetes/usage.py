@@ -178,7 +178,7 @@ class Usage:
         """Return what failing devices put out of use."""
         return faults_of(self.words, pods, now, claims or {})
 
-    def worries(self, now: datetime) -> list[str]:
+    def warnings(self, now: datetime) -> list[str]:
         """Return what an admin should know of the devices: which are kept out of use, and why."""
         return [
             f"{node}: {sentence}"

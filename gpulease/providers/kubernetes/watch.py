@@ -98,7 +98,7 @@ class Watched:
                 # Not a failure of the server: the version is only too old to go on from.
                 log.info("%s are listed anew: %s", self.resource.plural, error.message)
                 self._version = ""
-                await self._fail(error, worry=False)
+                await self._fail(error, warn=False)
             except NotFoundError as error:
                 if not self._optional:
                     await self._fail(error)
@@ -162,8 +162,8 @@ class Watched:
         self.problem = ""
         self._failures = 0
 
-    async def _fail(self, error: ClientError, *, worry: bool = True) -> None:
-        if worry:
+    async def _fail(self, error: ClientError, *, warn: bool = True) -> None:
+        if warn:
             if not self.problem or self.problem == "not listed yet":
                 log.warning("%s cannot be watched: %s", self.resource.plural, error.message)
             self.problem = f"{self.resource.plural}: {error.message}"

@@ -122,7 +122,7 @@ class Lab:
     def check_windows(self):
         """From its start to its grace a window's seats are free or taken by its members.
 
-        Strangers have gone before that, when its lead began.
+        Orphans have gone before that, when its lead began.
         """
         for each in self.windows:
             leading = each.hold_from <= self.now < each.start

@@ -8,7 +8,7 @@ from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where
 from gpulease.providers.kubernetes.pods import use_of
-from gpulease.providers.kubernetes.slots import leaving, place, shelves
+from gpulease.providers.kubernetes.slots import inventories, leaving, place
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
 
 GPU = "nvidia.com/gpu"
@@ -17,7 +17,7 @@ CARD = GPUClass("card", "cards")
 
 def shown(nodes, pods=(), granted=None, classes=(CARD,)):
     uses = [use_of(each, INSTANCE) for each in pods]
-    return place(shelves(nodes, classes, INSTANCE), uses, granted or {})
+    return place(inventories(nodes, classes, INSTANCE), uses, granted or {})
 
 
 def occupied(placement):

@@ -240,9 +240,9 @@ def test_an_admin_reads_which_device_fails_and_until_when() -> None:
     mig = [device("MIG-1", parent="G"), device("MIG-2", parent="G")]
     usage.hear("n1", batch(devices=[SICK, *mig], holders=[]), NOW)
     usage.hear("n2", batch(devices=[device()], holders=[]), NOW)
-    (sentence,) = usage.worries(NOW)
+    (sentence,) = usage.warnings(NOW)
     assert sentence == ("n1: GPU G: the driver reported Xid 79, out of service until 12:10 UTC.")
-    assert usage.worries(NOW + timedelta(seconds=600)) == []
+    assert usage.warnings(NOW + timedelta(seconds=600)) == []
 
 
 def test_a_failing_device_that_the_kubelet_still_offers_closes_its_node() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, LeaseState, Observed
 from gpulease.service.ledger import Ledger
-from gpulease.service.strangers import Strangers, Thefts
+from gpulease.service.orphans import ContendedCapacity, Orphans
 from gpulease.store import Change, Store, upgrade
 from tests.policy.build import NOW, active, at, starting
 
@@ -21,16 +21,16 @@ async def ledger(tmp_path):
 
 async def test_a_stranger_is_adopted_once_and_an_admin_hears_of_it_while_it_lives(tmp_path):
     book = await ledger(tmp_path)
-    strangers = Strangers(book, "planner")
-    (change,) = await strangers.look({"r1": SEEN}, NOW)
+    orphans = Orphans(book, "planner")
+    (change,) = await orphans.look({"r1": SEEN}, NOW)
     assert (change.before, change.why) == (None, "adopted")
     await book.record([change], NOW)
-    strangers.adopted(change.after)
-    assert await strangers.look({"r1": SEEN}, NOW) == []
-    assert [alert.reason for alert in strangers.alerts()] == ["adopted"]
+    orphans.adopted(change.after)
+    assert await orphans.look({"r1": SEEN}, NOW) == []
+    assert [alert.reason for alert in orphans.alerts()] == ["adopted"]
     ended = lifecycle.end(change.after, EndReason.EXPIRED, NOW)
     await book.record([Change(change.after, ended, "planner", "expired")], NOW)
-    assert strangers.alerts() == []
+    assert orphans.alerts() == []
     book.close()
 
 
@@ -39,7 +39,7 @@ async def test_a_lease_that_was_only_forgotten_comes_back_into_the_picture_as_it
     over = lifecycle.end(replace(RECORD, version=1), EndReason.RETURNED, NOW)
     await book.record([Change(None, over, "stu", "returned")], NOW)
     book.leases.clear()
-    assert await Strangers(book, "planner").look({"r1": SEEN}, NOW) == []
+    assert await Orphans(book, "planner").look({"r1": SEEN}, NOW) == []
     assert book.leases["r1"].state is LeaseState.ENDED
     book.close()
 
@@ -50,20 +50,20 @@ def taken(number):
     return Change(before, after, "planner", "capacity_taken")
 
 
-def test_thefts_are_counted_by_pool_until_a_start_succeeds():
-    thefts = Thefts()
-    thefts.moved(taken(1), "cards", NOW)
-    thefts.moved(taken(2), "cards", at(5))
-    thefts.moved(taken(3), "other", at(6))
-    assert thefts.times == {"cards": (NOW, at(5)), "other": (at(6),)}
+def test_taken_capacity_is_counted_by_pool_until_a_start_succeeds():
+    contended = ContendedCapacity()
+    contended.moved(taken(1), "cards", NOW)
+    contended.moved(taken(2), "cards", at(5))
+    contended.moved(taken(3), "other", at(6))
+    assert contended.times == {"cards": (NOW, at(5)), "other": (at(6),)}
     before = starting(4)
-    thefts.moved(Change(before, active(4), "planner", "connected"), "cards", at(9))
-    assert thefts.times == {"other": (at(6),)}
+    contended.moved(Change(before, active(4), "planner", "connected"), "cards", at(9))
+    assert contended.times == {"other": (at(6),)}
 
 
-def test_another_failure_is_no_theft():
-    thefts = Thefts()
+def test_another_failure_takes_no_capacity():
+    contended = ContendedCapacity()
     change = taken(1)
     after = replace(change.after, reason="image_error")
-    thefts.moved(replace(change, after=after), "cards", NOW)
-    assert thefts.times == {}
+    contended.moved(replace(change, after=after), "cards", NOW)
+    assert contended.times == {}

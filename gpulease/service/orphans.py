@@ -1,6 +1,6 @@
 """What runs and is not in the service's picture: looked up in the store, else adopted.
 
-Owns which of the leases that a provider shows are strangers, and the alerts about those that were
+Owns which of the leases that a provider shows are orphans, and the alerts about those that were
 adopted.  Refuses to decide what becomes of one: ``policy.adoption`` does.
 """
 
@@ -18,7 +18,7 @@ from gpulease.store import Change
 log = logging.getLogger(__name__)
 
 
-class Strangers:
+class Orphans:
     """Looks at what the provider shows and nobody here knows."""
 
     def __init__(self, ledger: Ledger, who: str) -> None:
@@ -65,14 +65,14 @@ class Strangers:
         return list(live.values())
 
 
-class Thefts:
+class ContendedCapacity:
     """When others took, in each pool, what had been granted; a start that succeeds ends the row."""
 
     def __init__(self) -> None:
         self._times: dict[str, tuple[datetime, ...]] = {}
 
     def moved(self, change: Change, pool: str, now: datetime) -> bool:
-        """Note a recorded change of a lease of this pool; say whether it is a theft."""
+        """Note a recorded change of a lease of this pool; say whether others took a device."""
         before, after = change.before, change.after
         if before is None or before.state is not LeaseState.STARTING:
             return False
@@ -90,5 +90,5 @@ class Thefts:
 
     @property
     def times(self) -> Mapping[str, tuple[datetime, ...]]:
-        """The thefts of each pool since its last good start."""
+        """When capacity of each pool was taken by others, since its last good start."""
         return dict(self._times)

@@ -42,7 +42,7 @@ class _Origin:
     ready: bool
 
 
-class FrontDesk:
+class LeaseCommands:
     """Every change that a person or their notebook can make."""
 
     def __init__(
@@ -95,7 +95,7 @@ class FrontDesk:
             outs = lifecycle.time_outs_of(self._policies.current, lease)
             own = asker.kind == "user" and asker.name == lease.user
             if own and not (asker.admin and note):
-                cells = _cells(self._loop.sight.evidence.get(lease_id))
+                cells = _cells(self._loop.observed_state.evidence.get(lease_id))
                 after = lifecycle.give_back(lease, now, outs, force=force, cells=cells)
                 why = "returned"
             else:
@@ -243,7 +243,7 @@ class FrontDesk:
                 await self._loop.change(lease, after, lease.user, "claimed")
 
     def _devices(self, lease: Lease) -> list[DeviceView]:
-        known = {device.uuid: device for device in self._loop.sight.devices}
+        known = {device.uuid: device for device in self._loop.observed_state.devices}
         return device_views(lease, known)
 
 
