@@ -52,11 +52,13 @@ def test_an_ended_process_is_gone_and_a_living_one_is_not():
 @pytest.mark.parametrize(("require", "status"), [("0", 0), ("1", 1)])
 def test_a_skip_for_want_of_a_program_fails_only_when_all_is_required(tmp_path, require, status):
     suite = tmp_path / "tests"
-    suite.mkdir()
-    (suite / "cluster").mkdir()
-    own = ("__init__.py", "conftest.py", "helpers.py", "spread.py")
-    for name in (*own, "cluster/__init__.py", "cluster/fixtures.py", "cluster/machine.py"):
-        (suite / name).write_text((ROOT / "tests" / name).read_text())
+    for package, names in (
+        ("tests", ("__init__.py", "conftest.py", "helpers.py", "spread.py")),
+        ("testcluster", ("__init__.py", "fixtures.py", "machine.py")),
+    ):
+        (tmp_path / package).mkdir()
+        for name in names:
+            (tmp_path / package / name).write_text((ROOT / package / name).read_text())
     (suite / "test_it.py").write_text(
         "import pytest\n\n@pytest.mark.browser\ndef test_page():\n    pytest.skip('no screen')\n"
     )

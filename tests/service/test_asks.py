@@ -41,9 +41,10 @@ class Class:
         """Ask as a server of this user."""
         if user not in self.site.hub.users:
             self.site.hub.user(user, "", "two")
-        hub, front = self.site.hub, self.site.service.services.lease_commands
+        hub, commands = self.site.hub, self.site.service.services.commands
         asker = asker_of(hub.tokens[hub.server_token(user, server)])
-        self.asks.append(asyncio.create_task(self._answer(front.ask(asker, AskBody(**body), key))))
+        answer = commands.ask(asker, AskBody(**body), key)
+        self.asks.append(asyncio.create_task(self._answer(answer)))
 
     async def _answer(self, asking: Awaitable[tuple[Lease, bool]]) -> Lease:
         lease, _ = await asking

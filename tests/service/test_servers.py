@@ -47,7 +47,9 @@ def site(number: int) -> tuple[Servers, Hub, Any]:
         clock=lambda: loop.now,
         now=NOW,
         policy=default_document([Device("G", "any")]),
-        state=SimpleNamespace(evidence={x.id: Evidence(Verdict.BUSY, NOW) for x in leases}),
+        observed_state=SimpleNamespace(
+            evidence={x.id: Evidence(Verdict.BUSY, NOW) for x in leases}
+        ),
     )
     ledger: Any = SimpleNamespace(live=lambda: loop.leases)
     loop.leases = leases
