@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -85,11 +86,21 @@ class CompanionKernel(IPythonKernel):
         self._result: Any = None
         self._nothing_new: int | None = None
         self.shell.events.register("post_run_cell", self._keep_result)
+        self._show_error = self.shell.showtraceback
+        self.shell.showtraceback = self._explain_error
         for name in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[name] = self._watched(self.shell_handlers[name])
 
     def _keep_result(self, result: Any) -> None:
         self._result = getattr(result, "result", None)
+
+    def _explain_error(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
+        error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
+        if error is not None and self.watch is not None and self.watch.away is not None:
+            sentence = self.watch.away.explain_error(error)
+            if sentence:
+                error.add_note(sentence)
+        self._show_error(exc_tuple, *args, **kwargs)
 
     def _watched(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
         async def watched(stream: Any, ident: Any, message: Any) -> None:

@@ -76,7 +76,7 @@ class Gate:
         """The home cell ended: its settings reach the companion."""
         self._running.pop()
         if self._parts.connected_once and way.reads:
-            self._parts.home.after_home_cell()
+            self._parts.home.after_home_cell(max(1, int(self._parts.shell.execution_count) - 1))
         if not failed:
             self._remember(way.both)
             if way.both:
@@ -130,9 +130,11 @@ class Gate:
         return note.sentence if note is not None else ""
 
     def explain_reply(self, reply: Mapping[str, Any]) -> str:
-        """Say why a name was missed by a GPU cell, or ``""``."""
-        if reply.get("ename") != "NameError":
+        """Say why a name was missed by a GPU cell, or is not on its device, or ``""``."""
+        if reply.get("status") == "ok":
             return ""
+        if reply.get("ename") != "NameError":
+            return self._parts.home.explain_error(str(reply.get("evalue", "")))
         match = _NOT_DEFINED.search(str(reply.get("evalue", "")))
         return self.explain(match[1]) if match else ""
 

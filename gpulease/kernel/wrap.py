@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.nogpu import NO_GPU_HERE, is_about_no_gpu
 from gpulease.kernel.remote_error import was_shown
 from gpulease.kernel.route import Route, Side, route
 
@@ -172,6 +173,8 @@ class Wrapper:
             sentence = self._cells.explain(error.name)
             if sentence:
                 error.args = (f"{error.args[0]}. {sentence}",)
+        elif error is not None and is_about_no_gpu(error):
+            error.add_note(NO_GPU_HERE)
         self._showtraceback(exc_tuple, *args, **kwargs)
 
     def _route(self, raw_cell: str, *, silent: bool) -> Route:

@@ -122,7 +122,7 @@ class Home(Protocol):
     def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Called by the gate before each home cell: brings home what it may read, or raises."""
 
-    def after_home_cell(self) -> None:
+    def after_home_cell(self, execution_count: int = 0) -> None:
         """Called when a home cell ended: its groups are unverified from now on."""
 
     def commit_pending(self) -> bool:
@@ -145,6 +145,9 @@ class Home(Protocol):
 
     def explain(self, name: str) -> Note | None:
         """Called on a NameError: why ``name`` is absent, or None when it is simply not defined."""
+
+    def explain_error(self, error: str) -> str:
+        """Called with the text of a GPU cell's error: what of the values explains it, or ""."""
 
     def away_names(self) -> Sequence[str]:
         """Called by Tab and inspection: names whose value is only away."""
@@ -170,6 +173,9 @@ class Away(Protocol):
 
         Returns what goes back with the cell's reply, for ``Home.after_gpu_cell``.
         """
+
+    def explain_error(self, error: BaseException) -> str:
+        """Called with a cell's error: where there is no room on the device, who has how much."""
 
     def thread_ids(self) -> frozenset[int]:
         """Called by the activity watch: native ids of transfer's own threads, never user work."""

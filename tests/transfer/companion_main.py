@@ -35,7 +35,9 @@ def main():
             say({"running": True})
             try:
                 value = run(space, order["source"])
-            except BaseException:
+            except BaseException as raised:
+                if sentence := away.explain_error(raised):
+                    raised.add_note(sentence)
                 error = traceback.format_exc()
             nothing_new = away.cell_ended(order["count"], value)
             names = sorted(set(space) - hidden)

@@ -87,7 +87,7 @@ class Pair:
         self.hidden = hidden
         self.extra = {} if available is None else {"available": available}
         self.side = self.make_side()
-        self.count = 0
+        self.count = self.homes = 0
         self.companion = None
         #: Whether changes are collected at a cell's end, as the kernel has it, or when asked for.
         self.expects = True
@@ -105,7 +105,8 @@ class Pair:
         try:
             return run(self.ns, source)
         finally:
-            self.side.after_home_cell()
+            self.homes += 1
+            self.side.after_home_cell(self.homes)
             self.last = report
 
     def start_gpu(self, source):

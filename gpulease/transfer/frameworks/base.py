@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from gpulease.transfer.registry import Registry
 
@@ -51,6 +51,17 @@ class Framework(Protocol):
 
         Runs none of the user's code.
         """
+
+
+@runtime_checkable
+class OnDevice(Protocol):
+    """What a framework may have beside: it knows what lies on a device."""
+
+    def use_of(self, obj: Any) -> dict[int, int]:
+        """Return the bytes that a claimed object has on a device, by their address."""
+
+    def used(self, error: BaseException) -> int | None:
+        """Return all bytes in use where ``error`` says that no room is left there, else None."""
 
 
 @dataclass

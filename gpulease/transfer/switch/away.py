@@ -31,6 +31,7 @@ from .expected import NOTHING_NEW, Expected, asked_early
 from .messages import abandoned, internal
 from .park import read_parked, write_parked
 from .planning import Wanted, gone_names, plan
+from .room import explain_no_room
 from .threads import UserThreads
 from .touched import near_names, touched_names
 
@@ -118,6 +119,11 @@ class AwaySide:
             for count in sorted(results)[: max(2, len(results) // 5)]:
                 del results[count]
         results[execution_count] = result
+
+    def explain_error(self, error: BaseException) -> str:
+        """See ``api.Away``; on the main thread, while the cell that failed is still running."""
+        with self._lock:
+            return explain_no_room(self.side, error)
 
     def thread_ids(self) -> frozenset[int]:
         """Return native ids of transfer's own threads."""

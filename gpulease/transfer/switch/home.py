@@ -25,6 +25,7 @@ from gpulease.transfer.api import (
     VariableStatus,
 )
 from gpulease.transfer.values.analysis import Use, cell_use
+from gpulease.transfer.values.groups import names_of
 from gpulease.transfer.values.ledger import Absent
 from gpulease.transfer.values.side import Hidden, Side
 from gpulease.wire.message import Message, Pending
@@ -35,6 +36,7 @@ from .bringing import Bringing
 from .concurrent import ConcurrentThreads
 from .expected import NOTHING_NEW
 from .messages import thread_notes
+from .origins import Origins
 from .peer import Peer
 from .requests import Requests
 from .sending import Sending
@@ -96,6 +98,8 @@ class HomeSide:
         self._session = ""
         self._dirty = True
         self._use: Use | None = None
+        self._last_use = Use()
+        self._origins = Origins(namespace)
         self._expected: Pending | None = None
         self._cell = 0
         self._behind: WriteBehind | None = None
@@ -180,7 +184,7 @@ class HomeSide:
         self.owner = Place.GPU
         self.unavailable.handed_over(use, running)
         self._dirty = False
-        self._use = use
+        self._use = self._last_use = use
         return report
 
     def expect_gpu_cell(self) -> dict[str, Any]:
@@ -242,6 +246,7 @@ class HomeSide:
     def before_home_cell(self, source: str, *, progress: Progress | None = None) -> SwitchReport:
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
         report = self._bring_for(source, progress)
+        self._origins.cell_begins()
         self.unavailable.conflicts.stir()  # user code runs from here on
         return report
 
@@ -269,8 +274,9 @@ class HomeSide:
         notes = self.arrivals.take_notes()
         return SwitchReport(moved, size, time.monotonic() - started, notes)
 
-    def after_home_cell(self) -> None:
+    def after_home_cell(self, execution_count: int = 0) -> None:
         """Home code ran (a cell or a callback): everything here is unverified."""
+        self._origins.cell_ended(execution_count)
         self._dirty = True
         self.side.supersede()
         self.unavailable.rebound()
@@ -313,6 +319,13 @@ class HomeSide:
     def explain(self, name: str) -> Note | None:
         """Say why ``name`` is absent, or None when gpulease knows nothing of it."""
         return self.unavailable.explain(name)
+
+    def explain_error(self, error: str) -> str:
+        """Say which values the last GPU cell used from a device that is not the GPU, or ''."""
+        side = self.side
+        near = self._last_use.touched & side.ns.keys()
+        roots = side.closure(near, side.survey(near), reads=True)
+        return self._origins.explain(error, names_of(roots))
 
     def away_names(self) -> Sequence[str]:
         """Return the names whose value is only away."""

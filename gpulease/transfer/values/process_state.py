@@ -140,8 +140,8 @@ class ProcessState:
         hooks = sys.modules.get("torch.utils.hooks")
         if hooks is not None and hasattr(hooks, "RemovableHandle"):
             state["torch_hooks"] = hooks.RemovableHandle.next_id
-        if seed := self._seeds.capture():
-            state["torch_seed"] = seed
+        if seeds := self._seeds.capture():
+            state["torch_seeds"] = seeds
         if self._torch:
             state["torch"] = self._torch
         elif torch is not None and hasattr(torch, "get_rng_state"):
@@ -165,7 +165,7 @@ class ProcessState:
             loaded = numpy.frombuffer(keys, dtype=numpy.uint32)
             numpy.random.set_state((kind, loaded, pos, has_gauss, gauss))
         self._torch_hooks = max(self._torch_hooks, state.get("torch_hooks", 0))
-        self._seeds.take(state.get("torch_seed"))
+        self._seeds.take(state.get("torch_seeds"))
         if "torch" in state:
             self._torch = state["torch"]
             when_imported("torch", self.settle)

@@ -1,51 +1,102 @@
-"""Seeds for devices: what a notebook's ``torch.manual_seed`` at home means beside the GPU.
+"""Generators of devices: what ``torch.manual_seed`` at home means beside the GPU, and on.
 
 A seed counts when it was *set* since the last switch, not when its number changed: a cell that
-seeds with the same number again starts again.
+seeds with the same number again starts again.  What devices drew since then is their generators'
+state, which home keeps for the next companion.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-#: How often a seed was set at home, and to what.
-Seed = tuple[int, int]
+
+class State(NamedTuple):
+    """How often a seed was set and to what (0: never), and generators' states since, by device."""
+
+    times: int = 0
+    seed: int = 0
+    devices: tuple[tuple[str, tuple[bytes, ...]], ...] = ()
 
 
 class Seeds:
-    """One side's seeds of torch's devices; needs no device, and initialises none."""
+    """One side's generators of torch's devices; needs no device, and initialises none."""
 
     def __init__(self) -> None:
-        self._now: Seed | None = None
+        self._now = State()
         self._queued: Any = None
-        self._pending: Seed | None = None
+        self._pending: State | None = None
 
-    def capture(self) -> Seed | None:
-        """Return the last seed of this process or, where it set none, the one it was told."""
+    def capture(self) -> State | None:
+        """Return the last seed and states of this process or, where it has none, what it was told.
+
+        None where there is nothing to tell.
+        """
         if self._pending is not None:
             return self._pending
         queued = _queued()
         if queued is not None and queued is not self._queued:
             self._queued = queued
-            count = self._now[0] if self._now is not None else 0
-            self._now = (count + 1, sys.modules["torch"].initial_seed())
-        return self._now
+            self._now = State(self._now.times + 1, sys.modules["torch"].initial_seed())
+        drawn = {name: _states(module) for name, module in _modules() if module.is_initialized()}
+        if drawn:
+            known = dict(self._now.devices) | drawn
+            self._now = self._now._replace(devices=tuple(sorted(known.items())))
+        return self._now if self._now != State() else None
 
-    def take(self, seed: Seed | None) -> None:
-        """Remember a seed of the other side, for ``settle``."""
-        if seed is not None and seed != self._now:
-            self._pending = seed
+    def take(self, state: State | None) -> None:
+        """Remember what the other side told, for ``settle``."""
+        if state is not None and state != self._now:
+            self._pending = state
             self.settle()
 
     def settle(self) -> None:
-        """Seed the devices of this process, as soon as torch is there."""
+        """Give the devices of this process their generators' states, as soon as torch is there.
+
+        It waits for the first use of a device: torch runs seeds that wait after all else that does,
+        so a seed from before these states must not wait with them.
+        """
         torch = sys.modules.get("torch")
         if self._pending is None or torch is None or not hasattr(torch, "manual_seed"):
             return
-        torch.cuda.manual_seed_all(self._pending[1])  # waits for the first use of a device
-        self._now, self._pending = self._pending, None
-        self._queued = _queued()
+        told, self._pending = self._pending, None
+        drawn = dict(told.devices)
+        for name, module in _modules():
+            if name in drawn:
+                _set_states(torch, module, drawn[name])
+            elif told.times != self._now.times:
+                module.manual_seed_all(told.seed)
+        self._now, self._queued = told, _queued()
+
+
+def _modules() -> Iterator[tuple[str, Any]]:
+    """Return the devices of this torch that have generators, by name; CUDA also where none is."""
+    torch = sys.modules.get("torch")
+    for name in ("cuda", "xpu", _registered()) if torch is not None else ():
+        module = getattr(torch, name, None)
+        if all(hasattr(module, each) for each in ("get_rng_state_all", "is_initialized")):
+            yield name, module
+
+
+def _registered() -> str:
+    """Return the name of the device that an extension of torch added, if one did."""
+    ask = getattr(sys.modules.get("torch._C"), "_get_privateuse1_backend_name", None)
+    return str(ask()) if ask is not None else ""
+
+
+def _states(module: Any) -> tuple[bytes, ...]:
+    return tuple(bytes(state.numpy()) for state in module.get_rng_state_all())
+
+
+def _set_states(torch: Any, module: Any, states: tuple[bytes, ...]) -> None:
+    tensors = [torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in states]
+
+    def give() -> None:
+        module.set_rng_state_all(tensors[: module.device_count()])
+
+    later = getattr(module, "_lazy_call", None)
+    later(give) if later is not None else give()
 
 
 def _queued() -> Any:

@@ -9,7 +9,7 @@ import torch
 from gpulease.transfer.frameworks.base import Inside, Packing, Stage
 from gpulease.transfer.refuse import RefusedError
 
-from . import commit, faces, graphs, memories, objects
+from . import commit, devices, faces, graphs, memories, objects
 
 _NODE = "a node of a computation graph (the graph stays where it was made)"
 
@@ -43,6 +43,12 @@ class _Torch:
 
     def content(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
         return faces.content(obj) if isinstance(obj, torch.Tensor) else None
+
+    def use_of(self, obj: Any) -> dict[int, int]:
+        return devices.use_of(obj)
+
+    def used(self, error: BaseException) -> int | None:
+        return devices.total_use(error)
 
     def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:
         commit.apply(pairs, stage)

@@ -19,6 +19,9 @@ from gpulease.transfer.frameworks.base import Stage, each_set, staged
 
 from . import devices
 
+#: Bytes compared at once.  A device needs room for them, and for as many answers.
+_PART = 16 * 2**20
+
 
 @dataclass
 class Plan:
@@ -56,7 +59,7 @@ def memory(stage: Stage, oid: str, size: int, tag: str, data: Any) -> torch.Unty
         return live
     if data is None:
         raise stage.lack(oid)
-    made = devices.empty(size, tag)
+    made = devices.empty(size, tag, stage.registry.side)
     write(made, data)
     stage.make(oid, made)
     return made
@@ -97,8 +100,8 @@ def holds(storage: torch.UntypedStorage, data: Any) -> bool:
         return True
     if storage.device.type == "cpu" and type(data) is bytes:
         return ctypes.string_at(storage.data_ptr(), size) == data
-    here = flat(storage)
-    return bool(torch.equal(here, _bytes_tensor(data).to(here.device)))
+    parts = zip(flat(storage).split(_PART), _bytes_tensor(data).split(_PART), strict=True)
+    return all(torch.equal(here, there.to(here.device)) for here, there in parts)
 
 
 def _bytes_tensor(data: Any) -> torch.Tensor:
@@ -177,13 +180,16 @@ def sparse(
     layout: Any, parts: list[Any], size: Any, coalesced: bool | None, requires_grad: bool
 ) -> torch.Tensor:
     """Return a sparse tensor from its parts."""
+    device = parts[-1].device  # said, for a notebook may have set a default device
     if layout is torch.sparse_coo:
-        made = torch.sparse_coo_tensor(*parts, size, is_coalesced=coalesced, check_invariants=False)
+        made = torch.sparse_coo_tensor(
+            *parts, size, device=device, is_coalesced=coalesced, check_invariants=False
+        )
     else:
         with warnings.catch_warnings():  # that it is in beta was said where it was made
             warnings.simplefilter("ignore", UserWarning)
             made = torch.sparse_compressed_tensor(
-                *parts, size, layout=layout, check_invariants=False
+                *parts, size, layout=layout, device=device, check_invariants=False
             )
     return made.requires_grad_(requires_grad)
 

@@ -19,6 +19,8 @@ _SMALL = 64 * 2**10
 _NO_DISPATCH = getattr(torch.Tensor, "__torch_dispatch__", None)
 
 Row = tuple[Any, int, tuple[int, ...], tuple[int, ...]]
+#: First and one past the last address, and whose memory it is: a storage's or an array's.
+Span = tuple[int, int, torch.UntypedStorage | None, Any]
 
 
 class Memory:
@@ -73,7 +75,8 @@ def span(storage: torch.UntypedStorage) -> tuple[int, int]:
 def find_memory(tensors: list[torch.Tensor], packing: Packing) -> None:
     """Find out which storages and arrays show the same memory, and what stands for it."""
     memories: dict[int, tuple[Any, int]] = packing.scratch.setdefault("memories", {})
-    spans: list[tuple[int, int, torch.UntypedStorage | None, Any]] = []
+    spans: list[Span] = []
+    away: list[Span] = []
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in tensors:
             if not is_plain(tensor):
@@ -83,22 +86,28 @@ def find_memory(tensors: list[torch.Tensor], packing: Packing) -> None:
                 memories[storage._cdata] = (Memory(storage, packing), 0)
                 low, high = span(storage)
                 if low < high:
-                    spans.append((low, high, storage, None))
+                    (away if devices.tag_of(storage) else spans).append((low, high, storage, None))
     arrays = [a for a in packing.arrays if a.size and not a.dtype.hasobject]
     spans += [(*byte_bounds(array), None, array) for array in arrays]
+    _find_shared(spans, memories, packing)
+    _find_shared(away, memories, packing)  # no array shows the memory of a device
+    packing.blocks.sort(key=lambda block: block[0])
+
+
+def _find_shared(spans: list[Span], memories: dict[int, tuple[Any, int]], packing: Packing) -> None:
     spans.sort(key=lambda each: each[:2])
-    run: list[Any] = []
+    run: list[Span] = []
     end = -1
-    for each in [*spans, (float("inf"), 0, None, None)]:
+    for each in spans:
         if each[0] >= end:
             _share(run, memories, packing)
             run = []
         run.append(each)
         end = max(end, each[1])
-    packing.blocks.sort(key=lambda block: block[0])
+    _share(run, memories, packing)
 
 
-def _share(run: list[Any], memories: dict[int, tuple[Any, int]], packing: Packing) -> None:
+def _share(run: list[Span], memories: dict[int, tuple[Any, int]], packing: Packing) -> None:
     """Decide what stands for memory that more than one storage or array shows."""
     if len(run) < 2 or all(storage is None for _, _, storage, _ in run):
         return
@@ -108,7 +117,10 @@ def _share(run: list[Any], memories: dict[int, tuple[Any, int]], packing: Packin
     stands: Any
     if whole is not None:
         stands = memories[whole._cdata][0]
-        packing.blocks.append((low, high, stands, loading.array))
+        if not devices.tag_of(whole):
+            packing.blocks.append((low, high, stands, loading.array))
+    elif any(devices.tag_of(storage) for storage in storages):
+        raise RefusedError("tensors that show parts of one memory of a device, and none all of it")
     else:  # nobody shows all of it: memory of its own, over which all are made anew
         stands = Storage(low, high, storages)
         packing.blocks.append((low, high, stands, None))
