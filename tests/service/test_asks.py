@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,6 +28,7 @@ class Class:
         self.site = site
         self.records: list[int] = []
         self.asks: list[asyncio.Task[Any]] = []
+        self._later: list[Coroutine[Any, Any, Lease]] | None = None
         ledger = site.service.services.ledger
         record = ledger.record
 
@@ -43,8 +44,11 @@ class Class:
             self.site.hub.user(user, "", "two")
         hub, commands = self.site.hub, self.site.service.services.commands
         asker = asker_of(hub.tokens[hub.server_token(user, server)])
-        answer = commands.ask(asker, AskBody(**body), key)
-        self.asks.append(asyncio.create_task(self._answer(answer)))
+        answer = self._answer(commands.ask(asker, AskBody(**body), key))
+        if self._later is None:
+            self.asks.append(asyncio.create_task(answer))
+        else:
+            self._later.append(answer)
 
     async def _answer(self, asking: Awaitable[tuple[Lease, bool]]) -> Lease:
         lease, _ = await asking
@@ -53,13 +57,14 @@ class Class:
     @asynccontextmanager
     async def in_one_moment(self) -> AsyncIterator[None]:
         """Let everybody who asks in this block stand in the line at its end."""
-        services = self.site.service.services
-        before = len(self.asks)
-        async with services.ledger.lock:
+        line = self.site.service.services.commands._asks._line
+        async with self.site.service.services.ledger.lock:
+            self._later = later = []
             yield
-            asked = len(self.asks) - before
-            line = services.commands._asks._line
-            await wait_for_async(lambda: len(line) == asked, 60, "everybody in the line")
+            self._later = None
+            for number, answer in enumerate(later, 1):  # one by one: the hub answers in any order
+                self.asks.append(asyncio.create_task(answer))
+                await wait_for_async(lambda n=number: len(line) == n, 60, "the next in the line")
 
     async def answers(self) -> list[Any]:
         return await asyncio.gather(*self.asks, return_exceptions=True)
