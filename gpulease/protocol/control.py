@@ -13,7 +13,9 @@ of the supervisor message of that name (``companion_died``: ``kernel_id``, ``det
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NotRequired, TypedDict
+from typing import Any, Final, Literal, NotRequired
+
+from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
 from gpulease.protocol.service import Blocker
 

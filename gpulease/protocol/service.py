@@ -5,7 +5,9 @@ Owns the lease as everyone sees it: the bus passes the same views on to the kern
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
 LeaseStateName = Literal["queued", "starting", "active", "warned", "draining", "ended"]
 

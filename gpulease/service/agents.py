@@ -19,6 +19,7 @@ from gpulease.policy.model import PolicyDocument
 from gpulease.policy.pods import resource_of
 from gpulease.providers.base import Provider
 from gpulease.service.agent_bodies import AgentPost, Batch
+from gpulease.service.shapes import BatchesTaken, ResourceNames
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Agents:
         self._proofs[key] = (node, now + timedelta(seconds=PROOF_SECONDS))
         return node
 
-    def take(self, node: str, post: AgentPost) -> dict[str, Any]:
+    def take(self, node: str, post: AgentPost) -> BatchesTaken:
         """Hand each new batch to the provider, with its times by our clock; return the answer."""
         now = self._clock()
         known = self._nodes.setdefault(node, _Node())
@@ -165,20 +166,18 @@ class Agents:
         ]
 
 
-def resources_of(policy: PolicyDocument) -> dict[str, dict[str, str]]:
+def resources_of(policy: PolicyDocument) -> dict[str, ResourceNames]:
     """Return the pool and class of each resource, for the agents' metrics.
 
     A resource that several pools or classes ask for has no name of its own: "".
     """
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, ResourceNames] = {}
     for each in policy.classes:
         if each.pod is None or not resource_of(each.pod):
             continue
-        mine = {"pool": each.pool, "gpu_class": each.name}
-        known = found.setdefault(resource_of(each.pod), mine)
-        found[resource_of(each.pod)] = {
-            key: name if known[key] == name else "" for key, name in mine.items()
-        }
+        known = found.setdefault(resource_of(each.pod), {"pool": each.pool, "gpu_class": each.name})
+        known["pool"] = each.pool if known["pool"] == each.pool else ""
+        known["gpu_class"] = each.name if known["gpu_class"] == each.name else ""
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
@@ -22,11 +23,14 @@ from gpulease.service import scopes
 from gpulease.service.auth import RESTART_ONCE, Asker, ServiceOAuth, asker_of
 from gpulease.service.logs import reference
 from gpulease.service.parts import Services
+from gpulease.service.queries import PageQuery
 
 log = logging.getLogger(__name__)
 
 #: Bytes of a request's body, where the handler says nothing else.
 BODY_MAX = 64 * 1024
+#: Characters of a key by which a repeat is known.
+KEY_MAX = 200
 #: Bytes of a body that is refused which are read and thrown away: who is hung up on while sending
 #: may never read the refusal (RFC 9112, section 9.6).
 _DISCARDED = 2**20
@@ -165,29 +169,47 @@ class Answers(RequestHandler):
         try:
             return model.model_validate(found)
         except ValidationError as error:
-            raise invalid_body(error) from None
+            raise _invalid("invalid_body", "The body", error) from None
 
-    def number(self, name: str, fallback: int, most: int) -> int:
-        """Return a query argument between 0 and ``most``.
+    def query(self, model: type[M]) -> M:
+        """Return what stands in the address's query as ``model``; nothing may stand there twice.
 
         Raises:
             GPULeaseError: ``invalid_query``.
         """
-        given = self.get_query_argument(name, str(fallback))
-        if not given.isdecimal() or int(given) > most:
+        given = {name: self.get_query_arguments(name) for name in self.request.query_arguments}
+        single = {name: found[0] if len(found) == 1 else found for name, found in given.items()}
+        try:
+            return model.model_validate(single)
+        except ValidationError as error:
+            raise _invalid("invalid_query", "The query", error) from None
+
+    def repeat_key(self) -> str:
+        """Return the key by which a repeat is known, ``""`` for none.
+
+        Raises:
+            GPULeaseError: ``invalid_key``.
+        """
+        key = self.request.headers.get("Idempotency-Key", "")
+        if len(key) > KEY_MAX:
             raise GPULeaseError(
-                "invalid_query",
-                f"{name} must be a whole number from 0 to {most}.",
-                numbers={"name": name, "max": most},
+                "invalid_key",
+                f"An Idempotency-Key has at most {KEY_MAX} characters.",
+                numbers={"max": KEY_MAX},
                 status=422,
             )
-        return int(given)
+        return key
 
     def answer(self, value: Any, status: int = 200) -> None:
         """Write a JSON answer."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(value))
+
+    def answer_page(self, items: Sequence[Any], total: int, query: PageQuery) -> None:
+        """Write a page of a list."""
+        about = {"total": total, "offset": query.offset, "limit": query.limit}
+        self.answer({"items": items, **about})
 
     def _refuse_after_body(self, error: GPULeaseError) -> None:
         """Have the request's method raise ``error`` in place of what it does."""
@@ -369,7 +391,7 @@ def _xsrf_failed() -> GPULeaseError:
     )
 
 
-def invalid_body(error: ValidationError) -> GPULeaseError:
+def _invalid(reason: str, what: str, error: ValidationError) -> GPULeaseError:
     """Return the refusal that names each wrong member."""
     wrong = [
         {"member": ".".join(str(part) for part in each["loc"]), "problem": each["msg"]}
@@ -377,8 +399,8 @@ def invalid_body(error: ValidationError) -> GPULeaseError:
     ]
     first = wrong[0]
     return GPULeaseError(
-        "invalid_body",
-        f"{first['member'] or 'The body'}: {first['problem']}.",
+        reason,
+        f"{first['member'] or what}: {first['problem']}.",
         numbers={"wrong": wrong},
         status=422,
     )

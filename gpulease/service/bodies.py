@@ -10,6 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from gpulease.policy.document import MAX_TEXT
+
 #: A Z85 text of 32 bytes, as CurveZMQ keys are written.
 Z85Key = Annotated[
     str, Field(min_length=40, max_length=40, pattern=r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$")
@@ -68,7 +70,7 @@ class PolicyBody(Body):
     else saved meanwhile.
     """
 
-    text: Annotated[str, Field(max_length=512 * 1024)]
+    text: Annotated[str, Field(max_length=MAX_TEXT)]
     base_version: int | None = None
 
 

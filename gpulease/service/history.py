@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import Window
@@ -18,6 +17,7 @@ from gpulease.service.incidents import note_for
 from gpulease.service.lease_commands import LeaseCommands
 from gpulease.service.ledger import Ledger
 from gpulease.service.minutes import share
+from gpulease.service.shapes import LeaseEvent
 
 #: Who was asked for so long before a window may still have been in it.
 _LONGEST_LEASE = timedelta(days=7)
@@ -93,7 +93,7 @@ class History:
                 return found
         return self._commands.visible(asker, lease_id)
 
-    async def events(self, asker: Asker, lease: Lease) -> list[dict[str, Any]]:
+    async def events(self, asker: Asker, lease: Lease) -> list[LeaseEvent]:
         """Return what happened to a lease, oldest first."""
         rows = await self._ledger.call(self._ledger.store.transitions, lease.id)
         return [

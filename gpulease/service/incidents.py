@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from gpulease.policy.explanation import reasons
 from gpulease.policy.model import LeaseState, PolicyDocument
@@ -18,6 +18,7 @@ from gpulease.providers.base import Provider
 from gpulease.service.auth import Asker
 from gpulease.service.ledger import Ledger
 from gpulease.service.orphans import ContendedCapacity, Orphans
+from gpulease.service.shapes import IncidentView
 from gpulease.store import Incident
 
 #: Taken by others, run unknown to the database, a home that would not attach.
@@ -31,7 +32,7 @@ class Incidents:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    async def page(self, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
+    async def page(self, offset: int, limit: int) -> tuple[list[IncidentView], int]:
         """Return incidents newest first, and how many there are altogether."""
         store = self._ledger.store
         rows, total = await self._ledger.call(store.incidents, WHYS, offset=offset, limit=limit)
@@ -81,7 +82,7 @@ def note_for(asker: Asker, source: str, target: str, note: str) -> str:
     return "" if failed and not asker.admin else note
 
 
-def _view(row: Incident) -> dict[str, Any]:
+def _view(row: Incident) -> IncidentView:
     sentence, _ = reasons.ALERTS.get(row.why) or reasons.WAITING[row.why]
     return {
         "at": row.at.isoformat(),

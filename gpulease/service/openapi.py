@@ -1,102 +1,53 @@
-"""The description of the API, made from the very models that validate it.
+"""The description of the API, made from the marks of the handlers and the shapes that they name.
 
-Owns the list of operations with their sentence; schemas come from the models of the bodies.
+Owns the form of an OpenAPI 3.1 document, and which refusals every request may meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Iterable
+from typing import Any, Final
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
 from gpulease import __version__
 from gpulease.errors import PROBLEM_TYPE
-from gpulease.policy.model import LeaseState
-from gpulease.service import agent_bodies, bodies, reservation_bodies
+from gpulease.service.base import KEY_MAX, BaseHandler
+from gpulease.service.operations import Operation, Text
 from gpulease.service.scopes import PUBLIC
+from gpulease.service.shapes import Problem
+
+_REF: Final = "#/components/schemas/{model}"
+_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
+    "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+    "version": {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+}
+_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "A repeat with the same key is the same request.",
+    "schema": {"type": "string", "maxLength": KEY_MAX},
+}
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One method of one address."""
-
-    method: str
-    path: str
-    summary: str
-    body: type[BaseModel] | None = None
-    query: tuple[str, ...] = ()
-
-
-_PAGE = ("offset", "limit")
-OPERATIONS = (
-    Operation("get", "leases", "The leases one may see.", query=("state", "mine", *_PAGE)),
-    Operation("post", "leases", "Ask; a repeated ask is the same ask.", bodies.AskBody),
-    Operation("get", "leases/{id}", "One lease."),
-    Operation("delete", "leases/{id}", "Return, withdraw or end.", bodies.EndBody),
-    Operation("get", "leases/{id}/events", "What happened to a lease, who did it and why."),
-    Operation("post", "leases/{id}/keep", "Keep an idle lease a while.", bodies.EmptyBody),
-    Operation(
-        "post", "leases/{id}/connections", "Admit a home kernel's key.", bodies.ConnectionBody
-    ),
-    Operation("get", "classes", "What is on offer and what is free."),
-    Operation("get", "servers", "The asker's running servers."),
-    Operation("get", "incidents", "What went wrong around leases, newest first.", query=_PAGE),
-    Operation(
-        "get", "reservations", "Reservations one may see.", query=("group", "cancelled", *_PAGE)
-    ),
-    Operation(
-        "post", "reservations", "Reserve GPUs for a group.", reservation_bodies.ReservationBody
-    ),
-    Operation(
-        "post", "reservations/check", "What would fit; a dry run.", reservation_bodies.CheckBody
-    ),
-    Operation("get", "reservations.ics", "They as an iCalendar.", query=("group",)),
-    Operation("get", "reservations/{id}/attendance.csv", "Who came to its windows."),
-    Operation("get", "reservations/{id}", "One reservation with its windows."),
-    Operation("patch", "reservations/{id}", "Change it.", reservation_bodies.ChangeBody),
-    Operation("delete", "reservations/{id}", "Cancel it.", bodies.EndBody),
-    Operation("get", "me", "Who the service takes the asker for."),
-    Operation("get", "policy", "The policy in force."),
-    Operation("put", "policy", "Put another text into force, at once.", bodies.PolicyBody),
-    Operation("post", "policy/check", "What is wrong with a text.", bodies.PolicyBody),
-    Operation("get", "policy/versions", "Versions, newest first.", query=_PAGE),
-    Operation("get", "policy/versions/{version}", "One version with its text."),
-    Operation(
-        "post", "agents/batches", "What a node agent saw, for its own node.", agent_bodies.AgentPost
-    ),
-    Operation("get", "health", "Whether the service works."),
-    Operation("get", "openapi.json", "This description."),
-    Operation("get", "events", "Websocket: snapshot, then changes.", query=("resume",)),
-    Operation("get", "leases/{id}/supervisor", "Websocket of the lease's own supervisor."),
-)
-
-
-def description(prefix: str, needs: Callable[[Operation], tuple[str, ...]]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of a service under ``prefix``.
-
-    Args:
-        needs: the scopes of which an operation needs one.
-    """
-    models = {operation.body for operation in OPERATIONS if operation.body is not None}
-    ordered = sorted(models, key=lambda model: model.__name__)
-    _, schemas = models_json_schema(
-        [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
-    )
+def description(prefix: str, operations: Iterable[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of a service under ``prefix``."""
+    listed = list(operations)
+    schemas = _Schemas(listed)
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(f"/{operation.path}", {})[operation.method] = _operation(
-            operation, needs(operation)
-        )
+    for operation in listed:
+        found = _operation(operation, schemas)
+        paths.setdefault(f"/{operation.path}", {})[operation.method] = found
     return {
         "openapi": "3.1.0",
         "info": {"title": "gpulease", "version": __version__},
         "servers": [{"url": f"{prefix}api"}],
         "paths": paths,
         "components": {
-            "schemas": {**schemas.get("$defs", {}), "Problem": _PROBLEM},
+            "schemas": schemas.components,
             "securitySchemes": {
                 "token": {"type": "apiKey", "in": "header", "name": "Authorization"}
             },
@@ -104,62 +55,93 @@ def description(prefix: str, needs: Callable[[Operation], tuple[str, ...]]) -> d
     }
 
 
-_PROBLEM = {
-    "type": "object",
-    "required": ["type", "title", "status", "reason"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "reason": {"type": "string", "description": "machine-readable code"},
-        "numbers": {"type": "object"},
-        "next_step": {"type": "string"},
-    },
-}
+class _Schemas:
+    """The JSON schemas of all shapes, each named once."""
+
+    def __init__(self, operations: list[Operation]) -> None:
+        # By shape and mode: what is sent may leave out what has a default, what is answered not.
+        wanted: dict[tuple[Any, JsonSchemaMode], None] = {(Problem, "serialization"): None}
+        for operation in operations:
+            said = operation.described
+            shapes = (each for each in said.answers.values() if not isinstance(each, Text))
+            wanted |= dict.fromkeys((each, "serialization") for each in shapes if each is not None)
+            if said.body is not None:
+                wanted[said.body, "validation"] = None
+        self._found, document = TypeAdapter.json_schemas(
+            [(shape, mode, TypeAdapter(shape)) for shape, mode in wanted], ref_template=_REF
+        )
+        self.components: dict[str, Any] = document.get("$defs", {})
+
+    def of(self, shape: Any, mode: JsonSchemaMode) -> dict[str, Any]:
+        """Return the schema that stands for a shape."""
+        return dict(self._found[shape, mode])
 
 
-_FLAG = {"type": "string", "enum": ["", "0", "1", "false", "true"]}
-_SCHEMAS: dict[str, dict[str, Any]] = {
-    "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
-    "version": {"type": "integer", "minimum": 0, "maximum": 999_999_999},
-    "offset": {"type": "integer", "minimum": 0, "maximum": 10**9, "default": 0},
-    "limit": {"type": "integer", "minimum": 0, "maximum": 200},
-    "state": {"type": "string", "enum": ["", "live", *LeaseState]},
-    "mine": _FLAG,
-    "cancelled": _FLAG,
-    "group": {"type": "string"},
-    "resume": {"type": "integer", "minimum": 0},
-}
-
-
-def _operation(operation: Operation, scopes: tuple[str, ...]) -> dict[str, Any]:
+def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
+    said = operation.described
+    problem = {
+        "description": "a problem (RFC 9457)",
+        "content": {PROBLEM_TYPE: {"schema": schemas.of(Problem, "serialization")}},
+    }
     found: dict[str, Any] = {
+        "operationId": _identifier(operation),
         "summary": operation.summary,
         # Of an API key OpenAPI 3.1 takes these as roles; one of them is enough.
-        "security": [] if scopes == (PUBLIC,) else [{"token": [scope]} for scope in scopes],
-        "parameters": [
-            *(
-                _parameter("path", part[1:-1])
-                for part in operation.path.split("/")
-                if part[0] == "{"
-            ),
-            *(_parameter("query", name) for name in operation.query),
-        ],
+        "security": [{"token": [each]} for each in operation.scopes if each != PUBLIC],
+        "parameters": _parameters(operation),
         "responses": {
-            "2XX": {"description": "JSON", "content": {"application/json": {}}},
-            "default": {
-                "description": "a problem (RFC 9457)",
-                "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-            },
+            str(status): problem for status in sorted(_refusals(operation) - set(said.answers))
         },
     }
-    if operation.body is not None:
-        schema = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
-        found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    for status, shape in said.answers.items():
+        found["responses"][str(status)] = _answer(shape, schemas)
+    if said.body is not None:
+        needed = any(each.is_required() for each in said.body.model_fields.values())
+        content = {"application/json": {"schema": schemas.of(said.body, "validation")}}
+        found["requestBody"] = {"content": content, "required": needed}
     return found
 
 
-def _parameter(where: str, name: str) -> dict[str, Any]:
-    schema = _SCHEMAS[name]
-    return {"name": name, "in": where, "required": where == "path", "schema": schema}
+def _refusals(operation: Operation) -> set[int]:
+    """Return the statuses with which a request may be refused."""
+    said = operation.described
+    found = {400, 413, *said.refuses}
+    if issubclass(operation.handler, BaseHandler):
+        found |= {401, 403, 502, 503}
+        found |= {429} if operation.method != "get" else set()
+    if "{" in operation.path:
+        found.add(404)
+    if said.query is not None:
+        found.add(422)
+    if said.body is not None:
+        found |= {415, 422}
+    return found
+
+
+def _answer(shape: Any, schemas: _Schemas) -> dict[str, Any]:
+    if shape is None:
+        return {"description": "a websocket"}
+    if isinstance(shape, Text):
+        return {"description": "text", "content": {shape.media: {"schema": {"type": "string"}}}}
+    schema = schemas.of(shape, "serialization")
+    return {"description": "JSON", "content": {"application/json": {"schema": schema}}}
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    said = operation.described
+    found = [
+        {"name": name, "in": "path", "required": True, "schema": _PARAMETERS[name]}
+        for name in re.findall(r"{(\w+)}", operation.path)
+    ]
+    if said.query is not None:
+        schema = said.query.model_json_schema()
+        found += [
+            {"name": name, "in": "query", "required": False, "schema": each}
+            for name, each in schema["properties"].items()
+        ]
+    return [*found, _KEY] if said.repeatable else found
+
+
+def _identifier(operation: Operation) -> str:
+    words = re.findall(r"[a-z]+", operation.path)
+    return "_".join((operation.method, *words))

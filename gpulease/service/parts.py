@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpulease import __version__
 from gpulease.policy.model import Lease
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpulease.service.reconcile import Reconciler
     from gpulease.service.reservations import Reservations
     from gpulease.service.servers import Servers
+    from gpulease.service.shapes import HealthView
     from gpulease.service.views import Views
 
 
@@ -62,7 +63,7 @@ class Services:
         self.watch.hear(lease.id, samples)
         self.provider.heard(lease, samples)
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> HealthView:
         """Return how each part is; ``status`` is ``ok``, ``degraded`` or ``error``."""
         state = self.loop.observed_state
         store = self.ledger.problem

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.document import difference
 from gpulease.policy.model import Device, GPUClass, PolicyDocument, TimeOuts
 from gpulease.service.ledger import Ledger
+from gpulease.service.shapes import Finding, PolicyAbout, PolicyView
 from gpulease.store import PolicyVersion
 
 AUTHOR = "gpulease"
@@ -32,7 +32,7 @@ class PolicyText:
     author: str
     at: datetime
 
-    def view(self, *, pinned: bool) -> dict[str, Any]:
+    def view(self, *, pinned: bool) -> PolicyView:
         """Return it as the API shows it."""
         return {
             "version": self.version,
@@ -112,9 +112,19 @@ class Policies:
             found = await self._ledger.call(self._ledger.store.policy)
         self._take(_text_of(found))
 
-    def check(self, text: str) -> list[dict[str, Any]]:
+    def check(self, text: str) -> list[Finding]:
         """Return what is wrong with a text, by line."""
-        return [_finding(finding.to_json()) for finding in document.check(text)]
+        return [
+            {
+                "line": found.line,
+                "column": found.column,
+                "message": found.message,
+                "sentence": found.message,
+                "next_step": found.next_step,
+                "level": found.level,
+            }
+            for found in document.check(text)
+        ]
 
     def changes(self, text: str) -> list[str]:
         """Return what a valid text would change, in words."""
@@ -150,7 +160,7 @@ class Policies:
         self._changed()
         return self.text
 
-    async def versions(self, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
+    async def versions(self, offset: int, limit: int) -> tuple[list[PolicyAbout], int]:
         """Return versions without their texts, newest first, and how many there are."""
         newest = self.text.version
         if self.pinned:
@@ -202,11 +212,7 @@ def _first(first: Path | None, devices: Sequence[Device], time_outs: TimeOuts | 
     return document.dump(document.default_document(devices, time_outs))
 
 
-def _finding(found: dict[str, Any]) -> dict[str, Any]:
-    return {**found, "sentence": found.get("message", "")}
-
-
-def _about(found: PolicyText) -> dict[str, Any]:
+def _about(found: PolicyText) -> PolicyAbout:
     return {"version": found.version, "author": found.author, "at": found.at.isoformat()}
 
 

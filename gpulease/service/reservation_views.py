@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, cast
 
 from gpulease.policy.calendar import Expanded, wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation, Window
@@ -12,6 +12,7 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.departures import first_gpus
 from gpulease.policy.reservations.seats import effective, in_hold, seating
 from gpulease.service.reservation_bodies import body_of
+from gpulease.service.shapes import ReservationView, WindowView
 
 #: Windows that a list shows of each reservation; one reservation alone shows all.
 LISTED = 5
@@ -24,7 +25,7 @@ def reservation_view(
     manages: bool,
     windows: int | None = None,
     expanded: Expanded | None = None,
-) -> dict[str, Any]:
+) -> ReservationView:
     """Return a reservation; people's names, time-outs and addresses are for those who manage it.
 
     Args:
@@ -57,13 +58,13 @@ def reservation_view(
             {"start": at.isoformat(timespec="minutes"), "why": why} for at, why in expanded.skipped
         ]
         found["notes"] = list(expanded.notes)
-    return found
+    return cast("ReservationView", found)  # most members are the body's, where they stand once
 
 
 _PRIVATE = frozenset({"named", "managers", "contact", "extra_time", "idle", "lead", "grace"})
 
 
-def window_view(window: Window, snapshot: Snapshot) -> dict[str, Any]:
+def window_view(window: Window, snapshot: Snapshot) -> WindowView:
     """Return one window: its instants, its wall clock, and who sits there while it is held."""
     zone, now = zone_of(window.of.calendar.zone), snapshot.now
     seats = effective(snapshot, window, now) if snapshot.capacity_known else window.of.seats
@@ -83,7 +84,7 @@ def window_view(window: Window, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _state(window: Window, now: datetime) -> str:
+def _state(window: Window, now: datetime) -> Literal["coming", "lead", "open", "over"]:
     if now >= window.last_end:
         return "over"
     if now >= window.start:

@@ -7,7 +7,9 @@ from gpulease.protocol import PROTOCOL_VERSION
 from gpulease.service.agent_bodies import AgentPost
 from gpulease.service.agents import resources_of
 from gpulease.service.base import Answers
+from gpulease.service.operations import answers
 from gpulease.service.scopes import AGENT_TOKEN, needs_scope
+from gpulease.service.shapes import BatchesTaken
 
 
 class AgentBatches(Answers):
@@ -24,6 +26,7 @@ class AgentBatches(Answers):
         self._node = await self.services.agents.node_of(self.bearer())
 
     @needs_scope(AGENT_TOKEN)
+    @answers({200: BatchesTaken}, body=AgentPost, refuses=(401, 403, 426, 502))
     async def post(self) -> None:
         """Take what an agent saw.
 

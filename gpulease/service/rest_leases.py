@@ -5,50 +5,41 @@ Owns the form of requests and answers; what they do stands in ``lease_commands``
 
 from __future__ import annotations
 
-from gpulease.errors import GPULeaseError
-from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.model import Lease
+from gpulease.protocol import ClassView, ConnectionView, LeaseView
 from gpulease.service.auth import SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import AskBody, ConnectionBody, EmptyBody, EndBody
+from gpulease.service.operations import answers
+from gpulease.service.queries import LeasesQuery, is_set
 from gpulease.service.scopes import ACCESS, needs_scope
-
-_STATES = {"", "live", *LeaseState}
-_LIMIT_MAX = 200
+from gpulease.service.shapes import Items, LeaseEvent, Page, ServerView
 
 
 class Leases(BaseHandler):
     """``leases``: list what one may see, ask for GPUs."""
 
     @needs_scope(ACCESS)
+    @answers({200: Page[LeaseView]}, query=LeasesQuery)
     async def get(self) -> None:
-        """Answer a page of leases, newest first.
-
-        Raises:
-            GPULeaseError: ``invalid_query``.
-        """
-        state = self.get_query_argument("state", "")
-        if state not in _STATES:
-            raise GPULeaseError(
-                "invalid_query",
-                f"There is no lease state {state!r}.",
-                numbers={"states": sorted(_STATES - {""})},
-                status=422,
-            )
-        offset = self.number("offset", 0, 10**9)
-        limit = self.number("limit", 50, _LIMIT_MAX)
-        mine = self.get_query_argument("mine", "") in {"1", "true"}
+        """Answer a page of the leases one may see, newest first."""
+        query = self.query(LeasesQuery)
         found, total = await self.services.history.page(
-            self.asker, state=state, mine=mine, offset=offset, limit=limit
+            self.asker,
+            state=query.state,
+            mine=is_set(query.mine),
+            offset=query.offset,
+            limit=query.limit,
         )
         busy = await self.services.history.busy_shares(found)
-        items = self.services.views.seen_by(self.asker, found, busy)
-        self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
+        self.answer_page(self.services.views.seen_by(self.asker, found, busy), total, query)
 
     @needs_scope(SCOPE_REQUEST)
+    @answers({201: LeaseView, 200: LeaseView}, body=AskBody, refuses=(404, 409), repeatable=True)
     async def post(self) -> None:
         """Ask; 201 with a new lease, 200 with the one that answers already."""
         body = self.parse(AskBody)
-        key = self.request.headers.get("Idempotency-Key", "")[:200]
+        key = self.repeat_key()
         lease, new = await self.services.commands.ask(self.asker, body, key)
         if new:
             self.set_header("Location", f"{self.services.prefix}api/leases/{lease.id}")
@@ -62,6 +53,7 @@ class OneLease(BaseHandler):
     """``leases/{id}``: show, end."""
 
     @needs_scope(ACCESS)
+    @answers({200: LeaseView})
     async def get(self, lease_id: str) -> None:
         """Answer one lease."""
         lease = await self.services.history.one(self.asker, lease_id)
@@ -70,6 +62,7 @@ class OneLease(BaseHandler):
         self.answer(view)
 
     @needs_scope(SCOPE_REQUEST, SCOPE_RESERVE)
+    @answers({200: LeaseView}, body=EndBody, refuses=(409,))
     async def delete(self, lease_id: str) -> None:
         """Return, withdraw or end it; a repeat changes nothing."""
         body = self.parse(EndBody)
@@ -81,6 +74,7 @@ class Keep(BaseHandler):
     """``leases/{id}/keep``."""
 
     @needs_scope(SCOPE_REQUEST)
+    @answers({200: LeaseView}, body=EmptyBody, refuses=(409,))
     async def post(self, lease_id: str) -> None:
         """Keep it for a while."""
         self.parse(EmptyBody)
@@ -92,6 +86,7 @@ class Connections(BaseHandler):
     """``leases/{id}/connections``."""
 
     @needs_scope(SCOPE_REQUEST)
+    @answers({201: ConnectionView}, body=ConnectionBody, refuses=(409,))
     async def post(self, lease_id: str) -> None:
         """Admit a home kernel's key and say where the supervisor is."""
         body = self.parse(ConnectionBody)
@@ -102,6 +97,7 @@ class LeaseEvents(BaseHandler):
     """``leases/{id}/events``: what happened to a lease, who did it and why."""
 
     @needs_scope(ACCESS)
+    @answers({200: Items[LeaseEvent]})
     async def get(self, lease_id: str) -> None:
         """Answer the lease's history, oldest first."""
         lease = await self.services.history.one(self.asker, lease_id)
@@ -112,6 +108,7 @@ class Servers(BaseHandler):
     """``servers``: the asker's running servers, for the page that asks for one of them."""
 
     @needs_scope(ACCESS)
+    @answers({200: Items[ServerView]})
     async def get(self) -> None:
         """Answer the running servers."""
         found = await self.services.commands.servers(self.asker.name)
@@ -134,6 +131,7 @@ class Classes(BaseHandler):
     """``classes``: what is on offer, and what of it is free."""
 
     @needs_scope(ACCESS)
+    @answers({200: Items[ClassView]})
     async def get(self) -> None:
-        """Answer the classes."""
+        """Answer the classes on offer, and what of each is free."""
         self.answer({"items": self.services.views.classes()})

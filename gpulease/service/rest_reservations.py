@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import ics
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.attendance import as_csv
 from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import EndBody
+from gpulease.service.operations import Text, answers
+from gpulease.service.queries import GroupQuery, ReservationsQuery, is_set
 from gpulease.service.reservation_bodies import ChangeBody, CheckBody, ReservationBody
 from gpulease.service.reservation_views import LISTED, reservation_view
 from gpulease.service.reservations import Outcome
 from gpulease.service.scopes import ACCESS, needs_scope
+from gpulease.service.shapes import Page, ReservationsChecked, ReservationView
 
 _BODY_MAX = 512 * 1024
 
@@ -21,7 +22,7 @@ _BODY_MAX = 512 * 1024
 class _Handler(BaseHandler):
     body_max = _BODY_MAX
 
-    def view(self, outcome: Outcome) -> dict[str, Any]:
+    def view(self, outcome: Outcome) -> ReservationView:
         """Return one reservation with all of its windows."""
         return reservation_view(
             outcome.reservation,
@@ -35,14 +36,13 @@ class ReservationList(_Handler):
     """``reservations``: list what one may see, make one."""
 
     @needs_scope(ACCESS)
+    @answers({200: Page[ReservationView]}, query=ReservationsQuery)
     async def get(self) -> None:
         """Answer a page, the sooner first; ``cancelled=1`` shows the cancelled too."""
+        query = self.query(ReservationsQuery)
         found = self.services.reservations.seen_by(
-            self.asker,
-            group=self.get_query_argument("group", ""),
-            cancelled=self.get_query_argument("cancelled", "") in {"1", "true"},
+            self.asker, group=query.group, cancelled=is_set(query.cancelled)
         )
-        offset, limit = self.number("offset", 0, 10**9), self.number("limit", 50, 200)
         snapshot = self.services.loop.snapshot()
         items = [
             reservation_view(
@@ -51,15 +51,21 @@ class ReservationList(_Handler):
                 manages=self.services.reservations.may_manage(self.asker, each),
                 windows=LISTED,
             )
-            for each in found[offset : offset + limit]
+            for each in found[query.offset : query.offset + query.limit]
         ]
-        self.answer({"items": items, "total": len(found), "offset": offset, "limit": limit})
+        self.answer_page(items, len(found), query)
 
     @needs_scope(ACCESS)
+    @answers(
+        {201: ReservationView, 200: ReservationView},
+        body=ReservationBody,
+        refuses=(409,),
+        repeatable=True,
+    )
     async def post(self) -> None:
         """Make one; 201 with its windows, 200 where the same key made it before."""
         body = self.parse(ReservationBody)
-        key = self.request.headers.get("Idempotency-Key", "")[:200]
+        key = self.repeat_key()
         outcome, new = await self.services.reservations.book(self.asker, body, key)
         address = f"{self.services.prefix}api/reservations/{outcome.reservation.id}"
         if new:
@@ -71,11 +77,11 @@ class ReservationCalendar(BaseHandler):
     """``reservations.ics``: what one may see, for a calendar program."""
 
     @needs_scope(ACCESS)
+    @answers({200: Text("text/calendar")}, query=GroupQuery)
     async def get(self) -> None:
         """Answer an iCalendar; ``group`` narrows it."""
-        found = self.services.reservations.seen_by(
-            self.asker, group=self.get_query_argument("group", "")
-        )
+        group = self.query(GroupQuery).group
+        found = self.services.reservations.seen_by(self.asker, group=group)
         self.set_header("Content-Type", "text/calendar; charset=utf-8")
         self.finish(ics.to_ics(found))
 
@@ -84,6 +90,7 @@ class ReservationAttendance(BaseHandler):
     """``reservations/{id}/attendance.csv``: who came, for those who manage it."""
 
     @needs_scope(ACCESS)
+    @answers({200: Text("text/csv")})
     async def get(self, reservation_id: str) -> None:
         """Answer a row for each person and window that has begun."""
         snapshot = self.services.loop.snapshot()
@@ -98,6 +105,7 @@ class ReservationCheck(_Handler):
     """``reservations/check``: what would be, and nothing done."""
 
     @needs_scope(ACCESS)
+    @answers({200: ReservationsChecked}, body=CheckBody, refuses=(409,))
     async def post(self) -> None:
         """Answer of each whether it fits, its windows, and what is in its way."""
         bodies = self.parse(CheckBody).reservations
@@ -117,6 +125,7 @@ class OneReservation(_Handler):
     """``reservations/{id}``: show, change, cancel."""
 
     @needs_scope(ACCESS)
+    @answers({200: ReservationView})
     async def get(self, reservation_id: str) -> None:
         """Answer it with all of its windows that are not over."""
         found = self.services.reservations.visible(self.asker, reservation_id)
@@ -124,6 +133,7 @@ class OneReservation(_Handler):
         self.answer(reservation_view(found, self.services.loop.snapshot(), manages=manages))
 
     @needs_scope(ACCESS)
+    @answers({200: ReservationView}, body=ChangeBody, refuses=(409,))
     async def patch(self, reservation_id: str) -> None:
         """Change what is named; what is not named stays.
 
@@ -137,6 +147,7 @@ class OneReservation(_Handler):
         self.answer(self.view(outcome))
 
     @needs_scope(ACCESS)
+    @answers({200: ReservationView}, body=EndBody, refuses=(409,))
     async def delete(self, reservation_id: str) -> None:
         """Cancel it; a repeat changes nothing."""
         note = self.parse(EndBody).note

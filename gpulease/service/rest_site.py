@@ -5,13 +5,28 @@ Owns who may see and change these and the form of the answers.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpulease.errors import GPULeaseError
+from gpulease.policy.document import MAX_TEXT
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import PolicyBody
+from gpulease.service.operations import answers
+from gpulease.service.queries import PageQuery
 from gpulease.service.scopes import ACCESS, PUBLIC, needs_scope
+from gpulease.service.shapes import (
+    AskerView,
+    HealthView,
+    IncidentView,
+    Page,
+    PolicyAbout,
+    PolicyChecked,
+    PolicyView,
+)
 
-_POLICY_MAX = 600 * 1024
+#: A text of which JSON writes each character by its number, and what stands around it.
+_POLICY_MAX = 6 * MAX_TEXT + 1024
 
 
 class Policy(BaseHandler):
@@ -20,12 +35,14 @@ class Policy(BaseHandler):
     body_max = _POLICY_MAX
 
     @needs_scope(ACCESS)
+    @answers({200: PolicyView})
     async def get(self) -> None:
         """Answer the text in force; everybody may read the rules they live under."""
         policies = self.services.policies
         self.answer(policies.text.view(pinned=policies.pinned))
 
     @needs_scope(SCOPE_ADMIN)
+    @answers({200: PolicyView}, body=PolicyBody, refuses=(409,))
     async def put(self) -> None:
         """Put another text into force."""
         body = self.parse(PolicyBody)
@@ -40,6 +57,7 @@ class PolicyCheck(BaseHandler):
     body_max = _POLICY_MAX
 
     @needs_scope(SCOPE_ADMIN)
+    @answers({200: PolicyChecked}, body=PolicyBody)
     async def post(self) -> None:
         """Answer what is wrong with a text, by line, else what it would change."""
         text = self.parse(PolicyBody).text
@@ -53,18 +71,19 @@ class PolicyVersions(BaseHandler):
     """``policy/versions``."""
 
     @needs_scope(SCOPE_ADMIN)
+    @answers({200: Page[PolicyAbout]}, query=PageQuery)
     async def get(self) -> None:
         """Answer a page of versions, newest first, without their texts."""
-        offset = self.number("offset", 0, 10**9)
-        limit = self.number("limit", 20, 200)
-        items, total = await self.services.policies.versions(offset, limit)
-        self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
+        query = self.query(PageQuery)
+        items, total = await self.services.policies.versions(query.offset, query.limit)
+        self.answer_page(items, total, query)
 
 
 class PolicyVersion(BaseHandler):
     """``policy/versions/{n}``."""
 
     @needs_scope(SCOPE_ADMIN)
+    @answers({200: PolicyView})
     async def get(self, version: str) -> None:
         """Answer one version with its text."""
         found = await self.services.policies.version(int(version))
@@ -75,20 +94,21 @@ class IncidentList(BaseHandler):
     """``incidents``: what went wrong around leases, for admins."""
 
     @needs_scope(SCOPE_ADMIN)
+    @answers({200: Page[IncidentView]}, query=PageQuery)
     async def get(self) -> None:
         """Answer a page, newest first."""
-        offset = self.number("offset", 0, 10**9)
-        limit = self.number("limit", 20, 200)
-        items, total = await self.services.incidents.page(offset, limit)
-        self.answer({"items": items, "total": total, "offset": offset, "limit": limit})
+        query = self.query(PageQuery)
+        items, total = await self.services.incidents.page(query.offset, query.limit)
+        self.answer_page(items, total, query)
 
 
 class Me(BaseHandler):
     """``me``: who the service takes the asker for, and what they may do."""
 
     @needs_scope(ACCESS)
+    @answers({200: AskerView})
     async def get(self) -> None:
-        """Answer the asker."""
+        """Answer whom the service takes the asker for."""
         asker = self.asker
         self.answer(
             {
@@ -111,6 +131,7 @@ class Health(Answers):
     """
 
     @needs_scope(PUBLIC)
+    @answers({200: HealthView, 503: HealthView})
     async def get(self) -> None:
         """Answer 200 when leases can be granted or would be if there were a GPU, else 503."""
         found = self.services.health()
@@ -143,6 +164,7 @@ class OpenAPI(Answers):
     """``openapi.json``."""
 
     @needs_scope(PUBLIC)
+    @answers({200: dict[str, Any]})
     async def get(self) -> None:
         """Answer the description of this API."""
         self.answer(self.settings["description"])

@@ -6,7 +6,7 @@ Owns which handler answers where.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jupyterhub.services.auth import HubOAuthCallbackHandler
@@ -22,10 +22,10 @@ from gpulease.service import (
 )
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.base import Answers, NotFound, PageBase
-from gpulease.service.openapi import Operation, description
+from gpulease.service.openapi import description
+from gpulease.service.operations import Operation, operations
 from gpulease.service.pages import PageReader, Site
 from gpulease.service.parts import Services
-from gpulease.service.scopes import needed
 
 _PARTS = {"{id}": r"([A-Za-z0-9_-]{1,64})", "{version}": r"([0-9]{1,9})"}
 #: Bytes of one websocket message.
@@ -76,13 +76,8 @@ class Callback(HubOAuthCallbackHandler, Answers):
         return None
 
 
-def handler_of(path: str) -> type[RequestHandler]:
-    """Return what answers at an address of the API's description."""
-    return API[path]
-
-
-def _needs(operation: Operation) -> tuple[str, ...]:
-    return needed(handler_of(operation.path), operation.method)
+#: What can be done at them.
+OPERATIONS: Sequence[Operation] = tuple(operations(API))
 
 
 def _pattern(path: str) -> str:
@@ -122,7 +117,7 @@ def application(
         services=services,
         hub_auth=hub_auth,
         cookie_secret=cookie_secret,
-        description=description(prefix, _needs),
+        description=description(prefix, OPERATIONS),
         # The page says the token to its own script; nothing else reads the cookie.
         xsrf_cookie_kwargs={"samesite": "Lax", "httponly": True},
         websocket_ping_interval=20,

@@ -21,7 +21,9 @@ from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import FromServer, FromSupervisor
 from gpulease.service.bounds import PAGES_MAX, PEERS_MAX
 from gpulease.service.events import Reader
+from gpulease.service.operations import WEBSOCKET, answers
 from gpulease.service.peers import account_of_peer
+from gpulease.service.queries import EventsQuery
 from gpulease.service.scopes import ACCESS, LEASE_TOKEN, needs_scope
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ class EventsSocket(BaseHandler, _Socket):
     """``events``: a page's or a notebook server's live channel."""
 
     _reader: Reader | None = None
+    _resume: int | None = None
 
     def check_origin(self, origin: str) -> bool:
         """A browser may open it from our own pages only; other clients send no origin."""
@@ -59,18 +62,20 @@ class EventsSocket(BaseHandler, _Socket):
         if not getattr(self, "_token_authenticated", False):
             # The hub's own check leaves websockets out, and a page of the same origin passes
             # ``check_origin``: whoever opens one must have read our page.
-            self.check_page_token(self.get_query_argument("_xsrf", ""))
+            self.check_page_token(self.query(EventsQuery).page_token)
         self._server: str | None = None
         if getattr(self, "_token_authenticated", False) and self.asker.claimed_server is not None:
             self._server = await self.services.commands.prove(self.asker)
 
     @needs_scope(ACCESS)
+    @answers(WEBSOCKET, query=EventsQuery, refuses=(426, 429))
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Open the channel; anything but an upgrade is refused with a problem.
+        """Open the live channel: a snapshot, then changes; anything but an upgrade is refused.
 
         Raises:
             GPULeaseError: ``upgrade_required`` (426), ``too_many_channels`` (429).
         """
+        self._resume = self.query(EventsQuery).resume
         _must_upgrade(self)
         user, server = self.asker.name, self._server
         whose = (user,) if server is None else (user, server)
@@ -80,9 +85,8 @@ class EventsSocket(BaseHandler, _Socket):
 
     def open(self, *args: str, **kwargs: str) -> None:  # noqa: ARG002
         """Send the snapshot, or what changed since the resume id."""
-        given = self.get_query_argument("resume", "") or self.get_query_argument("since", "")
         self._reader = Reader(self.asker, self, self._server)
-        self.services.events.join(self._reader, int(given) if given.isdecimal() else None)
+        self.services.events.join(self._reader, self._resume)
         if self._server is not None:
             self.services.servers.joined(self.asker.name, self._server)
 
@@ -147,6 +151,7 @@ class SupervisorSocket(Answers, _Socket):
         return False
 
     @needs_scope(LEASE_TOKEN)
+    @answers(WEBSOCKET, refuses=(401, 403, 426, 429, 502, 503))
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Open the channel for the token of the lease's present attempt.
 
@@ -154,8 +159,8 @@ class SupervisorSocket(Answers, _Socket):
             GPULeaseError: ``not_this_lease`` (401, 403), ``upgrade_required`` (426),
                 ``too_many_channels`` (429), and what the provider raises when it cannot tell.
         """
-        _must_upgrade(self)
         await self._prove(str(args[0]))
+        _must_upgrade(self)
         with self.services.bounds.channels.counted(("lease", self._lease_id, ""), PEERS_MAX):
             await super().get(*args, **kwargs)  # returns when the channel is closed
 

@@ -19,8 +19,8 @@ from gpulease.policy.units import format_duration
 from gpulease.providers.kubernetes import volumes
 from gpulease.service.bodies import AskBody
 from gpulease.service.metrics import Metrics
-from gpulease.service.openapi import OPERATIONS
 from gpulease.service.reservation_bodies import ReservationBody
+from gpulease.service.routes import OPERATIONS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

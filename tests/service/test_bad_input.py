@@ -87,6 +87,14 @@ async def test_an_oversize_body_is_refused(site: Site) -> None:
     assert found["numbers"]["max"] == 65536
 
 
+async def test_a_key_that_is_too_long_is_refused_and_never_cut(site: Site) -> None:
+    token = site.hub.server_token("stu")
+    long = {"Idempotency-Key": "k" * 201}
+    response = await send(site, token, "POST", "leases", "{}", **long)
+    assert (response.code, problem(response)["reason"]) == (422, "invalid_key")
+    assert site.service.services.ledger.leases == {}
+
+
 async def test_a_form_is_not_json(site: Site) -> None:
     token = site.hub.server_token("stu")
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -111,7 +119,19 @@ async def test_an_address_that_is_not_there(site: Site, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["state=gone", "offset=-1", "offset=x", "limit=100000", "limit=1.5", "offset=9e9"]
+    "query",
+    [
+        "mine=yes",
+        "stat=live",
+        "limit=1&limit=2",
+        "offset=%2B1",
+        "state=gone",
+        "offset=-1",
+        "offset=x",
+        "limit=100000",
+        "limit=1.5",
+        "offset=9e9",
+    ],
 )
 async def test_a_page_of_a_list_that_is_none(site: Site, query: str) -> None:
     response = await send(site, site.hub.server_token("stu"), "GET", f"leases?{query}", None)

@@ -9,14 +9,13 @@ import pytest
 
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS, SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.base import BaseHandler
-from gpulease.service.openapi import OPERATIONS
-from gpulease.service.routes import handler_of
+from gpulease.service.routes import OPERATIONS
 from gpulease.service.scopes import PUBLIC, needed, needs_scope, table
 from tests.service.kit import Hub, Site
 from tests.service.test_bad_input import problem, send
 
 REST = Path(__file__).parents[2] / "docs/reference/rest.md"
-OPENED = [(each.method, each.path, handler_of(each.path)) for each in OPERATIONS]
+OPENED = [(each.method, each.path, each.handler) for each in OPERATIONS]
 REASONS = {
     SCOPE_REQUEST: "may_not_ask",
     SCOPE_RESERVE: "may_not_reserve",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpulease.policy.document.nodes import Finding
+from gpulease.policy.document.nodes import MAX_TEXT, Finding
 from gpulease.policy.document.reader import (
     CLASS,
     LIMITS,
@@ -18,6 +18,7 @@ from gpulease.policy.document.reader import (
 __all__ = [
     "CLASS",
     "LIMITS",
+    "MAX_TEXT",
     "POOL",
     "TOP",
     "Finding",

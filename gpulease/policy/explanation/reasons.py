@@ -392,6 +392,10 @@ REFUSALS: Final[Words] = {
     "wrong_protocol": ("The two ends are of different versions.", "Run the same version."),
     "malformed_json": ("The body is not JSON.", "Send a JSON object."),
     "invalid_body": ("The body has wrong members.", "Correct the members named."),
+    "invalid_key": (
+        "The key by which a repeat is known is too long.",
+        "Send an Idempotency-Key of at most 200 characters.",
+    ),
     "invalid_query": ("The query has wrong parameters.", "Correct the parameters named."),
     "body_too_large": ("The body is too large.", "Send less."),
     "method_not_allowed": ("This address has no such method.", "See api/openapi.json."),

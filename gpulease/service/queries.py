@@ -1,0 +1,76 @@
+"""What may stand in an address's query, as pydantic models: they validate and describe it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from gpulease.policy.model import LeaseState
+
+#: Items of one page at most.
+PAGE_MAX = 200
+
+
+def _digits(value: Any) -> Any:
+    if isinstance(value, str) and not (value.isascii() and value.isdecimal()):
+        raise ValueError("it must be a whole number, in digits")
+    return value
+
+
+def _state(value: str) -> str:
+    if value not in STATES:
+        raise ValueError(f"there is no such state; there are {', '.join(sorted(STATES - {''}))}")
+    return value
+
+
+STATES = frozenset({"", "live", *LeaseState})
+_Whole = Annotated[int, BeforeValidator(_digits)]
+_Flag = Literal["", "0", "1", "false", "true"]
+_State = Annotated[
+    str, AfterValidator(_state), Field(json_schema_extra={"enum": sorted(map(str, STATES))})
+]
+
+
+class Query(BaseModel):
+    """Unknown members are refused: a misspelt one would otherwise be ignored in silence."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PageQuery(Query):
+    """A page of a list."""
+
+    offset: Annotated[_Whole, Field(ge=0, le=10**9)] = 0
+    limit: Annotated[_Whole, Field(ge=0, le=PAGE_MAX)] = 50
+
+
+class LeasesQuery(PageQuery):
+    """Which leases: ``mine`` are the asker's own, ``live`` those that have not ended."""
+
+    state: _State = ""
+    mine: _Flag = ""
+
+
+class GroupQuery(Query):
+    """Of which group; "" is every one."""
+
+    group: Annotated[str, Field(max_length=255)] = ""
+
+
+class ReservationsQuery(PageQuery, GroupQuery):
+    """Which reservations."""
+
+    cancelled: _Flag = ""
+
+
+class EventsQuery(Query):
+    """Where to go on; ``_xsrf`` is the token of the page that opens the channel."""
+
+    resume: Annotated[_Whole, Field(ge=0, le=2**53)] | None = None
+    page_token: Annotated[str, Field(alias="_xsrf", max_length=500)] = ""
+
+
+def is_set(flag: str) -> bool:
+    """Tell whether a flag is on."""
+    return flag in {"1", "true"}

@@ -1,0 +1,231 @@
+"""The shapes of what the service answers, beside those of leases, which stand in ``protocol``."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, NotRequired, TypeVar
+
+from typing_extensions import TypedDict
+
+Item = TypeVar("Item")
+
+
+class Items(TypedDict, Generic[Item]):
+    """A whole list."""
+
+    items: list[Item]
+
+
+class Page(TypedDict, Generic[Item]):
+    """A page of a list."""
+
+    items: list[Item]
+    total: int
+    offset: int
+    limit: int
+
+
+class Problem(TypedDict):
+    """A refusal (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    reason: str  # machine-readable code
+    numbers: dict[str, Any]
+    next_step: str
+
+
+# ``from`` is a keyword of Python's.
+LeaseEvent = TypedDict(
+    "LeaseEvent",
+    {
+        "at": str,
+        "who": str,
+        "why": str,
+        "from": str,
+        "to": str,
+        "attempt": int,
+        "note": str,
+        "version": int,
+    },
+)
+
+
+class ServerView(TypedDict):
+    """A running notebook server of the asker's."""
+
+    name: str
+    display_name: str
+    ready: bool
+    url: str
+
+
+class IncidentView(TypedDict):
+    """What went wrong around a lease."""
+
+    at: str
+    who: str
+    why: str
+    sentence: str
+    user: str
+    lease: str
+    gpu_class: str
+    note: str
+
+
+class AskerView(TypedDict):
+    """Whom the service takes the asker for, and what they may do."""
+
+    name: str
+    kind: str
+    groups: list[str]
+    may_ask: bool
+    admin: bool
+    leads: list[str]
+    leads_all: bool
+    server: str | None
+
+
+class PolicyAbout(TypedDict):
+    """One version of the policy."""
+
+    version: int
+    author: str
+    at: str
+
+
+class PolicyView(PolicyAbout):
+    """One version of the policy with its text."""
+
+    text: str
+    pinned: bool
+
+
+class Finding(TypedDict):
+    """What is wrong with a text, and where."""
+
+    line: int
+    column: int
+    message: str
+    next_step: str
+    level: str
+    sentence: str
+
+
+class PolicyChecked(TypedDict):
+    """What a text would do."""
+
+    valid: bool
+    findings: list[Finding]
+    changes: list[str]
+
+
+class HealthView(TypedDict):
+    """How each part of the service is: ``ok`` or why not."""
+
+    status: Literal["ok", "degraded", "error"]
+    version: str
+    store: str
+    planning: str
+    hub: str
+    provider: str
+    devices: int
+    simulated: bool
+    device_problem: str
+    gaps: list[str]
+    pools: list[str]
+    alerts: list[str]
+    policy_version: int
+    policy_pinned: bool
+    supervisors: int
+
+
+class ResourceNames(TypedDict):
+    """The pool and class of an extended resource; "" where several ask for it."""
+
+    pool: str
+    gpu_class: str
+
+
+class BatchesTaken(TypedDict):
+    """What the service has of an agent's post."""
+
+    taken: int
+    repeated: int
+    now: str
+    resources: NotRequired[dict[str, ResourceNames]]
+
+
+class WindowView(TypedDict):
+    """One window: its instants, its wall clock, and who sits there while it is held."""
+
+    at: str
+    start: str
+    end: str
+    local_start: str
+    local_end: str
+    state: Literal["coming", "lead", "open", "over"]
+    seats: int
+    reserved: int
+    claimed: int
+    first_gpus: str | None
+
+
+class Skipped(TypedDict):
+    """A date that a calendar leaves out."""
+
+    start: str
+    why: str
+
+
+class ReservationView(TypedDict):
+    """A reservation; what concerns people by name is for those who manage it."""
+
+    id: str
+    version: int
+    name: str
+    group: str
+    title: str
+    gpu_class: str
+    seats: int
+    start: str
+    end: str
+    zone: str
+    repeat: str
+    also: list[str]
+    without: list[str]
+    seats_per_person: int
+    exam: bool
+    named: NotRequired[list[str]]
+    managers: NotRequired[list[str]]
+    contact: NotRequired[list[str]]
+    idle: NotRequired[float | None]
+    lead: NotRequired[float | None]
+    grace: NotRequired[float | None]
+    extra_time: NotRequired[dict[str, float]]
+    owner: str
+    cancelled: bool
+    manages: bool
+    sentence: str
+    windows: list[WindowView]
+    windows_ahead: int
+    gpu_hours_ahead: float
+    cut: NotRequired[bool]
+    skipped: NotRequired[list[Skipped]]
+    notes: NotRequired[list[str]]
+
+
+class ReservationChecked(TypedDict):
+    """Whether one reservation fits, and what is in its way."""
+
+    fits: bool
+    problem: Problem | None
+    reservation: ReservationView
+
+
+class ReservationsChecked(TypedDict):
+    """Whether all of them fit, one after the other."""
+
+    fits: bool
+    items: list[ReservationChecked]
