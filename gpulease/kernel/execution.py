@@ -54,6 +54,7 @@ class Executor:
         self._kernel = kernel
         self.channels: Channels | None = None
         self.abandon: Callable[[], None] = lambda: None
+        self.on_idle: Callable[[str], None] = lambda _msg_id: None  # a message is handled there
         self._open: dict[str, Request] = {}
         self._asking = False
         inbox.nudge = self._nudge
@@ -198,8 +199,10 @@ class Executor:
     def _iopub(self, message: Message, request: Request | None) -> None:
         kind = message["header"]["msg_type"]
         if kind == "status":
-            if request is not None and message["content"]["execution_state"] == "idle":
-                request.idle = True
+            if message["content"]["execution_state"] == "idle":
+                if request is not None:
+                    request.idle = True
+                self.on_idle(message["parent_header"].get("msg_id", ""))
             return
         if request is None or not request.quiet:
             self._relay.show(message, current=request is not None)

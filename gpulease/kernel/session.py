@@ -139,6 +139,8 @@ class Session(Parts):
         self.enter()
         try:
             self.say_notes()
+            if self._widgets is not None:
+                self._widgets.wait_for_callbacks()
             self.gate.before(way)
         except BaseException:
             self.leave()

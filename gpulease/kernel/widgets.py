@@ -6,23 +6,32 @@ so the front end talks to it as to any other.  Handlers only pass messages on to
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 from ipykernel.comm.comm import BaseComm
+from traitlets import HasTraits
 
+from gpulease.errors import GPULeaseError
 from gpulease.kernel.parts import Parts
+from gpulease.transfer.api import Place
 
 Message = dict[str, Any]
 CONTROL = "jupyter.widget.control"
 #: How long the companion may take to list its widgets before home's alone are told (seconds).
 MERGE_SECONDS = 2.0
+#: How long a cell of the notebook waits for a callback that runs on the GPU (seconds).
+CALLBACK_SECONDS = 2.0
+_DISABLED = "Its GPU is released: run the cell again to use it."
+_CLOSED = "Widgets of GPU cells that no variable holds are disabled: their GPU is released."
 
 
 class RelayedComm(BaseComm):
     """Home's end of a comm whose other end is in the companion."""
 
     def __init__(self, relay: WidgetRelay, comm_id: str, target_name: str) -> None:
-        self._relay = relay
+        self._relay: WidgetRelay | None = relay
         super().__init__(  # type: ignore[no-untyped-call]
             comm_id=comm_id, target_name=target_name, primary=False
         )
@@ -31,12 +40,28 @@ class RelayedComm(BaseComm):
         # Passing a message on never waits for home's running cell.
         return default
 
+    @property
+    def is_homes_too(self) -> bool:
+        """Whether the notebook has the widget itself: it came home as a variable does."""
+        return self._msg_callback is not None
+
+    def stay(self) -> None:
+        """The companion is gone: the notebook's own widget answers from now on."""
+        self._relay = None
+
     def handle_msg(self, msg: Message) -> None:
         """Pass a message of the front end on; any thread may call it."""
+        if self._relay is None:
+            super().handle_msg(msg)
+            return
+        self._relay.hand_over(self)
         self._relay.to_companion("comm_msg", msg)
 
     def handle_close(self, msg: Message) -> None:
         """Pass a close of the front end on."""
+        if self._relay is None:
+            super().handle_close(msg)
+            return
         self._relay.forget(self.comm_id)
         self._relay.to_companion("comm_close", msg)
 
@@ -51,9 +76,11 @@ class WidgetRelay:
         self._parts = parts
         self._manager = parts.kernel.comm_manager
         self._comms: dict[str, Any] = {}  # RelayedComm; its base publishes no types
+        self._under_way: set[str] = set()  # messages of the page that the companion handles
         self._operable: set[str] = set()  # comms of widgets that a person can click or type in
         self._control: _ControlMerger | None = None
         self._own_target: Any = None
+        parts.executor.on_idle = self._under_way.discard
         self.merge_control()
 
     def from_companion(self, message: Message) -> None:
@@ -68,7 +95,8 @@ class WidgetRelay:
                 self._operable.add(comm_id)
             self._open(comm_id, message)
             return
-        comm = self._comms.get(comm_id)
+        # The companion may have a widget of the notebook's own, too.
+        comm = self._comms.get(comm_id) or self._manager.comms.get(comm_id)
         if comm is None:
             return
         publish = {"data": content.get("data"), "metadata": message.get("metadata")}
@@ -78,6 +106,31 @@ class WidgetRelay:
             if self._manager.comms.get(comm_id) is comm:
                 self._manager.unregister_comm(comm)
 
+    def hand_over(self, comm: RelayedComm) -> None:
+        """A callback is to run on the GPU: it finds there what home cells changed, and home its.
+
+        As before a GPU cell that names the widget.  Not while a cell runs, nor on a thread.
+        """
+        parts = self._parts
+        if parts.running or threading.current_thread() is not threading.main_thread():
+            return
+        if parts.link.attachment is None or parts.home.owner is Place.GPU:
+            return
+        names = [n for n, v in list(parts.shell.user_ns.items()) if _speaks(v, comm)]
+        try:
+            parts.home.before_gpu_cell("\n".join(names))
+        except GPULeaseError as error:
+            parts.link.notices.add(f"{error.sentence} A callback on the GPU ran without it.")
+
+    def wait_for_callbacks(self) -> None:
+        """Let what the page started on the GPU end, so that the next cell finds its changes."""
+        parts = self._parts
+        deadline = time.monotonic() + CALLBACK_SECONDS
+        parts.inbox.wait_for(
+            lambda: not self._under_way or parts.executor.channels is None, deadline
+        )
+        self._under_way.clear()
+
     def to_companion(self, msg_type: str, message: Message) -> None:
         """Send a front end's comm message on; any thread may call it."""
         channels = self._parts.executor.channels
@@ -86,6 +139,7 @@ class WidgetRelay:
         msg_id = message["header"]["msg_id"]
         # Output of a callback belongs to the message that caused it.
         self._parts.relay.remember_parent(msg_id, message)
+        self._under_way.add(msg_id)
         channels.send(
             "shell", msg_type, message["content"], msg_id=msg_id,
             metadata=message.get("metadata"), buffers=message.get("buffers"),
@@ -98,19 +152,24 @@ class WidgetRelay:
     def close_all(self) -> None:
         """Let go of every widget when its companion is gone.
 
-        What can be operated is disabled and says so.  Nothing is removed from the page: a finished
-        progress bar stays, as a plain kernel's does.
+        What came home with the variables goes on in the notebook.  Else what can be operated is
+        disabled and says so.  Nothing is removed from the page: a finished progress bar stays, as
+        a plain kernel's does.
         """
         closing, self._comms = self._comms, {}
         operable, self._operable = self._operable, set()
-        for comm in closing.values():
-            if comm.comm_id in operable:
-                state = {"description": "GPU gone", "disabled": True}
+        dead = {comm_id for comm_id, comm in closing.items() if not comm.is_homes_too}
+        for comm_id, comm in closing.items():
+            if comm_id not in dead:
+                comm.stay()
+                continue
+            if comm_id in operable:
+                state = {"disabled": True, "tooltip": _DISABLED}
                 data = {"method": "update", "state": state, "buffer_paths": []}
                 comm.publish_msg("comm_msg", data=data)
-            self._manager.comms.pop(comm.comm_id, None)
-        if operable.intersection(closing):
-            self._parts.link.notices.add("The widgets of GPU cells are closed.")
+            self._manager.comms.pop(comm_id, None)
+        if operable & dead:
+            self._parts.link.notices.add(_CLOSED)
 
     def merge_control(self) -> None:
         """Answer the front end's question for all widgets with those of both sides."""
@@ -137,6 +196,11 @@ class WidgetRelay:
 
     def _opened_control(self, comm: Any, message: Message) -> None:
         self._control = _ControlMerger(self._parts, self._inner, comm, message)
+
+
+def _speaks(value: Any, comm: RelayedComm) -> bool:
+    """Say whether a variable is the widget at this comm."""
+    return isinstance(value, HasTraits) and value._trait_values.get("comm") is comm  # noqa: SLF001
 
 
 class _Capture:

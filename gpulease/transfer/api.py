@@ -92,6 +92,8 @@ class Home(Protocol):
     Refusals are ``GPULeaseError`` with the variable's name, reason and way out.
     """
 
+    owner: Place  #: HOME or GPU: where the newest values are
+
     def connect(self, endpoint: Endpoint, keys: KeyPair, *, parked: str = "") -> Sequence[Note]:
         """Called after ``open``: a companion is there (new, or the same again)."""
 

@@ -46,10 +46,13 @@ _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
 #: Alive in one kernel, with a front end or a socket at the other end; by package and class name,
 #: as none of these is imported for the look.
 _LIVE: dict[tuple[str, str], str] = {
+    # Those of ipywidgets 8 travel (``frameworks.ipywidgets``).
     ("ipywidgets", "Widget"): "a widget (it lives where it was made; keep its value in a variable)",
     ("comm", "BaseComm"): "a comm with the notebook's page",
     ("ipykernel", "Kernel"): "the running kernel",
     ("IPython", "InteractiveShell"): "the running kernel",
+    # A thread holds the one that it writes errors to, which reaches the event loop and all on it.
+    ("ipykernel", "OutStream"): "an output stream of the notebook",
     ("zmq", "Socket"): "an open socket",
     ("zmq", "Context"): "an open socket's context",
 }

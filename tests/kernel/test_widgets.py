@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.helpers import wait_for
 from tests.kernel.parts import HomeKernel, Message, printed
 
@@ -153,25 +155,171 @@ def test_the_front_end_can_close_a_widget(home: HomeKernel) -> None:
     assert home.run(f"{comm_id!r} in get_ipython().kernel.comm_manager.comms").result == "False"
 
 
-def test_widgets_close_with_a_note_when_the_lease_ends(fresh: HomeKernel) -> None:
+SLIDER = (
+    "%%gpu\nimport ipywidgets\nmoved = []\n"
+    "def seen(change): moved.append(change['new'])\n"
+    "slider = ipywidgets.IntSlider(value=3, description='rate')\n"
+    "slider.observe(seen, names='value')\nslider"
+)
+
+
+def move(home: HomeKernel, comm_id: str, value: int) -> None:
+    data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
+    send(home, "comm_msg", comm_id=comm_id, data=data)
+
+
+def test_a_widget_that_no_variable_holds_is_disabled_when_the_lease_ends(
+    fresh: HomeKernel,
+) -> None:
     fresh.connect()
-    comm_id = opened(fresh.run(BUTTON).messages, "ButtonModel")
-    refused = fresh.run("%gpu return")
-    assert "These cannot come home: button" in refused.error, "the loss is said beforehand"
-    cell = fresh.run("%gpu return --force")
+    comm_id = opened(
+        fresh.run("%%gpu\nimport ipywidgets\ndisplay(ipywidgets.Button())").messages, "ButtonModel"
+    )
+    cell = fresh.run("%gpu return")
     assert cell.ok, cell.traceback
     states = [
         m["content"]["data"]["state"]
         for m in cell.messages
         if m["msg_type"] == "comm_msg" and m["content"]["comm_id"] == comm_id
     ]
-    assert states[-1] == {"description": "GPU gone", "disabled": True}
-    assert "The widgets of GPU cells are closed." in fresh.run("1").shown()
+    assert states[-1]["disabled"] is True, "what it shows stays"
+    assert "that no variable holds are disabled" in fresh.run("1").shown()
 
 
-def test_a_finished_progress_bar_stays_when_the_lease_ends(fresh: HomeKernel) -> None:
+def test_a_widget_goes_on_in_the_notebook_when_the_lease_ends(fresh: HomeKernel) -> None:
     fresh.connect()
-    fresh.run("%%gpu\nfrom tqdm.notebook import tqdm\nfor i in tqdm(range(3)): pass")
-    cell = fresh.run("%gpu return --force")
+    comm_id = opened(fresh.run(SLIDER).messages, "IntSliderModel")
+    assert fresh.run("slider.value, slider.description").result == "(3, 'rate')"
+    cell = fresh.run("%gpu return")
+    assert cell.ok, cell.traceback
     assert cell.kinds() == ["stream"], "nothing is closed or changed on the page"
-    assert "widgets" not in fresh.run("1").shown()
+    assert "disabled" not in fresh.run("1").shown()
+    move(fresh, comm_id, 9)
+    wait_for(lambda: fresh.run("slider.value, moved").result == "(9, [9])", what="the new value")
+    set_at_home = fresh.run("slider.value = 4")
+    assert set_at_home.messages[-1]["content"]["data"]["state"] == {"value": 4}
+    assert fresh.run("%gpu connect local").ok
+    assert fresh.run("%%gpu\nslider.value += 1\nslider.value, moved").result == "(5, [9, 4, 5])"
+    assert fresh.run("slider.value, moved").result == "(5, [9, 4, 5])"
+    move(fresh, comm_id, 20)
+    wait_for(lambda: fresh.run("%%gpu\nslider.value").result == "20", what="the value on the GPU")
+
+
+def test_the_page_the_notebook_and_the_gpu_agree_on_a_value(home: HomeKernel) -> None:
+    comm_id = opened(home.run(SLIDER).messages, "IntSliderModel")
+    home.run("moved.append('here')")  # the notebook has the newest of everything
+    move(home, comm_id, 7)
+    assert home.run("slider.value, moved").result == "(7, ['here', 7])"
+    cell = home.run("slider.value = 8")
+    assert cell.messages[-1]["content"]["comm_id"] == comm_id
+    cell = home.run("%%gpu\nslider.value, moved")
+    assert cell.result == "(8, ['here', 7, 8])", cell.traceback
+    cell = home.run("%%gpu\nslider.value = 9")
+    assert [m["content"]["data"]["state"] for m in cell.messages] == [{"value": 9}]
+    assert home.run("slider.value, slider is slider.__class__._active_widgets[slider.model_id]")
+
+
+def test_a_widget_of_the_notebook_is_used_in_a_gpu_cell(home: HomeKernel) -> None:
+    made = home.run("import ipywidgets\nlabel = ipywidgets.Label('start')\nlabel")
+    comm_id = opened(made.messages, "LabelModel")
+    cell = home.run("%%gpu\nlabel.value += ' on the GPU'")
+    assert cell.ok, cell.traceback
+    told = [m["content"] for m in cell.messages if m["msg_type"] == "comm_msg"]
+    assert [(m["comm_id"], m["data"]["state"]["value"]) for m in told] == [
+        (comm_id, "start on the GPU")
+    ]
+    assert home.run("label.value").result == "'start on the GPU'"
+    home.run("%%gpu\nlabel.close()")
+    assert home.run("label.comm is None").result == "True", "closed is closed on both sides"
+
+
+SHOWN = {
+    "nested": (
+        "pair = ipywidgets.VBox([ipywidgets.Text('a'), ipywidgets.Dropdown(options=['x', 'y'])])",
+        "pair.children[0].value, pair.children[1].value",
+        "('a', 'x')",
+    ),
+    "linked": (
+        "one = ipywidgets.FloatSlider(); two = ipywidgets.FloatText()\n"
+        "tie = ipywidgets.link((one, 'value'), (two, 'value'))",
+        "(setattr(one, 'value', 2.0), two.value)[1]",
+        "2.0",
+    ),
+    "interactive": (
+        "twice = ipywidgets.interactive(lambda a: a * 2, a=(0, 5))",
+        "twice.children[0].value, twice.children[0].max",
+        "(2, 5)",
+    ),
+    "interact": (
+        "@ipywidgets.interact(x=(0, 10))\ndef shown(x=4): return x",
+        "shown(3), shown.widget.kwargs",
+        "(3, {'x': 4})",
+    ),
+    "output": (
+        "log = ipywidgets.Output()\nwith log: print('in it')",
+        "type(log).__name__",
+        "'Output'",
+    ),
+    "picture": ("picture = ipywidgets.Image(value=b'png')", "bytes(picture.value)", "b'png'"),
+    "own class": (
+        "class Mine(ipywidgets.IntText):\n    def double(self): return 2 * self.value\n"
+        "mine = Mine(value=4)",
+        "mine.double()",
+        "8",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "read", "value"), SHOWN.values(), ids=SHOWN)
+def test_what_a_notebook_shows_comes_home(
+    home: HomeKernel, make: str, read: str, value: str
+) -> None:
+    cell = home.run(f"%%gpu\nimport ipywidgets\n{make}")
+    assert cell.ok, cell.traceback
+    assert home.run(read).result == value
+    assert home.run(f"%%gpu\n{read}").result == value
+
+
+BARS = {
+    "notebook": "from tqdm.notebook import tqdm",
+    "text": "from tqdm import tqdm",
+    "auto": "from tqdm.auto import tqdm",
+}
+
+
+@pytest.mark.parametrize("which", BARS)
+def test_a_progress_bar_counts_on_either_side(home: HomeKernel, which: str) -> None:
+    cell = home.run(
+        f"%%gpu\n{BARS[which]}\nfor _ in (done := tqdm(x for x in range(3))): pass\n"
+        "open_bar = tqdm(total=9); open_bar.update(2)"
+    )
+    assert cell.ok, cell.traceback
+    assert home.run("done.n, done.disable, open_bar.n").result == "(3, True, 2)"
+    assert home.run("shown = open_bar.update(3); open_bar.refresh(); open_bar.n").result == "5"
+    assert home.run("%%gpu\nopen_bar.update(1)\nopen_bar.n").result == "6"
+    assert home.run("open_bar.close(); open_bar.n").result == "6"
+
+
+@pytest.mark.parametrize("which", BARS)
+def test_a_finished_progress_bar_stays_when_the_lease_ends(fresh: HomeKernel, which: str) -> None:
+    fresh.connect()
+    fresh.run(f"%%gpu\n{BARS[which]}\nfor i in (bar := tqdm(range(3))): pass")
+    cell = fresh.run("%gpu return")
+    assert cell.kinds() == ["stream"], "nothing is closed or changed on the page"
+    assert "disabled" not in fresh.run("1").shown()
+    assert fresh.run("bar.n, i").result == "(3, 2)"
+
+
+def test_what_is_lost_names_the_cell_that_made_it_and_no_import(fresh: HomeKernel) -> None:
+    fresh.connect()
+    made = fresh.run("%%gpu\nstuck = (number for number in range(3))")
+    assert made.ok
+    number = int(fresh.run("len(In) - 2").result or "")
+    fresh.run("%%gpu\nnext(stuck)")
+    dying = (
+        "%%gpu\nimport os, json as notes\nfrom IPython.display import display\n"
+        "display(1)\nos.kill(os.getpid(), 9)"
+    )
+    shown = fresh.run(dying).shown() + fresh.run("1").shown()
+    assert "Lost with the companion: stuck." in shown
+    assert f"cell [{number}] gave stuck" in fresh.run("stuck").error

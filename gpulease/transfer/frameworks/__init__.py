@@ -28,7 +28,7 @@ __all__ = ["Framework", "active", "of", "refresh"]
 log = logging.getLogger(__name__)
 
 #: Top-level module to where its framework is.
-_OWN = {"torch": f"{__name__}.torch:FRAMEWORK"}
+_OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in ("ipywidgets", "torch", "tqdm")}
 _loaded: dict[str, Framework | None] = {}
 _by_type: dict[type, Framework | None] = {}
 

@@ -7,6 +7,7 @@ wait for the next cell.  It asks for nothing; it never unpickles off the main th
 from __future__ import annotations
 
 import collections
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,17 @@ class Arrival:
     def names(self) -> list[str]:
         """User names that arrive."""
         return [name for group in self.incoming.groups for name in names_of(group.roots)]
+
+    def deferred(self) -> list[str]:
+        """Return names of modules that are not imported here for this alone."""
+        incoming = self.incoming
+        rows = zip(incoming.groups, incoming.modules, incoming.required, strict=True)
+        return [
+            name
+            for group, module, required in rows
+            if module and not required and module not in sys.modules
+            for name in names_of(group.roots)
+        ]
 
 
 class Arrivals:
@@ -164,7 +176,8 @@ class Arrivals:
         away = dict(self._side.ledger.remote)
         for arrival in list(self._staged):
             away |= arrival.incoming.absent
-            for name in (*arrival.names, *arrival.incoming.same, *arrival.incoming.deleted):
+            coming = set(arrival.names).difference(arrival.deferred())
+            for name in (*coming, *arrival.incoming.same, *arrival.incoming.deleted):
                 away.pop(name, None)
         return away
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -19,6 +19,7 @@ from gpulease.transfer.values.groups import name_root
 from gpulease.transfer.values.ledger import Absent
 from gpulease.transfer.values.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
+from gpulease.transfer.values.units import is_unit
 from gpulease.transfer.values.variables import is_user_name
 
 from .concurrent import ConcurrentThreads
@@ -133,16 +134,16 @@ class Unavailable:
         side = self.side
         died: dict[str, Lost] = {}
         for name, absent in side.ledger.remote.items():
-            made = str(absent.cell) if absent.cell is not None else cell
-            died[name] = Lost(made)
+            made = cell if absent.cell is None else str(absent.made or absent.cell)
+            if absent.type_name != "module":  # to be imported again, which loses nothing
+                died[name] = Lost(made)
         for number, names in self._epochs.items():
             for name in names - died.keys():
-                # A module is the same on both sides; a cell that died took nothing of it.
-                if name in side.ns and not isinstance(side.ns[name], ModuleType):
+                if name in side.ns and not _is_imported(side.ns[name]):
                     died[name] = Lost(str(number), partial=True)
         use = running or Use()
-        for name in use.changes:
-            called = name not in use.writes and isinstance(side.ns.get(name), ModuleType)
+        for name in use.changes - use.imports:
+            called = name not in use.writes and _is_imported(side.ns.get(name))
             if is_user_name(name) and name not in died and not called:
                 died[name] = Lost(cell)
         for name in died:
@@ -154,7 +155,7 @@ class Unavailable:
     def companion_left(self, lost: Collection[str] = ()) -> list[Note]:
         """The companion ended in good order: what is newer there was parked, except ``lost``."""
         for name, absent in self.side.ledger.remote.items():
-            self.lost[name] = Lost(str(absent.cell or "?"), parked=name not in lost)
+            self.lost[name] = Lost(str(absent.made or absent.cell or "?"), parked=name not in lost)
         left = {n: self.lost[n] for n in self.side.ledger.remote if n not in self.side.ns}
         return loss_notes(left) + self._clear()
 
@@ -218,6 +219,13 @@ class Unavailable:
             return lost.note(name, older=name in self.aside)
         absent = side.ledger.remote.get(name)
         return away_note(name, absent) if absent is not None else None
+
+
+def _is_imported(value: Any) -> bool:
+    """Say whether a value is a module's, the same on both sides: a cell that dies takes none."""
+    if isinstance(value, ModuleType):
+        return True
+    return isinstance(value, type | FunctionType | BuiltinFunctionType) and not is_unit(value)
 
 
 def status_rows(unavailable: Unavailable, *, unverified: bool) -> list[VariableStatus]:

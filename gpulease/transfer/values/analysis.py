@@ -39,6 +39,7 @@ class Use:
         writes: names it may bind.
         changes: names whose value it plainly changes: bound, subscripted, given an attribute,
             or called a method of as a statement.
+        imports: names that it binds by importing and in no other way.
         unbounded: True when any name may be touched.
     """
 
@@ -46,6 +47,7 @@ class Use:
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
+    imports: frozenset[str] = frozenset()
     unbounded: bool = False
 
     @property
@@ -67,8 +69,9 @@ def cell_use(source: str) -> Use:
     return Use(
         _strict(tree),
         frozenset(visitor.reads | visitor.words),
-        frozenset(visitor.writes),
-        frozenset(visitor.changes | visitor.writes),
+        frozenset(visitor.writes | visitor.imports),
+        frozenset(visitor.changes | visitor.writes | visitor.imports),
+        frozenset(visitor.imports - visitor.writes),
         visitor.unbounded or bool(visitor.words & _DOORS),
     )
 
@@ -155,6 +158,7 @@ class _Visitor(ast.NodeVisitor):
     writes: set[str] = field(default_factory=set)
     changes: set[str] = field(default_factory=set)
     words: set[str] = field(default_factory=set)
+    imports: set[str] = field(default_factory=set)
     unbounded: bool = False
 
     def visit_Name(self, node: ast.Name) -> None:
@@ -232,7 +236,7 @@ class _Visitor(ast.NodeVisitor):
             if alias.name == "*":
                 self.unbounded = True  # it may bind any name
             else:
-                self.writes.add((alias.asname or alias.name).split(".")[0])
+                self.imports.add((alias.asname or alias.name).split(".")[0])
             if _DOORS & {alias.name, node.module if isinstance(node, ast.ImportFrom) else ""}:
                 self.unbounded = True
         if isinstance(node, ast.ImportFrom) and node.module == "__main__":
@@ -275,7 +279,8 @@ def code_use(code: types.CodeType) -> Use:
             reads.update(words if len(constant) < 200 else ())
     unbounded = unbounded or bool(reads & _UNBOUNDED)
     use = Use(
-        frozenset(), frozenset(reads | writes), frozenset(writes), frozenset(writes), unbounded
-    )
+        reads=frozenset(reads | writes), writes=frozenset(writes), changes=frozenset(writes),
+        unbounded=unbounded,
+    )  # fmt: skip
     _code_uses[code] = use
     return use

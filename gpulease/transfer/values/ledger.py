@@ -32,7 +32,8 @@ class Absent:
     """A name whose newest content is on the other side.
 
     ``size`` in bytes (None: not measured); ``blocker`` in words where it cannot come;
-    ``cell`` the execution count of the cell that made it; ``reads`` what its functions read.
+    ``cell`` the execution count of the cell that changed it last, ``made`` of the one that made
+    the object; ``reads`` what its functions read.
     """
 
     type_name: str
@@ -41,18 +42,22 @@ class Absent:
     cell: int | None = None
     reads: tuple[str, ...] = ()
     sure: bool = True
+    made: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the wire form."""
         return {
             "type": self.type_name, "size": self.size, "blocker": self.blocker,
-            "cell": self.cell, "reads": list(self.reads),
+            "cell": self.cell, "reads": list(self.reads), "made": self.made,
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Absent:
         """Rebuild from the wire form."""
-        return cls(data["type"], data["size"], data["blocker"], data["cell"], tuple(data["reads"]))
+        return cls(
+            data["type"], data["size"], data["blocker"], data["cell"], tuple(data["reads"]),
+            made=data["made"],
+        )  # fmt: skip
 
 
 @dataclass

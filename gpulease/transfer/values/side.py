@@ -66,6 +66,7 @@ class Side:
         self.book = UnitBook(namespace, self.registry)
         self.packer = Packer(namespace, self.registry, self.book)
         self._hidden = hidden
+        self._makers: dict[str, tuple[int, int | None]] = {}
         self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
         #: Values by name that were taken out of the namespace and may come back.
         self.aside: Mapping[str, Any] = {}
@@ -168,7 +169,15 @@ class Side:
         size = cost[1] if cost else (group.nbytes if group is not None and group.nbytes else None)
         reads = tuple(sorted(self.reads_of(group, survey))) if group and survey else ()
         kind = type(self.ns[name]).__name__ if name in self.ns else "object"
-        return Absent(kind, size, self.ledger.blocked.get(name, ""), cell, reads)
+        blocker = self.ledger.blocked.get(name, "")
+        return Absent(kind, size, blocker, cell, reads, made=self._maker(name, cell))
+
+    def _maker(self, name: str, cell: int | None) -> int | None:
+        """Return the cell that first bound ``name`` to the object that it has now."""
+        number = id(self.ns.get(name))
+        if self._makers.get(name, (None, None))[0] != number:
+            self._makers[name] = (number, cell)
+        return self._makers[name][1]
 
     def acknowledge(self, shipment: Shipment, outcome: Outcome) -> None:
         """Enter what the receiver made of a shipment of this side."""

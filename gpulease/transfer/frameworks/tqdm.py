@@ -1,0 +1,103 @@
+"""Progress bars of tqdm: their counts travel, what they write to is each side's own."""
+
+from __future__ import annotations
+
+import io
+import sys
+import weakref
+from typing import Any
+
+from tqdm.std import tqdm
+from tqdm.utils import DisableOnWriteError
+
+from gpulease.transfer.frameworks.base import Inside, Packing, Stage, staged
+from gpulease.transfer.refuse import refused_kind
+
+#: Made anew on each side: streams, and functions that hold them.
+_OWN = frozenset({"fp", "sp", "disp"})
+#: How far the bars of ``tqdm.auto`` are in what they go through.
+_ASYNCIO = frozenset({"iterable_iterator", "iterable_next"})
+_STREAMS = ("stdout", "stderr")
+
+
+class _Bars:
+    """See ``base.Framework``."""
+
+    def claims(self, kind: type) -> bool:
+        return issubclass(kind, tqdm)
+
+    def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:  # noqa: ARG002
+        return Inside(list(_state(obj).values()))
+
+    def prepare(self, claimed: list[Any], packing: Packing) -> None:
+        """Bars share nothing that they do not say."""
+
+    def reduce(self, obj: Any, packing: Packing) -> Any:
+        return progress_bar, (packing.lasting_oid(obj), type(obj))
+
+    def content(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
+        return _state(obj), _stream(obj)
+
+    def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:  # noqa: ARG002
+        for obj, (state, stream) in pairs:
+            _fill(obj, state, stream)
+
+
+FRAMEWORK = _Bars()
+
+
+@staged
+def progress_bar(stage: Stage, oid: str, kind: Any) -> Any:
+    """Return the bar of this side, or an empty one that the commit fills."""
+    found = stage.live(oid)
+    if type(found) is not kind:
+        found = object.__new__(kind)  # its own way starts a thread and enters it as on the screen
+        kind.get_lock()
+        found.disable = True  # one that is given up has nothing to close
+    return stage.make(oid, found)
+
+
+def _state(obj: Any) -> dict[str, Any]:
+    state = {name: value for name, value in vars(obj).items() if name not in _OWN}
+    over = state.get("iterable")
+    # What a finished bar went through cannot be gone through again where that is used up.
+    if obj.disable:
+        if hasattr(type(over), "__next__") or refused_kind(over) is not None:
+            state["iterable"] = None
+        state = {name: value for name, value in state.items() if name not in _ASYNCIO}
+    return state
+
+
+def _stream(obj: Any) -> str | io.IOBase | None:
+    """Return the name of the standard stream that a bar writes to, or the file itself."""
+    wrapped = getattr(obj, "fp", None)
+    stream = getattr(wrapped, "_wrapped", wrapped)
+    if obj.disable or stream is None:
+        return None
+    return next((name for name in _STREAMS if getattr(sys, name) is stream), stream)
+
+
+def _fill(obj: Any, state: dict[str, Any], stream: Any) -> None:
+    space = vars(obj)
+    for name in space.keys() - state.keys() - _OWN:
+        del space[name]
+    space.update(state)
+    if stream is not None and "fp" not in space:
+        file = getattr(sys, stream) if isinstance(stream, str) else stream
+        obj.fp = DisableOnWriteError(file, tqdm_instance=obj)
+    container = space.get("container")
+    if container is not None:
+        container.pbar = weakref.proxy(obj)
+        obj.disp = obj.display
+    elif obj.disable:
+        obj.disp = _shows_nothing
+    elif "fp" in space and "sp" not in space:
+        obj.sp = obj.status_printer(obj.fp)
+    if obj.disable:
+        type(obj)._instances.discard(obj)
+    else:
+        type(obj)._instances.add(obj)
+
+
+def _shows_nothing(*_: Any, **__: Any) -> None:
+    """Stand for the display of a bar that is over."""
