@@ -16,7 +16,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 USAGE = (
     "%%gpu [--class NAME] [--count N] [--for 30m] [--wait 5m] [--no-wait] [--else cpu] "
-    "[--in-quota-only]"
+    "[--project NAME] [--in-quota-only]"
 )
 #: What ``%gpu`` can do.
 COMMANDS = """\
@@ -44,7 +44,8 @@ Run this cell beside a GPU; asks for one, and waits for it, where there is none 
   --wait 5m         wait so long in the queue; the request stays queued after that
   --no-wait         only ask: run the cell again when the GPU is ready
   --else cpu        run here when there is no GPU in time
-  --in-quota-only   kept for project shares, which are not there yet
+  --project NAME    charge it to this project of yours (default: the first with budget left)
+  --in-quota-only   only from the project's own share, so that no other project takes it back
 
 Variables, functions and imports made here are there; what the cell makes or changes is here
 afterwards."""
@@ -61,6 +62,7 @@ class CellOptions:
     no_wait: bool = False
     else_cpu: bool = False
     in_quota_only: bool = False
+    project: str | None = None
     help: bool = False
 
 
@@ -114,12 +116,14 @@ _FLAGS = {
     "--help": "help",
     "-h": "help",
 }
-_VALUES = frozenset(("--class", "--count", "--for", "--wait", "--else"))
+_VALUES = frozenset(("--class", "--count", "--for", "--wait", "--else", "--project"))
 
 
 def _value(word: str, text: str) -> dict[str, object]:
     if word == "--class":
         return {"gpu_class": text}
+    if word == "--project":
+        return {"project": text}
     if word == "--count":
         if not text.isdecimal() or int(text) < 1:
             raise bad_option(f"--count takes a whole number from 1, not {text!r}.")

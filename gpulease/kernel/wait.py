@@ -175,6 +175,8 @@ class Waiter:
             body["count"] = options.count
         if options.seconds is not None:
             body["seconds"] = options.seconds
+        if options.project is not None:
+            body["project"] = options.project
         if options.in_quota_only:
             body["in_quota_only"] = True
         lease: LeaseView = bus.call("ask", body)

@@ -6,13 +6,14 @@ what is refused at the door.  Refuses to know who may ask: that is the service's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import lifecycle, queue
+from gpulease.policy import budgets, lifecycle, limits, queue
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
+from gpulease.policy.reservations.seats import in_hold
 
 #: A lease that leaves for one of these may be asked back while it drains.
 REVOCABLE = frozenset({EndReason.IDLE, EndReason.RETURNED})
@@ -22,7 +23,8 @@ REVOCABLE = frozenset({EndReason.IDLE, EndReason.RETURNED})
 class Ask:
     """What a person or their notebook asked for; ``gpu_class`` ``None`` is the default class.
 
-    ``wanted`` is how long in seconds (``None``: as long as the policy allows).
+    ``wanted`` is how long in seconds (``None``: as long as the policy allows).  ``project`` is what
+    it is charged to; ``None`` is ``charged_to``'s choice.
     """
 
     user: str
@@ -33,6 +35,7 @@ class Ask:
     kernel_id: str | None = None
     origin: str = "magic"
     groups: tuple[str, ...] = ()
+    project: str | None = None
     in_quota_only: bool = False
     server_ready: bool = True
 
@@ -50,10 +53,11 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
     """Return the lease for this ask; ``lease_id`` and ``ticket`` are used if it is a new one.
 
     Raises:
-        GPULeaseError: ``unknown_class``, ``bad_count``, ``bad_duration``, ``other_lease``,
-            ``queue_full``, ``too_many_waiting``.
+        GPULeaseError: ``unknown_class``, ``unknown_project``, ``bad_count``, ``bad_duration``,
+            ``other_lease``, ``queue_full``, ``too_many_waiting``.
     """
     gpu_class = _checked(ask, snapshot)
+    project = charged_to(ask, gpu_class, snapshot)
     mine = sorted(
         (
             lease
@@ -72,12 +76,51 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
     for lease in mine:
         if _serves(lease, gpu_class, ask) and _can_be_called_back(lease, snapshot):
             return Answer(lifecycle.asked_again(lease, snapshot.now), changed=True)
-    return Answer(_new(ask, gpu_class, snapshot, lease_id, ticket), new=True)
+    new = _new(ask, gpu_class, snapshot, lease_id, ticket)
+    return Answer(replace(new, project=project), new=True)
 
 
 def _serves(lease: Lease, gpu_class: GPUClass, ask: Ask) -> bool:
     """Whether a lease is what is asked for, be it by a fall-back of it."""
-    return gpu_class.name in (lease.gpu_class, lease.asked_class) and lease.count >= ask.count
+    right_class = gpu_class.name in (lease.gpu_class, lease.asked_class)
+    return right_class and lease.count >= ask.count and ask.project in (None, lease.project)
+
+
+def charged_to(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> str:
+    """Return the project that an ask is charged to, "" where the policy has none.
+
+    The one that is named; else that of a reservation whose seat is asked for; else the first, in
+    the document's order, of which the person has budget left; else the first.
+
+    Raises:
+        GPULeaseError: ``unknown_project``: there is none of this name for this person.
+    """
+    mine = snapshot.policy.projects.of(ask.groups) if snapshot.policy.projects.all else ()
+    names = [project.name for project in mine]
+    if ask.project is not None:
+        if ask.project not in names:
+            raise _unknown_project(ask.project, names)
+        return ask.project
+    for window in in_hold(snapshot.windows, snapshot.now):
+        seats = window.of.gpu_class == gpu_class.name and window.entitles(ask.user, ask.groups)
+        for project in mine if seats else ():
+            if project.group == window.of.group:
+                return project.name
+    for name in names:
+        left = budgets.remainder(snapshot, name, ask.user)
+        if left is None or left.left > 0:
+            return name
+    return names[0] if names else ""
+
+
+def _unknown_project(name: str, names: list[str]) -> GPULeaseError:
+    return GPULeaseError(
+        "unknown_project",
+        f"You are in no project {name!r}.",
+        next_step=f"Ask for one of: {', '.join(names)}." if any(names) else "Name none.",
+        numbers={"projects": names},
+        status=422,
+    )
 
 
 def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
@@ -138,12 +181,12 @@ def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:
     if lease.end_reason_wanted not in REVOCABLE:
         return False
     pool = queue.pool_of(snapshot, lease)
-    limits = queue.Limits(snapshot.policy, queue.holding(snapshot))
+    bounds = limits.Limits.of(snapshot)
     return not any(
         request.id == lease.nominated_for
         or (
             queue.pool_of(snapshot, request) == pool
-            and queue.kept_waiting(request, snapshot.now, limits) is None
+            and limits.kept_waiting(request, snapshot.now, bounds) is None
         )
         for request in queue.waiting(snapshot)
     )

@@ -10,8 +10,8 @@ A *request* and the *lease* it becomes are one record, ``Lease``: it begins ``qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
@@ -19,6 +19,7 @@ from typing import Any
 
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
 from gpulease.policy.pods import PodAsk
+from gpulease.policy.projects import Projects
 from gpulease.policy.states import EndReason, EvidenceLevel, LeaseState, Verdict, WaitReason
 from gpulease.policy.steps import (
     Action,
@@ -67,6 +68,7 @@ __all__ = [
     "Wait",
     "WaitReason",
     "Warn",
+    "without",
 ]
 
 
@@ -163,7 +165,7 @@ class PolicyDocument:
     waiting_per_user: int = 4
     changes_per_minute: int = 120  # that one person may make
     reservations: ReservationTerms = field(default_factory=ReservationTerms)
-    # Shares and budgets get their sections here.
+    projects: Projects = field(default_factory=Projects)
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,9 @@ class Lease:
     detail: str = ""  # the provider's last words on this attempt, for admins
     parked: int = 0  # how many values the last drain parked
     ended: datetime | None = None
+    price: float = 1.0  # of one device an hour, as it was when the lease was granted
+    pool: str = ""  # that it was granted from
+    charged_from: datetime | None = None  # since when it is charged, while it is
     version: int = 1
 
 
@@ -287,6 +292,9 @@ class Snapshot:
 
     ``contended``: when others took a granted device, by pool; forgotten once a start succeeds.
     ``near``: the node of each request's notebook server, where its home can be mounted only there.
+    ``use``: (project, person, pool) -> device-seconds of leases that are over, decayed until now.
+    ``spent``: (project, person) -> GPU-hours at their price that leases which are over have taken
+    of the project's budget in its present period; what runs now is not in it.
     """
 
     now: datetime
@@ -301,9 +309,15 @@ class Snapshot:
     bounds: tuple[Bound, ...] = ()
     near: Mapping[str, str] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()  # those that are open, and those that come within a day
-    # Gangs and projects' use get their fields here.
+    use: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    spent: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @cached_property
     def memo(self) -> dict[Any, Any]:
         """What was worked out of it already: ``policy.memo``."""
         return {}
+
+
+def without(snapshot: Snapshot, settled: Set[str]) -> Snapshot:
+    """Return a snapshot without some of its leases."""
+    return replace(snapshot, leases=tuple(x for x in snapshot.leases if x.id not in settled))

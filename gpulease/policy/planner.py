@@ -6,24 +6,21 @@ of the order in which the snapshot lists things; each lease gets at most one act
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import replace
-
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, admit, holds
 from gpulease.policy.health import reactions, stuck
 from gpulease.policy.isolation import isolated
-from gpulease.policy.model import Action, End, Snapshot
+from gpulease.policy.model import Action, End, Snapshot, without
 from gpulease.policy.reclaim import Doubts, decide, nominations
 
 
 def plan(snapshot: Snapshot) -> list[Action]:
     """Return what to do now.
 
-    Health, then holds, then admission from what is free, and only then reclaim: so nobody loses a
-    device while a free one exists.  Where the capacity is not known, nothing is granted and nothing
-    reclaimed; leases that start, drain or reach their hard end go on.  A lease on which a step
-    fails is left out and an admin told.
+    Health, then holds, then admission from what is free, and only then reclaim, of what is idle
+    before what is held over quota: so nobody loses a device while a free one exists.  Where the
+    capacity is not known, nothing is granted and nothing reclaimed; leases that start, drain or
+    reach their hard end go on.  A lease on which a step fails is left out and an admin told.
     """
     return isolated(_steps, snapshot)
 
@@ -35,18 +32,13 @@ def _steps(snapshot: Snapshot) -> list[Action]:
     if snapshot.capacity_known:
         admitted = admit(snapshot, holds(snapshot, ending), ending)
     doubts = Doubts.of(snapshot)
-    rest = _without(snapshot, healed.keys())
-    wanted = [unmet for unmet in admitted.unmet if doubts.reclaims(unmet.pool)]
-    # Leases that leave anyway are paired first, then idle ones.  Over-quota reclaim, and preemption
-    # inside a project after it, pair what is still wanted then.
-    taken_for = nominations(rest, wanted, reclaims=doubts.reclaims_at_all)
+    settled = healed.keys()
+    # Leases that leave anyway are paired first, then idle ones, then what is held over quota.
+    taken = nominations(snapshot, admitted, settled, doubts=doubts)
+    rest = without(snapshot, settled)
     leaving = [
-        decide(rest, lease, taken_for, reclaims=doubts.reclaims(queue.pool_of(rest, lease)))
+        decide(rest, lease, taken, reclaims=doubts.reclaims(queue.pool_of(rest, lease)))
         for lease in queue.holding(rest)
     ]
     steps = [action for action in leaving if action is not None]
     return [*healed.values(), *admitted.actions, *steps, *doubts.alerts, *stuck(snapshot)]
-
-
-def _without(snapshot: Snapshot, settled: Set[str]) -> Snapshot:
-    return replace(snapshot, leases=tuple(x for x in snapshot.leases if x.id not in settled))

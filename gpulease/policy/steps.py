@@ -27,10 +27,15 @@ class Action:
 
 @dataclass(frozen=True)
 class Start(Action):
-    """Grant these devices and start the lease, as ``gpu_class`` where that is a fallback."""
+    """Grant these devices and start the lease, as ``gpu_class`` where that is a fallback.
+
+    ``price`` is that of one device an hour, and holds for as long as the lease does.
+    """
 
     devices: tuple[str, ...]
     gpu_class: str = ""
+    price: float = 1.0
+    pool: str = ""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class LeaseView(TypedDict):
     server: str  # "" is the default server
     kernel_id: str | None  # the kernel that asked, None for a page
     origin: str  # page | magic | lab | cli
+    project: NotRequired[str]  # what it is charged to; "" where the policy has no projects
     gpu_class: str  # what serves it
     asked_class: NotRequired[str]  # what was asked for, where a fall-back of it serves; else ""
     count: int
@@ -125,6 +126,7 @@ class AskBody(TypedDict):
     kernel_id: NotRequired[str | None]
     origin: NotRequired[str]
     in_quota_only: NotRequired[bool]
+    project: NotRequired[str | None]  # what it is charged to; None: the first with budget left
 
 
 class ConnectionView(TypedDict):

@@ -40,6 +40,7 @@ class AskBody(Body):
     kernel_id: Annotated[str, Field(max_length=128)] | None = None
     origin: Literal["page", "magic", "lab", "cli"] = "magic"
     in_quota_only: bool = False
+    project: Name | None = None
 
 
 class EndBody(Body):

@@ -78,6 +78,7 @@ class LeaseCommands:
             origin=body.origin,
             groups=origin.groups,
             in_quota_only=body.in_quota_only,
+            project=body.project,
             server_ready=origin.ready,
         )
         idempotency = _key(asker, body, key, self._loop.clock())

@@ -243,7 +243,11 @@ class Reservations:
             )
         there = in_service(snapshot)
         return {
-            pool.name: Pool(len(there.get(pool.name, ())), pool.spare)
+            pool.name: Pool(
+                len(there.get(pool.name, ())),
+                pool.spare,
+                snapshot.policy.projects.guarantees(pool.name),
+            )
             for pool in snapshot.policy.pools
         }
 

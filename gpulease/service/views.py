@@ -179,6 +179,7 @@ class Views:
             "server": lease.server,
             "kernel_id": lease.kernel_id,
             "origin": lease.origin,
+            "project": lease.project,
             "gpu_class": lease.gpu_class,
             "asked_class": lease.asked_class,
             "count": lease.count,

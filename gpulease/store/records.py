@@ -26,6 +26,7 @@ _TIMES = frozenset(
         "drain_until",
         "kept_until",
         "ended",
+        "charged_from",
     }
 )
 _TUPLES = frozenset({"groups", "devices"})

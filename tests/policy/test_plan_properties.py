@@ -5,9 +5,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.policy import capacity, queue
+from gpulease.policy import capacity, limits, queue
 from gpulease.policy.admission.holds import gathers
 from gpulease.policy.capacity import fitting
+from gpulease.policy.fairness import turns
 from gpulease.policy.lifecycle import HOLDING, apply
 from gpulease.policy.model import Alert, Drain, Lease, LeaseState, Start, Warn
 from gpulease.policy.planner import plan
@@ -28,8 +29,14 @@ from tests.policy.build import (
     unknown,
     warned,
 )
+from tests.policy.fairness.build import project, shared
 
 POLICY = policy(leases_per_user=2)
+#: The same, with a borrower, an owner, a limit and people in no project.
+SHARED = replace(
+    POLICY,
+    projects=shared(project("phys", 1, 2), project("bio", 2), strength=0.5).projects,
+)
 evidences = st.one_of(
     st.just(busy()),
     st.builds(idle, st.sampled_from([5, 130, 400, 1000])),
@@ -55,6 +62,7 @@ asks = {
     "server_ready": st.sampled_from([True, True, False]),
     "not_before": st.sampled_from([None, None, at(5), at(-5)]),
 }
+rarely = st.sampled_from([False, False, False, True])
 kept_for = st.sampled_from([None] * 20 + [f"r{number}" for number in range(10)])
 said = {
     "connected": st.booleans(),
@@ -62,6 +70,8 @@ said = {
     "gone": st.sampled_from([False, False, False, True]),
     "stage": st.sampled_from(["", "", "scheduling", "pulling"]),
 }
+projects = st.sampled_from(["phys", "bio", ""])
+policies = st.sampled_from([POLICY, SHARED])
 homes = st.sampled_from(["", "", "n0", "n1", "n9"])
 
 
@@ -80,7 +90,8 @@ def worlds(draw):
     leases: list[Lease] = []
     evidence, observed = {}, []
     for number in range(draw(many)):
-        common = {"user": draw(users), "server": f"s{number}"}
+        common = {"user": draw(users), "server": f"s{number}", "project": draw(projects)}
+        common["in_quota_only"] = draw(rarely)
         make = draw(kinds)
         if make is request or not free:
             common |= {name: draw(choice) for name, choice in asks.items()}
@@ -92,7 +103,7 @@ def worlds(draw):
         evidence[lease.id] = draw(evidences)
         observed.append(seen(lease, **{name: draw(choice) for name, choice in said.items()}))
     near = {x.id: node for x in leases if (node := draw(homes))}
-    return snapshot(leases, tuple(devices), evidence, observed, policy=POLICY, near=near)
+    return snapshot(leases, tuple(devices), evidence, observed, policy=draw(policies), near=near)
 
 
 def after(view):
@@ -154,7 +165,7 @@ def test_where_servers_run_decides_where_and_never_who(view):
 @given(worlds())
 def test_the_first_in_line_is_served_where_its_server_runs(view):
     """It had the choice among all that is free and kept for nobody."""
-    requests = queue.waiting(view)
+    requests = turns(view)
     first = [a for a in plan(view) if isinstance(a, Start) and a.lease_id == requests[0].id]
     nominated = any(x.nominated_for for x in view.leases)
     if not first or nominated:
@@ -186,9 +197,10 @@ def test_work_conserving(view):
     started = [x for x in done.leases if x.state is LeaseState.STARTING]
     held_before = queue.holding(view)
     known = {x.id for x in held_before}
-    limits = queue.Limits(view.policy, [*held_before, *(x for x in started if x.id not in known)])
+    held = [*held_before, *(x for x in started if x.id not in known)]
+    bounds = limits.Limits(view.policy, held)
     queued = [x for x in queue.waiting(view) if x.id in {y.id for y in queue.waiting(done)}]
-    admissible = [r for r in queued if queue.kept_waiting(r, view.now, limits) is None]
+    admissible = [r for r in queued if limits.kept_waiting(r, view.now, bounds) is None]
     if any(gathers(r, view) for r in admissible):
         return
     taken = {uuid for x in started for uuid in x.devices}

@@ -13,7 +13,7 @@ from gpulease.kernel.magics import COMMANDS
 from gpulease.kernel.options import USAGE
 from gpulease.kernel.route import BOTH_MAGICS
 from gpulease.policy import document, lifecycle
-from gpulease.policy.document import pod_section, reservation_section
+from gpulease.policy.document import pod_section, projects_section, reservation_section
 from gpulease.policy.model import EvidenceLevel, TimeOuts
 from gpulease.policy.units import format_duration
 from gpulease.providers.kubernetes import volumes
@@ -63,6 +63,8 @@ def test_every_time_out_is_documented_with_its_default():
         ("A class", document.CLASS),
         ("The pod of a class", pod_section.KEYS),
         ("Limits", document.LIMITS),
+        ("Projects", projects_section.PROJECT),
+        ("A budget", projects_section.BUDGET),
     ],
 )
 def test_every_key_of_the_policy_is_documented(heading, keys):
@@ -98,8 +100,8 @@ def test_the_evidence_levels_are_named():
 
 def test_the_example_of_the_policy_is_valid():
     examples = re.findall(r"```yaml\n(.*?)```", page("reference/policy.md"), re.DOTALL)
-    assert len(examples) == 3
-    assert [document.check(example) for example in examples] == [[], [], []]
+    assert len(examples) == 4
+    assert [document.check(example) for example in examples] == [[]] * 4
 
 
 def test_every_metric_is_documented_and_no_other():

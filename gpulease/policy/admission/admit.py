@@ -1,4 +1,4 @@
-"""Grants what is free, first in queue order per pool.
+"""Grants what is free, in the order of turns.
 
 Owns who of the waiting gets which free device in this plan, and why the others wait.  It is
 work-conserving: a request under its limits that fits what is free and not held never waits.
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpulease.policy import capacity, queue
+from gpulease.policy import capacity, limits, queue
 from gpulease.policy.admission import substitution
 from gpulease.policy.admission.holds import gathers
 from gpulease.policy.capacity import fitting
 from gpulease.policy.capacity.inventory import Inventory, joined
+from gpulease.policy.fairness import turns
 from gpulease.policy.model import (
     Action,
     Device,
@@ -49,6 +50,16 @@ class Admission:
     unmet: list[Unmet] = field(default_factory=list)
 
 
+def served(snapshot: Snapshot, admitted: Admission) -> dict[str, list[Lease]]:
+    """Return the requests that start in this plan, by the pool that they are granted from."""
+    requests = {request.id: request for request in queue.waiting(snapshot)}
+    found: dict[str, list[Lease]] = {}
+    for action in admitted.actions:
+        if isinstance(action, Start) and action.lease_id in requests:
+            found.setdefault(action.pool, []).append(requests[action.lease_id])
+    return found
+
+
 def admit(
     snapshot: Snapshot, held: Mapping[str, str], ending: frozenset[str] = frozenset()
 ) -> Admission:
@@ -71,9 +82,9 @@ class _Pass:
 
     def __init__(self, snapshot: Snapshot, held: Mapping[str, str], ending: frozenset[str]) -> None:
         self.outcome = Admission()
-        self.requests = queue.waiting(snapshot)
+        self.requests = turns(snapshot)
         self._snapshot = snapshot
-        self._limits = queue.Limits(snapshot.policy, queue.holding(snapshot), snapshot.bounds)
+        self._limits = limits.Limits.of(snapshot, bounds=True)
         free = capacity.free_devices(snapshot)
         coming = capacity.coming_devices(snapshot, ending)
         pools = free.keys() | coming.keys() | {each.pool for each in snapshot.policy.classes}
@@ -90,7 +101,7 @@ class _Pass:
             return
         why = self._kept_waiting(request)
         if why is not None:
-            bound = self._limits.bound(request, request.gpu_class) if why == queue.QUOTA else None
+            bound = self._limits.bound(request) if why == limits.QUOTA else None
             self._wait(request, why, bound.detail if bound is not None else "")
             return
         reserved = self._doors.refusal(request, gpu_class.pool)
@@ -122,8 +133,9 @@ class _Pass:
             )
             if other is None or self._doors.refusal(_as(request, other[0]), other[0].pool):
                 continue
-            if self._limits.bound(request, other[0].name) is None:
-                gpu_class, chosen = other
+            gpu_class, chosen = other
+            instead = _as(request, gpu_class)
+            if not self._limits.exceeded(instead) and self._limits.bound(instead) is None:
                 served[request.id] = self._grant(request, chosen, gpu_class, gpu_class.name)
         found = self.outcome
         found.unmet = [each for each in found.unmet if each.request.id not in served]
@@ -131,7 +143,7 @@ class _Pass:
         found.actions += served.values()
 
     def _kept_waiting(self, request: Lease) -> str | None:
-        return queue.kept_waiting(request, self._snapshot.now, self._limits)
+        return limits.kept_waiting(request, self._snapshot.now, self._limits)
 
     def _near(self, request: Lease) -> str:
         return self._snapshot.near.get(request.id, "")
@@ -140,9 +152,12 @@ class _Pass:
         self, request: Lease, chosen: Sequence[Device], gpu_class: GPUClass, fallback: str = ""
     ) -> Start:
         self._free[gpu_class.pool].take(chosen)
-        self._limits.start(request, gpu_class.name)
-        self._doors.let_in(_as(request, gpu_class), gpu_class.pool)
-        return Start(request.id, "starting", tuple(d.uuid for d in chosen), fallback)
+        served = _as(request, gpu_class)
+        self._limits.start(served)
+        self._doors.let_in(served, gpu_class.pool)
+        devices = tuple(d.uuid for d in chosen)
+        price, pool = gpu_class.price, gpu_class.pool
+        return Start(request.id, "starting", devices, fallback, price, pool)
 
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import log2
 
-from gpulease.policy import queue
+from gpulease.policy import limits, queue
 from gpulease.policy.capacity import coming_devices, free_devices
 from gpulease.policy.capacity.fitting import suits, together
+from gpulease.policy.fairness import turns
 from gpulease.policy.model import Lease, LeaseState, Snapshot
 
 #: A request for several devices gathers them in turns: for this long (seconds) it takes what is
@@ -25,18 +26,16 @@ def holds(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Mapping[s
 
     Today nominations hold devices; what reservations and gangs keep is held here, too.  A
     request's claim stands from its nomination until it starts or ends, while nothing but capacity
-    keeps it waiting.  What comes free by itself is claimed in queue order.  All claims are served
-    in queue order, whichever of the devices comes free first.
+    keeps it waiting.  What comes free by itself is claimed in turn.  All claims are served in
+    turn, whichever of the devices comes free first.
 
     Args:
         snapshot: with the ended leases whose nominee still waits.
         ending: the leases that end in this same plan.
     """
-    limits = queue.Limits(snapshot.policy, queue.holding(snapshot), snapshot.bounds)
+    bounds = limits.Limits.of(snapshot, bounds=True)
     admissible = [
-        each
-        for each in queue.waiting(snapshot)
-        if queue.kept_waiting(each, snapshot.now, limits) is None
+        each for each in turns(snapshot) if limits.kept_waiting(each, snapshot.now, bounds) is None
     ]
     free = free_devices(snapshot)
     coming = coming_devices(snapshot, ending)

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from gpulease.policy.document.pod_section import pod_tree
+from gpulease.policy.document.projects_section import projects_tree
 from gpulease.policy.document.reservation_section import terms_tree
 from gpulease.policy.model import GPUClass, PolicyDocument, Pool, TimeOuts
 from gpulease.policy.pods import PodAsk
@@ -34,6 +35,7 @@ def differences(before: PolicyDocument, after: PolicyDocument) -> list[str]:
         *_time_outs(before.time_outs, after.time_outs),
         *_classes(before, after),
         *_reservations(before, after),
+        *_projects(before, after),
     ]
 
 
@@ -42,6 +44,29 @@ def _reservations(before: PolicyDocument, after: PolicyDocument) -> Iterator[str
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key):
             yield _set(f"reservations.{key}", old.get(key, _DEFAULT), new.get(key, _DEFAULT))
+
+
+def _projects(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
+    old, new = projects_tree(before.projects), projects_tree(after.projects)
+    yield from _members_of("shares", old.get("shares", {}), new.get("shares", {}))
+    was, will = old.get("projects", {}), new.get("projects", {})
+    yield from _came_and_went("project", was, will)
+    for name in (each for each in will if each in was):
+        yield from (f"for project {name}: {x}" for x in _members_of("", was[name], will[name]))
+
+
+def _members_of(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Return a sentence for each value that differs, at whatever depth."""
+    for key in dict.fromkeys([*old, *new]):
+        was, will = old.get(key, _DEFAULT), new.get(key, _DEFAULT)
+        path = f"{name}.{key}" if name else key
+        if was == will:
+            continue
+        if isinstance(was, dict) or isinstance(will, dict):
+            deeper = [each if isinstance(each, dict) else {} for each in (was, will)]
+            yield from _members_of(path, *deeper)
+        else:
+            yield _set(path, was, will)
 
 
 def _differing(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:

@@ -13,9 +13,11 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
              changes_per_minute: 120}
     click_runs_cells: true
     reservations: {gpu_hours: 1000, lead: 2m, ...}  # reservation_section
+    shares: {half_life: 7d, strength: 1}            # projects_section
+    projects: {physics: {pools: {cards: {guarantee: 4}}, ...}}
 
-A class's ``time_outs`` override the document's one by one.  Shares and budgets will be sections
-beside ``limits``.  Refuses to know files and versions: text and number are passed in.
+A class's ``time_outs`` override the document's one by one.  Refuses to know files and versions:
+text and number are passed in.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import yaml
 from gpulease.errors import GPULeaseError
 from gpulease.policy.document.nodes import Finding, Reader, compose
 from gpulease.policy.document.pod_section import KEYS, pod_tree, read_pod
+from gpulease.policy.document.projects_section import projects_tree, read_projects
 from gpulease.policy.document.reservation_section import read_terms, terms_tree
 from gpulease.policy.document.time_outs_section import COUNTED, TIME_OUT_NAMES, read_time_outs
 from gpulease.policy.model import (
@@ -47,7 +50,7 @@ __all__ = ["Finding", "check", "default_document", "dump", "parse"]
 
 TOP = (
     "default_class", "pools", "classes", "time_outs", "limits", "click_runs_cells",
-    "reservations",
+    "reservations", "shares", "projects",
 )  # fmt: skip
 LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
@@ -110,6 +113,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         waiting_per_user=limits.whole("waiting_per_user", 4, least=1),
         changes_per_minute=limits.whole("changes_per_minute", 120, least=1),
         reservations=read_terms(top, tuple(each.name for each in classes)),
+        projects=read_projects(top, tuple(by_name)),
     )
     return document, tuple(sorted(findings, key=lambda found: (found.line, found.column)))
 
@@ -187,6 +191,7 @@ def dump(document: PolicyDocument) -> str:
     }
     if terms := terms_tree(document.reservations):
         tree["reservations"] = terms
+    tree |= projects_tree(document.projects)
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 

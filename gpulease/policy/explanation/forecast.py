@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpulease.policy import capacity, queue
+from gpulease.policy import capacity, limits, queue
 from gpulease.policy.evidence.idle_case import warned_at
+from gpulease.policy.fairness import turns
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, LeaseState, Snapshot
@@ -52,13 +53,13 @@ def forecasts(snapshot: Snapshot) -> Mapping[str, Forecast]:
     afterwards is not looked into.
     """
     lines: dict[str, list[Lease]] = {}
-    for request in queue.waiting(snapshot):
+    for request in turns(snapshot):
         lines.setdefault(queue.pool_of(snapshot, request), []).append(request)
-    limits = queue.Limits(snapshot.policy, queue.holding(snapshot))
+    bounds = limits.Limits.of(snapshot)
     counted = _counted(snapshot)
     found: dict[str, Forecast] = {}
     for pool, line in lines.items():
-        starts = _starts(snapshot, line, pool, limits) if snapshot.capacity_known else {}
+        starts = _starts(snapshot, line, pool, bounds) if snapshot.capacity_known else {}
         before = 0
         for request in line:
             found[request.id] = Forecast(before + 1, starts.get(request.id))
@@ -68,25 +69,25 @@ def forecasts(snapshot: Snapshot) -> Mapping[str, Forecast]:
 
 def _counted(snapshot: Snapshot) -> frozenset[str]:
     """Return the requests that others stand behind: those that start when their turn comes."""
-    limits = queue.Limits(snapshot.policy, queue.holding(snapshot))
+    bounds = limits.Limits.of(snapshot)
     found = []
-    for request in queue.waiting(snapshot):
-        if request.server_ready and not limits.exceeded(request):
+    for request in turns(snapshot):
+        if request.server_ready and not bounds.exceeded(request):
             found.append(request.id)
-            limits.grant(request)
+            bounds.grant(request)
     return frozenset(found)
 
 
 def _starts(
-    snapshot: Snapshot, line: list[Lease], pool: str, limits: queue.Limits
+    snapshot: Snapshot, line: list[Lease], pool: str, bounds: limits.Limits
 ) -> dict[str, datetime]:
     """Return the known starts of one line."""
     slots = _slots(snapshot, pool, sum(request.count for request in line))
     starts: dict[str, datetime] = {}
     exhausted = False
     for request in line:
-        blocked = queue.kept_waiting(request, snapshot.now, limits)
-        if request.reason == queue.QUOTA:
+        blocked = limits.kept_waiting(request, snapshot.now, bounds)
+        if request.reason == limits.QUOTA:
             continue  # when the owner of a quota has room again nobody knows
         if exhausted or (blocked and not _backs_off(request, snapshot.now)):
             continue

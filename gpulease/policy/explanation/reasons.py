@@ -54,6 +54,22 @@ WAITING: Final[Words] = {
         "Your group's lab is on, and all of its seats are taken.",
         "It starts by itself when somebody in the lab gives a GPU back.",
     ),
+    "project_limit": (
+        "Your project {project} holds as many GPUs of this kind as it may.",
+        "It starts when one of the project's leases ends, or ask for another project.",
+    ),
+    "member_limit": (
+        "You hold as many GPUs of this kind as one person of project {project} may.",
+        "Return one, or wait until one ends.",
+    ),
+    "quota_only": (
+        "The GPUs of your project {project}'s own are all in use, and you asked not to borrow.",
+        "It starts when one of them is free; without --in-quota-only it may start earlier.",
+    ),
+    "no_budget": (
+        "The GPU-hours of project {project} are used up, or yours in it.",
+        "It starts when there are new ones; ask the project's owner, or for another project.",
+    ),
     "server_starting": (
         "Your notebook server is still starting.",
         "The GPU follows when the server is up.",
@@ -162,6 +178,10 @@ ACTIVE: Final[Words] = {
         "The lab does not need this GPU after all; it stays yours.",
         "Run GPU cells as you like.",
     ),
+    "budget_back": (
+        "There are GPU-hours left after all; the GPU stays yours.",
+        "Run GPU cells as you like.",
+    ),
     "undrainable": (
         "The GPU was idle, but some variables cannot be brought home.",
         "Delete or move them (%gpu shows which); next time they are parked or lost.",
@@ -193,6 +213,10 @@ LEAVING: Final[Words] = {
     "hard_end": (
         "The lease's time is over at {hard_end}.",
         "Save what matters; your variables come home, and you can request a GPU again.",
+    ),
+    "budget_over": (
+        "The GPU-hours of project {project} are used up, or yours in it.",
+        "Save what matters; your variables come home. Ask the project's owner for more.",
     ),
     "preempted": (
         "The project that this GPU belongs to needs it.",
@@ -329,6 +353,7 @@ ALERTS: Final[Words] = {
 #: and holds the numbers; these say what the code means.
 REFUSALS: Final[Words] = {
     "unknown_class": ("There is no such GPU class.", "Ask for a class that is on offer."),
+    "unknown_project": ("You are in no such project.", "Name one of your projects, or none."),
     "bad_count": ("So many GPUs cannot be had.", "Ask for fewer, at least one."),
     "bad_duration": ("The length makes no sense.", "Ask for a positive length."),
     "other_lease": ("The server has another lease already.", "Return it first."),

@@ -52,6 +52,8 @@ def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lea
         gpu_class=action.gpu_class or lease.gpu_class,
         asked_class=lease.gpu_class if instead else "",
         devices=action.devices,
+        price=action.price,
+        pool=action.pool,
         detail="",
         attempt=lease.attempt + 1,
         not_before=None,
@@ -69,6 +71,7 @@ def _activate(action: model.Activate, lease: Lease, now: datetime, time_outs: Ti
     return replace(
         active,
         active_since=now,
+        charged_from=now,
         failures=0,
         hard_end=until if action.ends is None else min(until, action.ends),
         devices=action.devices or lease.devices,

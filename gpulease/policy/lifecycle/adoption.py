@@ -52,6 +52,7 @@ def adopted(seen: Observed, known: Lease | None, now: datetime) -> Lease | None:
         state_since=now,
         active_since=record.active_since,
         claimed=now,
+        charged_from=now,
         idle_from=until,  # nothing is known of its use: idleness counts from then on only
         hard_end=until if wanted is None or wanted > until else max(wanted, now),
         version=known.version + 1 if known is not None else record.version,

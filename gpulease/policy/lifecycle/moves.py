@@ -61,7 +61,8 @@ def not_possible(lease: Lease, verb: str) -> GPULeaseError:
 def back(lease: Lease, reason: str, now: datetime) -> Lease:
     """Return the lease active again, from a warning or a drain."""
     require(lease, frozenset({LeaseState.WARNED, LeaseState.DRAINING}), "active again")
-    return replace(move(lease, LeaseState.ACTIVE, reason, now), **NO_WARNING)
+    charged = lease.charged_from or now  # what drained was not charged
+    return replace(move(lease, LeaseState.ACTIVE, reason, now), charged_from=charged, **NO_WARNING)
 
 
 def drain(lease: Lease, action: model.Drain, now: datetime) -> Lease:
@@ -69,6 +70,7 @@ def drain(lease: Lease, action: model.Drain, now: datetime) -> Lease:
     draining = move(lease, LeaseState.DRAINING, action.reason, now)
     return replace(
         draining,
+        charged_from=None,
         warned_until=None,
         drain_until=action.until,
         end_reason_wanted=action.end_reason,
@@ -87,6 +89,7 @@ def end(lease: Lease, reason: EndReason, now: datetime, note: str = "") -> Lease
         end_reason=reason,
         end_note=note or lease.end_note,
         ended=now,
+        charged_from=None,
         warned_until=None,
         drain_until=None,
     )

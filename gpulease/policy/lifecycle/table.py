@@ -39,6 +39,10 @@ WAIT_REASONS = frozenset(
         "reserved",
         "window_coming",
         "seats_taken",
+        "project_limit",
+        "member_limit",
+        "quota_only",
+        "no_budget",
     }
 )
 #: What a start does at present, in the order in which it happens.
@@ -73,7 +77,9 @@ OTHERS_FAILURES = frozenset(
 START_FAILURES = OWN_FAILURES | OTHERS_FAILURES
 IDLE_REASONS = frozenset({"idle", "quiet", "busy_max", "no_data", "unclaimed"})
 DEVICE_REASONS = frozenset({"device_unhealthy", "device_lost"})
-OTHER_LEAVING = frozenset({"hard_end", "preempted", "reserved", "window_over", "node_leaving"})
+OTHER_LEAVING = frozenset(
+    {"hard_end", "preempted", "reserved", "window_over", "node_leaving", "budget_over"}
+)
 PERSON_LEAVING = frozenset({"returned", "forced"})
 LEAVING = IDLE_REASONS | DEVICE_REASONS | OTHER_LEAVING | PERSON_LEAVING
 BACK = frozenset(
@@ -88,6 +94,7 @@ BACK = frozenset(
         "not_home",
         "node_back",
         "hold_lifted",
+        "budget_back",
     }
 )
 END_REASONS = frozenset(reason.value for reason in EndReason)

@@ -6,10 +6,11 @@ became a verdict (``idleness``) and whom a lease is taken for (``nominations``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from gpulease.policy import budgets
 from gpulease.policy.capacity.devices import leaving_devices
+from gpulease.policy.fairness.standing import PREEMPTED
 from gpulease.policy.health.checks import observed_of
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
@@ -28,24 +29,27 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.policy.queue import waiting_ids
+from gpulease.policy.reclaim.nominations import Taken
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reservations.departures import REASONS, departures
 
+#: Why a lease leaves whose project or holder has nothing left to spend.
+NO_BUDGET = "budget_over"
 #: A warned lease of which nothing is heard for less than this (seconds) stays warned.
 SHORT_GAP = 10.0
 
 
-def decide(
-    snapshot: Snapshot, lease: Lease, taken_for: Mapping[str, str], *, reclaims: bool
-) -> Action | None:
+def decide(snapshot: Snapshot, lease: Lease, taken: Taken, *, reclaims: bool) -> Action | None:
     """Return the next step of one lease that holds devices, or ``None``."""
-    nominee = taken_for.get(lease.id)
+    nominee = taken.by.get(lease.id)
     if lease.state is LeaseState.ACTIVE:
         return (
             _expiring(snapshot, lease, nominee)
             or _node_leaving(snapshot, lease, nominee)
             or _for_window(snapshot, lease, nominee)
+            or _budget_over(snapshot, lease, nominee)
             or (_warned_as_idle(snapshot, lease, nominee) if reclaims else None)
+            or (_preempted(snapshot, lease, nominee) if lease.id in taken.borrowed else None)
         )
     if lease.state is LeaseState.WARNED:
         action = _warned(snapshot, lease, nominee, reclaims=reclaims)
@@ -90,6 +94,20 @@ def _for_window(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action
     return Warn(lease.id, found.reason, until, found.end_reason, nominee)
 
 
+def _budget_over(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
+    """Warn when nothing is left of the budget that a lease is charged to."""
+    if lease.id not in budgets.ended(snapshot):
+        return None
+    until = snapshot.now + timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
+    return Warn(lease.id, NO_BUDGET, until, EndReason.EXPIRED, nominee)
+
+
+def _preempted(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action:
+    """Warn a lease that is held over quota, however busy it is: its owner needs it."""
+    until = snapshot.now + timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
+    return Warn(lease.id, PREEMPTED, until, EndReason.PREEMPTED, nominee)
+
+
 def _stays_after_all(snapshot: Snapshot, lease: Lease) -> bool:
     """Whether the window that a warned lease leaves for was cancelled, moved or extended."""
     if lease.reason not in REASONS:
@@ -117,7 +135,7 @@ def _warned(
 ) -> Action | None:
     wanted = lease.end_reason_wanted or EndReason.IDLE
     reason = lease.reason
-    if called_off := _called_off(snapshot, lease):
+    if called_off := _called_off(snapshot, lease, nominee):
         return Clear(lease.id, called_off)
     if wanted is EndReason.IDLE:
         reason = why_idle(snapshot, lease, nominee is not None)
@@ -136,13 +154,22 @@ def _warned(
     return Drain(lease.id, reason, until, wanted, park, _name(snapshot, lease, nominee))
 
 
-def _called_off(snapshot: Snapshot, lease: Lease) -> str:
+def _called_off(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str:
     """Return why what a lease was warned of does not come, ``""`` where it comes."""
     if not snapshot.capacity_known:
         return ""
+    if lease.reason == PREEMPTED and nominee is None and not _claimed(snapshot, lease):
+        return "nobody_waits"
+    if lease.reason == NO_BUDGET and lease.id not in budgets.ended(snapshot):
+        return "budget_back"
     if lease.reason == "node_leaving" and not _leaves_with_node(snapshot, lease):
         return "node_back"
     return "hold_lifted" if _stays_after_all(snapshot, lease) else ""
+
+
+def _claimed(snapshot: Snapshot, lease: Lease) -> bool:
+    """Whether whom a lease is taken for still waits."""
+    return lease.nominated_for in waiting_ids(snapshot)
 
 
 def _drain_bound(snapshot: Snapshot, lease: Lease, time_outs: TimeOuts) -> timedelta:

@@ -1,43 +1,74 @@
 """Whom each leaving lease is taken for, and which idle leases are asked to leave for somebody.
 
-Owns the pairing of requests that lack a device with leases that leave or could leave.  Over-quota
-reclaim and preemption inside a project will add further victims here.
+Owns the pairing of requests that lack a device with leases that leave or could leave, in this
+order: what leaves anyway, what is idle, what is held over quota (``over_quota``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heapreplace
 
 from gpulease.policy import queue
-from gpulease.policy.admission.admit import Unmet
+from gpulease.policy.admission.admit import Admission, Unmet, served
 from gpulease.policy.capacity.devices import known_devices
 from gpulease.policy.capacity.fitting import node_of, suits
-from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
+from gpulease.policy.fairness.standing import PREEMPTED
+from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot, without
+from gpulease.policy.reclaim.doubts import Doubts
 from gpulease.policy.reclaim.givers import Givers
+from gpulease.policy.reclaim.over_quota import Borrowed
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reservations.seats import claimable, returns_to
 
 
-def nominations(snapshot: Snapshot, unmet: Sequence[Unmet], *, reclaims: bool) -> dict[str, str]:
-    """Return which leaving lease is (to be) taken for which waiting request.
+@dataclass(frozen=True)
+class Taken:
+    """Which lease is (to be) taken for which waiting request.
+
+    ``borrowed``: those of them that go although they are used, for they are held over quota.
+    """
+
+    by: dict[str, str] = field(default_factory=dict)
+    borrowed: set[str] = field(default_factory=set)
+
+
+def nominations(
+    snapshot: Snapshot, admitted: Admission, settled: Set[str], *, doubts: Doubts
+) -> Taken:
+    """Return what is taken for whom of those who still lack something.
 
     Leases that leave anyway come first, those already nominated for the request before others;
-    then, where ``reclaims``, idle ones: the most idle first, then the youngest.  A request for
-    several devices takes no idle lease unless enough of them can be had.
+    then, where nothing is in doubt, idle ones: the most idle first, then the youngest; then those
+    that are held over quota by others.  A request for several devices takes no lease unless enough
+    of them can be had.
+
+    Args:
+        snapshot: what is known.
+        admitted: who is served in this plan, and who is not.
+        settled: leases whose step in this plan is something else.
+        doubts: where nothing is reclaimed.
     """
-    taken_for: dict[str, str] = {}
+    taken, rest = Taken(), without(snapshot, settled)
+    unmet = [want for want in admitted.unmet if doubts.reclaims(want.pool)]
+    started = served(snapshot, admitted)
     for pool in sorted({want.pool for want in unmet}):
-        supply = _Supply(snapshot, pool, reclaims=reclaims)
+        supply = _Supply(rest, pool, reclaims=doubts.reclaims_at_all)
         wants = [want for want in unmet if want.pool == pool]
         for want in wants:
             supply.take_own(want)
         for want in wants:
             supply.take_leaving(want)
             supply.take_idle(want)
-        taken_for |= supply.taken_for
-    return taken_for
+        borrowed = Borrowed(snapshot, pool, supply.taken_for, settled)
+        for request in started.get(pool, ()):
+            borrowed.coming(request)
+        taken.borrowed.update(supply.take_over_quota(wants, borrowed))
+        taken.by.update(supply.taken_for)
+    return taken
 
 
 class _Supply:
@@ -98,6 +129,38 @@ class _Supply:
             if sum(len(lease.devices) for lease in helping) >= self._missing[request]:
                 for lease in helping:
                     self._take(lease, request, request)
+
+    def take_over_quota(self, wants: Sequence[Unmet], borrowed: Borrowed) -> set[str]:
+        """Ask leases to leave that others hold over quota, for those who are entitled to it."""
+        found: set[str] = set()
+        lacking = [want for want in wants if self._missing[want.request.id] > 0]
+        for want in wants:
+            if want not in lacking:
+                borrowed.coming(want.request)
+        for want in lacking:
+            request = want.request.id
+            for near in self._places(want):
+                self._near[request], self._missing[request] = near
+                helps = partial(self._useful, want)
+                for lease in borrowed.take(want.request, helps, self._missing[request]):
+                    self._take(lease, request, request)
+                    found.add(lease.id)
+                if self._missing[request] <= 0:
+                    break
+        return found
+
+    def _places(self, want: Unmet) -> list[tuple[str | None, int]]:
+        """Return the nodes that a request could gather on, with what it lacks there, best first."""
+        request = want.request
+        here = self._near[request.id], self._missing[request.id]
+        if request.count == 1 or request.id in self.taken_for.values():
+            return [here]  # what is taken for it already stands on one node
+        others = sorted(want.missing, key=lambda node: self._rank(want, node))
+        return [here, *((node, want.missing[node]) for node in others if node != here[0])]
+
+    def _useful(self, want: Unmet, lease: Lease) -> int:
+        """Return how many devices of a lease a request could use where it gathers them."""
+        return len(lease.devices) if self._helps(lease, want) else 0
 
     def _own_seats(self, request: Lease) -> list[Givers]:
         """Return the idle seats of the window that a request would sit in."""
@@ -180,6 +243,8 @@ class _Supply:
             return True
         if lease.state is not LeaseState.WARNED:
             return False
+        if lease.reason == PREEMPTED and lease.nominated_for not in self._waiting:
+            return False  # whom it was taken for needs it no more
         wanted = lease.end_reason_wanted
         return wanted is not EndReason.IDLE or bool(why_idle(self._snapshot, lease, True))
 

@@ -1,0 +1,135 @@
+"""What projects and people have left to spend, and whose budget is used up.
+
+Charged is from *active* to the start of *draining*, at the price of the grant.  Owns the sums and
+the rules at zero; what was charged before is passed in.  Refuses to store anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpulease.policy import queue
+from gpulease.policy.lifecycle import time_outs_of
+from gpulease.policy.memo import once
+from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.policy.projects import AtZero, Budget
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What is left (GPU-hours at price 1) of how much, until when.
+
+    ``whose`` is ``project`` or ``person``: which of the two bounds is the nearer one.
+    """
+
+    left: float
+    of: float
+    until: datetime
+    whose: str
+    at_zero: AtZero
+
+
+def charged(lease: Lease, since: datetime, until: datetime) -> float:
+    """Return what a lease costs between two instants in GPU-hours, as it is charged now."""
+    if lease.charged_from is None:
+        return 0.0
+    seconds = (until - max(since, lease.charged_from)).total_seconds()
+    return max(0.0, seconds) / _HOUR * len(lease.devices) * lease.price
+
+
+@once
+def _spent(snapshot: Snapshot) -> Mapping[tuple[str, str], float]:
+    """Return what each person has spent of each project's budget in its present period."""
+    projects = snapshot.policy.projects
+    found = dict(snapshot.spent)
+    for lease in queue.holding(snapshot):
+        project = projects.home(lease.project)
+        period = project.budget.period(snapshot.now) if project.budget is not None else None
+        if period is not None:
+            key = project.name, lease.user
+            found[key] = found.get(key, 0.0) + charged(lease, period[0], snapshot.now)
+    return found
+
+
+@once
+def _by_project(snapshot: Snapshot) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for (project, _), hours in _spent(snapshot).items():
+        found[project] = found.get(project, 0.0) + hours
+    return found
+
+
+def spent(snapshot: Snapshot, project: str, user: str | None = None) -> float:
+    """Return what a project, or one person of it, has spent in its budget's present period."""
+    if user is None:
+        return _by_project(snapshot).get(project, 0.0)
+    return _spent(snapshot).get((project, user), 0.0)
+
+
+def remainder(snapshot: Snapshot, project: str, user: str) -> Remainder | None:
+    """Return what a person may still spend in a project, ``None`` where nothing bounds it."""
+    home = snapshot.policy.projects.home(project)
+    budget = home.budget
+    period = budget.period(snapshot.now) if budget is not None else None
+    if budget is None or period is None:
+        return None
+    bounds = [
+        Remainder(most - used, most, period[1], whose, budget.at_zero)
+        for whose, most, used in (
+            ("project", budget.gpu_hours, spent(snapshot, home.name)),
+            ("person", budget.of(user), spent(snapshot, home.name, user)),
+        )
+        if most is not None
+    ]
+    return min(bounds, key=lambda each: each.left, default=None)
+
+
+def of_lease(snapshot: Snapshot, lease: Lease) -> Remainder | None:
+    """Return what is left of what a lease or request is charged to, ``None`` for no bound."""
+    return remainder(snapshot, lease.project, lease.user)
+
+
+def is_over(snapshot: Snapshot, lease: Lease) -> bool:
+    """Whether nothing is left of what a lease is charged to, or too little to let a request start.
+
+    A request needs a minimum runtime's worth, no more: what is left may be used up to the last.
+    """
+    found = of_lease(snapshot, lease)
+    if found is None:
+        return False
+    if lease.state is not LeaseState.QUEUED:
+        return found.left <= 0
+    gpu_class = queue.class_of(snapshot.policy, lease.gpu_class)
+    price = gpu_class.price if gpu_class is not None else 1.0
+    least = time_outs_of(snapshot.policy, lease).minimum_runtime / _HOUR * lease.count * price
+    return found.left <= 0 or found.left < least
+
+
+@once
+def exhausted(snapshot: Snapshot) -> frozenset[str]:
+    """Return the leases and requests that may go on beyond their budget, from what is left over."""
+    return frozenset(_over(snapshot, AtZero.BORROW))
+
+
+@once
+def ended(snapshot: Snapshot) -> frozenset[str]:
+    """Return the leases and requests that nothing is left for."""
+    return frozenset(_over(snapshot, AtZero.END))
+
+
+def _over(snapshot: Snapshot, at_zero: AtZero) -> list[str]:
+    budgets: dict[str, Budget | None] = {x.name: x.budget for x in snapshot.policy.projects.leaves}
+    if not any(budgets.values()):
+        return []
+    found = []
+    for lease in snapshot.leases:
+        budget = budgets.get(snapshot.policy.projects.home(lease.project).name)
+        if budget is None or budget.at_zero is not at_zero or lease.state is LeaseState.ENDED:
+            continue
+        if is_over(snapshot, lease):
+            found.append(lease.id)
+    return found

@@ -1,0 +1,170 @@
+"""The nouns of projects: who owns which share of the pools, and what they may spend.
+
+Projects form a tree: those that others name as their ``parent`` are departments, the leaves have
+members (a hub group) and are what requests are charged to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from enum import StrEnum
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+
+@dataclass(frozen=True)
+class Share:
+    """What is a project's own of one pool, and the most it may hold there, in pool units."""
+
+    guarantee: int = 0
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Member:
+    """How a project divides its share among its people; ``limit`` counts units of one pool."""
+
+    weight: float = 1.0
+    limit: int | None = None
+
+
+class AtZero(StrEnum):
+    """What becomes of leases whose budget is used up."""
+
+    END = "end"
+    BORROW = "borrow"  # they go on, only from what nobody else wants
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent in a period, in GPU-hours at the class's price; ``None`` is no bound.
+
+    The period is a week from Monday on, or (``first`` and ``last``) a term, both days included;
+    days are those of ``zone``.  Outside its term a budget bounds nothing.
+    """
+
+    gpu_hours: float | None = None
+    each: float | None = None  # of every member
+    people: tuple[tuple[str, float], ...] = ()  # of some, instead of ``each``
+    first: date | None = None
+    last: date | None = None
+    zone: str = "UTC"
+    at_zero: AtZero = AtZero.END
+
+    def of(self, user: str) -> float | None:
+        """Return what one person may spend of it."""
+        return dict(self.people).get(user, self.each)
+
+    def period(self, now: datetime) -> tuple[datetime, datetime] | None:
+        """Return the begin and end (UTC) of the period that an instant is in, ``None`` for none."""
+        zone = ZoneInfo(self.zone)
+        today = now.astimezone(zone).date()
+        if self.first is not None and self.last is not None:
+            first, end = self.first, self.last + timedelta(days=1)
+        else:
+            first = today - timedelta(days=today.weekday())
+            end = first + timedelta(days=7)
+        if not first <= today < end:
+            return None
+        return _midnight(first, zone), _midnight(end, zone)
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    return datetime.combine(day, time(), zone).astimezone(UTC)
+
+
+@dataclass(frozen=True)
+class Project:
+    """One project or department.
+
+    Attributes:
+        group: the hub group of its members; "" for a department.
+        parent: the department it belongs to, "" for none.
+        weight: how much of what is over it gets beside its siblings.
+        everyone: it takes in who is in no other project.
+        pools: pool -> what is its own there.
+        members: how all members are treated, and some of them (``people``).
+    """
+
+    name: str
+    group: str = ""
+    parent: str = ""
+    title: str = ""
+    weight: float = 1.0
+    everyone: bool = False
+    pools: tuple[tuple[str, Share], ...] = ()
+    members: Member = field(default_factory=Member)
+    people: tuple[tuple[str, Member], ...] = ()
+    budget: Budget | None = None
+
+    def share(self, pool: str) -> Share:
+        """Return what is its own of a pool."""
+        return dict(self.pools).get(pool, Share())
+
+    def member(self, user: str) -> Member:
+        """Return how one of its people is treated."""
+        return dict(self.people).get(user, self.members)
+
+
+@dataclass(frozen=True)
+class Projects:
+    """All projects of a document, in its order, and how past use counts.
+
+    ``half_life`` (seconds) is after how long use counts half; ``strength`` how much it counts
+    against who used much, 0 for not at all.
+    """
+
+    all: tuple[Project, ...] = ()
+    half_life: float = 7 * 86400.0
+    strength: float = 1.0
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Project]:
+        """The projects by name."""
+        return {each.name: each for each in self.all}
+
+    @cached_property
+    def leaves(self) -> tuple[Project, ...]:
+        """The projects that have members, in the order of the document."""
+        parents = {each.parent for each in self.all}
+        return tuple(each for each in self.all if each.name not in parents)
+
+    @cached_property
+    def open_to_all(self) -> Project:
+        """The project of those who are in no other; without one of the document's, a nameless."""
+        return next((each for each in self.leaves if each.everyone), Project(""))
+
+    def of(self, groups: tuple[str, ...]) -> tuple[Project, ...]:
+        """Return the projects that a person with these groups is in, in the document's order."""
+        mine = tuple(p for p in self.leaves if not p.everyone and p.group in groups)
+        return mine or (self.open_to_all,)
+
+    def home(self, name: str) -> Project:
+        """Return the project that a lease is charged to; one that is gone is everybody's."""
+        found = self.by_name.get(name)
+        return found if found is not None and found in self.leaves else self.open_to_all
+
+    def above(self, project: Project) -> tuple[Project, ...]:
+        """Return a project and its departments, itself first."""
+        found = [project]
+        while (parent := self.by_name.get(found[-1].parent)) is not None:
+            found.append(parent)
+        return tuple(found)
+
+    def guarantee(self, project: Project, pool: str) -> int:
+        """Return what is guaranteed of a pool: a department has at least what its projects have."""
+        below = sum(self.guarantee(x, pool) for x in self.all if x.parent == project.name != "")
+        return max(project.share(pool).guarantee, below)
+
+    def guarantees(self, pool: str) -> dict[str, int]:
+        """Return what is guaranteed of a pool, by hub group, departments' own under their names."""
+        found: dict[str, int] = {}
+        for each in self.all:
+            below = sum(self.guarantee(x, pool) for x in self.all if x.parent == each.name)
+            own = self.guarantee(each, pool) - below
+            if own > 0:
+                key = each.group or f"project {each.name}"
+                found[key] = found.get(key, 0) + own
+        return found
