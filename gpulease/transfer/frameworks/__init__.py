@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 #: Top-level module to where its framework is.
 _OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in ("ipywidgets", "torch", "tqdm")}
+_OWN["gpulease"] = f"{__name__}.sealed:FRAMEWORK"
 _loaded: dict[str, Framework | None] = {}
 _by_type: dict[type, Framework | None] = {}
 

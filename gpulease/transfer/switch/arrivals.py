@@ -21,6 +21,7 @@ from gpulease.transfer.values.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
 from gpulease.wire.message import Message
 
+from .messages import sealed_notes
 from .peer import Peer
 from .stale_references import kept_notes
 from .unavailable import Unavailable
@@ -74,6 +75,8 @@ class Arrivals:
         self._notes: list[Note] = []
         #: The shipment acknowledged last: a question that comes by another way is to wait for it.
         self.acknowledged = ""
+        #: Whether the last arrival held what did not load: asked for again, it comes sealed.
+        self.comes_sealed = False
 
     # ---- committing (main thread)
 
@@ -109,9 +112,10 @@ class Arrivals:
                 del olds[name]
             self._notes += kept_notes(olds, self._side.ns)
         self.acknowledge(arrival.number, outcome, arrival.generation)
+        self.comes_sealed = bool(outcome.culprits)
         if not outcome.ok:
             self._remember_refusals(arrival.incoming, outcome)
-            return (), not outcome.lacks
+            return (), not outcome.lacks and not self.comes_sealed
         left_out = outcome.failed.keys() | set(outcome.deferred)
         names = tuple(
             name
@@ -119,7 +123,8 @@ class Arrivals:
             if index not in left_out
             for name in names_of(group.roots)
         )
-        return names, True
+        self._notes += sealed_notes(names, self._side.ns)
+        return names, not self.comes_sealed
 
     def confirmed(self, arrival: Arrival) -> bool:
         """Say whether what arrived is still what is there (a user's thread may have written)."""

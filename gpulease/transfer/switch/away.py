@@ -339,7 +339,7 @@ class AwaySide:
             if shipment is not None:
                 outcome = Outcome.from_json(message.body["outcome"])
                 self.side.acknowledge(shipment, outcome)
-                complete = shipment.complete and outcome.ok
+                complete = shipment.complete and outcome.ok and not outcome.culprits
                 if complete and message.body.get("generation") == self._generation:
                     self._verified = self._generation
             self._expected.acknowledged()

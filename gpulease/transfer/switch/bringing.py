@@ -49,22 +49,24 @@ class Bringing:
             return (), 0
         moved, ok = self._arrivals.accept(arrival)
         if not ok:
-            self._unavailable.doubt(arrival.names)
+            self._unavailable.doubt(name for name in arrival.names if name not in moved)
         return moved, arrival.incoming.nbytes
 
     def all_changed(self, progress: Progress | None) -> Brought:
         """Bring everything that changed beside the GPU; raises ``transfer_failed``."""
-        for attempt in range(_TRIES):
+        left = _TRIES
+        while left:
             message = self._ask_for_all(progress)
             if message.body.get("current"):
                 return (), 0
             arrival = Arrival.of(message)
-            last = attempt == _TRIES - 1
-            if arrival.threads and not self._arrivals.confirmed(arrival) and not last:
+            left -= 1
+            if arrival.threads and not self._arrivals.confirmed(arrival) and left:
                 continue  # a thread of the companion keeps changing it: read it again
             moved, ok = self._arrivals.accept(arrival)
             if ok:
                 return moved, arrival.incoming.nbytes
+            left += self._arrivals.comes_sealed
         raise not_taken()
 
     def _ask_for_all(self, progress: Progress | None) -> Message:
@@ -115,15 +117,16 @@ class Bringing:
             for name in names:
                 self._unavailable.check_name(name)
         body = {"names": list(names), "strict": strict}
-        for _ in range(_TRIES):
+        left = _TRIES
+        while left:
             arrival = Arrival.of(self._peer.ask("fetch", body, progress=progress))
             moved, ok = self._arrivals.accept(arrival)
-            if ok:
-                break
+            left = 0 if ok else left - 1 + self._arrivals.comes_sealed
         remote = self._side.ledger.remote
-        left = [n for n in names if n in remote]
-        if strict and left:
-            raise cannot_move(left[0], remote[left[0]].blocker or "it does not load at home")
+        missing = [n for n in names if n in remote]
+        if strict and missing:
+            why = remote[missing[0]].blocker or "it does not load at home"
+            raise cannot_move(missing[0], why)
         return moved, arrival.incoming.nbytes
 
     def result(self, execution_count: int, fetch: Callable[[list[str]], object]) -> Any:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note
+from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.values.ledger import Absent
 
 
@@ -82,6 +84,16 @@ def away_note(name: str, absent: Absent) -> Note:
             f"Run %gpu fetch {name}, then this cell again."
         )
     return Note("away", sentence, (name,))
+
+
+def sealed_notes(names: Sequence[str], values: Mapping[str, Any]) -> list[Note]:
+    """Name the values that arrived sealed: they are whole, but cannot be used here."""
+    found = [(name, values.get(name)) for name in names]
+    return [
+        Note("sealed", f"{name}: {sealed.sentence(value)} GPU cells have it whole.", (name,))
+        for name, value in found
+        if type(value) is sealed.Sealed
+    ]
 
 
 def thread_notes(running: list[threading.Thread]) -> list[Note]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note, Place, VariableStatus
+from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import name_root
 from gpulease.transfer.values.ledger import Absent
@@ -236,13 +237,15 @@ def status_rows(unavailable: Unavailable, *, unverified: bool) -> list[VariableS
         root = name_root(name)
         both = root in side.ledger.base
         cost = side.ledger.costs.get(root)
+        value = side.ns[name]
+        is_sealed = type(value) is sealed.Sealed
         rows[name] = VariableStatus(
             name,
-            type(side.ns[name]).__name__,
+            sealed.kind_of(value) if is_sealed else type(value).__name__,
             Place.BOTH if both else Place.HOME,
             cost[1] if cost else None,
             both and not unverified,
-            side.ledger.blocked.get(name, ""),
+            sealed.sentence(value) if is_sealed else side.ledger.blocked.get(name, ""),
         )
     for name, absent in side.ledger.remote.items():
         rows[name] = VariableStatus(

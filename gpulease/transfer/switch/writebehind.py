@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 
 from gpulease.errors import GPULeaseError
 from gpulease.wire.message import Message, Pending
@@ -20,6 +21,8 @@ from .peer import Peer
 #: Seconds after a cell before everything is looked at, at least and at most.
 _PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
+#: How often a pass asks for one name: what does not load at home comes sealed the next time.
+_TRIES = 4
 
 log = logging.getLogger(__name__)
 
@@ -123,13 +126,13 @@ class WriteBehind:
         self._took = time.monotonic() - started
         if not self._stage(message):
             return
-        tried: set[str] = set()
+        tried: Counter[str] = Counter()
         while not self._paused:
-            left = [n for n in self._arrivals.names_to_bring() if n not in tried]
+            left = [n for n in self._arrivals.names_to_bring() if tried[n] < _TRIES]
             if not left:
                 self.settled.set()
                 return
-            tried.add(left[0])
+            tried[left[0]] += 1
             try:
                 self._stage(self._ask("fetch", {"names": [left[0]], "strict": True}))
             except GPULeaseError as error:

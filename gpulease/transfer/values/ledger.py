@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.frameworks.sealed import Culprit
 
 from .groups import Group, name_root
 from .pickling import Packed
@@ -74,6 +75,8 @@ class Ledger:
     memory: dict[str, bytes] = field(default_factory=dict)
     #: Object id to its count of writes here, when both sides were last the same.
     versions: dict[str, int] = field(default_factory=dict)
+    #: What home cannot load, as the companion was told: it sends objects of it sealed.
+    culprits: set[Culprit] = field(default_factory=set)
 
     def forget_peer(self) -> None:
         """The other side is gone or new: it holds nothing."""
@@ -81,6 +84,7 @@ class Ledger:
         self.peer_units.clear()
         self.superseded.clear()
         self.memory.clear()
+        self.culprits.clear()
 
     def agree(self, packed: Packed) -> None:
         """Both sides hold these roots now, as this side packed them."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import functools
 import gc
-import hashlib
 import io
 import math
 import pickle
@@ -19,13 +18,13 @@ import time
 import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import cloudpickle
 
 from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import Storage, address_of, buffer_owner, clusters
+from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.refuse import RefusedError, blocking_kind, refused_kind
 from gpulease.transfer.registry import Registry
@@ -34,6 +33,7 @@ from . import cloudpickle_names, tokens
 from .deep import LEVELS, is_too_deep, with_room
 from .groups import AbandonedError, Check, Group
 from .hashing import buffer_digest, combine
+from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own
 from .trace import Trace, trace
 from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
@@ -41,7 +41,6 @@ from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
 #: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
 _INLINE = 64 * 2**10
 _NAN_OPCODES = (b"G\x7f\xf8\0\0\0\0\0\0", b"G\xff\xf8\0\0\0\0\0\0")
-_SITE = tuple({str(Path(path)) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
 
 
 _TOO_DEEP = (
@@ -102,6 +101,8 @@ class _Context:
     inner: Collection[int] = ()
     check: Check = lambda: None
     packings: dict[frameworks.Framework, Packing] = field(default_factory=dict)
+    #: What the other side cannot load.
+    culprits: Collection[sealed.Culprit] = ()
 
     def packing(self, framework: frameworks.Framework) -> Packing:
         found = self.packings.get(framework)
@@ -153,6 +154,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._plain: set[type] = set()
 
     def reducer_override(self, obj: Any) -> Any:
+        culprits = self.context.culprits
+        if culprits:
+            if sealed.is_wanted(obj, culprits):
+                return self._seal(obj)
+            reduced = self._reduce(obj)
+            return self._seal(obj) if sealed.is_made_by(reduced, culprits) else reduced
         kind = type(obj)
         if kind in self._plain and not self.context.shells:
             return NotImplemented
@@ -160,6 +167,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if reduced is NotImplemented and is_plain_instance(obj) and all(map(is_unit, _bases(kind))):
             self._plain.add(kind)  # and so is every other one of this very class
         return reduced
+
+    def _seal(self, obj: Any) -> Any:
+        return sealed.seal(obj, self.context.packing(sealed.FRAMEWORK))
 
     def _reduce(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
@@ -261,31 +271,20 @@ def _nan_name(value: float) -> str:
     return "numpy" if value is singleton else ""
 
 
-_module_digests: dict[str, str] = {}
-
-
-def module_digest(module: types.ModuleType) -> str:
-    """Return the digest of a person's own module file (as at import), '' for installed ones."""
-    path = getattr(module, "__file__", None)
-    if not path or "site-packages" in path or path.startswith(_SITE):
-        return ""
-    known = _module_digests.get(module.__name__)
-    if known is None:
-        try:
-            known = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        except OSError:
-            known = ""
-        _module_digests[module.__name__] = known
-    return known
-
-
 class Packer:
     """Packs groups of one side; the objects must not change while ``pack`` runs."""
 
-    def __init__(self, ns: dict[str, Any], registry: Registry, book: UnitBook) -> None:
+    def __init__(
+        self,
+        ns: dict[str, Any],
+        registry: Registry,
+        book: UnitBook,
+        culprits: Collection[sealed.Culprit] = (),
+    ) -> None:
         self._ns = ns
         self._registry = registry
         self._book = book
+        self._culprits = culprits
 
     def pack(
         self,
@@ -306,7 +305,7 @@ class Packer:
         seen = trace(group)
         pinned = pins or {}
         context = _Context(self._book, self._registry, clusters(group.arrays))
-        context.inner = group.inner.keys()
+        context.inner, context.culprits = group.inner.keys(), self._culprits
         context.check = check or context.check
         names = {name: (values or self._ns)[name] for name in group.names}
         contents = _prepare(group, context, names)

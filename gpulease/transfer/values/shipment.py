@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpulease.transfer.frameworks.sealed import Culprit
+
 from .ledger import Absent
 from .pickling import Packed
 from .staging import Arrived
@@ -163,6 +165,8 @@ class Outcome:
     lacks: tuple[str, ...] = ()
     skipped: tuple[int, ...] = ()
     gone: tuple[str, ...] = ()
+    #: What did not load: objects of it are to come sealed.
+    culprits: tuple[Culprit, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the wire form."""
@@ -173,6 +177,7 @@ class Outcome:
             "lacks": list(self.lacks),
             "skipped": list(self.skipped),
             "gone": list(self.gone),
+            "culprits": [list(culprit) for culprit in self.culprits],
         }
 
     @classmethod
@@ -185,4 +190,5 @@ class Outcome:
             tuple(data["lacks"]),
             tuple(data["skipped"]),
             tuple(data["gone"]),
+            tuple((module, name) for module, name in data["culprits"]),
         )

@@ -64,7 +64,8 @@ class Side:
         self.ledger = Ledger()
         self.state = ProcessState()
         self.book = UnitBook(namespace, self.registry)
-        self.packer = Packer(namespace, self.registry, self.book)
+        culprits = self.ledger.culprits if label == "a" else ()
+        self.packer = Packer(namespace, self.registry, self.book, culprits)
         self._hidden = hidden
         self._makers: dict[str, tuple[int, int | None]] = {}
         self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
@@ -182,6 +183,7 @@ class Side:
     def acknowledge(self, shipment: Shipment, outcome: Outcome) -> None:
         """Enter what the receiver made of a shipment of this side."""
         self.ledger.forget((*outcome.gone, *outcome.lacks))
+        self.ledger.culprits.update(outcome.culprits)
         if not outcome.ok:
             self.ledger.differ("u:" + oid for oid in outcome.lacks)
             return
@@ -190,7 +192,7 @@ class Side:
             names = [root[2:] for root in packed.roots if root.startswith("n:")]
             if index in outcome.failed or index in outcome.deferred or index in outcome.skipped:
                 self.ledger.differ(packed.roots)
-                if index in outcome.failed:
+                if outcome.failed.get(index):
                     self.ledger.blocked.update(dict.fromkeys(names, outcome.failed[index]))
                 continue
             self.ledger.agree(packed)
@@ -245,9 +247,13 @@ class Side:
         staging.load()
         failed = {kept[i]: error for i, error in staging.failed.items()}
         lacks = {oid for error in failed.values() for oid in error.lacks}
-        reasons = {index: error.reason for index, error in failed.items()}
+        found = {e.culprit for e in failed.values() if e.culprit is not None}
+        culprits = tuple(sorted(found - self.ledger.culprits))
+        self.ledger.culprits |= found
+        # What is told of for the first time will come sealed.
+        reasons = {i: "" if e.culprit in culprits else e.reason for i, e in failed.items()}
         if lacks or any(incoming.required[index] for index in failed):
-            return Outcome(False, reasons, deferred, tuple(sorted(lacks)))
+            return Outcome(False, reasons, deferred, tuple(sorted(lacks)), culprits=culprits)
         bound: set[str] = set()
         with undisturbed():
             skipped = {kept[i] for i in before_commit(staging, incoming)}
@@ -257,7 +263,7 @@ class Side:
             bound = self._commit(incoming, staging, missing, may_bind, may_remove)
         self._after_commit(staging, bound)
         gone = tuple(self.registry.prune())
-        return Outcome(True, reasons, deferred, (), tuple(sorted(skipped)), gone)
+        return Outcome(True, reasons, deferred, (), tuple(sorted(skipped)), gone, culprits)
 
     def _commit(
         self,

@@ -19,10 +19,12 @@ from typing import Any
 
 from gpulease.transfer import frameworks
 from gpulease.transfer.frameworks.base import Stage
+from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
 from . import classes, enums
-from .pickling import module_digest
+from .culprit import find_culprit
+from .module_files import module_digest
 from .units import apply_content
 
 
@@ -42,10 +44,13 @@ class Arrived:
 class LoadError(Exception):
     """A group did not load: ``reason`` in words, ``lacks`` the units that nobody sent."""
 
-    def __init__(self, reason: str, lacks: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, reason: str, lacks: frozenset[str] = frozenset(), culprit: Culprit | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.lacks = lacks
+        self.culprit = culprit
 
 
 class _Unpickler(pickle.Unpickler):
@@ -150,12 +155,25 @@ class Staging:
         except Exception as error:  # noqa: BLE001 - whatever a value's own code raises
             text = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {text[0][:200] if text else ''}"
-            self.failed[index] = LoadError(f"it does not load on the other side ({reason})")
+            told = f"it does not load on the other side ({reason})"
+            self.failed[index] = LoadError(told, culprit=self._culprit(group))
         finally:
             if outer is not None:
                 self.stage = outer
             self._loading.discard(index)
             self._stack.pop()
+
+    def _culprit(self, group: Arrived) -> Culprit | None:
+        """Return what of a group does not load at home: a companion can send it sealed."""
+        if self.registry.side != "h":
+            return None
+        self.stage = Stage(self.registry, _lack)  # what it plans is never carried out
+        for data in (group.inband, *group.skeletons.values()):
+            own = _Unpickler(b"", self, [])
+            found = find_culprit(data, group.buffers, own.find_class, own.persistent_load)
+            if found is not None:
+                return found
+        return None
 
     def _fill(self, index: int) -> None:
         """Give units that nobody can see yet their content, so that later loads can use them."""
