@@ -60,11 +60,12 @@ class GPULeaseError(Exception):
 
     @classmethod
     def from_problem(cls, problem: Mapping[str, Any]) -> GPULeaseError:
-        """Rebuild the error from what ``to_problem`` gave; missing members get neutral values."""
+        """Rebuild the error from what ``to_problem`` gave; members missing or odd are neutral."""
+        numbers, status = problem.get("numbers"), problem.get("status")
         return cls(
             str(problem.get("reason", "unknown")),
             str(problem.get("title") or problem.get("detail") or "The request failed."),
             next_step=str(problem.get("next_step", "")),
-            numbers=problem.get("numbers") or {},
-            status=int(problem.get("status", 500)),
+            numbers=numbers if isinstance(numbers, Mapping) else {},
+            status=status if isinstance(status, int) else 500,
         )

@@ -116,6 +116,11 @@ class AsynchronousEnd:
             if not future.done():
                 future.set_exception(error)
 
+    @property
+    def answering(self) -> bool:
+        """Whether a call of the other end's is being answered."""
+        return bool(self._tasks)
+
     def close(self) -> None:
         """Answer nothing any more."""
         for task in list(self._tasks):

@@ -227,7 +227,12 @@ class CurveClient(ThreadedEnd):
 
     def _arrived(self, frames: Frames) -> None:
         self._heart.heard(time.monotonic())
-        self.received(decoded(frames[-1]))
+        try:
+            message = decoded(frames[-1])
+        except ValueError:
+            log.warning("a server sent what is no message")
+            return
+        self.received(message)
 
     def _disconnected(self, frames: Frames) -> None:  # noqa: ARG002 - the only event asked for
         """The server hung up: it has a moment to be there again, which libzmq finds out."""

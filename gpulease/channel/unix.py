@@ -16,7 +16,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 from gpulease.channel.asynchronous import AsynchronousEnd
 from gpulease.channel.conversation import Message
@@ -55,7 +54,8 @@ class UnixServer:
         self._failed = failed
         self._server: asyncio.Server | None = None
         self._ends: dict[AsynchronousEnd, tuple[str, Lines]] = {}
-        self._answering: WeakSet[AsynchronousEnd] = WeakSet()  # those of lost clients too
+        # Those of lost clients too, until they are done: asyncio itself holds no task.
+        self._answering: set[AsynchronousEnd] = set()
 
     async def open(self) -> None:
         """Listen; only this user may connect."""
@@ -98,6 +98,7 @@ class UnixServer:
             end = AsynchronousEnd(
                 lines.send, called=partial(self._called, name), failed=self._failed
             )
+            self._answering = {e for e in self._answering if e in self._ends or e.answering}
             self._answering.add(end)
             for message in self._greeting():
                 end.push(message)

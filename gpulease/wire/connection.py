@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import json
 import logging
 import os
 import threading
@@ -21,7 +20,7 @@ from zmq.utils.monitor import recv_monitor_message
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 from gpulease.wire import curve
-from gpulease.wire.message import Message, Pending, gone_error, header
+from gpulease.wire.message import Message, Pending, gone_error, header, read_header
 from gpulease.wire.pieces import INLINE, Offers, Pulls
 
 log = logging.getLogger(__name__)
@@ -234,15 +233,15 @@ class Wire:
         if self._server:
             frames = frames[1:]
         try:
-            head = json.loads(frames[0].bytes)
-            kind = head["kind"]
-        except (ValueError, KeyError, IndexError):
+            head = read_header(frames[0].bytes)
+        except (ValueError, IndexError):
             log.warning("transfer wire: malformed message dropped")
             return
+        kind = head["kind"]
         if kind == "get":
             self._post(self._offers.answer(head))
         elif kind == "piece":
-            self._pulls.piece(head, frames[1])
+            self._pulls.piece(head, frames[1].buffer if len(frames) > 1 else b"")
         elif kind == "got":
             self._offers.drop(head["offer"])
         elif kind == "cancel":

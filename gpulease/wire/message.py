@@ -54,6 +54,54 @@ def header(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
+def read_header(frame: bytes) -> dict[str, Any]:
+    """Return what ``header`` wrote, with the members that its kind needs.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        head = json.loads(frame)
+    except RecursionError:
+        head = None
+    if not isinstance(head, dict) or not isinstance(head.get("kind"), str):
+        raise ValueError("not a header")  # noqa: TRY004 - as JSON that does not parse
+    control = _WHOLE.get(head["kind"])
+    whole = [head.get(name) for name in control or ("number",)]
+    if control is None:
+        sizes, answered = head.get("sizes"), head.get("reply_to")
+        whole += sizes if isinstance(sizes, list) else [None]
+        whole += [answered] if answered is not None else []
+        if not isinstance(head.get("body"), dict) or not isinstance(head.get("inline"), bool):
+            raise ValueError("a header without its body")
+    if not all(type(each) is int and each >= 0 for each in whole):
+        raise ValueError("a header without its numbers")
+    return head
+
+
+#: The whole numbers of those messages that carry no request and no answer.
+_WHOLE = {
+    "get": ("offer", "blob", "at"),
+    "piece": ("offer", "blob", "at"),
+    "got": ("offer",),
+    "cancel": ("cancel",),
+}
+
+
+def malformed_error() -> GPULeaseError:
+    """Return what a receiver gets when the sender sent something else than it had announced."""
+    return GPULeaseError("malformed", "The other side sent something else than it had announced.")
+
+
+def no_memory_error(total: int) -> GPULeaseError:
+    """Return what a receiver gets that cannot take ``total`` bytes."""
+    return GPULeaseError(
+        "no_memory",
+        f"There is no memory for the {total} bytes that were to come.",
+        numbers={"bytes": total},
+    )
+
+
 def gone_error() -> GPULeaseError:
     """Return what waiting callers get when the other side is lost."""
     return GPULeaseError(

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.wire.message import Message, Pending, header, withdrawn_error
+from gpulease.wire.message import (
+    Message,
+    Pending,
+    header,
+    malformed_error,
+    no_memory_error,
+    withdrawn_error,
+)
 
 PIECE = 4 * 2**20
 #: Pieces asked for ahead; bounds what is on its way when a transfer is given up.
@@ -47,11 +54,11 @@ class Offers:
     def answer(self, head: dict[str, Any]) -> list[Any]:
         """Return the message that gives the piece asked for, or says that it was withdrawn."""
         with self._lock:
-            blobs = self._views.get(head["offer"])
-            at = head["at"]
-            piece = bytes(blobs[head["blob"]][at : at + PIECE]) if blobs is not None else b""
+            blobs, at = self._views.get(head["offer"], ()), head["at"]
+            there = head["blob"] < len(blobs)
+            piece = bytes(blobs[head["blob"]][at : at + PIECE]) if there else b""
         where = {"offer": head["offer"], "blob": head["blob"], "at": at}
-        if blobs is None:
+        if not there:
             return [header(kind="piece", **where, withdrawn=True), b""]
         return [header(kind="piece", **where), piece]
 
@@ -61,6 +68,7 @@ class _Pull:
     message: Message
     total: int
     received: int = 0
+    asked: dict[tuple[int, int], int] = field(default_factory=dict)  # and how long each is
     todo: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
 
 
@@ -87,12 +95,20 @@ class Pulls:
             self.decline(message.number)
             self.refuse(message, refusal)
             return
-        message.blobs = [bytearray(size) for size in sizes]
+        try:
+            message.blobs = [bytearray(size) for size in sizes]
+        except (MemoryError, OverflowError):
+            self.decline(message.number)
+            self.refuse(message, no_memory_error(total))
+            return
         pull = _Pull(message, total)
         pull.todo.extend(
             (blob, at) for blob, size in enumerate(sizes) for at in range(0, size, PIECE)
         )
         self._pulls[message.number] = pull
+        if not total:
+            self._finish(pull)
+            return
         for _ in range(WINDOW):
             self._ask(pull)
 
@@ -100,8 +116,12 @@ class Pulls:
         """Say that nothing more of that message is wanted."""
         self.post([header(kind="got", offer=number)])
 
-    def piece(self, head: dict[str, Any], frame: Any) -> None:
-        """Enter one piece; with the last one the message is complete."""
+    def piece(self, head: dict[str, Any], data: Any) -> None:
+        """Enter one piece; with the last one the message is complete.
+
+        A piece that was not asked for, or has another length, ends the message: memory never grows
+        by what the other side sends.
+        """
         pull = self._pulls.get(head["offer"])
         if pull is None:
             return
@@ -109,9 +129,11 @@ class Pulls:
             del self._pulls[head["offer"]]
             self.refuse(pull.message, withdrawn_error())
             return
-        data = frame.buffer
-        blob = pull.message.blobs[head["blob"]]
-        blob[head["at"] : head["at"] + len(data)] = data
+        where = (head["blob"], head["at"])
+        if pull.asked.pop(where, None) != len(data):
+            self._give_up(pull, malformed_error())
+            return
+        pull.message.blobs[head["blob"]][head["at"] : head["at"] + len(data)] = data
         pull.received += len(data)
         waiting = self.pending(pull.message.reply_to or 0)
         if waiting is not None and waiting.progress is not None:
@@ -119,13 +141,21 @@ class Pulls:
         if pull.received < pull.total:
             self._ask(pull)
             return
-        del self._pulls[head["offer"]]
-        self.decline(pull.message.number)
-        self.complete(pull.message)
+        self._finish(pull)
 
     def clear(self) -> None:
         """Forget what was on its way."""
         self._pulls.clear()
+
+    def _finish(self, pull: _Pull) -> None:
+        del self._pulls[pull.message.number]
+        self.decline(pull.message.number)
+        self.complete(pull.message)
+
+    def _give_up(self, pull: _Pull, why: GPULeaseError) -> None:
+        del self._pulls[pull.message.number]
+        self.decline(pull.message.number)
+        self.refuse(pull.message, why)
 
     def _ask(self, pull: _Pull) -> None:
         to = pull.message.reply_to
@@ -135,4 +165,5 @@ class Pulls:
             return
         if pull.todo:
             blob, at = pull.todo.popleft()
+            pull.asked[blob, at] = min(PIECE, len(pull.message.blobs[blob]) - at)
             self.post([header(kind="get", offer=pull.message.number, blob=blob, at=at)])

@@ -1,9 +1,11 @@
 """Who may open the socket, what a wrong client costs, and what a stopped one may take."""
 
 import asyncio
+import gc
 import json
 import socket
 import stat
+import weakref
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -59,3 +61,27 @@ async def test_a_client_that_stops_reading_is_hung_up_on(tmp_path) -> None:
         assert server.clients == {"reads"}
         stopped.close()
         writer.close()
+
+
+async def test_what_a_client_asked_is_done_though_it_has_gone(tmp_path) -> None:
+    go_on: list[asyncio.Future[None]] = []
+    done: list[str] = []
+
+    async def called(client: str, name: str, args: dict[str, Any]) -> Any:
+        # Nothing but the task itself knows what it waits for: a collector may take both.
+        future = asyncio.get_running_loop().create_future()
+        go_on.append(weakref.proxy(future))
+        await future
+        done.append(name)
+
+    server = UnixServer(tmp_path / "s", list, called, "It failed")
+    await server.open()
+    _, writer = await asyncio.open_unix_connection(str(server.path))
+    writer.write(b'{"hello": "k1"}\n{"id": 1, "call": "ask", "args": {}}\n')
+    await wait_for_async(lambda: go_on, 30, "the call")
+    writer.close()
+    await wait_for_async(lambda: not server.clients, 30, "that it has gone")
+    gc.collect()
+    go_on[0].set_result(None)
+    await wait_for_async(lambda: done == ["ask"], 30, "what was asked")
+    await server.close()
