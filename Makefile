@@ -46,11 +46,13 @@ setup-cluster: $(VENV)/.ready-test ## as root on Debian with Go: what test-clust
 demo: $(VENV)/.ready-demo $(VENV)/.ready-lab ## start a JupyterHub with gpulease here and print its address (Ctrl-C ends it)
 	@$(BIN)/gpulease demo $(ARGS)
 
-frontend: $(VENV)/.ready-demo ## build the JupyterLab extension after a change of labextension/ (Node is fetched where there is none)
+frontend: $(VENV)/.ready-demo ## build what is bundled after a change of labextension/ or pagelibs/ (Node is fetched where there is none)
 	@$(BIN)/python tools/frontend.py build
+	@$(BIN)/python tools/pagelibs.py build
 
-test-frontend: $(VENV)/.ready-test ## lint and test the JupyterLab extension, build it anew and compare with the bundle kept here
+test-frontend: $(VENV)/.ready-test ## lint and test the JupyterLab extension, build what is bundled anew and compare with what is kept here
 	@$(BIN)/python tools/frontend.py test
+	@$(BIN)/python tools/pagelibs.py test
 
 test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the whole suite (ARGS="-k name" for a part)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)

@@ -65,10 +65,11 @@ def main(arguments=None):
 
 
 class Tools:
-    """Node and npm, of this machine or of the Python package index."""
+    """Node and npm, of this machine or of the Python package index, at work in one directory."""
 
-    def __init__(self):
+    def __init__(self, source=SOURCE):
         """Find them."""
+        self._source = source
         self.node, npm = find_node()
         self._npm = [self.node, npm] if npm else ["npm"]
         self._environment = dict(os.environ, npm_config_update_notifier="false")
@@ -82,8 +83,8 @@ class Tools:
 
     def packages(self):
         """Install what package-lock.json names, unless it is there."""
-        stamp = SOURCE / "node_modules" / ".gpulease-lock"
-        wanted = hashlib.sha256((SOURCE / "package-lock.json").read_bytes()).hexdigest()
+        stamp = self._source / "node_modules" / ".gpulease-lock"
+        wanted = hashlib.sha256((self._source / "package-lock.json").read_bytes()).hexdigest()
         if not stamp.exists() or stamp.read_text() != wanted:
             self.npm("ci")
             stamp.write_text(wanted)
@@ -107,7 +108,7 @@ class Tools:
         write_json(target / "install.json", INSTALL)
 
     def _call(self, command):
-        subprocess.run(command, cwd=str(SOURCE), env=self._environment, check=True)
+        subprocess.run(command, cwd=str(self._source), env=self._environment, check=True)
 
 
 def find_node():

@@ -30,6 +30,7 @@ CUSTOM_SCOPES: Final[dict[str, dict[str, Any]]] = {
 SERVICE_SCOPES: Final = (
     "list:users",
     "list:groups",
+    "read:groups",
     "read:users:name",
     "read:users:groups",
     "read:users:activity",

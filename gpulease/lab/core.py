@@ -113,6 +113,8 @@ class Core:
         elif kind == "classes":
             self.board.classes = list(message["classes"])
             self._tell_kernels({"event": "classes", "classes": self.board.classes})
+        elif kind == "messages":
+            self._on_change({"event": "messages", "messages": message["messages"]})
         else:
             log.warning("the lease service said something unknown: %r", kind)
 

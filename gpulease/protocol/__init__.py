@@ -70,6 +70,7 @@ from gpulease.protocol.service import (
     KernelReport,
     LeaseStateName,
     LeaseView,
+    MessageView,
 )
 from gpulease.protocol.supervisor import (
     Activity,
@@ -123,6 +124,7 @@ __all__ = [
     "KernelReport",
     "LeaseStateName",
     "LeaseView",
+    "MessageView",
     "MirrorView",
     "ReplyMetadata",
     "SupervisorMessage",

@@ -147,6 +147,17 @@ class ConnectionView(TypedDict):
     client_secret_key: NotRequired[str]
 
 
+class MessageView(TypedDict):
+    """What an instructor or an admin tells the members of a group, or everybody."""
+
+    id: str
+    at: str
+    until: str  # from then on it is shown no more
+    by: str  # who wrote it
+    group: str  # "" is everybody
+    text: str
+
+
 class EventSnapshot(TypedDict):
     """First message of the events websocket: everything the reader may see."""
 
@@ -154,14 +165,19 @@ class EventSnapshot(TypedDict):
     id: int
     leases: list[LeaseView]
     classes: list[ClassView]
+    messages: NotRequired[list[MessageView]]
     now: NotRequired[str]  # the service's clock; countdowns are by it, not by the browser's
 
 
 class EventDelta(TypedDict):
-    """Later messages: one changed lease, or the classes when what is free changed."""
+    """Later messages: one changed lease, the classes when what is free changed, or messages.
 
-    type: Literal["lease", "classes"]
-    id: int
+    ``messages`` are all that the reader is shown now, the newest last.
+    """
+
+    type: Literal["lease", "classes", "messages"]
+    id: NotRequired[int]  # messages have none: a resume brings them again
+    messages: NotRequired[list[MessageView]]
     lease: NotRequired[LeaseView]
     classes: NotRequired[list[ClassView]]
     now: NotRequired[str]

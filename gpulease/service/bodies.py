@@ -75,6 +75,14 @@ class PolicyBody(Body):
     base_version: int | None = None
 
 
+class MessageBody(Body):
+    """Tell the members of a group: ``POST messages``; ``group`` is "" for everybody."""
+
+    group: Annotated[str, Field(max_length=255)] = ""
+    text: Annotated[str, Field(min_length=1, max_length=500, pattern=r"\S")]
+    seconds: Annotated[float, Field(ge=60, le=7 * 86400)] = 3600.0
+
+
 class Activity(BaseModel):
     """One second of a lease, as its supervisor reports it."""
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import ClassView, LeaseView
+from gpulease.protocol import ClassView, LeaseView, MessageView
 from gpulease.service.auth import Asker
 from gpulease.service.details import with_detail
 
@@ -86,14 +86,17 @@ class Events:
     Args:
         granted: adds the grant to a view, for a server's own channel.
         clock: monotonic, seconds.
+        messages: what somebody is shown now.
     """
 
     def __init__(
         self,
         granted: Callable[[Lease, LeaseView], LeaseView],
         clock: Callable[[], float] = time.monotonic,
+        messages: Callable[[Asker], list[MessageView]] = lambda _: [],
     ) -> None:
         self._granted = granted
+        self._messages = messages
         self._clock = clock
         # Ids of an earlier service are far below: such a resume is answered by a snapshot.
         self._id = time.time_ns() // 1000
@@ -122,6 +125,12 @@ class Events:
             self._send(reader, key)
         if not changed:
             reader.sink.send(self._told_classes())
+        self._tell_messages(reader)
+
+    def tell_messages(self) -> None:
+        """Tell every reader which messages are shown now."""
+        for reader in list(self._readers):
+            self._tell_messages(reader)
 
     def leave(self, reader: Reader) -> None:
         """Close a channel."""
@@ -200,6 +209,10 @@ class Events:
             view = self._view(reader, shown)
             reader.sink.send({**_now(), "type": "lease", "id": self._id, "lease": view})
 
+    def _tell_messages(self, reader: Reader) -> None:
+        shown = self._messages(reader.asker)
+        reader.sink.send({**_now(), "type": "messages", "messages": shown})
+
     def _told_classes(self) -> dict[str, Any]:
         return {**_now(), "type": "classes", "id": self._id, "classes": self._classes}
 
@@ -221,6 +234,7 @@ class Events:
             "id": self._id,
             "leases": leases,
             "classes": self._classes,
+            "messages": self._messages(reader.asker),
         }
 
     def _view(self, reader: Reader, shown: Shown) -> LeaseView:

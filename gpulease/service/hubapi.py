@@ -132,6 +132,30 @@ class HubAPI:
         found = await self._list()
         return {user: found.get(user, {}) for user in wanted}
 
+    async def members(self, group: str) -> list[str]:
+        """Return the names of a group's members, sorted; empty when the hub has no such group.
+
+        Raises:
+            HubUnreachableError: the hub did not answer.
+        """
+        model = await self._call("GET", f"groups/{quote(group, safe='')}", missing_ok=True)
+        return sorted(str(name) for name in (model or {}).get("users") or ())
+
+    async def groups(self) -> list[str]:
+        """Return the names of all groups, sorted.
+
+        Raises:
+            HubUnreachableError: the hub did not answer.
+        """
+        found: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            page = await self._call("GET", f"groups?offset={offset}&limit={_PAGE}")
+            found += [str(model["name"]) for model in page["items"]]
+            following = page["_pagination"].get("next")
+            offset = following["offset"] if following else None
+        return sorted(found)
+
     async def refresh_activity(self, user: str, server: str, at: datetime) -> None:
         """Tell the hub that this server was used, so that its culler leaves it alone."""
         stamp = at.isoformat()

@@ -191,7 +191,7 @@ class LeaseCommands:
         try:
             return await prove_server(asker, self._hub)
         except HubUnreachableError as error:
-            raise _hub_unreachable() from error
+            raise hub_unreachable() from error
 
     async def servers(self, user: str) -> Mapping[str, HubServer]:
         """Return the active servers of a user.
@@ -202,7 +202,7 @@ class LeaseCommands:
         try:
             servers = await self._hub.servers(user, fresh=True)
         except HubUnreachableError as error:
-            raise _hub_unreachable() from error
+            raise hub_unreachable() from error
         return {name: server for name, server in servers.items() if server.active}
 
     async def _origin(self, asker: Asker, body: AskBody) -> _Origin:
@@ -226,7 +226,7 @@ class LeaseCommands:
         try:
             known = await self._hub.knows(user, server)
         except HubUnreachableError as error:
-            raise _hub_unreachable() from error
+            raise hub_unreachable() from error
         if not known:
             raise GPULeaseError(
                 "no_such_server",
@@ -283,7 +283,8 @@ def _no_such_lease() -> GPULeaseError:
     )
 
 
-def _hub_unreachable() -> GPULeaseError:
+def hub_unreachable() -> GPULeaseError:
+    """Return the refusal of what only the hub can tell."""
     return GPULeaseError(
         "hub_unreachable",
         "The hub does not answer, so the asking server cannot be recognised.",

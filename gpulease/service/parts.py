@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpulease.service.lease_commands import LeaseCommands
     from gpulease.service.ledger import Ledger
     from gpulease.service.links import Links
+    from gpulease.service.messages import Messages
     from gpulease.service.metrics import Metrics
     from gpulease.service.policies import Policies
     from gpulease.service.reconcile import Reconciler
@@ -57,6 +58,7 @@ class Services:
     agents: Agents
     bounds: Bounds
     reservations: Reservations
+    messages: Messages
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from gpulease.policy.model import LeaseState
 
@@ -58,10 +58,17 @@ class GroupQuery(Query):
     group: Annotated[str, Field(max_length=255)] = ""
 
 
+class MembersQuery(Query):
+    """Of which group."""
+
+    group: Annotated[str, Field(min_length=1, max_length=255)]
+
+
 class ReservationsQuery(PageQuery, GroupQuery):
-    """Which reservations."""
+    """Which reservations; ``since`` shows every window that ends after it."""
 
     cancelled: _Flag = ""
+    since: AwareDatetime | None = None
 
 
 class EventsQuery(Query):

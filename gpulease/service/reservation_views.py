@@ -24,6 +24,7 @@ def reservation_view(
     *,
     manages: bool,
     windows: int | None = None,
+    since: datetime | None = None,
     expanded: Expanded | None = None,
 ) -> ReservationView:
     """Return a reservation; people's names, time-outs and addresses are for those who manage it.
@@ -33,6 +34,7 @@ def reservation_view(
         snapshot: what is known now.
         manages: whether the reader may change it.
         windows: how many windows that are not over; ``None`` for all.
+        since: all windows that end after it instead, be they over.
         expanded: what its calendar gave, where that was just worked out.
     """
     every = booking.windows(snapshot.policy, reservation)
@@ -40,6 +42,7 @@ def reservation_view(
     seen = body_of(reservation)
     if not manages:
         seen = {k: v for k, v in seen.items() if k not in _PRIVATE}
+    shown = ahead[:windows] if since is None else [w for w in every if w.last_end > since]
     found: dict[str, Any] = {
         "id": reservation.id,
         "version": reservation.version,
@@ -48,7 +51,7 @@ def reservation_view(
         "cancelled": reservation.cancelled,
         "manages": manages,
         "sentence": _sentence(reservation, ahead, snapshot),
-        "windows": [window_view(w, snapshot) for w in ahead[:windows]],
+        "windows": [window_view(w, snapshot) for w in shown],
         "windows_ahead": len(ahead),
         "gpu_hours_ahead": round(booking.gpu_hours(ahead), 2),
     }
@@ -67,7 +70,9 @@ _PRIVATE = frozenset({"named", "managers", "contact", "extra_time", "idle", "lea
 def window_view(window: Window, snapshot: Snapshot) -> WindowView:
     """Return one window: its instants, its wall clock, and who sits there while it is held."""
     zone, now = zone_of(window.of.calendar.zone), snapshot.now
-    seats = effective(snapshot, window, now) if snapshot.capacity_known else window.of.seats
+    # Of a window that the planner does not look at yet, nobody knows what will be lost by then.
+    planned = snapshot.capacity_known and any(w.key == window.key for w in snapshot.windows)
+    seats = effective(snapshot, window, now) if planned else window.of.seats
     held = window.hold_from <= now < window.last_end
     left = seating(snapshot).left.get(window.key, seats) if held else seats
     return {

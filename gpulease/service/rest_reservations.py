@@ -38,7 +38,10 @@ class ReservationList(_Handler):
     @needs_scope(ACCESS)
     @answers({200: Page[ReservationView]}, query=ReservationsQuery)
     async def get(self) -> None:
-        """Answer a page, the sooner first; ``cancelled=1`` shows the cancelled too."""
+        """Answer a page, the sooner first; ``cancelled=1`` shows the cancelled too.
+
+        ``since`` shows every window that ends after it instead of the next five.
+        """
         query = self.query(ReservationsQuery)
         found = self.services.reservations.seen_by(
             self.asker, group=query.group, cancelled=is_set(query.cancelled)
@@ -50,6 +53,7 @@ class ReservationList(_Handler):
                 snapshot,
                 manages=self.services.reservations.may_manage(self.asker, each),
                 windows=LISTED,
+                since=query.since,
             )
             for each in found[query.offset : query.offset + query.limit]
         ]

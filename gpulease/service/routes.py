@@ -15,6 +15,7 @@ from tornado.web import Application, RequestHandler
 from gpulease.service import (
     pages,
     rest_agents,
+    rest_groups,
     rest_leases,
     rest_reservations,
     rest_site,
@@ -43,6 +44,10 @@ API: Mapping[str, type[RequestHandler]] = {
     "agents/batches": rest_agents.AgentBatches,
     "classes": rest_leases.Classes,
     "servers": rest_leases.Servers,
+    "groups": rest_groups.Groups,
+    "groups/members": rest_groups.Members,
+    "messages": rest_groups.MessageList,
+    "messages/{id}": rest_groups.OneMessage,
     "incidents": rest_site.IncidentList,
     "me": rest_site.Me,
     "policy": rest_site.Policy,

@@ -38,6 +38,7 @@ from gpulease.service.lease_commands import LeaseCommands
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.listening import Listener
+from gpulease.service.messages import Messages
 from gpulease.service.metrics import Metrics
 from gpulease.service.notify import Notifier, channels
 from gpulease.service.options import Options, choose_probe, first_time_outs, secret_of
@@ -128,7 +129,8 @@ class RunningService:
         hub_auth = _hub_auth(options)
         secret = await asyncio.to_thread(secret_of, options, hub_auth.api_token)
         metrics, watch = Metrics(), Watch()
-        events = Events(self._granted)
+        messages = Messages(lambda: datetime.now(UTC), self._tell_messages)
+        events = Events(self._granted, messages=messages.shown_to)
         ledger = Ledger(store, self._moved)
         policies = Policies(ledger, self._wake, options.policy_file)
 
@@ -175,6 +177,7 @@ class RunningService:
             agents=Agents(provider),
             bounds=Bounds(lambda: policies.current.changes_per_minute),
             reservations=reservations,
+            messages=messages,
         )
         await ledger.load(datetime.now(UTC))
         await reservations.load()
@@ -273,6 +276,9 @@ class RunningService:
         """Wake the loop; a cluster tells of changes before there is one."""
         if hasattr(self, "services"):
             self._wake()
+
+    def _tell_messages(self) -> None:
+        self.services.events.tell_messages()
 
     def _moved(self, changes: Sequence[Change], now: datetime) -> None:
         """Log and count each recorded change, and tell the readers at once."""

@@ -157,6 +157,12 @@ class BatchesTaken(TypedDict):
     resources: NotRequired[dict[str, ResourceNames]]
 
 
+class GroupView(TypedDict):
+    """A group of the hub's."""
+
+    name: str
+
+
 class WindowView(TypedDict):
     """One window: its instants, its wall clock, and who sits there while it is held."""
 

@@ -19,16 +19,33 @@ def people(stage: Stage) -> None:
         stage.put(lease(state, id=f"l{number}", user=user, busy_share=0.25))
 
 
-def test_an_instructor_sees_the_group_and_can_change_nothing(stage: Stage, page: Any) -> None:
+def test_an_instructor_sees_everybody_of_the_group_by_name(stage: Stage, page: Any) -> None:
     stage.reader = PageReader("ida", leads=("cs101",))
     people(stage)
+    stage.put(lease(id="another", user="stranger"))
     page.goto(stage.url + "group")
     page.wait_for_selector("tbody tr")
     rows = page.locator("tbody tr").all_inner_texts()
-    assert [row.split()[0] for row in rows] == ["linus", "joan", "grace"]
-    assert "busy 25 % of its time" in rows[2]
-    assert page.locator("main button, main input").count() == 0
+    assert [row.split()[0] for row in rows] == ["linus", "grace", "joan", "mary"]
+    assert "has not come yet" in rows[3]
+    assert page.locator(".gl-filters button").all_inner_texts() == [
+        "All 4", "With a GPU 2", "Waiting 1", "None yet 1",
+    ]  # fmt: skip
+    page.click("text=Waiting 1")
+    page.wait_for_selector("tr:has-text('grace')", state="detached")
+    assert page.locator("tbody tr").count() == 1
     assert page.is_visible("#simulated")
+
+
+def test_one_of_several_groups_is_chosen(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101", "cs102"))
+    stage.groups["cs102"] = ["rosalind"]
+    page.goto(stage.url + "group")
+    page.wait_for_selector("tbody tr:has-text('grace')")
+    page.select_option("#group-choice", "cs102")
+    page.wait_for_selector("tbody tr:has-text('rosalind')")
+    assert page.locator("tbody tr").count() == 1
+    assert page.get_attribute("#ics", "href").endswith("reservations.ics?group=cs102")
 
 
 def test_an_admin_ends_a_lease_with_a_reason(stage: Stage, page: Any) -> None:

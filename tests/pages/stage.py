@@ -107,6 +107,8 @@ class Stage:
             {"name": "", "display_name": "", "ready": True, "url": "/user/ada/"}
         ]
         self.reader = PageReader("ada")
+        self.groups: dict[str, list[str]] = {"cs101": ["grace", "joan", "linus", "mary"]}
+        self.reservations: list[dict[str, Any]] = []
         self.incidents: list[dict[str, Any]] = []
         self.policy = {"version": 1, "text": "pools: {}\n", "author": "root", "at": soon(-60)}
         self.versions = [dict(self.policy)]
@@ -227,6 +229,12 @@ class API(Base):
         if self.path_name == "leases":
             ended = stage.ended
             self.finish({"items": ended[offset : offset + limit], "total": len(ended)})
+        elif self.path_name == "groups":
+            self.finish({"items": [{"name": name} for name in stage.groups]})
+        elif self.path_name == "groups/members":
+            self.finish({"items": stage.groups[self.get_argument("group")]})
+        elif self.path_name == "reservations":
+            self.finish({"items": stage.reservations, "total": len(stage.reservations)})
         elif self.path_name == "servers":
             self.finish({"items": stage.servers})
         elif self.path_name == "policy":

@@ -1,7 +1,7 @@
 """What the service's tests share: a hub's API, a running service, supervisors and servers.
 
-The hub stands in for who is asking only: it answers ``/hub/api/user`` and ``/hub/api/users`` as the
-hub does.  Everything else is real: sockets, sqlite, websockets.
+The hub stands in for who is asking only: it answers ``/hub/api/user``, ``users`` and ``groups`` as
+the hub does.  Everything else is real: sockets, sqlite, websockets.
 """
 
 from __future__ import annotations
@@ -132,6 +132,21 @@ class _Users(_Base):
         self.finish(json.dumps(page))
 
 
+class _Groups(_Base):
+    def get(self, name: str | None = None) -> None:
+        members: dict[str, list[str]] = {}
+        for user in self.hub.users.values():
+            for group in user["groups"]:
+                members.setdefault(group, []).append(user["name"])
+        models = [{"name": each, "users": users} for each, users in members.items()]
+        if name is None:
+            self.finish(json.dumps({"items": models, "_pagination": {"next": None}}))
+            return
+        found = next((each for each in models if each["name"] == name), None)
+        self.set_status(200 if found else 404)
+        self.finish(json.dumps(found or {}))
+
+
 class _Activity(_Base):
     def post(self, name: str) -> None:
         self.hub.activity.append((name, json.loads(self.request.body)))
@@ -150,6 +165,8 @@ async def hub_api(
             (r"/hub/api/users", _Users),
             (r"/hub/api/users/([^/]+)", _Users),
             (r"/hub/api/users/([^/]+)/activity", _Activity),
+            (r"/hub/api/groups", _Groups),
+            (r"/hub/api/groups/([^/]+)", _Groups),
         ],
         hub=hub,
     )

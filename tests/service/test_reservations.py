@@ -66,6 +66,7 @@ async def test_an_instructor_reserves_for_the_group_and_sees_every_window(site):
     made = await book(teacher, repeat="FREQ=WEEKLY;COUNT=6", without=[WEEK3])
     assert (made["version"], made["owner"], made["windows_ahead"]) == (1, "prof", 5)
     shown = [(w["local_start"], w["start"][11:16]) for w in made["windows"]]
+    assert {(w["seats"], w["reserved"]) for w in made["windows"]} == {(2, 2)}
     assert shown[0] == (f"{DAY}T14:00", "13:00")
     assert shown[-1] == (f"{WEEK6}T14:00", "12:00"), "summer time: still two on the wall"
     found = await teacher.call("GET", "reservations")
@@ -282,3 +283,21 @@ async def test_in_an_exam_there_is_no_keep(site, hub):
     client = site.client(hub.server_token("cs0"))
     assert (await client.lease(lease["id"]))["keep"]["left"] == 0
     assert (await refused(client.keep(lease["id"]))).reason == "keep_used_up"
+
+
+async def test_windows_that_are_over_are_shown_to_who_asks_since_when(site):
+    teacher = prof(site)
+    now = datetime.now(UTC)
+    begun, over = now - timedelta(minutes=5), now + timedelta(minutes=5)
+    start, end = (f"{at:%Y-%m-%dT%H:%M}" for at in (begun, over))
+    made = await book(teacher, start=start, end=end, zone="UTC")
+    await teacher.call("PATCH", f"reservations/{made['id']}", {"window": {"end_now": True}})
+
+    async def listed(query):
+        return (await teacher.call("GET", f"reservations{query}"))["items"][0]["windows"]
+
+    assert await listed("") == []
+    day = f"{now - timedelta(days=1):%Y-%m-%dT%H:%M}Z"
+    assert [each["state"] for each in await listed(f"?since={day}")] == ["over"]
+    error = await refused(teacher.call("GET", "reservations?since=yesterday"))
+    assert (error.reason, error.status) == ("invalid_query", 422)

@@ -70,7 +70,7 @@ class Frame:
 FRAMES = (
     Frame("", "student.html", "student.js", "My GPU"),
     Frame("card", "card.html", "card.js", "GPU", in_menu=False, framed=True),
-    Frame("group", "group.html", "group.js", "Group", audience="leaders"),
+    Frame("group", "group.html", "group.js", "Groups", audience="leaders"),
     Frame("admin", "admin.html", "admin.js", "All leases", audience="admins"),
     Frame("policy", "policy.html", "policy.js", "Policy", audience="admins"),
     Frame("health", "health.html", "health.js", "Health", audience="admins"),
@@ -100,8 +100,8 @@ def content_security_policy(site: Site, *, framed: bool = False) -> str:
 def assets_version() -> str:
     """Short digest of every asset: a changed asset has a new address, an old one may be cached."""
     digest = hashlib.sha256()
-    for path in sorted(STATIC.iterdir()):
-        digest.update(path.name.encode())
+    for path in sorted(each for each in STATIC.rglob("*") if each.is_file()):
+        digest.update(path.relative_to(STATIC).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -1,17 +1,18 @@
 // The admin's page: every lease, and ending one with a reason that its student reads.
 import * as api from "./api.js";
-import { alertError, announce, clearAlert, h, onAction, update } from "./dom.js";
+import { alertError, h, onAction, update } from "./dom.js";
+import { ending } from "./ending.js";
 import { drawer } from "./holder.js";
 import { isLive, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
+import { showMessages } from "./notices.js";
 import { classesOverview, endedTable, liveTable } from "./table.js";
-import { theirServer } from "./words.js";
 
 const SIZE = 25;
 const live = new Live();
+const openEnd = ending(live);
 const ended = { offset: 0, total: 0, items: [] };
 let offset = 0;
-let ending = null;
 let count = -1;
 const $ = (id) => document.getElementById(id);
 
@@ -40,44 +41,12 @@ async function readEnded(from = ended.offset) {
   }
 }
 
-function openDialog(id) {
-  ending = live.leases.get(id);
-  if (!ending) return;
-  $("end-who").replaceChildren(h("strong", {}, ending.user), ` ${ending.state === "queued" ? "waits for" : "holds"} ${ending.gpu_class} for ${theirServer(ending.server)}.`);
-  $("end-note").value = "";
-  $("end-dialog").showModal();
-  $("end-note").focus();
-}
-
-async function endIt(event) {
-  event.preventDefault();
-  const note = $("end-note").value.trim();
-  if (!note) {
-    $("end-note").setCustomValidity("Write a reason; the student reads it.");
-    $("end-note").reportValidity();
-    return;
-  }
-  $("end-submit").disabled = true;
-  try {
-    live.put(await api.end(ending.id, { note }));
-    announce(`The lease of ${ending.user} is being ended.`);
-    clearAlert();
-  } catch (error) {
-    alertError(error);
-  } finally {
-    $("end-submit").disabled = false;
-    $("end-dialog").close();
-  }
-}
-
 live.addEventListener("change", draw);
 showLink(live);
+showMessages(live);
 everySecond(() => tick(live.now()));
-$("end-form").addEventListener("submit", endIt);
-$("end-note").addEventListener("input", () => $("end-note").setCustomValidity(""));
-$("end-cancel").addEventListener("click", () => $("end-dialog").close());
 onAction(document.body, (action, target) => {
-  if (action === "open-end") openDialog(target.dataset.id);
+  if (action === "open-end") openEnd(target.dataset.id);
   if (action === "page") readEnded(Number(target.dataset.offset));
   if (action === "live-page") {
     offset = Number(target.dataset.offset);

@@ -46,15 +46,19 @@ async function call(method, path, body, headers = {}) {
     });
   }
   if (!response.ok) throw new Refusal(response.status, await problemOf(response));
+  if (!(response.headers.get("Content-Type") ?? "").includes("json")) return response.text();
   return response.status === 204 ? null : response.json();
 }
 
+/** What is no JSON, as it stands there. */
+export const text = (path) => call("GET", path);
 export const get = (path) => call("GET", path);
 export const post = (path, body = {}, headers = {}) => call("POST", path, body, headers);
+export const patch = (path, body) => call("PATCH", path, body);
 export const put = (path, body) => call("PUT", path, body);
 export const del = (path, body) => call("DELETE", path, body);
 
-function freshKey() {
+export function freshKey() {
   const random = new Uint8Array(16);
   crypto.getRandomValues(random); // randomUUID exists on https only
   return [...random].map((byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -5,6 +5,7 @@ import { askWords, countChoice, defaultClass, freeWords } from "./ask.js";
 import { Holder, drawer } from "./holder.js";
 import { leaseBody, stateBadge, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
+import { showMessages } from "./notices.js";
 import { bytes, serverName } from "./words.js";
 
 const live = new Live();
@@ -76,6 +77,7 @@ function draw() {
 const redraw = drawer(draw);
 holder.addEventListener("change", redraw);
 showLink(live);
+showMessages(live);
 everySecond(() => tick(live.now()));
 holder.lookUpServers();
 $("card").addEventListener("change", (event) => {

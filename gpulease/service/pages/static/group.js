@@ -1,27 +1,129 @@
-// The instructor's page: leases of the groups the reader leads.  Read only.
-import { onAction, update } from "./dom.js";
+// The instructor's page: one group by name, its calendar, messages to it, ending a lease.
+import * as api from "./api.js";
+import { alertError, announce, clearAlert, h, meta, onAction, update } from "./dom.js";
+import { Booking } from "./booking.js";
 import { drawer } from "./holder.js";
-import { isLive, tick } from "./lease.js";
+import { ending } from "./ending.js";
+import { tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
-import { classesOverview, liveTable } from "./table.js";
+import { showMessages } from "./notices.js";
+import { filters, roster, rosterTable } from "./roster.js";
+import { Session } from "./session.js";
+import { classesOverview } from "./table.js";
+import { timetable } from "./timetable.js";
+import { wall } from "./zones.js";
 
-const SIZE = 25;
+const REREAD = 60_000; // ms: windows open and close by themselves
 const live = new Live();
-let offset = 0;
 const $ = (id) => document.getElementById(id);
+const openEnd = ending(live);
+let group = "";
+let members = [];
+let kind = "all";
 
 const draw = drawer(() => {
-  const leases = [...live.leases.values()].filter(isLive);
+  if (!live.ready) return;
+  const entries = roster(members, live.leases.values());
   update($("classes"), classesOverview(live.classes));
-  update($("table"), liveTable(leases, live.now(), { offset, size: SIZE, empty: "Nobody of your groups holds a GPU or waits for one." }));
+  update($("filters"), group ? filters(entries, kind) : null);
+  update($("table"), group ? rosterTable(entries, kind, live.now()) : null);
   $("simulated").hidden = !live.classes.some((item) => item.simulated);
 });
 
+const booking = new Booking(() => calendar.refetchEvents());
+const session = new Session({
+  changed: () => calendar.refetchEvents(),
+  edit: (reservation) => booking.open(group, live.classes, reservation),
+  copy: (reservation, one) => booking.open(group, live.classes, { ...reservation, id: null, name: `${reservation.name}-copy`, start: one.local_start, end: one.local_end }),
+});
+
+async function read(since) {
+  if (!group) return [];
+  const query = new URLSearchParams({ group, since: since.toISOString(), limit: 200 });
+  return (await attempt(() => api.get(`reservations?${query}`)))?.items ?? [];
+}
+
+/** A window was dragged: it is moved, or goes back with the reason. */
+async function move(reservation, one, times, undo) {
+  try {
+    await api.patch(`reservations/${reservation.id}`, { window: { at: one.at, ...times }, base_version: reservation.version });
+    clearAlert();
+    announce(`${reservation.name} is moved.`);
+  } catch (error) {
+    if (!(error instanceof api.Refusal)) throw error;
+    undo();
+    alertError(error);
+  }
+  calendar.refetchEvents();
+}
+
+const calendar = timetable($("calendar"), {
+  read,
+  onPick: (times) => booking.open(group, live.classes, times),
+  onOpen: (reservation, one) => session.open(reservation, one),
+  onMove: move,
+});
+
+async function attempt(work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof api.Refusal)) throw error;
+    alertError(error);
+    return null;
+  }
+}
+
+async function choose(name) {
+  group = name;
+  members = [];
+  const query = new URLSearchParams({ group });
+  $("ics").href = `${meta("prefix")}api/reservations.ics?${query}`;
+  calendar.refetchEvents();
+  members = (await attempt(() => api.get(`groups/members?${query}`)))?.items ?? [];
+  draw();
+}
+
+async function readGroups() {
+  const found = await attempt(() => api.get("groups"));
+  const names = (found?.items ?? []).map((item) => item.name);
+  update($("group-choice"), names.map((name) => h("option", { value: name }, name)));
+  $("group-row").hidden = names.length < 2;
+  $("no-group").hidden = names.length > 0;
+  $("group-parts").hidden = !names.length;
+  if (names.length) {
+    $("group-heading").textContent = names.length === 1 ? names[0] : "Groups";
+    await choose(names[0]);
+  }
+}
+
+async function tell(event) {
+  event.preventDefault();
+  const text = $("message-text");
+  const seconds = Number($("message-hours").value) * 3600;
+  const told = await attempt(() => api.post("messages", { group, text: text.value.trim(), seconds }));
+  if (!told) return;
+  text.value = "";
+  announce("Sent.");
+}
+
 live.addEventListener("change", draw);
 showLink(live);
+showMessages(live, (id) => attempt(() => api.del(`messages/${id}`, {})));
 everySecond(() => tick(live.now()));
+setInterval(() => document.hidden || calendar.refetchEvents(), REREAD);
+$("group-choice").addEventListener("change", (event) => choose(event.target.value));
+$("message-form").addEventListener("submit", tell);
 onAction(document.body, (action, target) => {
-  if (action !== "live-page") return;
-  offset = Number(target.dataset.offset);
-  draw();
+  if (action === "open-end") openEnd(target.dataset.id);
+  if (action === "withdraw") attempt(() => api.del(`messages/${target.dataset.id}`, {}));
+  if (action === "reserve") {
+    const start = new Date(Math.ceil(Date.now() / 3600_000) * 3600_000);
+    booking.open(group, live.classes, { start: wall(start), end: wall(new Date(start.getTime() + 2 * 3600_000)) });
+  }
+  if (action === "filter") {
+    kind = target.dataset.kind;
+    draw();
+  }
 });
+readGroups();

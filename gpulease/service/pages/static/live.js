@@ -10,6 +10,7 @@ export class Live extends EventTarget {
     super();
     this.leases = new Map();
     this.classes = [];
+    this.messages = [];
     this.link = "connecting"; // connecting | up | down
     this.resume = null;
     this.retry = FIRST_RETRY;
@@ -51,11 +52,14 @@ export class Live extends EventTarget {
     if (message.type === "snapshot") {
       this.leases = new Map(message.leases.map((lease) => [lease.id, lease]));
       this.classes = message.classes;
+      this.messages = message.messages ?? [];
       this.ready = true;
     } else if (message.type === "lease") {
       this.put(message.lease, false);
     } else if (message.type === "classes") {
       this.classes = message.classes;
+    } else if (message.type === "messages") {
+      this.messages = message.messages;
     }
     if (message.id !== undefined && message.id !== null) this.resume = message.id;
     this.#setLink("up");

@@ -5,6 +5,7 @@ import { askForm } from "./ask.js";
 import { Holder, drawer } from "./holder.js";
 import { endWord, leaseCard, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
+import { showMessages } from "./notices.js";
 import { pager } from "./pager.js";
 import { clock, duration, secondsUntil, serverName, when } from "./words.js";
 
@@ -76,6 +77,7 @@ live.addEventListener("change", () => {
 });
 holder.addEventListener("change", redraw);
 showLink(live);
+showMessages(live);
 everySecond(() => {
   tick(live.now());
   showInTitle();

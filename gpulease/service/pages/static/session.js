@@ -1,0 +1,132 @@
+// One window of a reservation: what it is, who came, and what can be done with it.
+import * as api from "./api.js";
+import { alertError, announce, clearAlert, h, meta, onAction, update } from "./dom.js";
+import { duration } from "./words.js";
+import { span } from "./zones.js";
+
+const $ = (id) => document.getElementById(`session-${id}`);
+const STATES = { coming: "To come", lead: "GPUs are being made free", open: "Open now", over: "Over" };
+const EXTENSIONS = [15, 30, 60]; // minutes
+
+export class Session {
+  /** `changed()` after every change; `edit(reservation)`, `copy(reservation, window)` open the form. */
+  constructor({ changed, edit, copy }) {
+    Object.assign(this, { changed, edit, copy, of: null, window: null });
+    $("close").addEventListener("click", () => $("dialog").close());
+    onAction($("dialog"), (action, target) => this.#act(action, target));
+  }
+
+  open(reservation, window_) {
+    this.of = reservation;
+    this.window = window_;
+    this.came = null;
+    this.#draw();
+    $("dialog").showModal();
+    if (["open", "over"].includes(window_.state) && reservation.manages) this.#readAttendance();
+  }
+
+  #draw() {
+    const { of, window: one } = this;
+    $("heading").textContent = of.title || of.name;
+    const fact = (name, ...value) => h("div", { class: "gl-fact", "data-key": name }, h("dt", {}, name), h("dd", {}, ...value));
+    const held = ["open", "lead"].includes(one.state);
+    update(
+      $("about"),
+      h("p", { class: "gl-sentence" }, span(one.local_start, one.local_end), h("span", { class: "text-body-secondary" }, ` (${of.zone})`)),
+      h("dl", { class: "gl-facts" }, fact("State", STATES[one.state]), fact("Seats", `${one.seats} × ${of.gpu_class}`, one.seats < one.reserved ? `, ${one.reserved} reserved` : ""), held ? fact("Taken", `${one.claimed} of ${one.seats}`) : null, one.first_gpus && one.state === "lead" ? fact("First GPU", one.first_gpus.slice(11, 16)) : null, fact("Windows to come", of.windows_ahead), of.exam ? fact("Exam", "nobody is reclaimed") : null),
+    );
+    update($("actions"), of.manages ? this.#actions() : null);
+    update($("came"), this.came);
+  }
+
+  #actions() {
+    const { of, window: one } = this;
+    const button = (action, text, more = {}) => h("button", { type: "button", class: "btn btn-outline-contrast", "data-action": action, "data-key": `${action}-${more["data-minutes"] ?? ""}`, ...more }, text);
+    const open = one.state === "open";
+    const series = of.windows_ahead > 1;
+    return [
+      open ? EXTENSIONS.map((minutes) => button("extend", `Extend ${minutes} min`, { "data-minutes": minutes })) : null,
+      open ? button("end-now", "End it now") : null,
+      ["coming", "lead"].includes(one.state) && series ? button("cancel-one", "Cancel this one") : null,
+      button("edit", series ? "Change the series…" : "Change…"),
+      button("copy", "Copy…"),
+      of.windows_ahead ? button("cancel", series ? "Cancel the series" : "Cancel", { class: "btn btn-outline-danger" }) : null,
+    ];
+  }
+
+  #act(action, target) {
+    const { of, window: one } = this;
+    const asks = { cancel: `Cancel ${of.name}? Its GPUs go to others.`, "end-now": `End ${of.name} now? Its GPUs go to others.`, "cancel-one": "Cancel this window? Its GPUs go to others." };
+    if (asks[action] && target.dataset.sure !== "yes") {
+      // A second click on the same button: no dialog over a dialog.
+      target.dataset.sure = "yes";
+      target.textContent = "Yes, do it";
+      announce(asks[action]);
+      $("ask").textContent = asks[action];
+      return;
+    }
+    if (action === "edit") this.#leave(() => this.edit(of));
+    if (action === "copy") this.#leave(() => this.copy(of, one));
+    if (action === "extend") this.#patch({ at: one.at, end: later(one.local_end, Number(target.dataset.minutes)) });
+    if (action === "end-now") this.#patch({ at: one.at, end_now: true });
+    if (action === "cancel-one") this.#patch({ at: one.at, cancelled: true });
+    if (action === "cancel") this.#do(() => api.del(`reservations/${of.id}`, {}));
+  }
+
+  #leave(next) {
+    $("dialog").close();
+    next();
+  }
+
+  #patch(change) {
+    return this.#do(() => api.patch(`reservations/${this.of.id}`, { window: change, base_version: this.of.version }));
+  }
+
+  async #do(work) {
+    $("ask").textContent = "";
+    try {
+      await work();
+      clearAlert();
+      $("dialog").close();
+      announce("Done.");
+    } catch (error) {
+      if (!(error instanceof api.Refusal)) throw error;
+      $("ask").textContent = `${error.sentence} ${error.nextStep}`.trim();
+      announce(error.sentence);
+    }
+    this.changed();
+  }
+
+  async #readAttendance() {
+    const { of, window: one } = this;
+    const path = `reservations/${of.id}/attendance.csv`;
+    try {
+      const rows = parseCSV(await api.text(path)).filter((row) => row.window === one.local_start);
+      if (this.window !== one) return;
+      this.came = attendance(rows, `${meta("prefix")}api/${path}`);
+      this.#draw();
+    } catch (error) {
+      alertError(error);
+    }
+  }
+}
+
+const later = (wallTime, minutes) => new Date(Date.parse(`${wallTime}:00Z`) + minutes * 60_000).toISOString().slice(0, 16);
+
+function attendance(rows, address) {
+  const came = rows.filter((row) => row.came);
+  const line = (row) => h("tr", { "data-key": row.user }, h("td", {}, row.user), h("td", {}, row.came ? row.came.slice(11) : "did not come"), h("td", {}, row.came ? duration(Number(row.held_seconds)) : ""), h("td", {}, row.came ? duration(Number(row.busy_seconds)) : ""));
+  return [
+    h("h3", { class: "h6 mt-3" }, `${came.length} came`),
+    rows.length ? h("table", { class: "table table-sm" }, h("thead", {}, h("tr", {}, ["Who", "Came", "Had a GPU", "Busy"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.map(line))) : null,
+    h("a", { href: address, download: "attendance.csv" }, "All windows as CSV"),
+  ];
+}
+
+/** The rows of a CSV with a header, as objects; a quoted field may hold commas and quotes. */
+function parseCSV(text) {
+  const [names, ...rows] = text.trim().split(/\r?\n/).map((line) =>
+    [...line.matchAll(/(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g)].map((found) => found[1]?.replaceAll('""', '"') ?? found[2]),
+  );
+  return rows.map((row) => Object.fromEntries(row.map((value, index) => [names[index], value])));
+}

@@ -1,0 +1,116 @@
+// The calendar of a group's reservations: shows windows, and says what was dragged.
+import { DayGrid, Interaction, List, TimeGrid, createCalendar } from "./lib/calendar.js";
+import { h } from "./dom.js";
+import { wall } from "./zones.js";
+
+const NARROW = window.matchMedia("(max-width: 767.98px)");
+const dark = () => document.documentElement.getAttribute("data-bs-theme") === "dark";
+const STATES = { open: "now", lead: "soon", over: "over", coming: "" };
+
+function shown(reservation, window_) {
+  const local = (iso) => new Date(iso);
+  return {
+    id: `${reservation.id}@${window_.at}`,
+    start: local(window_.start),
+    end: local(window_.end),
+    title: reservation.title || reservation.name,
+    editable: reservation.manages && window_.state !== "over",
+    startEditable: reservation.manages && ["coming", "lead"].includes(window_.state),
+    durationEditable: reservation.manages && window_.state !== "over",
+    className: `gl-window-${window_.state}`,
+    extendedProps: { reservation, window: window_ },
+  };
+}
+
+function content({ event, timeText }) {
+  const { reservation, window: window_ } = event.extendedProps;
+  if (!reservation) return undefined;
+  const seats = ["open", "lead"].includes(window_.state) ? `${window_.claimed} of ${window_.seats}` : window_.seats;
+  const less = window_.seats < window_.reserved ? h("span", { class: "gl-window-less" }, ` (${window_.reserved} reserved)`) : null;
+  return {
+    domNodes: [
+      h("span", { class: "visually-hidden" }, event.start.toLocaleDateString([], { weekday: "long", day: "numeric", month: "long" }), " "),
+      h("span", { class: "gl-window-time" }, timeText),
+      h("strong", { class: "gl-window-title" }, event.title, STATES[window_.state] ? ` (${STATES[window_.state]})` : ""),
+      h("span", { class: "gl-window-seats" }, `${seats} × ${reservation.gpu_class}`, less),
+    ],
+  };
+}
+
+/**
+ * Make the calendar in `place`.
+ *
+ * `read(since)` gives reservations with their windows; `onPick({start, end})` gets wall-clock times
+ * here, `onOpen(reservation, window)` a click, `onMove(reservation, window, {start, end}, undo)` a drag.
+ */
+export function timetable(place, { read, onPick, onOpen, onMove }) {
+  const moved = ({ event, revert }) => {
+    const { reservation, window: window_ } = event.extendedProps;
+    const times = { start: wall(event.start, reservation.zone), end: wall(event.end, reservation.zone) };
+    onMove(reservation, window_, times, revert);
+  };
+  const calendar = createCalendar(place, [TimeGrid, DayGrid, List, Interaction], {
+    view: NARROW.matches ? "timeGridDay" : "timeGridWeek",
+    headerToolbar: { start: "prev,next today", center: "title", end: "timeGridDay,timeGridWeek,dayGridMonth,listYear" },
+    buttonText: { today: "Today", timeGridDay: "Day", timeGridWeek: "Week", dayGridMonth: "Month", listYear: "Term" },
+    // A term is half a year from today on, as a list that is read from top to bottom.
+    views: { listYear: { duration: { weeks: 26 } } },
+    noEventsContent: "Nothing is reserved.",
+    eventSources: [
+      {
+        events: async ({ start }) => {
+          const found = await read(start);
+          return found.flatMap((each) => each.windows.map((one) => shown(each, one)));
+        },
+      },
+    ],
+    lazyFetching: false,
+    firstDay: 1,
+    height: NARROW.matches ? "28rem" : "40rem",
+    scrollTime: "07:30:00",
+    allDaySlot: false,
+    nowIndicator: true,
+    selectable: true,
+    editable: true,
+    dayMaxEvents: true,
+    slotEventOverlap: false,
+    selectBackgroundColor: "var(--bs-primary-bg-subtle)",
+    eventTimeFormat: { hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
+    slotLabelFormat: { hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
+    eventContent: content,
+    select: ({ start, end, allDay }) => onPick(allDay ? workday(start) : { start: wall(start), end: wall(end) }),
+    eventClick: ({ event }) => event.extendedProps.reservation && onOpen(event.extendedProps.reservation, event.extendedProps.window),
+    eventDrop: moved,
+    eventResize: moved,
+  });
+  plain(place);
+  new MutationObserver(() => plain(place)).observe(place, { childList: true, subtree: true });
+  // Two arrows without a word.
+  for (const [button, word] of [["prev", "Earlier"], ["next", "Later"]]) {
+    place.querySelector(`.ec-${button}`)?.setAttribute("aria-label", word);
+  }
+  const follow = () => place.classList.toggle("ec-dark", dark());
+  new MutationObserver(follow).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
+  follow();
+  return calendar;
+}
+
+// The calendar calls itself a table, and holds buttons and a toolbar where a table has rows: a screen
+// reader would read it wrong.  Without the roles it reads headings and buttons, each with its day.
+const ROLES = ["table", "rowgroup", "row", "cell", "columnheader", "rowheader", "list", "listitem"].map((role) => `[role=${role}]`).join();
+const PLACES = ["col", "row"].flatMap((line) => ["index", "count", "span"].map((what) => `aria-${line}${what}`));
+
+function plain(place) {
+  for (const element of place.querySelectorAll(ROLES)) element.removeAttribute("role");
+  for (const name of PLACES) {
+    for (const element of place.querySelectorAll(`[${name}]`)) element.removeAttribute(name);
+  }
+  place.querySelector(".ec-main")?.setAttribute("tabindex", "0"); // it scrolls, by keys too
+}
+
+// A day of the month view says nothing of the hour: two hours after lunch are a beginning.
+function workday(day) {
+  const start = new Date(day);
+  start.setHours(14, 0, 0, 0);
+  return { start: wall(start), end: wall(new Date(start.getTime() + 2 * 3600_000)) };
+}

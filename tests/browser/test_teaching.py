@@ -1,0 +1,154 @@
+"""The instructor's day: reserve by dragging, see who has come, tell everybody, end a lease."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.browser.demo import RunningDemo, running_demo
+from tests.browser.test_round import log_in
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+LONG = 120_000  # ms: a server starts, on a busy machine
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+    with running_demo(tmp_path_factory.mktemp("demo"), "--gpus", "3", "--idle", "600") as found:
+        yield found
+
+
+@pytest.fixture
+def teacher(demo: RunningDemo, profile: Any) -> Any:
+    """The instructor's page, of the one group that the demo has."""
+    page = profile.new_page()
+    log_in(demo, page, "instructor")
+    page.goto(demo.service + "group")
+    page.wait_for_selector("h1:has-text('cs101')")
+    page.wait_for_selector(".ec-time-grid")
+    return page
+
+
+def drag_over(page: Any, day: int, minutes: int) -> None:
+    """Drag over free time in the middle of what the calendar shows of a day."""
+    page.locator("#calendar").scroll_into_view_if_needed()
+    column = page.locator(".ec-body .ec-day").nth(day).bounding_box()
+    seen = page.locator("#calendar").bounding_box()
+    slot = column["height"] / 48  # of half an hour
+    x, y = column["x"] + column["width"] / 2, seen["y"] + seen["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y + slot * (minutes / 30 - 1), steps=8)
+    page.mouse.up()
+
+
+def times(page: Any) -> tuple[datetime, datetime]:
+    """Return what the form says."""
+    start, end = (page.input_value(f"#book-{name}") for name in ("start", "end"))
+    return datetime.fromisoformat(start), datetime.fromisoformat(end)
+
+
+def test_an_instructor_reserves_by_dragging_and_takes_the_nearest_window(
+    teacher: Any, assert_accessible: Callable[..., None]
+) -> None:
+    teacher.click(".ec-next")  # next week is all to come
+    drag_over(teacher, day=2, minutes=120)
+    teacher.wait_for_selector("#book-dialog:visible")
+    start, end = times(teacher)
+    assert (start.weekday(), end - start) == (2, timedelta(hours=2))
+    teacher.fill("#book-name", "lab")
+    teacher.fill("#book-seats", "2")
+    teacher.select_option("#book-every", "weekly")
+    teacher.fill("#book-times", "3")
+    teacher.wait_for_selector("#book-found:has-text('It fits. 3 windows')")
+    assert_accessible(teacher)
+    teacher.click("#book-submit")
+    teacher.wait_for_selector(".ec-event .gl-window-seats:has-text('simulated-gpu')")
+    assert teacher.inner_text(".gl-window-seats").startswith("2 ")
+    # The same time again: what is in the way, and the nearest time, before anything is sent.
+    drag_over(teacher, day=2, minutes=30)
+    teacher.wait_for_selector(".gl-dialog:visible")
+    if teacher.is_visible("#session-dialog"):  # the middle is taken: that was a click on the lab
+        teacher.click("#session-close")
+        teacher.click("[data-action=reserve]")
+    teacher.fill("#book-name", "second")
+    teacher.fill("#book-seats", "2")
+    teacher.fill("#book-start", f"{start:%Y-%m-%dT%H:%M}")
+    teacher.fill("#book-end", f"{end:%Y-%m-%dT%H:%M}")
+    teacher.wait_for_selector("#book-found:has-text('It does not fit.')")
+    assert "2 for cs101" in teacher.inner_text("#book-found")
+    teacher.click("[data-offer=nearest]")
+    teacher.wait_for_selector("#book-found:has-text('It fits.')")
+    assert times(teacher) == (end, end + (end - start))
+    teacher.click("#book-submit")
+    teacher.wait_for_selector(".ec-event:has-text('second')")
+    # A copy of the series, on another day.
+    teacher.click(".ec-event:has-text('lab')")
+    teacher.click("[data-action=copy]")
+    assert teacher.input_value("#book-name") == "lab-copy"
+    assert teacher.input_value("#book-times") == "3"
+    later = start + timedelta(days=1)
+    teacher.fill("#book-start", f"{later:%Y-%m-%dT%H:%M}")
+    teacher.wait_for_selector("#book-found:has-text('It fits. 3 windows')")
+    teacher.click("#book-submit")
+    teacher.wait_for_selector(".ec-event:has-text('lab-copy')")
+    teacher.click("button:has-text('Term')")
+    teacher.wait_for_selector(".ec-list .ec-event:has-text('lab-copy')")
+    assert teacher.locator(".ec-list .ec-event").count() == 7
+    assert_accessible(teacher)
+
+
+def test_a_lab_that_is_open_shows_who_came_is_told_and_extended(
+    demo: RunningDemo, teacher: Any, chromium: Any, assert_accessible: Callable[..., None]
+) -> None:
+    now = datetime.fromisoformat(teacher.evaluate("new Date().toISOString()").rstrip("Z"))
+    teacher.click("[data-action=reserve]")
+    teacher.fill("#book-name", "today")
+    teacher.click("#book-dialog summary")
+    teacher.fill("#book-zone", "UTC")
+    teacher.fill("#book-start", f"{now - timedelta(minutes=2):%Y-%m-%dT%H:%M}")
+    teacher.fill("#book-end", f"{now + timedelta(minutes=40):%Y-%m-%dT%H:%M}")
+    teacher.wait_for_selector("#book-found:has-text('It fits.')")
+    teacher.click("#book-submit")
+    teacher.wait_for_selector(".gl-window-open")
+    context = chromium.new_context()
+    student = context.new_page()
+    log_in(demo, student, "student")
+    student.goto(demo.service)
+    student.click("[data-action=ask]")
+    teacher.wait_for_selector(
+        "tr[data-kind=has]:has-text('student'):has-text('Active')", timeout=LONG
+    )
+    assert teacher.inner_text("[data-kind=none][data-action=filter] .gl-count") == "1"
+    teacher.click("[data-kind=none][data-action=filter]")
+    teacher.wait_for_selector(".gl-roster tr[data-kind=has]", state="detached")
+    assert teacher.locator(".gl-roster tbody tr").all_inner_texts()[0].startswith("student2")
+    teacher.click("[data-kind=all][data-action=filter]")
+    # Everybody is told, without a reload.
+    student.goto(demo.service)
+    student.wait_for_selector(".gl-lease")
+    teacher.fill("#message-text", "Please finish by four.")
+    teacher.click("#message-form button")
+    student.wait_for_selector(".gl-message:has-text('Please finish by four.')")
+    assert_accessible(teacher)
+    teacher.click("[data-action=withdraw]")
+    student.wait_for_selector(".gl-message", state="detached")
+    # The lab goes on for longer, and says who is there.
+    teacher.click(".gl-window-open")
+    teacher.wait_for_selector("#session-dialog:visible >> text=1 came")
+    before = teacher.inner_text(".gl-window-open .gl-window-time")
+    teacher.click("[data-action=extend][data-minutes='15']")
+    teacher.wait_for_selector("#session-dialog", state="hidden")
+    teacher.wait_for_function(
+        "before => ![null, undefined, before].includes("
+        "document.querySelector('.gl-window-open .gl-window-time')?.innerText)",
+        arg=before,
+    )
+    # One lease is ended, with a reason that its holder reads.
+    teacher.click("[aria-label='End the lease of student']")
+    teacher.fill("#end-note", "Others wait.")
+    teacher.click("#end-submit")
+    student.wait_for_selector(".gl-lease[data-state=ended]:has-text('Others wait.')", timeout=LONG)
+    teacher.wait_for_selector("tr[data-kind=none]:has-text('student'):has-text('had one until')")
+    context.close()

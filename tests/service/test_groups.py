@@ -1,0 +1,91 @@
+"""Groups, their members, and what is told to them."""
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from tests.service.kit import Hub, Server, Site
+
+
+@pytest.fixture
+def people(hub: Hub) -> Hub:
+    hub.users.clear()
+    hub.user("ada", "", groups=("cs101",))
+    hub.user("grace", groups=("cs101", "cs102"))
+    hub.user("linus", groups=("cs102",))
+    return hub
+
+
+def teacher(site: Site, *groups: str):
+    scopes = [f"custom:gpulease:reserve!group={group}" for group in groups]
+    return site.client(site.hub.token("prof", *scopes))
+
+
+async def refused(call) -> GPULeaseError:
+    with pytest.raises(GPULeaseError) as caught:
+        await call
+    return caught.value
+
+
+async def test_an_instructor_sees_their_own_groups_and_their_members(people: Hub, site: Site):
+    prof = teacher(site, "cs101")
+    assert (await prof.call("GET", "groups"))["items"] == [{"name": "cs101"}]
+    found = await prof.call("GET", "groups/members?group=cs101")
+    assert found == {"items": ["ada", "grace"]}
+    error = await refused(prof.call("GET", "groups/members?group=cs102"))
+    assert (error.reason, error.status) == ("not_your_group", 403)
+
+
+async def test_an_admin_sees_every_group(people: Hub, site: Site):
+    admin = site.client(site.hub.admin_token())
+    assert [each["name"] for each in (await admin.call("GET", "groups"))["items"]] == [
+        "cs101",
+        "cs102",
+    ]
+    assert (await admin.call("GET", "groups/members?group=nobody"))["items"] == []
+
+
+async def test_a_hub_that_does_not_answer_is_said(people: Hub, site: Site):
+    prof = teacher(site, "cs101")
+    await prof.call("GET", "groups")  # whose token it is is known now
+    site.hub.down = True
+    error = await refused(prof.call("GET", "groups/members?group=cs101"))
+    assert (error.reason, error.status) == ("hub_unreachable", 502)
+
+
+async def test_a_message_reaches_the_members_who_are_there_and_who_come_later(
+    people: Hub, site: Site
+):
+    member = await Server.join(site, site.hub.page_token("ada"))
+    other = await Server.join(site, site.hub.page_token("linus"))
+    prof = teacher(site, "cs101")
+    told = await prof.call(
+        "POST", "messages", {"group": "cs101", "text": " Finish by 16:00. ", "seconds": 600}
+    )
+    assert (told["by"], told["text"]) == ("prof", "Finish by 16:00.")
+    assert (await member.next("messages"))["messages"] == [told]
+    assert (await other.next("messages"))["messages"] == []
+    later = await Server.join(site, site.hub.page_token("grace"))
+    assert later.of("snapshot")[0]["messages"] == [told]
+    member.messages.clear()
+    await prof.call("DELETE", f"messages/{told['id']}", {})
+    assert (await member.next("messages"))["messages"] == []
+    for each in (member, other, later):
+        await each.close()
+
+
+async def test_nobody_tells_whom_they_do_not_teach(people: Hub, site: Site):
+    prof, admin = teacher(site, "cs101"), site.client(site.hub.admin_token())
+    for group in ("cs102", ""):
+        error = await refused(prof.call("POST", "messages", {"group": group, "text": "hello"}))
+        assert (error.reason, error.status) == ("may_not_tell", 403)
+    told = await admin.call("POST", "messages", {"text": "The hub is updated at 18:00."})
+    assert told["group"] == ""
+    error = await refused(prof.call("DELETE", f"messages/{told['id']}", {}))
+    assert error.reason == "may_not_tell"
+
+
+async def test_an_empty_message_is_refused(people: Hub, site: Site):
+    error = await refused(
+        teacher(site, "cs101").call("POST", "messages", {"group": "cs101", "text": " "})
+    )
+    assert error.status == 422
