@@ -35,7 +35,7 @@ export class Live extends EventTarget {
     const url = new URL(`${meta("prefix")}api/events`, window.location.href);
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
     url.searchParams.set("_xsrf", meta("xsrf"));
-    if (this.resume !== null) url.searchParams.set("since", this.resume);
+    if (this.resume !== null) url.searchParams.set("resume", this.resume);
     const socket = new WebSocket(url);
     this.socket = socket;
     socket.addEventListener("message", (event) => {
