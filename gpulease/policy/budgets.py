@@ -7,7 +7,7 @@ the rules at zero; what was charged before is passed in.  Refuses to store anyth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpulease.policy import queue
@@ -33,6 +33,62 @@ class Remainder:
     at_zero: AtZero
 
 
+@dataclass(frozen=True)
+class Use:
+    """One stretch of a lease that is charged: ``units`` devices at ``price`` an hour each.
+
+    ``estimated``: its end is when something was heard of the lease last.
+    """
+
+    lease_id: str
+    user: str
+    project: str
+    gpu_class: str
+    pool: str
+    units: int
+    price: float
+    since: datetime
+    until: datetime
+    estimated: bool = False
+
+    def seconds(self, since: datetime | None = None, until: datetime | None = None) -> float:
+        """Return its device-seconds, of those between two instants."""
+        begin = self.since if since is None else max(since, self.since)
+        end = self.until if until is None else min(until, self.until)
+        return max(0.0, (end - begin).total_seconds()) * self.units
+
+    def hours(self, since: datetime | None = None, until: datetime | None = None) -> float:
+        """Return what it costs, in GPU-hours at its price."""
+        return self.seconds(since, until) / _HOUR * self.price
+
+
+def use_of(before: Lease | None, after: Lease) -> Use | None:
+    """Return the stretch that a change of a lease ends, ``None`` when it ends none."""
+    if before is None or before.charged_from is None or after.charged_from is not None:
+        return None
+    return Use(
+        after.id,
+        after.user,
+        after.project,
+        after.gpu_class,
+        after.pool,
+        len(before.devices),
+        after.price,
+        before.charged_from,
+        max(before.charged_from, after.charged_until or before.charged_from),
+        after.charge_estimated,
+    )
+
+
+def running(lease: Lease, now: datetime) -> Use | None:
+    """Return the stretch of a lease that is charged now, until now."""
+    if lease.charged_from is None:
+        return None
+    until = max(now, lease.charged_from)
+    ended = replace(lease, charged_from=None, charged_until=until)
+    return use_of(lease, ended)
+
+
 def charged(lease: Lease, since: datetime, until: datetime) -> float:
     """Return what a lease costs between two instants in GPU-hours, as it is charged now."""
     if lease.charged_from is None:
@@ -53,6 +109,11 @@ def _spent(snapshot: Snapshot) -> Mapping[tuple[str, str], float]:
             key = project.name, lease.user
             found[key] = found.get(key, 0.0) + charged(lease, period[0], snapshot.now)
     return found
+
+
+def all_spent(snapshot: Snapshot) -> Mapping[tuple[str, str], float]:
+    """Return what is spent of every budget in its present period, by project and person."""
+    return _spent(snapshot)
 
 
 @once

@@ -217,6 +217,8 @@ class Lease:
     price: float = 1.0  # of one device an hour, as it was when the lease was granted
     pool: str = ""  # that it was granted from
     charged_from: datetime | None = None  # since when it is charged, while it is
+    charged_until: datetime | None = None  # of the last stretch that is over
+    charge_estimated: bool = False  # its end is when something was heard of it last
     version: int = 1
 
 

@@ -107,9 +107,13 @@ class Resume(Action):
 
 @dataclass(frozen=True)
 class End(Action):
-    """Stop what is left and free the devices."""
+    """Stop what is left and free the devices.
+
+    ``last_seen``: when something was heard of it last, where it died in between.
+    """
 
     end_reason: EndReason
+    last_seen: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gpulease.service.reservations import Reservations
     from gpulease.service.servers import Servers
     from gpulease.service.shapes import HealthView
+    from gpulease.service.usage import Usage
     from gpulease.service.views import Views
 
 
@@ -59,6 +60,7 @@ class Services:
     bounds: Bounds
     reservations: Reservations
     messages: Messages
+    usage: Usage
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any, Literal
+from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -18,6 +20,19 @@ def _digits(value: Any) -> Any:
     return value
 
 
+def _zone(value: str) -> str:
+    if value not in available_timezones():
+        raise ValueError("it is no time zone")
+    return value
+
+
+def _by(value: str) -> str:
+    names = value.split(",")
+    if not set(names) <= GROUPS or len(set(names)) < len(names):
+        raise ValueError(f"it must be some of {', '.join(sorted(GROUPS))}, with commas")
+    return value
+
+
 def _state(value: str) -> str:
     if value not in STATES:
         raise ValueError(f"there is no such state; there are {', '.join(sorted(STATES - {''}))}")
@@ -25,6 +40,17 @@ def _state(value: str) -> str:
 
 
 STATES = frozenset({"", "live", *LeaseState})
+#: By what use can be summed up.
+GROUPS = frozenset({"project", "person", "class", "day"})
+_By = Annotated[
+    str,
+    AfterValidator(_by),
+    Field(json_schema_extra={"enum": ["project", "person", "class", "day", "project,person"]}),
+]
+_Day = Annotated[date, Field(ge=date(2000, 1, 1), le=date(2199, 12, 31))]
+_Zone = Annotated[
+    str, AfterValidator(_zone), Field(json_schema_extra={"enum": ["UTC", "Europe/Berlin"]})
+]
 _Whole = Annotated[int, BeforeValidator(_digits)]
 _Flag = Literal["", "0", "1", "false", "true"]
 _State = Annotated[
@@ -81,3 +107,12 @@ class EventsQuery(Query):
 def is_set(flag: str) -> bool:
     """Tell whether a flag is on."""
     return flag in {"1", "true"}
+
+
+class UsageQuery(Query):
+    """What was used from one day to another (of ``zone``), both included, by what."""
+
+    by: _By = "project"
+    since: _Day | None = None
+    until: _Day | None = None
+    zone: _Zone = "UTC"

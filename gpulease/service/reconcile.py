@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -64,6 +64,8 @@ class Reconciler:
         tick: seconds between rounds when nothing wakes the loop.
         clock: the time, UTC.
         windows: the windows of reservations that are open at an instant or come soon.
+        use: what leases that are over have used, decayed until an instant; ``Snapshot.use``.
+        spent: what they have taken of the present budgets; ``Snapshot.spent``.
     """
 
     def __init__(
@@ -79,6 +81,8 @@ class Reconciler:
         tick: float = 1.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         windows: Callable[[datetime], tuple[Window, ...]] = lambda _: (),
+        use: Callable[[datetime], Mapping[tuple[str, str, str], float]] = lambda _: {},
+        spent: Callable[[datetime], Mapping[tuple[str, str], float]] = lambda _: {},
     ) -> None:
         self._ledger = ledger
         self._provider = provider
@@ -89,6 +93,8 @@ class Reconciler:
         self._tick = tick
         self.clock = clock
         self._windows = windows
+        self._use = use
+        self._spent = spent
         self.alerts: list[Alert] = []
         self.rounds = 0
         self.problem = ""
@@ -133,6 +139,8 @@ class Reconciler:
             typical_length=self._ledger.typical_length(),
             contended=self._contended.times,
             windows=self._windows(now),
+            use=self._use(now),
+            spent=self._spent(now),
         )
 
     def shown(self) -> Snapshot:

@@ -17,6 +17,7 @@ from gpulease.service import (
     rest_agents,
     rest_groups,
     rest_leases,
+    rest_projects,
     rest_reservations,
     rest_site,
     sockets,
@@ -50,6 +51,9 @@ API: Mapping[str, type[RequestHandler]] = {
     "messages/{id}": rest_groups.OneMessage,
     "incidents": rest_site.IncidentList,
     "me": rest_site.Me,
+    "projects": rest_projects.ProjectList,
+    "usage": rest_projects.Usage,
+    "usage.csv": rest_projects.UsageTable,
     "policy": rest_site.Policy,
     "policy/check": rest_site.PolicyCheck,
     "policy/versions": rest_site.PolicyVersions,
@@ -111,7 +115,7 @@ def application(
     api = f"{prefix}api/"
     routes: list[Any] = [
         *((api + _pattern(path), handler) for path, handler in API.items()),
-        (rf"{api}(?:projects|usage|whatif)(?:/.*)?", rest_site.NotYet),
+        (rf"{api}(?:whatif)(?:/.*)?", rest_site.NotYet),
         (rf"{prefix}metrics", rest_site.MetricsPage),
         (rf"{prefix}oauth_callback", Callback),
         *pages.handlers(PageBase, site, reader_of),

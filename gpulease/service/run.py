@@ -18,6 +18,7 @@ from tornado.netutil import bind_sockets
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
+from gpulease.policy import budgets
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, Snapshot
 from gpulease.protocol import GrantView, LeaseView
@@ -50,6 +51,7 @@ from gpulease.service.reservations import Reservations
 from gpulease.service.retention import Retention
 from gpulease.service.routes import application, figures
 from gpulease.service.servers import Servers
+from gpulease.service.usage import Usage
 from gpulease.service.views import Views
 from gpulease.store import Change, Store, upgrade
 
@@ -145,6 +147,7 @@ class RunningService:
         reservations = Reservations(
             ledger, lambda: policies.current, self._snapshot, self._wake, self._notifier.tell
         )
+        usage = Usage(ledger, lambda: policies.current, self._notifier.tell)
         loop = Reconciler(
             ledger,
             provider,
@@ -155,6 +158,8 @@ class RunningService:
             publish=self._publish,
             tick=options.tick,
             windows=reservations.windows,
+            use=usage.use,
+            spent=usage.spent,
         )
         servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
         commands = LeaseCommands(ledger, loop, links, hub, policies)
@@ -178,12 +183,14 @@ class RunningService:
             bounds=Bounds(lambda: policies.current.changes_per_minute),
             reservations=reservations,
             messages=messages,
+            usage=usage,
         )
         await ledger.load(datetime.now(UTC))
         await reservations.load()
         outs = first_time_outs(options.first_time_outs)
         devices = await provider.devices()
         await policies.open(devices, options.first_policy_file, outs)
+        await usage.load()
         await loop.recover(devices)
         self._listen(hub_auth, secret)
         self._tasks = [
@@ -191,6 +198,7 @@ class RunningService:
             asyncio.create_task(servers.run(), name="servers"),
             asyncio.create_task(self._sample(), name="sample"),
             asyncio.create_task(reservations.watch(), name="reservations"),
+            asyncio.create_task(usage.watch(), name="usage"),
             asyncio.create_task(self._hold_fence(), name="fence"),
             asyncio.create_task(Retention(ledger, options.ages).run(), name="retention"),
         ]
@@ -283,6 +291,7 @@ class RunningService:
     def _moved(self, changes: Sequence[Change], now: datetime) -> None:
         """Log and count each recorded change, and tell the readers at once."""
         services = self.services
+        services.usage.recorded(changes)
         for change in changes:
             self._note(change.before, change.after, now)
         moved = [change.after for change in changes]
@@ -310,6 +319,7 @@ class RunningService:
 
     def _publish(self, snapshot: Snapshot) -> None:
         services = self.services
+        services.usage.tell_of(snapshot, budgets.spent)
         leases = [each for each in snapshot.leases if not services.events.is_final(each)]
         views = services.views.leases(leases, snapshot)
         for lease, view in zip(leases, views, strict=True):

@@ -235,3 +235,57 @@ class ReservationsChecked(TypedDict):
 
     fits: bool
     items: list[ReservationChecked]
+
+
+class PoolShare(TypedDict):
+    """How a project stands in one pool, in devices."""
+
+    guarantee: int
+    limit: int | None
+    held: int
+    waiting: int
+    share: int  # what it may hold while everybody who asks for more does
+
+
+class BudgetView(TypedDict):
+    """What may still be spent, in GPU-hours at the class's price."""
+
+    left: float
+    of: float
+    until: str
+    whose: Literal["project", "person"]
+    at_zero: Literal["end", "borrow"]
+
+
+class ProjectView(TypedDict):
+    """A project or department, as one person sees it."""
+
+    name: str
+    title: str
+    parent: str
+    group: str
+    mine: bool  # an ask of theirs may be charged to it
+    weight: float
+    pools: dict[str, PoolShare]
+    budget: BudgetView | None  # what this person may still spend of it
+    spent: NotRequired[dict[str, float]]  # by person, for who leads it
+
+
+class UsageRow(TypedDict):
+    """What was used of one group of leases; only what was asked for by name is there."""
+
+    project: NotRequired[str]
+    person: NotRequired[str]
+    gpu_class: NotRequired[str]
+    day: NotRequired[str]
+    hours: float  # of one device
+    gpu_hours: float  # at the class's price: what a budget pays
+    estimated: bool  # some of it ended unseen, and was counted until it was heard of last
+
+
+class UsageView(TypedDict):
+    """What was used in a time."""
+
+    since: str
+    until: str
+    items: list[UsageRow]

@@ -205,3 +205,26 @@ class EvidenceMinuteRow(Base):
     idle: Mapped[float] = mapped_column(Float)
     unknown: Mapped[float] = mapped_column(Float)
     peak: Mapped[float | None] = mapped_column(Float)
+
+
+class UsageRow(Base):
+    """A stretch of a lease that was charged.  Rows are only added, and outlive their lease."""
+
+    __tablename__ = "usage"
+    __table_args__ = (
+        Index("ix_usage_ended", "ended"),
+        Index("ix_usage_project", "project", "ended"),
+        Index("ix_usage_user", "user", "ended"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    lease_id: Mapped[str] = mapped_column(String(64))
+    user: Mapped[str] = mapped_column(String(255))
+    project: Mapped[str] = mapped_column(String(255))
+    gpu_class: Mapped[str] = mapped_column(String(64))
+    pool: Mapped[str] = mapped_column(String(64))
+    units: Mapped[int]
+    price: Mapped[float] = mapped_column(Float)
+    began: Mapped[datetime] = mapped_column(UTCDateTime)
+    ended: Mapped[datetime] = mapped_column(UTCDateTime)
+    estimated: Mapped[bool]

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import LeaseState
+from gpulease.store import usage
 from gpulease.store.history import busy_seconds
 from gpulease.store.models import (
     IdempotencyRow,
@@ -95,6 +96,7 @@ def export(session: Session, user: str) -> dict[str, Any]:
                 .order_by(ReservationEventRow.id)
             )
         ],
+        "usage": usage.of_user(session, user),
         "policy_versions": [
             {"version": row.version, "at": row.at.isoformat(), "note": row.note}
             for row in session.scalars(sa.select(PolicyRow).where(PolicyRow.who == user))
@@ -138,6 +140,7 @@ def forget(session: Session, user: str) -> tuple[str, int]:
         session.execute(
             sa.update(row).where(row.note.contains(user, autoescape=True)).values(note="")
         )
+    usage.rename(session, user, pseudonym)
     session.execute(sa.delete(IdempotencyRow).where(IdempotencyRow.who == user))
     return pseudonym, len(leases)
 

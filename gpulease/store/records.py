@@ -27,6 +27,7 @@ _TIMES = frozenset(
         "kept_until",
         "ended",
         "charged_from",
+        "charged_until",
     }
 )
 _TUPLES = frozenset({"groups", "devices"})

@@ -19,10 +19,11 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.budgets import Use
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.private_files import require_private
-from gpulease.store import fence, history, people, retention, writing
+from gpulease.store import fence, history, people, retention, usage, writing
 from gpulease.store import reservations as reserved
 from gpulease.store.continuity import Continuity
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
@@ -317,6 +318,18 @@ class Store:
         """Return what happened to one reservation or all, oldest first; ``what`` is the kind."""
         with self._read() as session:
             return reserved.events(session, reservation_id, what)
+
+    def usage(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        users: Sequence[str] | None = None,
+        projects: Sequence[str] | None = None,
+    ) -> list[Use]:
+        """Return what was charged between two instants, of these people or projects, or all."""
+        with self._read() as session:
+            return usage.read(session, since, until, users=users, projects=projects)
 
     def record_evidence(
         self, changes: Sequence[VerdictChange], minutes: Sequence[EvidenceMinute]

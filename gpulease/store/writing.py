@@ -11,8 +11,10 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.budgets import use_of
 from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Lease, LeaseState
+from gpulease.store import usage
 from gpulease.store.models import (
     Base,
     EvidenceMinuteRow,
@@ -43,6 +45,8 @@ def save(session: Session, changes: Sequence[Change], now: datetime) -> None:
     _insert([change.after for change in changes if change.before is None], session)
     _update([change for change in changes if change.before is not None], session)
     _many(session, TransitionRow, [_audit(change, now) for change in changes])
+    over = [use_of(change.before, change.after) for change in changes]
+    usage.add(session, [each for each in over if each is not None])
     _grant([change for change in changes if _held(change.before) != _held(change.after)], session)
     remember(session, [(c.key, c.after.id) for c in changes if c.key is not None], now)
 

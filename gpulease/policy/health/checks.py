@@ -6,9 +6,10 @@ Owns the reactions to what the provider shows; the first step of every plan.  Re
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpulease.policy.capacity.devices import known_devices, usable
+from gpulease.policy.evidence.idleness import WINDOW
 from gpulease.policy.lifecycle import OTHERS_FAILURES, STAGES, START_FAILURES, time_outs_of
 from gpulease.policy.model import (
     Action,
@@ -52,13 +53,14 @@ def check(snapshot: Snapshot, lease: Lease) -> Action | None:
 
 def _check(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Action | None:
     if seen is not None and seen.parentless:
-        return End(lease.id, "server_gone", EndReason.SERVER_GONE)
+        return End(lease.id, "server_gone", EndReason.SERVER_GONE, _last_seen(snapshot, lease))
     if lease.state is LeaseState.STARTING:
         return _check_start(snapshot, lease, seen)
     if seen is not None and seen.gone:
         # What was asked for stands: a lease whose supervisor dies while it drains has drained.
         why = seen.failed if seen.failed in START_FAILURES else "gone"
-        return End(lease.id, why, lease.end_reason_wanted or EndReason.FAILED)
+        wanted = lease.end_reason_wanted or EndReason.FAILED
+        return End(lease.id, why, wanted, _last_seen(snapshot, lease))
     if lease.state is LeaseState.DRAINING:
         return None
     broken = device_trouble(snapshot, lease)
@@ -67,6 +69,17 @@ def _check(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Action | 
     time_outs = time_outs_of(snapshot.policy, lease)
     until = snapshot.now + timedelta(seconds=time_outs.drain_max + time_outs.interrupt_grace)
     return Drain(lease.id, broken, until, EndReason.FAILED, True, lease.nominated_for)
+
+
+def _last_seen(snapshot: Snapshot, lease: Lease) -> datetime | None:
+    """Return when something was heard of a lease last; ``None`` where it still was, just now.
+
+    In the favour of who pays: the last sample came at most one window before it was missed.
+    """
+    evidence = snapshot.evidence.get(lease.id)
+    if evidence is None or evidence.unknown_since is None:
+        return None
+    return evidence.unknown_since - timedelta(seconds=WINDOW)
 
 
 def device_trouble(snapshot: Snapshot, lease: Lease) -> str:

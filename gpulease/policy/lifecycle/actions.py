@@ -129,7 +129,7 @@ def _resume(action: model.Resume, lease: Lease, now: datetime, _: TimeOuts) -> L
 
 @_applied.register
 def _end(action: model.End, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
-    ended = end(lease, action.end_reason, now)
+    ended = end(lease, action.end_reason, now, last_seen=action.last_seen)
     known = action.end_reason is EndReason.FAILED and action.reason in START_FAILURES
     return replace(ended, end_cause=action.reason if known else "")
 

@@ -70,7 +70,7 @@ def drain(lease: Lease, action: model.Drain, now: datetime) -> Lease:
     draining = move(lease, LeaseState.DRAINING, action.reason, now)
     return replace(
         draining,
-        charged_from=None,
+        **_charged(lease, now),
         warned_until=None,
         drain_until=action.until,
         end_reason_wanted=action.end_reason,
@@ -81,15 +81,36 @@ def drain(lease: Lease, action: model.Drain, now: datetime) -> Lease:
     )
 
 
-def end(lease: Lease, reason: EndReason, now: datetime, note: str = "") -> Lease:
-    """Return the ended lease; it keeps its devices and nomination as history."""
+def end(
+    lease: Lease,
+    reason: EndReason,
+    now: datetime,
+    note: str = "",
+    last_seen: datetime | None = None,
+) -> Lease:
+    """Return the ended lease; it keeps its devices and nomination as history.
+
+    What died unseen is charged until it was heard of last: ``last_seen``.
+    """
     ended = move(lease, LeaseState.ENDED, reason.value, now)
     return replace(
         ended,
         end_reason=reason,
         end_note=note or lease.end_note,
         ended=now,
-        charged_from=None,
+        **_charged(lease, now, last_seen),
         warned_until=None,
         drain_until=None,
     )
+
+
+def _charged(lease: Lease, now: datetime, last_seen: datetime | None = None) -> dict[str, Any]:
+    """Return what becomes of the charge of a lease that is not used any more."""
+    if lease.charged_from is None:
+        return {}
+    until = now if last_seen is None else max(lease.charged_from, min(now, last_seen))
+    return {
+        "charged_from": None,
+        "charged_until": until,
+        "charge_estimated": last_seen is not None,
+    }

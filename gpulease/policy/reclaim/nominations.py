@@ -133,9 +133,11 @@ class _Supply:
     def take_over_quota(self, wants: Sequence[Unmet], borrowed: Borrowed) -> set[str]:
         """Ask leases to leave that others hold over quota, for those who are entitled to it."""
         found: set[str] = set()
+        if borrowed.nothing:
+            return found
         lacking = [want for want in wants if self._missing[want.request.id] > 0]
         for want in wants:
-            if want not in lacking:
+            if self._missing[want.request.id] <= 0:
                 borrowed.coming(want.request)
         for want in lacking:
             request = want.request.id

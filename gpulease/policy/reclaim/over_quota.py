@@ -51,6 +51,11 @@ class Borrowed:
         for leases in self._lent.values():
             leases.sort(key=self._within_project)
 
+    @property
+    def nothing(self) -> bool:
+        """Whether nobody holds anything that could be taken back."""
+        return not self._lent
+
     def coming(self, request: Lease) -> None:
         """Count a request that starts in this plan, or gets what it lacks in another way."""
         if self._tree is not None:
