@@ -1,0 +1,152 @@
+"""Two projects share the GPUs of a running service: one borrows, the other takes its own back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.service.auth import SCOPE_REQUEST, SCOPE_RESERVE
+from gpulease.service.notify import Notice
+from tests.helpers import wait_for_async
+from tests.service.kit import Site, active_lease
+
+POLICY = """\
+pools: {simulated-gpu: {evidence: process}}
+classes: {gpu: {pool: simulated-gpu, price: 2}}
+limits: {leases_per_user: 4}
+time_outs: {warm_up: 0, warning: 0.2s, minimum_runtime: 0, idle: 1h, claim: 1h}
+projects:
+  phys: {group: cs101, pools: {simulated-gpu: {guarantee: 1}}, budget: {gpu_hours: 100, each: 40}}
+  bio: {group: cs102, pools: {simulated-gpu: {guarantee: 1}}}
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    file = tmp_path / "first.yaml"
+    file.write_text(POLICY, encoding="utf-8")
+    return file
+
+
+async def busy(site: Site, lease_id: str, supervisor: Any) -> None:
+    """Run a cell there, and wait until the service knows of it."""
+    await supervisor.live(use=1.0, cells=1)
+    loop = site.service.services.loop
+
+    def seen() -> bool:
+        evidence = loop.snapshot().evidence.get(lease_id)
+        return evidence is not None and evidence.verdict == "busy"
+
+    await wait_for_async(seen, 30, "the use is seen")
+
+
+async def test_an_owner_takes_back_what_another_project_borrowed(run: Any, policy: Path) -> None:
+    async with run(first_policy_file=policy) as site:
+        site.hub.user("stu", "", "two", groups=("cs101",))
+        first, *peers = await active_lease(site, "stu")
+        second, *more = await active_lease(site, "stu", "two")
+        assert (first["project"], second["project"]) == ("phys", "phys")
+        by_lease = {first["id"]: peers[1], second["id"]: more[1]}
+        for lease_id, supervisor in by_lease.items():
+            await busy(site, lease_id, supervisor)
+
+        owner = site.client(site.hub.server_token("eve"))
+        wish = await owner.ask({"origin": "magic"})
+        assert (wish["project"], wish["state"]) == ("bio", "queued")
+
+        def told() -> Any:
+            leases = site.service.services.ledger.leases
+            return next((x for x in by_lease if leases[x].nominated_for == wish["id"]), None)
+
+        victim = await wait_for_async(told, 30, "one of the two is told to leave")
+        with pytest.raises(GPULeaseError) as refused:
+            await site.client(site.hub.server_token("stu")).call(
+                "POST", f"leases/{victim}/keep", {}
+            )
+        assert refused.value.reason in ("keep_not_possible", "not_possible_now")
+        await by_lease[victim].next("drain")
+        await by_lease[victim].say({"type": "drained", "result": "done"})
+        ended = await site.lease(victim, "ended")
+        assert ended.end_reason == "preempted"
+        started = await site.lease(wish["id"], "starting")
+        assert started.devices == ended.devices
+
+        views = await owner.call("GET", "projects")
+        (bio,) = views["items"]
+        assert (bio["name"], bio["mine"], bio["budget"]) == ("bio", True, None)
+        assert bio["pools"]["simulated-gpu"] == {
+            "guarantee": 1, "limit": None, "held": 1, "waiting": 0, "share": 1,
+        }  # fmt: skip
+        (used,) = site.service.services.ledger.store.usage(ended.created, ended.ended)
+        assert (used.project, used.user, used.units, used.price) == ("phys", "stu", 1, 2.0)
+        for peer in (*peers, *more):
+            await peer.close()
+
+
+async def test_use_and_what_is_left_are_shown_to_whom_they_concern(run: Any, policy: Path) -> None:
+    async with run(first_policy_file=policy) as site:
+        lease, channel, supervisor = await active_lease(site)
+        ina = site.hub.token("ina", f"{SCOPE_REQUEST}!user=ina", f"{SCOPE_RESERVE}!group=cs101")
+        student = site.client(site.hub.server_token("stu"))
+        (phys,) = (await student.call("GET", "projects"))["items"]
+        budget = phys["budget"]
+        assert (budget["whose"], budget["of"], budget["at_zero"]) == ("person", 40, "end")
+        assert "spent" not in phys
+        for token, people in (
+            (site.hub.server_token("stu"), ["stu"]),
+            (site.hub.server_token("eve"), []),
+            (ina, ["stu"]),
+            (site.hub.admin_token(), ["stu"]),
+        ):
+            found = await site.client(token).call("GET", "usage?by=project,person,class")
+            assert [row["person"] for row in found["items"]] == people
+        (row,) = found["items"]
+        assert (row["project"], row["gpu_class"]) == ("phys", "gpu")
+        assert row["gpu_hours"] == pytest.approx(2 * row["hours"], abs=1e-3)
+        led = (await site.client(ina).call("GET", "projects"))["items"]
+        assert [(each["name"], list(each["spent"])) for each in led] == [("phys", ["stu"])]
+        with pytest.raises(GPULeaseError) as refused:
+            await student.call("GET", "usage?by=shoe-size")
+        assert refused.value.reason == "invalid_query"
+        assert lease["project"] == "phys"
+        await channel.close()
+        await supervisor.close()
+
+
+async def test_an_ask_names_its_project_or_is_refused(run: Any, policy: Path) -> None:
+    async with run(first_policy_file=policy) as site:
+        client = site.client(site.hub.server_token("stu"))
+        with pytest.raises(GPULeaseError) as refused:
+            await client.ask({"project": "bio"})
+        assert refused.value.reason == "unknown_project"
+        assert (await client.ask({"project": "phys"}))["project"] == "phys"
+
+
+async def test_what_was_spent_is_known_after_a_restart_and_told_at_eighty_percent(
+    run: Any, policy: Path
+) -> None:
+    small = POLICY.replace("gpu_hours: 100, each: 40", "gpu_hours: 0.000001")
+    async with run(first_policy_file=policy) as site:
+        lease, channel, supervisor = await active_lease(site)
+        await site.client(site.hub.page_token("stu")).end(lease["id"])
+        await supervisor.next("drain")
+        await supervisor.say({"type": "drained", "result": "done"})
+        await site.lease(lease["id"], "ended")
+        await channel.close()
+        await supervisor.close()
+        await site.service.services.policies.save(small, "root", None)
+    async with run() as site:
+        usage = site.service.services.usage
+        spent = usage.spent(site.service.services.loop.clock())
+        assert spent["phys", "stu"] > 0
+        said: list[Notice] = []
+        usage._tell = said.append
+        await wait_for_async(lambda: said or usage._told, 30, "told")
+        wish = await site.client(site.hub.server_token("stu")).ask({})
+        queued = await site.lease(wish["id"], "queued")
+        await wait_for_async(
+            lambda: site.service.services.ledger.leases[queued.id].reason == "no_budget", 30, "why"
+        )
