@@ -83,6 +83,21 @@ class MessageBody(Body):
     seconds: Annotated[float, Field(ge=60, le=7 * 86400)] = 3600.0
 
 
+class TimeOutsBody(Body):
+    """Time-outs to be set in the policy in force: ``POST policy/time-outs``; nothing is saved.
+
+    Values are written as in the document: ``5m``, ``3``.
+    """
+
+    values: Annotated[
+        dict[
+            Annotated[str, Field(pattern=r"^[a-z_]{1,64}$")],
+            Annotated[str, Field(pattern=r"^[0-9a-z.]{1,32}$")],
+        ],
+        Field(max_length=64),
+    ]
+
+
 class Activity(BaseModel):
     """One second of a lease, as its supervisor reports it."""
 

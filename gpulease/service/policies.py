@@ -130,6 +130,14 @@ class Policies:
         """Return what a valid text would change, in words."""
         return difference.differences(self.current, document.parse(text, self.text.version + 1))
 
+    def parsed(self, text: str) -> PolicyDocument:
+        """Return the document that a valid text would become.
+
+        Raises:
+            GPULeaseError: ``bad_policy``.
+        """
+        return document.parse(text, self.text.version + 1)
+
     async def save(self, text: str, author: str, base_version: int | None) -> PolicyText:
         """Put a text into force as a new version; it counts at once.
 

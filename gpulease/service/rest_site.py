@@ -5,14 +5,19 @@ Owns who may see and change these and the form of the answers.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.document import MAX_TEXT
+from gpulease.policy.document.edit import with_time_outs
+from gpulease.policy.document.time_outs_section import form
+from gpulease.policy.reclaim.preview import warned_by
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.base import Answers, BaseHandler
-from gpulease.service.bodies import PolicyBody
+from gpulease.service.bodies import PolicyBody, TimeOutsBody
 from gpulease.service.operations import answers
+from gpulease.service.parts import Services
 from gpulease.service.queries import PageQuery
 from gpulease.service.scopes import ACCESS, PUBLIC, needs_scope
 from gpulease.service.shapes import (
@@ -23,6 +28,8 @@ from gpulease.service.shapes import (
     PolicyAbout,
     PolicyChecked,
     PolicyView,
+    TimeOutsChecked,
+    TimeOutsView,
 )
 
 #: A text of which JSON writes each character by its number, and what stands around it.
@@ -60,11 +67,39 @@ class PolicyCheck(BaseHandler):
     @answers({200: PolicyChecked}, body=PolicyBody)
     async def post(self) -> None:
         """Answer what is wrong with a text, by line, else what it would change."""
-        text = self.parse(PolicyBody).text
-        findings = self.services.policies.check(text)
-        valid = all(finding["level"] != "error" for finding in findings)
-        changes = self.services.policies.changes(text) if valid else []
-        self.answer({"valid": valid, "findings": findings, "changes": changes})
+        self.answer(_checked(self.services, self.parse(PolicyBody).text))
+
+
+class PolicyTimeOuts(BaseHandler):
+    """``policy/time-outs``: the time-outs as a form shows them."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: TimeOutsView})
+    async def get(self) -> None:
+        """Answer the time-outs in force, with bounds and defaults."""
+        policies = self.services.policies
+        outs = policies.current.time_outs
+        items = [{**asdict(each), "value": getattr(outs, each.name)} for each in form()]
+        version = policies.text.version
+        self.answer({"items": items, "version": version, "pinned": policies.pinned})
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: TimeOutsChecked}, body=TimeOutsBody)
+    async def post(self) -> None:
+        """Answer what other time-outs would do, with the document to save; nothing is done."""
+        values = self.parse(TimeOutsBody).values
+        text = with_time_outs(self.services.policies.text.text, values)
+        self.answer({**_checked(self.services, text), "text": text})
+
+
+def _checked(services: Services, text: str) -> PolicyChecked:
+    policies = services.policies
+    findings = policies.check(text)
+    if any(finding["level"] == "error" for finding in findings):
+        return {"valid": False, "findings": findings, "changes": [], "warned": 0}
+    warned = warned_by(services.loop.shown(), policies.parsed(text))
+    changes = policies.changes(text)
+    return {"valid": True, "findings": findings, "changes": changes, "warned": len(warned)}
 
 
 class PolicyVersions(BaseHandler):

@@ -56,6 +56,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "usage.csv": rest_projects.UsageTable,
     "policy": rest_site.Policy,
     "policy/check": rest_site.PolicyCheck,
+    "policy/time-outs": rest_site.PolicyTimeOuts,
     "policy/versions": rest_site.PolicyVersions,
     "policy/versions/{version}": rest_site.PolicyVersion,
     "reservations": rest_reservations.ReservationList,

@@ -119,6 +119,33 @@ class PolicyChecked(TypedDict):
     valid: bool
     findings: list[Finding]
     changes: list[str]
+    warned: int  # running leases that would be warned at once
+
+
+class TimeOutView(TypedDict):
+    """One time-out with what a form says beside it; durations in seconds."""
+
+    name: str
+    counted: bool  # a number, not a duration
+    value: float  # in force
+    default: float
+    least: float
+    most: float
+    why: str
+
+
+class TimeOutsView(TypedDict):
+    """The time-outs in force."""
+
+    items: list[TimeOutView]
+    version: int
+    pinned: bool
+
+
+class TimeOutsChecked(PolicyChecked):
+    """What time-outs would do, and the document that says so."""
+
+    text: str
 
 
 class HealthView(TypedDict):

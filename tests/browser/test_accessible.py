@@ -38,6 +38,6 @@ def test_every_page_is_accessible(
     page.set_viewport_size({"width": width, "height": 900})
     for path in PAGES:
         page.goto(busy_stage.url + path)
-        page.wait_for_selector("tbody tr, .gl-lease, .gl-card-lease, dl, .gl-version")
+        page.wait_for_selector("tbody tr, .gl-lease, .gl-card-lease, dl, .gl-out")
         assert_accessible(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path

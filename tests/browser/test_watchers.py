@@ -120,7 +120,7 @@ def test_findings_carry_their_lines_and_lead_there(stage: Stage, page: Any) -> N
     stage.reader = ADMIN
     stage.policy["text"] = "pools: {}\nclasses:\n  sim:\n    poo: local\n"
     stage.findings = [{"line": 4, "column": 5, "level": "error", "sentence": "Unknown key poo."}]
-    page.goto(stage.url + "policy")
+    page.goto(stage.url + "policy#advanced")
     page.wait_for_function("() => document.getElementById('policy-text').value.includes('poo')")
     assert page.is_disabled("#policy-save")  # nothing is changed
     page.fill("#policy-text", page.input_value("#policy-text") + "# more\n")
@@ -139,7 +139,7 @@ def test_findings_carry_their_lines_and_lead_there(stage: Stage, page: Any) -> N
 
 def test_saving_makes_a_version_and_an_old_one_is_restored(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
-    page.goto(stage.url + "policy")
+    page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=version 1, by root")
     page.fill("#policy-text", "pools: {a: {}}\n")
     page.click("#policy-save")
@@ -159,7 +159,7 @@ def test_saving_makes_a_version_and_an_old_one_is_restored(stage: Stage, page: A
 def test_a_check_says_what_saving_would_change(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.changes = ["set idle from 5m to 1m"]
-    page.goto(stage.url + "policy")
+    page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=version 1, by root")
     page.click("#policy-check")
     page.wait_for_selector("#policy-findings >> text=set idle from 5m to 1m")
@@ -170,7 +170,7 @@ def test_a_check_says_what_saving_would_change(stage: Stage, page: Any) -> None:
 def test_a_policy_pinned_to_a_file_is_read_only(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.policy["pinned"] = True
-    page.goto(stage.url + "policy")
+    page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=pinned to a file")
     assert page.locator("#policy-text").evaluate("e => e.readOnly")
     assert page.is_disabled("#policy-save")
@@ -179,7 +179,7 @@ def test_a_policy_pinned_to_a_file_is_read_only(stage: Stage, page: Any) -> None
 def test_a_save_that_is_refused_keeps_what_was_typed(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.answers["PUT policy"] = (409, {"title": "Somebody saved version 2.", "reason": "stale"})
-    page.goto(stage.url + "policy")
+    page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=version 1, by root")
     page.fill("#policy-text", "mine: 1\n")
     page.click("#policy-save")
@@ -238,7 +238,7 @@ def test_it_fits_320_pixels(stage: Stage, page: Any, path: str) -> None:
     stage.policy["text"] = "a: " + "b" * 400
     page.set_viewport_size({"width": 320, "height": 700})
     page.goto(stage.url + path)
-    page.wait_for_selector("tbody tr, dl, .gl-version")
+    page.wait_for_selector("tbody tr, dl, .gl-out")
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
 
 
@@ -258,7 +258,7 @@ def test_anothers_server_is_not_mine_and_no_data_is_said_once(stage: Stage, page
 def test_after_a_save_it_is_said_what_was_changed(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.changes = ["set idle from 5m to 1m"]
-    page.goto(stage.url + "policy")
+    page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=version 1, by root")
     page.fill("#policy-text", "pools: {a: {}}\n")
     page.click("#policy-save")
@@ -266,3 +266,90 @@ def test_after_a_save_it_is_said_what_was_changed(stage: Stage, page: Any) -> No
     said = page.inner_text("#policy-findings")
     assert "set idle from 5m to 1m" in said
     assert "Saving it would" not in said
+
+
+def test_time_outs_are_a_form_that_says_what_a_change_would_do(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.warned = 2
+    page.goto(stage.url + "policy")
+    page.wait_for_selector("#out-idle")
+    assert (page.input_value("#out-idle"), page.input_value("#out-idle-unit")) == ("5", "m")
+    assert "Default 5 min; 1 s to 7 days." in page.inner_text("#out-idle-help")
+    assert page.is_disabled("#outs-save")
+    page.fill("#out-idle", "1")
+    page.wait_for_selector("text=2 running leases would be warned now.")
+    assert stage.called("POST", "policy/time-outs")[-1] == {"values": {"idle": "1m"}}
+    page.click("#outs-undo")
+    assert page.input_value("#out-idle") == "5"
+    page.fill("#out-keeps", "1")
+    page.wait_for_selector("text=set keeps to 1")
+    page.click("#outs-save")
+    page.wait_for_selector("#outs-save:disabled")
+    wait_for(lambda: stage.called("PUT", "policy"))
+    assert stage.called("PUT", "policy") == [{"text": '{"keeps": "1"}', "base_version": 1}]
+
+
+def test_a_time_out_out_of_bounds_is_said_and_not_saved(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.findings = [{"level": "error", "line": 1, "sentence": "At most 7 days.", "next_step": ""}]
+    page.goto(stage.url + "policy")
+    page.fill("#out-idle", "99")
+    page.wait_for_selector("#outs-found >> text=At most 7 days.")
+    assert page.is_disabled("#outs-save")
+
+
+CHANGED = {"title": "Version 2 came into force meanwhile.", "reason": "policy_changed"}
+
+
+def test_a_conflict_of_time_outs_shows_both_sides_and_keeps_the_edit(
+    stage: Stage, page: Any
+) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "policy")
+    page.fill("#out-idle", "1")
+    page.wait_for_selector("#outs-save:enabled")
+    stage.answers["PUT policy"] = (409, CHANGED)
+    next(each for each in stage.time_outs if each["name"] == "idle")["value"] = 600.0
+    page.click("#outs-save")
+    page.wait_for_selector("#outs-conflict")
+    assert page.locator("#outs-found tbody td").all_inner_texts() == [
+        "Idle",
+        "5 min",
+        "10 min",
+        "1m",
+    ]
+    assert page.input_value("#out-idle") == "1"
+    stage.answers.clear()
+    page.click("#outs-save")
+    wait_for(lambda: len(stage.called("PUT", "policy")) == 2)
+
+
+def test_a_conflict_of_documents_shows_both_sides_and_keeps_the_edit(
+    stage: Stage, page: Any
+) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "policy#advanced")
+    page.wait_for_selector("text=version 1, by root")
+    page.fill("#policy-text", "mine: 1\n")
+    stage.answers["PUT policy"] = (409, CHANGED)
+    stage.policy |= {"version": 2, "text": "theirs: 2\n", "author": "joan"}
+    page.click("#policy-save")
+    page.wait_for_selector("#policy-conflict:has-text('joan saved version 2 meanwhile.')")
+    assert page.locator(".gl-line-differs").all_text_contents() == ["theirs: 2\n", "mine: 1\n"]
+    assert page.input_value("#policy-text") == "mine: 1\n"
+    stage.answers.clear()
+    page.click("text=Save mine over it")
+    wait_for(lambda: len(stage.called("PUT", "policy")) == 2)
+    assert stage.called("PUT", "policy")[1] == {"text": "mine: 1\n", "base_version": 2}
+
+
+def test_health_names_what_is_wrong_while_the_service_answers_503(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.health = {"status": "error", "store": "the disk is full", "planning": "ok", "hub": "ok"}
+    page.goto(stage.url + "health")
+    page.wait_for_selector("[data-trouble=store] >> text=The database does not take changes.")
+    assert "the disk is full" in page.inner_text("[data-trouble=store]")
+    assert page.locator("[data-trouble]").count() == 1
+    stage.health = {"status": "ok", "store": "ok"}
+    page.reload()
+    page.wait_for_selector("text=Everything works.")

@@ -7,6 +7,7 @@ that a test can put a page into any state at once. The service itself is tested 
 import asyncio
 import json
 import threading
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from tornado.web import Application, HTTPError, RequestHandler, StaticFileHandle
 from tornado.websocket import WebSocketHandler
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.document.time_outs_section import form
 from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.pages import PageReader, Site, handlers
+from gpulease.service.queries import EventsQuery
 
 PREFIX = "/services/gpulease/"
 HUB_STATIC = next(
@@ -112,6 +115,11 @@ class Stage:
         self.incidents: list[dict[str, Any]] = []
         self.policy = {"version": 1, "text": "pools: {}\n", "author": "root", "at": soon(-60)}
         self.versions = [dict(self.policy)]
+        self.time_outs = [asdict(each) | {"value": each.default} for each in form()]
+        self.warned = 0
+        self.health: dict[str, Any] = {
+            "status": "ok", "provider": {"name": "local", "devices": 2}
+        }  # fmt: skip
         self.findings: list[dict[str, Any]] = []
         self.changes: list[str] = []
         self.calls: list[tuple[str, str, Any]] = []
@@ -239,6 +247,15 @@ class API(Base):
             self.finish({"items": stage.servers})
         elif self.path_name == "policy":
             self.finish(stage.policy)
+        elif self.path_name == "policy/time-outs":
+            version = stage.policy["version"]
+            self.finish(
+                {
+                    "items": stage.time_outs,
+                    "version": version,
+                    "pinned": bool(stage.policy.get("pinned")),
+                }
+            )
         elif self.path_name == "policy/versions":
             newest = stage.versions[::-1]
             self.finish({"items": newest[offset : offset + limit], "total": len(newest)})
@@ -249,7 +266,8 @@ class API(Base):
             at, size = (int(self.get_argument(name)) for name in ("offset", "limit"))
             self.finish({"items": found[at : at + size], "total": len(found), "offset": at})
         elif self.path_name == "health":
-            self.finish({"status": "ok", "provider": {"name": "local", "devices": 2}})
+            self.set_status(503 if stage.health["status"] == "error" else 200)
+            self.finish(stage.health)
         else:
             raise HTTPError(404)
 
@@ -259,6 +277,20 @@ class API(Base):
         if self.path_name == "policy/check":
             self.finish(
                 {"ok": not stage.findings, "findings": stage.findings, "changes": stage.changes}
+            )
+            return
+        if self.path_name == "policy/time-outs":
+            found = {
+                "findings": stage.findings,
+                "changes": [f"set {n} to {v}" for n, v in body["values"].items()],
+            }
+            self.finish(
+                {
+                    **found,
+                    "valid": not stage.findings,
+                    "warned": stage.warned,
+                    "text": json.dumps(body["values"]),
+                }
             )
             return
         if self.path_name == "leases":
@@ -285,6 +317,7 @@ class Events(WebSocketHandler):
 
     def open(self) -> None:
         stage = self.stage
+        EventsQuery.model_validate({n: self.get_query_argument(n) for n in self.request.arguments})
         stage.opened += 1
         stage.sockets.add(self)
         snapshot = {

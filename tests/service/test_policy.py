@@ -140,3 +140,31 @@ async def test_a_bad_first_policy_does_not_start(run, tmp_path: Path) -> None:
         async with run(first_policy_file=file):
             pass
     assert wrong.value.reason == "bad_policy"
+
+
+async def test_time_outs_are_previewed_before_they_are_saved(run) -> None:
+    async with run(outs={"idle": 3600.0, "quiet": 3600.0}) as site:
+        _, _, supervisor = await active_lease(site)
+        await supervisor.live()
+        shown = await admin(site).call("GET", "policy/time-outs")
+        fields = {each["name"]: each for each in shown["items"]}
+        assert (fields["idle"]["value"], fields["idle"]["default"]) == (3600.0, 300.0)
+        assert (fields["keeps"]["counted"], fields["idle"]["why"] != "") == (True, True)
+
+        async def previewed(**values):
+            return await admin(site).call("POST", "policy/time-outs", {"values": values})
+
+        async def one_would_be_warned():
+            return (await previewed(idle="1s"))["warned"] == 1
+
+        await wait_for_async(one_would_be_warned, 30, "an idle lease that a second would warn")
+        assert (await previewed(idle="2h"))["warned"] == 0
+        found = await previewed(idle="1s")
+        assert (found["valid"], found["changes"]) == (True, ["set idle from 1h to 1s"])
+        assert (await admin(site).call("GET", "policy"))["version"] == 1, "nothing is saved"
+        bad = await previewed(idle="900d")
+        assert not bad["valid"]
+        assert "7 days" in bad["findings"][0]["sentence"]
+        saved = await admin(site).call("PUT", "policy", {"text": found["text"], "base_version": 1})
+        assert saved["version"] == 2
+        assert not (await previewed(idel="1s"))["valid"]

@@ -6,7 +6,7 @@ Owns the bounds of each, with the reason, and what is allowed but worth a cautio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from gpulease.policy.document.nodes import LONGEST, Bound, Reader
@@ -16,6 +16,8 @@ from gpulease.policy.units import format_duration
 TIME_OUT_NAMES: Final = tuple(field.name for field in fields(TimeOuts))
 #: Those that are numbers, not durations.
 COUNTED: Final = frozenset({"keeps"})
+#: What a form offers of a number; a document may say more.
+MOST_COUNTED: Final = 1000
 _MAY_BE_ZERO = frozenset(
     {"warm_up", "keep", "keeps", "interrupt_grace", "minimum_runtime", "warning"}
 )
@@ -41,6 +43,37 @@ _BOUNDS: Mapping[str, Bound] = {
 }
 #: A warning above this (seconds) is rather a mistake than meant.
 _LONG_WARNING = 3600.0
+
+
+@dataclass(frozen=True)
+class TimeOutField:
+    """What a form says beside one time-out; durations in seconds."""
+
+    name: str
+    counted: bool  # a number, not a duration
+    default: float
+    least: float
+    most: float
+    why: str  # the reason for ``most``; "" where there is none
+
+
+def form() -> tuple[TimeOutField, ...]:
+    """Return the fields of a form of time-outs, in the order of the document."""
+    defaults, found = TimeOuts(), []
+    for name in TIME_OUT_NAMES:
+        bound = _BOUNDS.get(name, LONGEST)
+        counted = name in COUNTED
+        found.append(
+            TimeOutField(
+                name,
+                counted,
+                getattr(defaults, name),
+                0 if name in _MAY_BE_ZERO else 1,
+                MOST_COUNTED if counted else bound.most,
+                "" if counted else bound.why,
+            )
+        )
+    return tuple(found)
 
 
 def read_time_outs(section: Reader, base: TimeOuts) -> TimeOuts:

@@ -25,6 +25,8 @@ async function problemOf(response) {
   }
 }
 
+const json = (response) => (response.headers.get("Content-Type") ?? "").includes("application/json");
+
 async function call(method, path, body, headers = {}) {
   const options = {
     method,
@@ -45,8 +47,10 @@ async function call(method, path, body, headers = {}) {
       next_step: "Your notebook and a running GPU cell go on; try again in a moment.",
     });
   }
+  // What is wrong is the answer there, not a refusal.
+  if (path === "health" && response.status === 503 && json(response)) return response.json();
   if (!response.ok) throw new Refusal(response.status, await problemOf(response));
-  if (!(response.headers.get("Content-Type") ?? "").includes("json")) return response.text();
+  if (!json(response)) return response.text();
   return response.status === 204 ? null : response.json();
 }
 

@@ -43,9 +43,30 @@ function incidents(answer) {
   return h("div", {}, h("table", { class: "table gl-table" }, head, h("tbody", {}, rows)), pager(answer, SIZE));
 }
 
+// What each part that fails means for people, and what to do; the part's own words stand below.
+const TROUBLES = {
+  store: ["The database does not take changes.", "Nothing is granted or saved until it does; running leases go on. Look whether it runs, has room and is reached (`database_url`)."],
+  planning: ["No plan can be made.", "Nobody is granted a GPU and nothing is reclaimed. The service's log has the error under this reference; a policy that was just saved can be restored on the page Policy."],
+  hub: ["The hub does not answer the service.", "Running leases go on; new requests are refused until it does. Look whether the hub runs and whether the service's token is still its own."],
+  device_problem: ["The GPUs cannot be seen.", "What runs goes on. Look at the driver on this machine, or at the cluster's API."],
+};
+
+function troubles(found) {
+  const named = Object.entries(TROUBLES).filter(([part]) => !["ok", "", null, undefined].includes(found[part]));
+  const listed = [...(found.alerts ?? []), ...(found.gaps ?? [])];
+  if (!named.length && !listed.length) return h("p", { class: "alert alert-success" }, "Everything works.");
+  const colour = found.status === "error" ? "danger" : "warning";
+  return [
+    named.map(([part, [what, todo]]) => h("div", { class: `alert alert-${colour}`, "data-key": part, "data-trouble": part }, h("p", { class: "mb-1" }, h("strong", {}, what)), h("p", { class: "mb-1" }, todo), h("p", { class: "gl-small mb-0" }, String(found[part])))),
+    listed.map((line) => h("div", { class: "alert alert-warning", "data-key": line }, line)),
+  ];
+}
+
 async function read() {
   try {
-    update($("health"), facts(await api.get("health")));
+    const found = await api.get("health");
+    update($("troubles"), troubles(found));
+    update($("health"), facts(found));
     update($("incidents"), incidents(await api.get(`incidents?offset=${offset}&limit=${SIZE}`)));
     clearAlert();
   } catch (error) {

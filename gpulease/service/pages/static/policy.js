@@ -2,6 +2,7 @@
 import * as api from "./api.js";
 import { alertError, announce, clearAlert, h, onAction, update } from "./dom.js";
 import { pager } from "./pager.js";
+import { TimeOuts } from "./timeouts.js";
 import { when } from "./words.js";
 
 const SIZE = 10;
@@ -10,6 +11,7 @@ const text = $("policy-text");
 let saved = null; // the version the editor began from
 let versions = { offset: 0, total: 0, items: [] };
 let findings = [];
+let conflicting = null; // the version that somebody saved meanwhile
 
 function drawLines() {
   const marked = new Map(findings.map((finding) => [finding.line, finding.level ?? "error"]));
@@ -47,12 +49,14 @@ function findingItem(finding) {
 
 function drawFindings(result) {
   findings = result.findings ?? [];
-  const changes = result.changes ?? [];
+  const changes = [...(result.changes ?? [])];
   const errors = findings.filter((finding) => (finding.level ?? "error") === "error").length;
   const bad = errors > 0;
+  const warned = result.warned ?? 0;
   const verdict = bad
     ? h("p", { class: "text-danger-emphasis" }, `${errors} to mend before it can be saved.`)
     : h("p", { class: "text-success-emphasis" }, findings.length ? "It can be saved; mind this:" : "It is valid.");
+  if (warned) changes.unshift(`warn ${warned === 1 ? "1 running lease" : `${warned} running leases`} now`);
   $("policy-findings").replaceChildren(verdict, h("ul", { class: "list-unstyled" }, findings.map(findingItem)));
   $("policy-findings").append(...changeList("Saving it would", changes));
   drawLines();
@@ -77,8 +81,28 @@ async function attempt(work) {
   } catch (error) {
     if (!(error instanceof api.Refusal)) throw error;
     if (Array.isArray(error.numbers.findings)) drawFindings({ findings: error.numbers.findings });
-    alertError(error);
+    if (error.reason === "policy_changed") await drawConflict();
+    else alertError(error);
   }
+}
+
+/** Somebody saved meanwhile: both texts line by line, and what was typed stays. */
+async function drawConflict() {
+  const theirs = await api.get("policy");
+  const sides = [["Theirs", theirs.text, text.value], ["Yours", text.value, theirs.text]];
+  const side = ([name, own, other]) => {
+    const known = new Set(other.split("\n"));
+    const lines = own.split("\n").map((line) => h("span", { class: known.has(line) ? null : "gl-line-differs" }, `${line}\n`));
+    return h("div", {}, h("h3", { class: "h6" }, name), h("pre", { class: "gl-side", tabindex: "0" }, lines));
+  };
+  const button = (action, words) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": action }, words);
+  $("policy-findings").replaceChildren(
+    h("p", { role: "alert", id: "policy-conflict" }, h("strong", {}, `${theirs.author || "Somebody"} saved version ${theirs.version} meanwhile. `), "What you typed is still here."),
+    h("div", { class: "gl-actions mb-2" }, button("keep-mine", "Save mine over it"), button("take-theirs", "Take theirs")),
+    ...sides.map(side),
+  );
+  announce(`Version ${theirs.version} was saved meanwhile.`);
+  conflicting = theirs;
 }
 
 const check = () => attempt(async () => drawFindings(await api.post("policy/check", { text: text.value })));
@@ -93,6 +117,7 @@ async function save(event) {
     drawSaved(checked.changes ?? []);
     announce(`Saved as version ${saved.version}; it counts from now on.`);
     await readVersions(0);
+    await outs.read();
   });
   drawState();
 }
@@ -151,6 +176,15 @@ text.addEventListener("scroll", () => {
 $("policy-check").addEventListener("click", check);
 $("policy-form").addEventListener("submit", save);
 onAction(document.body, (action, target) => {
+  if (action === "keep-mine") {
+    saved = conflicting;
+    drawState();
+    $("policy-form").requestSubmit();
+  }
+  if (action === "take-theirs") {
+    take(conflicting);
+    $("policy-findings").replaceChildren();
+  }
   if (action === "line") goToLine(Number(target.dataset.line));
   if (action === "restore") restore(Number(target.dataset.version));
   if (action === "page") attempt(() => readVersions(Number(target.dataset.offset)));
@@ -158,7 +192,13 @@ onAction(document.body, (action, target) => {
 window.addEventListener("beforeunload", (event) => {
   if (saved && text.value !== saved.text) event.preventDefault();
 });
+const outs = new TimeOuts($("outs"), (policy) => {
+  take(policy);
+  attempt(() => readVersions(0));
+});
+$("advanced").open = window.location.hash === "#advanced";
 attempt(async () => {
   take(await api.get("policy"));
   await readVersions();
+  await outs.read();
 });

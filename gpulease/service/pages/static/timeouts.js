@@ -1,0 +1,190 @@
+// Time-outs as a form: what each means, its bounds and default, and what a change would do at once.
+import * as api from "./api.js";
+import { announce, h, update } from "./dom.js";
+import { duration } from "./words.js";
+
+const WAIT = 300; // ms after the last key until the service is asked
+const UNITS = [["d", 86400, "days"], ["h", 3600, "hours"], ["m", 60, "minutes"], ["s", 1, "seconds"]];
+const FIRST = ["idle", "idle_under_pressure", "warning", "keep", "keeps", "hard_length"];
+const TEXTS = {
+  idle: ["Idle", "A GPU that nothing has used for so long is taken, after the warning."],
+  idle_under_pressure: ["Idle while others wait", "The same, while somebody waits for such a GPU. Never longer than Idle."],
+  warning: ["Warning", "For so long the holder is told before the GPU leaves, and can press Keep."],
+  keep: ["Keep lasts", "For so long one press of Keep protects an idle GPU."],
+  keeps: ["Keeps in a row", "So often Keep may be pressed before the GPU is used again."],
+  hard_length: ["Longest lease", "After so long a lease ends, used or not."],
+  quiet: ["Quiet", "A cell runs, but the GPU rests for so long: it is taken as well."],
+  warm_up: ["Warm-up", "At the start of a lease nothing counts as idle for so long."],
+  claim: ["Claim", "A GPU that nobody came for in so long goes to the next."],
+  drain_max: ["Bringing variables home", "So long it may take at the end, at most."],
+  interrupt_grace: ["Interrupt", "A cell that still runs has so long to stop."],
+  minimum_runtime: ["At least", "A lease is safe from others' guarantees for so long."],
+  start_max: ["Start", "A start that takes longer counts as failed."],
+  unknown_hold: ["No data", "Without any data on its use a GPU is held for so long."],
+  busy_max: ["Busy by word alone", "Busy only by the notebook's own word for so long counts as quiet."],
+  wait: ["A cell waits", "A GPU cell that says nothing else waits for so long."],
+};
+
+const long = (seconds) => (seconds >= 2 * 86400 && seconds % 86400 === 0 ? `${seconds / 86400} days` : duration(seconds));
+
+/** The largest unit that says a duration in a whole number: 5400 s is 90 minutes. */
+function inUnits(seconds) {
+  const [unit, size] = UNITS.find(([, each]) => seconds >= each && seconds % each === 0) ?? UNITS[3];
+  return [seconds / size, unit];
+}
+
+export class TimeOuts {
+  /** `place` gets the form; `saved(policy)` is called after a save. */
+  constructor(place, saved) {
+    Object.assign(this, { place, saved, items: [], version: 0, pinned: false, asked: 0, checked: null });
+    place.addEventListener("input", () => this.#soon());
+    place.addEventListener("submit", (event) => this.#save(event));
+    place.addEventListener("click", (event) => this.#choose(event.target.closest("[data-choice]")?.dataset.choice));
+  }
+
+  async read() {
+    const { items, version, pinned } = await api.get("policy/time-outs");
+    Object.assign(this, { items, version, pinned, checked: null });
+    this.#draw();
+  }
+
+  #draw() {
+    const [first, more] = [[], []];
+    for (const name of FIRST) first.push(this.items.find((item) => item.name === name));
+    for (const item of this.items) if (!FIRST.includes(item.name)) more.push(item);
+    this.place.replaceChildren(
+      h("div", { class: "gl-form" }, first.map((item) => this.#field(item))),
+      h("details", { class: "mt-3" }, h("summary", {}, "More time-outs"), h("div", { class: "gl-form mt-2" }, more.map((item) => this.#field(item)))),
+      h("div", { class: "gl-found", id: "outs-found" }),
+      h("div", { class: "gl-actions mt-3" }, h("button", { class: "btn btn-primary", type: "submit", id: "outs-save", disabled: true }, "Save"), h("button", { class: "btn btn-outline-contrast", type: "button", "data-choice": "undo", id: "outs-undo", disabled: true }, "Undo changes"), this.pinned ? h("span", { class: "text-body-secondary" }, "Pinned to a file: change it there.") : null),
+    );
+    this.#say();
+  }
+
+  #field(item) {
+    const id = `out-${item.name}`;
+    const [title, help] = TEXTS[item.name] ?? [item.name, ""];
+    const [number, unit] = item.counted ? [item.value, ""] : inUnits(item.value);
+    const say = (value) => (item.counted ? value : long(value));
+    const bounds = `Default ${say(item.default)}; ${say(item.least)} to ${say(item.most)}.`;
+    return h(
+      "div",
+      { class: "gl-out" },
+      h("label", { class: "form-label", for: id }, title),
+      h(
+        "div",
+        { class: "input-group" },
+        h("input", { class: "form-control", id, type: "number", min: 0, step: item.counted ? 1 : "any", required: true, value: number, "data-name": item.name, "aria-describedby": `${id}-help`, readonly: this.pinned }),
+        item.counted ? null : h("select", { class: "form-select gl-unit", id: `${id}-unit`, "aria-label": `Unit of ${title}`, disabled: this.pinned }, UNITS.map(([each, , word]) => h("option", { value: each, selected: each === unit }, word))),
+      ),
+      h("div", { class: "form-text", id: `${id}-help` }, help, " ", h("span", { title: item.why || null }, bounds)),
+    );
+  }
+
+  /** What the form says now, of those that differ from what is in force, as the document writes it. */
+  #values() {
+    const found = {};
+    for (const item of this.items) {
+      const field = this.place.querySelector(`#out-${item.name}`);
+      const unit = this.place.querySelector(`#out-${item.name}-unit`)?.value ?? "";
+      const size = UNITS.find(([each]) => each === unit)?.[1] ?? 1;
+      if (field.value !== "" && Number(field.value) * size !== item.value) found[item.name] = `${Number(field.value)}${unit}`;
+    }
+    return found;
+  }
+
+  #soon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.#check(), WAIT);
+  }
+
+  async #check() {
+    const turn = ++this.asked;
+    const values = this.#values();
+    if (!Object.keys(values).length) {
+      this.checked = null;
+      this.#say();
+      return;
+    }
+    let checked;
+    try {
+      checked = await api.post("policy/time-outs", { values });
+    } catch (error) {
+      if (!(error instanceof api.Refusal)) throw error;
+      checked = { valid: false, findings: [{ sentence: error.sentence, next_step: error.nextStep }], changes: [] };
+    }
+    if (turn !== this.asked) return;
+    this.checked = checked;
+    this.#say();
+  }
+
+  #say() {
+    const { checked } = this;
+    const place = this.place.querySelector("#outs-found");
+    const valid = checked?.valid ?? null;
+    place.dataset.fits = valid === null ? "" : String(valid);
+    this.place.querySelector("#outs-save").disabled = !valid || this.pinned;
+    this.place.querySelector("#outs-undo").disabled = checked === null;
+    if (!checked) {
+      update(place, h("p", { class: "text-body-secondary mb-0" }, "Change a value to see what it would do. Nothing is applied before you save."));
+      return;
+    }
+    const warned = checked.warned === 1 ? "1 running lease" : `${checked.warned} running leases`;
+    const effect = checked.warned ? `${warned} would be warned now.` : "No running lease would be warned now.";
+    update(
+      place,
+      checked.valid ? h("p", { class: "mb-1" }, h("strong", { id: "outs-warned" }, effect)) : null,
+      checked.findings.map((finding) => h("p", { class: "mb-1" }, finding.sentence, " ", finding.next_step)),
+      h("ul", { class: "mb-0" }, checked.changes.map((change) => h("li", {}, change))),
+    );
+    announce(checked.valid ? effect : checked.findings[0].sentence);
+  }
+
+  async #save(event) {
+    event.preventDefault();
+    if (!this.checked?.valid) return;
+    const values = this.#values();
+    try {
+      const policy = await api.put("policy", { text: this.checked.text, base_version: this.version });
+      announce(`Saved as version ${policy.version}.`);
+      await this.read();
+      this.saved(policy);
+    } catch (error) {
+      if (!(error instanceof api.Refusal)) throw error;
+      if (error.reason !== "policy_changed") throw error;
+      await this.#conflict(values);
+    }
+  }
+
+  /** Somebody saved meanwhile: both sides, and the edit is kept. */
+  async #conflict(values) {
+    const mine = this.items.filter((item) => item.name in values).map((item) => [item.name, item.value, values[item.name]]);
+    await this.read();
+    const [policy] = (await api.get("policy/versions?limit=1")).items;
+    for (const [name, , value] of mine) {
+      const unit = this.place.querySelector(`#out-${name}-unit`);
+      this.place.querySelector(`#out-${name}`).value = Number.parseFloat(value);
+      if (unit) unit.value = value.at(-1);
+    }
+    await this.#check();
+    const now = (name) => this.items.find((item) => item.name === name);
+    const say = (item, value) => (item.counted ? value : long(value));
+    update(
+      this.place.querySelector("#outs-found"),
+      h("p", { class: "mb-1", role: "alert", id: "outs-conflict" }, h("strong", {}, `${policy.author || "Somebody"} saved version ${policy.version} meanwhile. `), "Your values are still here, on top of it; Save puts them into force."),
+      h(
+        "table",
+        { class: "table table-sm mb-2" },
+        h("thead", {}, h("tr", {}, ["Time-out", "Before", "Theirs", "Yours"].map((name) => h("th", { scope: "col" }, name)))),
+        h("tbody", {}, mine.map(([name, before, value]) => h("tr", {}, h("td", {}, TEXTS[name]?.[0] ?? name), h("td", {}, say(now(name), before)), h("td", {}, say(now(name), now(name).value)), h("td", {}, value)))),
+      ),
+      h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-choice": "undo" }, "Take theirs"),
+    );
+  }
+
+  #choose(choice) {
+    if (choice !== "undo") return;
+    this.checked = null;
+    this.#draw();
+  }
+}
