@@ -41,6 +41,8 @@ def lease_lines(lease: LeaseView) -> list[str]:
         facts.append(f"warned at {clock(lease['idle_end'])} if it stays unused")
     if lease["hard_end"]:
         facts.append(f"at most {time_left(lease['hard_end'], datetime.now(UTC))} left")
+    if (budget := lease.get("budget")) is not None:
+        facts.append(f"{budget['left']:g} of {budget['of']:g} GPU-hours of its budget left")
     if facts:
         line = ", ".join(facts)
         lines.append(f"{line[0].upper()}{line[1:]}.")

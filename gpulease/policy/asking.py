@@ -6,6 +6,7 @@ what is refused at the door.  Refuses to know who may ask: that is the service's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -13,6 +14,7 @@ from difflib import get_close_matches
 from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, lifecycle, limits, queue
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
+from gpulease.policy.projects import Project
 from gpulease.policy.reservations.seats import in_hold
 
 #: A lease that leaves for one of these may be asked back while it drains.
@@ -53,8 +55,8 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
     """Return the lease for this ask; ``lease_id`` and ``ticket`` are used if it is a new one.
 
     Raises:
-        GPULeaseError: ``unknown_class``, ``unknown_project``, ``bad_count``, ``bad_duration``,
-            ``other_lease``, ``queue_full``, ``too_many_waiting``.
+        GPULeaseError: ``unknown_class``, ``unknown_project``, ``class_not_allowed``, ``bad_count``,
+            ``bad_duration``, ``other_lease``, ``queue_full``, ``too_many_waiting``.
     """
     gpu_class = _checked(ask, snapshot)
     project = charged_to(ask, gpu_class, snapshot)
@@ -93,10 +95,14 @@ def charged_to(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> str:
     the document's order, of which the person has budget left; else the first.
 
     Raises:
-        GPULeaseError: ``unknown_project``: there is none of this name for this person.
+        GPULeaseError: ``unknown_project``: there is none of this name for this person;
+            ``class_not_allowed``: what the project may have is another class.
     """
-    mine = snapshot.policy.projects.of(ask.groups) if snapshot.policy.projects.all else ()
+    all_mine = snapshot.policy.projects.of(ask.groups) if snapshot.policy.projects.all else ()
+    mine = [each for each in all_mine if not each.classes or gpu_class.name in each.classes]
     names = [project.name for project in mine]
+    if all_mine and (not mine or ask.project in {p.name for p in all_mine} - set(names)):
+        raise _class_not_allowed(gpu_class, ask.project, names, all_mine)
     if ask.project is not None:
         if ask.project not in names:
             raise _unknown_project(ask.project, names)
@@ -111,6 +117,21 @@ def charged_to(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> str:
         if left is None or left.left > 0:
             return name
     return names[0] if names else ""
+
+
+def _class_not_allowed(
+    gpu_class: GPUClass, named: str | None, others: list[str], mine: Sequence[Project]
+) -> GPULeaseError:
+    where = f"Project {named} has" if named is not None else "Your projects have"
+    classes = sorted({name for p in mine if named in (None, p.name) for name in p.classes})
+    step = f"Ask for one of: {', '.join(classes)}."
+    return GPULeaseError(
+        "class_not_allowed",
+        f"{where} no GPUs of class {gpu_class.name!r}.",
+        next_step=f"{step} Or charge it to {', '.join(others)}." if others else step,
+        numbers={"classes": classes, "projects": others},
+        status=422,
+    )
 
 
 def _unknown_project(name: str, names: list[str]) -> GPULeaseError:

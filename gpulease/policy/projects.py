@@ -85,6 +85,7 @@ class Project:
         weight: how much of what is over it gets beside its siblings.
         everyone: it takes in who is in no other project.
         pools: pool -> what is its own there.
+        classes: what may be charged to it; empty for every class.
         members: how all members are treated, and some of them (``people``).
     """
 
@@ -95,6 +96,7 @@ class Project:
     weight: float = 1.0
     everyone: bool = False
     pools: tuple[tuple[str, Share], ...] = ()
+    classes: tuple[str, ...] = ()
     members: Member = field(default_factory=Member)
     people: tuple[tuple[str, Member], ...] = ()
     budget: Budget | None = None

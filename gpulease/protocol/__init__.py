@@ -59,6 +59,7 @@ from gpulease.protocol.names import (
 from gpulease.protocol.service import (
     AskBody,
     Blocker,
+    BudgetView,
     ClassView,
     ConnectionView,
     DeviceView,
@@ -108,6 +109,7 @@ __all__ = [
     "AgentSecond",
     "AskBody",
     "Blocker",
+    "BudgetView",
     "CellText",
     "ClassView",
     "CompanionOpen",

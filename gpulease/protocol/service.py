@@ -63,6 +63,16 @@ class GrantView(TypedDict):
     park_expiry: NotRequired[float]  # seconds after which parked values are removed
 
 
+class BudgetView(TypedDict):
+    """What may still be spent, in GPU-hours at the class's price."""
+
+    left: float
+    of: float
+    until: str
+    whose: Literal["project", "person"]
+    at_zero: Literal["end", "borrow"]
+
+
 class LeaseView(TypedDict):
     """A request or lease as everyone sees it."""
 
@@ -73,6 +83,7 @@ class LeaseView(TypedDict):
     kernel_id: str | None  # the kernel that asked, None for a page
     origin: str  # page | magic | lab | cli
     project: NotRequired[str]  # what it is charged to; "" where the policy has no projects
+    budget: NotRequired[BudgetView | None]  # what is left of what it is charged to; None: no bound
     gpu_class: str  # what serves it
     asked_class: NotRequired[str]  # what was asked for, where a fall-back of it serves; else ""
     count: int

@@ -10,6 +10,7 @@ import hmac
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
@@ -305,11 +306,18 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
         if not getattr(self, "_token_authenticated", False):
             self._check_where_from()
         self.current_user = model
-        self.asker = asker_of(model)
+        self.asker = self._managing(asker_of(model))
         if self.request.method not in _READING and not self.asker.admin:
             self.services.bounds.changes.take(f"{self.asker.kind}/{self.asker.name}")
         if self.request.method in self._allowed():  # else it is answered that there is no such one
             scopes.check(self.asker, scopes.needed(type(self), str(self.request.method)))
+
+    def _managing(self, asker: Asker) -> Asker:
+        """Return an asker with the groups that the policy makes them a manager of."""
+        managed = self.services.policies.current.reservations.managed_by(asker.name)
+        if asker.kind != "user" or not managed:
+            return asker
+        return replace(asker, leads=tuple(sorted({*asker.leads, *managed})))
 
     def _check_where_from(self) -> None:
         """Refuse what another site's page, or a frame, asks with a visitor's cookie.

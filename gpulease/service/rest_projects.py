@@ -21,8 +21,9 @@ from gpulease.service.base import BaseHandler
 from gpulease.service.operations import Text, answers
 from gpulease.service.queries import UsageQuery
 from gpulease.service.scopes import ACCESS, needs_scope
-from gpulease.service.shapes import BudgetView, Items, PoolShare, ProjectView, UsageView
+from gpulease.service.shapes import Items, PoolShare, ProjectView, UsageView
 from gpulease.service.usage import present, sums
+from gpulease.service.views import budget_view
 
 #: Days that are looked at where none are named.
 _DAYS = 30
@@ -126,19 +127,6 @@ def _view(snapshot: Snapshot, project: Project) -> dict[str, Any]:
         "weight": project.weight,
         "pools": {pool: _share(_node(tree.root, path)) for pool, tree in trees.items()},
         "budget": None,
-    }
-
-
-def budget_view(left: budgets.Remainder | None) -> BudgetView | None:
-    """Return what is left as everybody sees it, ``None`` for no bound."""
-    if left is None:
-        return None
-    return {
-        "left": round(max(0.0, left.left), 1),
-        "of": left.of,
-        "until": left.until.isoformat(),
-        "whose": "project" if left.whose == "project" else "person",
-        "at_zero": "end" if left.at_zero == "end" else "borrow",
     }
 
 

@@ -6,6 +6,8 @@ from typing import Any, Generic, Literal, NotRequired, TypeVar
 
 from typing_extensions import TypedDict
 
+from gpulease.protocol import BudgetView
+
 Item = TypeVar("Item")
 
 
@@ -272,16 +274,6 @@ class PoolShare(TypedDict):
     held: int
     waiting: int
     share: int  # what it may hold while everybody who asks for more does
-
-
-class BudgetView(TypedDict):
-    """What may still be spent, in GPU-hours at the class's price."""
-
-    left: float
-    of: float
-    until: str
-    whose: Literal["project", "person"]
-    at_zero: Literal["end", "borrow"]
 
 
 class ProjectView(TypedDict):

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import capacity, lifecycle
+from gpulease.policy import budgets, capacity, lifecycle
 from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import forecast, labs
 from gpulease.policy.explanation.explain import explain
@@ -27,7 +27,15 @@ from gpulease.policy.model import (
     TimeOuts,
 )
 from gpulease.policy.reservations.seats import time_outs_at
-from gpulease.protocol import Blocker, ClassView, DeviceView, EndView, KeepView, LeaseView
+from gpulease.protocol import (
+    Blocker,
+    BudgetView,
+    ClassView,
+    DeviceView,
+    EndView,
+    KeepView,
+    LeaseView,
+)
 from gpulease.providers.base import Provider
 from gpulease.service import standing
 from gpulease.service.auth import Asker
@@ -45,6 +53,7 @@ class Figures(TypedDict):
     verdict: str
     utilisation: float | None
     busy_share: float | None
+    budget: BudgetView | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +161,7 @@ class Views:
             "verdict": evidence.verdict.value if evidence else "unknown",
             "utilisation": _stepped(evidence.utilisation if evidence else None),
             "busy_share": _stepped(self._loop.busy_share(lease.id)),
+            "budget": _budget(lease, snapshot),
         }
 
     @staticmethod
@@ -173,6 +183,7 @@ class Views:
             "verdict": figures["verdict"],
             "utilisation": figures["utilisation"],
             "busy_share": figures["busy_share"],
+            "budget": figures["budget"],
             "id": lease.id,
             "version": lease.version,
             "user": lease.user,
@@ -253,6 +264,7 @@ def _moved(view: LeaseView, figures: Figures) -> LeaseView:
     moved = view.copy()
     moved["idle_end"], moved["verdict"] = figures["idle_end"], figures["verdict"]
     moved["utilisation"], moved["busy_share"] = figures["utilisation"], figures["busy_share"]
+    moved["budget"] = figures["budget"]
     return moved
 
 
@@ -312,6 +324,25 @@ def _blockers(lease: Lease) -> list[Blocker]:
         {"name": name, "reason": "not_home", "sentence": why, "size": None}
         for name, why in lease.blockers
     ]
+
+
+def _budget(lease: Lease, snapshot: Snapshot) -> BudgetView | None:
+    if lease.state is LeaseState.ENDED or not snapshot.policy.projects.all:
+        return None
+    return budget_view(budgets.of_lease(snapshot, lease))
+
+
+def budget_view(left: budgets.Remainder | None) -> BudgetView | None:
+    """Return what is left as everybody sees it, ``None`` for no bound."""
+    if left is None:
+        return None
+    return {
+        "left": round(max(0.0, left.left), 1),
+        "of": left.of,
+        "until": left.until.isoformat(),
+        "whose": "project" if left.whose == "project" else "person",
+        "at_zero": "end" if left.at_zero == "end" else "borrow",
+    }
 
 
 def _stepped(use: float | None) -> float | None:

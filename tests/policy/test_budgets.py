@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, lifecycle
 from gpulease.policy.asking import Ask, answer
 from gpulease.policy.model import Clear, EndReason, Start, Wait, Warn
@@ -138,10 +139,20 @@ def test_an_ask_is_charged_to_the_first_project_with_budget_left():
 
 
 def test_a_project_of_others_is_refused_by_name():
-    from gpulease.errors import GPULeaseError
-
     policy = shared(project("phys"), project("bio"))
     with pytest.raises(GPULeaseError, match="in no project 'bio'") as refusal:
         ask("ann", ("phys",), policy, wish={"project": "bio"})
     assert refusal.value.reason == "unknown_project"
     assert refusal.value.next_step == "Ask for one of: phys."
+
+
+def test_a_project_has_the_classes_that_it_is_given():
+    policy = shared(project("course", classes=("slice",)), project("bio"))
+    assert ask("ann", ("bio", "course"), policy) == "bio"
+    unseen = {"wish": {"gpu_class": "slice"}, "capacity_known": False}
+    assert ask("ann", ("course",), policy, **unseen) == "course"
+    for groups, wish in ((("course",), {}), (("bio", "course"), {"project": "course"})):
+        with pytest.raises(GPULeaseError) as refusal:
+            ask("ann", groups, policy, wish=wish)
+        assert refusal.value.reason == "class_not_allowed"
+        assert refusal.value.next_step.startswith("Ask for one of: slice.")

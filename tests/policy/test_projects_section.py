@@ -19,6 +19,7 @@ projects:
     parent: physics
     group: phys-particles
     pools: {cards: {guarantee: 4, limit: 8}}
+    classes: [t4]
     weight: 2
     members: {weight: 1, limit: 2}
     people: {ann: {weight: 2}}
@@ -40,6 +41,7 @@ def test_everything_is_read_and_written_back():
         parent="physics",
         weight=2,
         pools=(("cards", Share(4, 8)),),
+        classes=("t4",),
         members=Member(1, 2),
         people=(("ann", Member(2, 2)),),
         budget=Budget(
@@ -79,6 +81,7 @@ def test_the_tree_is_known_by_its_groups():
         ("a: {budget: {from: soon, to: 2026-09-01}}", "from needs a day"),
         ("a: {budget: {zone: Mars}}", "no time zone"),
         ("a: {budget: {at_zero: cry}}", "'cry' is not known here"),
+        ("a: {classes: [h100]}", "there is no class 'h100'"),
         ("a: {wait: 2}", "has no key 'wait'"),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ from gpulease.policy.asking import Ask, answer
 from gpulease.policy.explanation.explain import explain
 from gpulease.policy.model import Device, Drain, LeaseState, Requeue, Start, Wait, Warn
 from gpulease.policy.planner import plan
+from gpulease.policy.projects import Project, Projects
 from tests.policy.build import NOW, OUTS, active, at, cards, idle, policy, request, snapshot
 
 
@@ -51,6 +52,15 @@ def test_who_asks_for_the_class_itself_comes_first_even_later():
     later = request(2, gpu_class="slice")
     seen = view([active(0), request(1), later], (*cards(1), *slices(1)))
     assert starts(seen) == [("r2", "", ("SLICE-0",))]
+
+
+def test_a_project_is_not_served_by_a_class_that_it_may_not_have():
+    both = (*cards(1), *slices(1))
+    for classes, served in (("t4",), []), (("t4", "slice"), ["r1"]), ((), ["r1"]):
+        projects = Projects((Project("phys", group="phys", classes=classes),))
+        wish = request(1, project="phys")
+        seen = view([active(0), wish], both, replace(offer(), projects=projects))
+        assert [each[0] for each in starts(seen)] == served
 
 
 def test_the_order_of_the_fallbacks_counts():

@@ -1,7 +1,7 @@
 """The reference pages say what the code has: nothing missing, nothing invented, right defaults."""
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from gpulease.kernel.options import USAGE
 from gpulease.kernel.route import BOTH_MAGICS
 from gpulease.policy import document, lifecycle
 from gpulease.policy.document import pod_section, projects_section, reservation_section
+from gpulease.policy.fairness import standing
 from gpulease.policy.model import EvidenceLevel, TimeOuts
 from gpulease.policy.units import format_duration
 from gpulease.providers.kubernetes import volumes
@@ -21,6 +22,7 @@ from gpulease.service.bodies import AskBody
 from gpulease.service.metrics import Metrics
 from gpulease.service.reservation_bodies import ReservationBody
 from gpulease.service.routes import OPERATIONS
+from tests.policy.build import request, snapshot
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -102,6 +104,28 @@ def test_the_example_of_the_policy_is_valid():
     examples = re.findall(r"```yaml\n(.*?)```", page("reference/policy.md"), re.DOTALL)
     assert len(examples) == 4
     assert [document.check(example) for example in examples] == [[]] * 4
+
+
+def test_the_shares_in_the_admins_example_are_what_the_planner_gives():
+    text = page("admin.md").split("## Shares and budgets\n")[1].split("\n## ")[0]
+    policy = document.parse(re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1])
+    names = [each.name for each in policy.projects.all]
+    table = [
+        [int(cell) for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if re.match(r"\| \d", line)
+    ]
+    assert len(table) > 3
+    for figures in table:
+        wanted, shown = figures[:3], figures[3:]
+        leases = [
+            request(n, user=f"{name}{n}", server=str(n), project=name, gpu_class="a100")
+            for name, count in zip(names, wanted, strict=True)
+            for n in range(count)
+        ]
+        leases = [replace(lease, id=f"r{n}") for n, lease in enumerate(leases)]
+        tree = standing(snapshot(leases, 8, policy=policy))["cards"].root
+        assert [tree.below[name].share for name in names] == shown
 
 
 def test_every_metric_is_documented_and_no_other():
@@ -218,6 +242,8 @@ def test_the_magics_of_both_sides_are_documented():
         (["db", "upgrade"], "db upgrade --database URL"),
         (["admin", "list"], "admin"),
         (["admin", "end"], "admin"),
+        (["usage"], "usage"),
+        (["projects"], "projects"),
     ],
 )
 def test_every_option_of_the_command_line_is_documented(words, section, capsys):

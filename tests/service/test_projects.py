@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpulease.cli import main as command_line
 from gpulease.errors import GPULeaseError
 from gpulease.service.auth import SCOPE_REQUEST, SCOPE_RESERVE
 from tests.helpers import wait_for_async
@@ -111,6 +113,7 @@ async def test_use_and_what_is_left_are_shown_to_whom_they_concern(run: Any, pol
             await student.call("GET", "usage?by=shoe-size")
         assert refused.value.reason == "invalid_query"
         assert lease["project"] == "phys"
+        assert lease["budget"] == budget | {"left": lease["budget"]["left"]}
         await channel.close()
         await supervisor.close()
 
@@ -144,3 +147,49 @@ async def test_what_was_spent_is_known_after_a_restart(run: Any, policy: Path) -
         await wait_for_async(
             lambda: site.service.services.ledger.leases[queued.id].reason == "no_budget", 30, "why"
         )
+
+
+async def test_a_manager_of_a_group_sees_its_leases_and_may_end_them(
+    run: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "first.yaml"
+    file.write_text(
+        POLICY + "reservations: {groups: {cs101: {managers: [tom]}}}\n", encoding="utf-8"
+    )
+    async with run(first_policy_file=file) as site:
+        site.hub.user("tom", "", groups=("staff",))
+        lease, channel, supervisor = await active_lease(site)
+        for name, seen in (("tom", [lease["id"]]), ("eve", [])):
+            client = site.client(site.hub.server_token(name))
+            assert [each["id"] for each in await client.leases()] == seen
+        await site.client(site.hub.server_token("tom")).end(lease["id"], "the lab is over")
+        await supervisor.next("drain")
+        assert (await site.lease(lease["id"], "draining")).end_note == "the lab is over"
+        await channel.close()
+        await supervisor.close()
+
+
+async def test_the_command_line_prints_and_writes_it(
+    run: Any, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    async with run(first_policy_file=policy) as site:
+        _, channel, supervisor = await active_lease(site)
+        monkeypatch.setenv("GPULEASE_TOKEN", site.hub.server_token("stu"))
+        where, file = ["--url", site.url], tmp_path / "use.csv"
+        for words in (
+            ["projects", *where],
+            ["usage", "--by", "project,class", *where],
+            ["usage", "--by", "person", "--csv", str(file), *where],
+        ):
+            assert await asyncio.to_thread(command_line, words) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said[0].split() == [
+            "PROJECT", "POOL", "HELD", "GUARANTEE", "SHARE", "WAITING", "BUDGET", "LEFT",
+        ]  # fmt: skip
+        assert said[1].split()[:4] == ["phys", "simulated-gpu", "1", "1"]
+        assert said[1].endswith("of 40")
+        assert said[2].split() == ["project", "gpu_class", "hours", "gpu_hours", "estimated"]
+        assert said[3].split()[:2] == ["phys", "gpu"]
+        assert file.read_text().splitlines()[1].startswith("stu,")
+        await channel.close()
+        await supervisor.close()

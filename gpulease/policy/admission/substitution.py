@@ -19,7 +19,14 @@ def alternatives(policy: PolicyDocument, request: Lease) -> list[GPUClass]:
     """Return the classes that may serve a request instead of its own, in order."""
     own = queue.class_of(policy, request.gpu_class)
     found = [queue.class_of(policy, name) for name in own.fallback] if own else []
-    return [each for each in found if each is not None and each.max_count >= request.count]
+    allowed = policy.projects.home(request.project).classes
+    return [
+        each
+        for each in found
+        if each is not None
+        and each.max_count >= request.count
+        and (not allowed or each.name in allowed)
+    ]
 
 
 def substitute(

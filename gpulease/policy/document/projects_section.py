@@ -9,6 +9,7 @@ Every key is optional::
         parent: physics
         group: phys-particles       # the hub group of its members; the project's name by default
         pools: {cards: {guarantee: 4, limit: 8}}
+        classes: [t4]               # what may be charged to it; every class by default
         weight: 2                   # of what is over, beside its siblings
         members: {weight: 1, limit: 2}
         people: {ann: {weight: 2, limit: 4}}
@@ -31,14 +32,15 @@ from gpulease.policy.units import format_duration
 
 SHARES: Final = ("half_life", "strength")
 PROJECT: Final = (
-    "title", "group", "parent", "everyone", "weight", "pools", "members", "people", "budget",
+    "title", "group", "parent", "everyone", "weight", "pools", "classes", "members", "people",
+    "budget",
 )  # fmt: skip
 BUDGET: Final = ("gpu_hours", "each", "people", "from", "to", "zone", "at_zero")
 _SHARE = ("guarantee", "limit")
 _MEMBER = ("weight", "limit")
 
 
-def read_projects(top: Reader, pools: tuple[str, ...]) -> Projects:
+def read_projects(top: Reader, pools: tuple[str, ...], classes: tuple[str, ...]) -> Projects:
     """Return the projects of the document; what is wrong is noted with its line."""
     base = Projects()
     shares = top.section("shares", SHARES)
@@ -47,14 +49,21 @@ def read_projects(top: Reader, pools: tuple[str, ...]) -> Projects:
         (name, section.section(name, PROJECT, what=f"projects.{name}")) for name in section.names
     ]
     found = Projects(
-        tuple(_project(name, reader, pools) for name, reader in entries),
+        tuple(_project(name, reader, pools, classes) for name, reader in entries),
         half_life=shares.duration("half_life", base.half_life, least=0),
         strength=shares.number("strength", base.strength),
     )
     return _fitting(found, dict(entries))
 
 
-def _project(name: str, reader: Reader, pools: tuple[str, ...]) -> Project:
+def _project(
+    name: str, reader: Reader, pools: tuple[str, ...], classes: tuple[str, ...]
+) -> Project:
+    def offered(text: str) -> str:
+        if text not in classes:
+            raise ValueError(f"there is no class {text!r}.")
+        return text
+
     everyone = reader.flag("everyone", False)
     return Project(
         name=name,
@@ -64,6 +73,7 @@ def _project(name: str, reader: Reader, pools: tuple[str, ...]) -> Project:
         weight=reader.number("weight", 1.0),
         everyone=everyone,
         pools=_pools(reader, pools),
+        classes=reader.texts("classes", offered),
         members=_member(reader.section("members", _MEMBER), Member()),
         people=_people(reader),
         budget=_budget(reader) if "budget" in reader.names else None,
@@ -178,7 +188,7 @@ def _with_parent(project: Project, projects: Projects, reader: Reader) -> Projec
 
 
 def _department(project: Project, reader: Reader) -> None:
-    for key in ("group", "everyone", "members", "people", "budget"):
+    for key in ("group", "everyone", "classes", "members", "people", "budget"):
         if key in reader.names:
             reader.wrong(
                 key,
@@ -218,6 +228,8 @@ def _project_tree(project: Project) -> dict[str, Any]:
             pool: {"guarantee": share.guarantee} | _given(limit=share.limit)
             for pool, share in project.pools
         }
+    if project.classes:
+        tree["classes"] = list(project.classes)
     if project.members != Member():
         tree["members"] = {"weight": project.members.weight} | _given(limit=project.members.limit)
     if project.people:

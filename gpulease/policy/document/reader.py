@@ -113,7 +113,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         waiting_per_user=limits.whole("waiting_per_user", 4, least=1),
         changes_per_minute=limits.whole("changes_per_minute", 120, least=1),
         reservations=read_terms(top, tuple(each.name for each in classes)),
-        projects=read_projects(top, tuple(by_name)),
+        projects=read_projects(top, tuple(by_name), tuple(each.name for each in classes)),
     )
     return document, tuple(sorted(findings, key=lambda found: (found.line, found.column)))
 

@@ -354,6 +354,7 @@ ALERTS: Final[Words] = {
 REFUSALS: Final[Words] = {
     "unknown_class": ("There is no such GPU class.", "Ask for a class that is on offer."),
     "unknown_project": ("You are in no such project.", "Name one of your projects, or none."),
+    "class_not_allowed": ("The project has no such GPUs.", "Ask for a class that it has."),
     "bad_count": ("So many GPUs cannot be had.", "Ask for fewer, at least one."),
     "bad_duration": ("The length makes no sense.", "Ask for a positive length."),
     "other_lease": ("The server has another lease already.", "Return it first."),

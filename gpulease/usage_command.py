@@ -1,0 +1,113 @@
+"""``gpulease usage`` and ``gpulease projects``: what was used, and what is left.
+
+Owns the tables that are printed or written.  Whose use one may see is the service's word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+_FIGURES = ("hours", "gpu_hours", "estimated")
+
+
+def add_parsers(commands: Any) -> None:
+    """Add both commands to the command line's."""
+    usage = commands.add_parser(
+        "usage",
+        help="what was used, by project, person, class and day",
+        description="Hours of GPUs and what they cost: your own, of projects that you lead, as an"
+        " admin everybody's. Address and token are found as for `gpulease admin`.",
+    )
+    usage.add_argument("--url", help="the service's address, ending in /services/gpulease/")
+    usage.add_argument(
+        "--by", default="project", help="some of project, person, class, day, with commas"
+    )
+    usage.add_argument("--since", metavar="DAY", help="first day, as 2026-10-01")
+    usage.add_argument("--until", metavar="DAY", help="last day")
+    usage.add_argument("--zone", default="UTC", help="whose days these are")
+    out = usage.add_mutually_exclusive_group()
+    out.add_argument("--json", action="store_true", help="print JSON")
+    out.add_argument("--csv", type=Path, metavar="FILE", help="write CSV")
+    usage.set_defaults(run=run_usage)
+    projects = commands.add_parser("projects", help="what each project has and may still spend")
+    projects.add_argument("--url", help="the service's address, ending in /services/gpulease/")
+    projects.add_argument("--json", action="store_true", help="print JSON")
+    projects.set_defaults(run=run_projects)
+
+
+def run_usage(arguments: argparse.Namespace) -> int:
+    """Print or write what was used; return the exit status.
+
+    Raises:
+        GPULeaseError: the service's refusal, ``no_service``, ``no_token``.
+    """
+    from gpulease.admin_command import client_of
+
+    asked = {name: getattr(arguments, name) for name in ("by", "since", "until", "zone")}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    found = asyncio.run(client_of(arguments.url).call("GET", f"usage?{query}"))
+    rows: list[dict[str, Any]] = found["items"]
+    by = ["gpu_class" if name == "class" else name for name in arguments.by.split(",")]
+    columns = [*by, *_FIGURES]
+    if arguments.json:
+        _say(json.dumps(found, indent=2))
+    elif arguments.csv is not None:
+        _write_csv(arguments.csv, columns, rows)
+    else:
+        _say(_table([columns, *([_cell(row[name]) for name in columns] for row in rows)]))
+    return 0
+
+
+def run_projects(arguments: argparse.Namespace) -> int:
+    """Print how projects stand; return the exit status.
+
+    Raises:
+        GPULeaseError: the service's refusal, ``no_service``, ``no_token``.
+    """
+    from gpulease.admin_command import client_of
+
+    items = asyncio.run(client_of(arguments.url).call("GET", "projects"))["items"]
+    if arguments.json:
+        _say(json.dumps(items, indent=2))
+        return 0
+    rows = [["PROJECT", "POOL", "HELD", "GUARANTEE", "SHARE", "WAITING", "BUDGET LEFT"]]
+    for item in items:
+        budget = item["budget"]
+        left = f"{budget['left']:g} of {budget['of']:g}" if budget else ""
+        for pool, share in item["pools"].items():
+            figures = [str(share[name]) for name in ("held", "guarantee", "share", "waiting")]
+            rows.append([item["name"], pool, *figures, left])
+    _say(_table(rows) if len(rows) > 1 else "There are no projects.")
+    return 0
+
+
+def _write_csv(file: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
+    with file.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(columns)
+        writer.writerows([row[name] for name in columns] for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _table(lines: list[list[str]]) -> str:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
