@@ -446,3 +446,42 @@ def test_a_change_without_the_token_is_refused(stage: Stage, page: Any) -> None:
         XSRF + "x",
     )
     assert status == 403
+
+
+def test_who_holds_is_told_that_others_wait(stage: Stage, page: Any) -> None:
+    stage.put(lease())
+    page.goto(stage.url)
+    page.wait_for_selector(".gl-lease")
+    assert page.locator(".gl-others").count() == 0
+    stage.put_classes([gpu_class(free=0, queued=2)])
+    page.wait_for_selector(".gl-others:has-text('2 wait for such a GPU')")
+
+
+def test_what_is_reserved_next_and_left_this_week_is_said(stage: Stage, page: Any) -> None:
+    window = {
+        "start": soon(7200), "end": soon(14400), "state": "coming", "seats": 20, "claimed": 0,
+        "at": "", "reserved": 20,
+    }  # fmt: skip
+    over = window | {"state": "over", "start": soon(-7200), "end": soon(-3600)}
+    lab = {"name": "lab", "title": "Lab 3", "group": "cs101", "gpu_class": "sim"}
+    stage.reservations = [lab | {"windows": [over, window]}]
+    budget = {"left": 3.25, "of": 10.0, "until": soon(86400), "whose": "person", "at_zero": "end"}
+    stage.projects = [
+        {"name": "thesis", "title": "Thesis", "mine": True, "budget": budget},
+        {"name": "other", "title": "Other", "mine": False, "budget": budget},
+    ]
+    page.goto(stage.url)
+    page.wait_for_selector("#mine >> text=Next reserved: Lab 3")
+    said = page.inner_text("#mine")
+    assert "20 seats of sim for cs101" in said
+    assert "in about 2 h" in said
+    assert "Thesis: 3.3 of 10 GPU-hours left" in said
+    assert "Other" not in said
+
+
+def test_hours_are_asked_for_only_where_somebody_chose_them(stage: Stage, page: Any) -> None:
+    page.goto(stage.url)
+    page.select_option("#ask-hours", "2")
+    page.click("[data-action=ask]")
+    wait_for(lambda: stage.called("POST", "leases"))
+    assert stage.called("POST", "leases")[0]["seconds"] == 7200

@@ -353,3 +353,30 @@ def test_health_names_what_is_wrong_while_the_service_answers_503(stage: Stage, 
     stage.health = {"status": "ok", "store": "ok"}
     page.reload()
     page.wait_for_selector("text=Everything works.")
+
+
+def test_an_admin_finds_one_of_5000_leases(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    for number in range(5000):
+        stage.leases[f"l{number}"] = lease(id=f"l{number}", user=f"user-{number}")
+    page.goto(stage.url + "admin")
+    page.wait_for_selector("#table >> text=1-25 of 5000")
+    page.fill("#search", "user-4321 active")
+    page.wait_for_selector("#table tbody tr:has-text('user-4321')")
+    page.wait_for_selector("#table tbody tr:has-text('user-4320')", state="detached")
+    assert page.locator("#table tbody tr").count() == 1
+    page.fill("#search", "nobody")
+    page.wait_for_selector("#table >> text=Nothing is found.")
+
+
+def test_an_admin_reads_what_projects_used(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.usage = [
+        {"project": "thesis", "hours": 2.0, "gpu_hours": 4.0, "estimated": False},
+        {"project": "lab", "hours": 12.26, "gpu_hours": 12.26, "estimated": True},
+    ]
+    page.goto(stage.url + "admin")
+    page.wait_for_selector("#usage tbody tr")
+    rows = page.locator("#usage tbody tr").all_inner_texts()
+    assert [row.split()[0] for row in rows] == ["lab", "thesis"]
+    assert "12.3 (estimated)" in rows[0]

@@ -111,6 +111,8 @@ class Stage:
         ]
         self.reader = PageReader("ada")
         self.groups: dict[str, list[str]] = {"cs101": ["grace", "joan", "linus", "mary"]}
+        self.usage: list[dict[str, Any]] = []
+        self.projects: list[dict[str, Any]] = []
         self.reservations: list[dict[str, Any]] = []
         self.incidents: list[dict[str, Any]] = []
         self.policy = {"version": 1, "text": "pools: {}\n", "author": "root", "at": soon(-60)}
@@ -243,6 +245,10 @@ class API(Base):
             self.finish({"items": stage.groups[self.get_argument("group")]})
         elif self.path_name == "reservations":
             self.finish({"items": stage.reservations, "total": len(stage.reservations)})
+        elif self.path_name == "usage":
+            self.finish({"items": stage.usage})
+        elif self.path_name == "projects":
+            self.finish({"items": stage.projects})
         elif self.path_name == "servers":
             self.finish({"items": stage.servers})
         elif self.path_name == "policy":

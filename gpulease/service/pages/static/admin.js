@@ -3,10 +3,11 @@ import * as api from "./api.js";
 import { alertError, h, onAction, update } from "./dom.js";
 import { ending } from "./ending.js";
 import { drawer } from "./holder.js";
-import { isLive, tick } from "./lease.js";
+import { isLive, stateWord, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
 import { showMessages } from "./notices.js";
 import { classesOverview, endedTable, liveTable } from "./table.js";
+import { usageTable } from "./usage.js";
 
 const SIZE = 25;
 const live = new Live();
@@ -25,11 +26,29 @@ const draw = drawer(() => {
     count = leases.length;
     readEnded();
   }
-  if (offset >= leases.length) offset = 0;
+  const found = leases.filter(matches);
+  if (offset >= found.length) offset = 0;
   update($("classes"), classesOverview(live.classes));
-  update($("table"), liveTable(leases, live.now(), { offset, size: SIZE, extra: endButton, empty: "Nobody holds a GPU or waits for one." }));
+  update($("table"), liveTable(found, live.now(), { offset, size: SIZE, extra: endButton, empty: leases.length ? "Nothing is found." : "Nobody holds a GPU or waits for one." }));
   $("simulated").hidden = !live.classes.some((item) => item.simulated);
 });
+
+/** Whether a lease has every word that is looked for, in its names or its state. */
+function matches(lease) {
+  const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return true;
+  const devices = lease.devices.flatMap((device) => [device.name, device.uuid]);
+  const text = [lease.user, lease.server, lease.gpu_class, lease.state, stateWord(lease), lease.project, ...devices].join(" ").toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+async function readUsage() {
+  try {
+    update($("usage"), usageTable((await api.get("usage?by=project")).items));
+  } catch (error) {
+    alertError(error);
+  }
+}
 
 async function readEnded(from = ended.offset) {
   try {
@@ -53,3 +72,8 @@ onAction(document.body, (action, target) => {
     draw();
   }
 });
+$("search").addEventListener("input", () => {
+  offset = 0;
+  draw();
+});
+readUsage();

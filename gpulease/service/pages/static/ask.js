@@ -54,6 +54,17 @@ export function countChoice(item, chosen) {
   );
 }
 
+const HOURS = [["", "As long as I use it"], ["0.5", "30 minutes"], ["1", "1 hour"], ["2", "2 hours"], ["4", "4 hours"], ["8", "8 hours"]];
+
+function hoursChoice(chosen) {
+  return h(
+    "div",
+    { class: "mb-3", "data-key": "hours" },
+    h("label", { class: "form-label", for: "ask-hours" }, "For how long"),
+    h("select", { class: "form-select gl-count", id: "ask-hours", name: "hours" }, HOURS.map(([value, words]) => h("option", { value, selected: value === chosen }, words))),
+  );
+}
+
 /** What the click does, before it is made. */
 function promise(holder, chosen) {
   if (holder.servers.length === 0) return "Your server starts first; the GPU follows it by itself.";
@@ -86,6 +97,7 @@ export function askForm(classes, holder, choice, more) {
       { id: "ask-form", "data-key": "form" },
       h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label fs-6" }, "GPU class"), classes.map((one) => classOption(one, picked))),
       countChoice(item, choice.count),
+      hoursChoice(choice.hours),
       serverChoice(holder, choice.server),
       h("p", { class: "gl-next", "data-key": "promise" }, promise(holder, item)),
       h("button", { class: "btn btn-primary", type: "submit", "data-action": "ask", "data-key": "submit", disabled: holder.busy }, askWords(holder)),

@@ -21,7 +21,7 @@ function leaseLine(lease, now) {
     "div",
     { class: "gl-card-lease", "data-key": lease.id, "data-state": lease.state },
     h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, `for ${serverName(lease.server)}`)),
-    leaseBody(lease, now, { busy: holder.busy, withActions: acts, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id) }),
+    leaseBody(lease, now, { busy: holder.busy, withActions: acts, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: live.classes.find((item) => item.name === lease.gpu_class)?.queued ?? 0 }),
     acts ? null : toPage(lease.state === "ended" ? "Request again" : "Keep it or return it"),
   );
 }

@@ -63,9 +63,9 @@ export class Holder extends EventTarget {
     }
   }
 
-  /** Ask for `gpu_class`; with no server running, the ask follows the start of the default one. */
-  async ask(gpuClass, server, count = 1) {
-    const several = count > 1 ? { count } : {};
+  /** Ask for `gpu_class`, for `seconds` (0: as long as it is used); with no server running, the ask follows the start of the default one. */
+  async ask(gpuClass, server, count = 1, seconds = 0) {
+    const several = { ...(count > 1 ? { count } : {}), ...(seconds ? { seconds } : {}) };
     const start = this.servers !== null && this.servers.length === 0;
     await this.#do(async () => {
       this.live.put(await api.ask({ gpu_class: gpuClass, ...several, server: start ? "" : server }));

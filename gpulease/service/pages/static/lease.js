@@ -243,14 +243,15 @@ function openServer(lease, url) {
 }
 
 /** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way;
- * `question`: what the person must agree to before it is returned. */
-export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "", question = "" } = {}) {
+ * `question`: what the person must agree to before it is returned; `waiting`: how many want such a GPU. */
+export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "", question = "", waiting = 0 } = {}) {
   const doable = withActions ? [actions(lease, busy, question), openServer(lease, serverUrl)] : null;
   return [
     h("p", { class: "gl-sentence", "data-key": "sentence" }, sentenceOf(lease) || `${stateWord(lease)}.`),
     leftBehind(lease),
     body(lease, now),
     lease.next_step ? h("p", { class: "gl-next", "data-key": "next" }, lease.next_step) : null,
+    waiting && ["active", "warned"].includes(lease.state) ? h("p", { class: "gl-others", "data-key": "others" }, waiting === 1 ? "Somebody waits for such a GPU: return it when you are done." : `${waiting} wait for such a GPU: return it when you are done.`) : null,
     doable ? h("div", { class: "gl-actions", "data-key": "actions" }, doable) : null,
   ];
 }

@@ -6,13 +6,14 @@ import { Holder, drawer } from "./holder.js";
 import { endWord, leaseCard, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
 import { showMessages } from "./notices.js";
+import { showMine } from "./mine.js";
 import { pager } from "./pager.js";
 import { clock, duration, secondsUntil, serverName, when } from "./words.js";
 
 const PAGE = 10;
 const live = new Live();
 const holder = new Holder(live);
-const choice = { gpuClass: null, server: null, count: null };
+const choice = { gpuClass: null, server: null, count: null, hours: "" };
 const history = { offset: 0, total: 0, items: [] };
 const $ = (id) => document.getElementById(id);
 
@@ -21,12 +22,15 @@ function classTitle(name) {
   return found?.title || name;
 }
 
+/** How many wait for a GPU such as this lease's. */
+const waitingFor = (lease) => live.classes.find((item) => item.name === lease.gpu_class)?.queued ?? 0;
+
 function draw() {
   if (!live.ready) return;
   const now = live.now();
   const current = holder.current();
   const shown = current.length ? current : [holder.lastEnded()].filter(Boolean);
-  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id) }));
+  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: waitingFor(lease) }));
   const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, "You hold no GPU. Your notebooks run on the CPU and lose nothing when a GPU comes or goes.");
   update($("leases"), cards.length ? cards : nothing);
   $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
@@ -78,6 +82,7 @@ live.addEventListener("change", () => {
 holder.addEventListener("change", redraw);
 showLink(live);
 showMessages(live);
+showMine($("mine"), live);
 everySecond(() => {
   tick(live.now());
   showInTitle();
@@ -92,10 +97,11 @@ $("ask").addEventListener("change", (event) => {
   if (event.target.name === "gpu_class") choice.gpuClass = event.target.value;
   if (event.target.name === "server") choice.server = event.target.value;
   if (event.target.name === "count" && event.target.validity.valid) choice.count = event.target.valueAsNumber;
+  if (event.target.name === "hours") choice.hours = event.target.value;
   redraw();
 });
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const form = new FormData(event.target);
-  holder.ask(form.get("gpu_class"), form.get("server") ?? "", Number(form.get("count") ?? 1));
+  holder.ask(form.get("gpu_class"), form.get("server") ?? "", Number(form.get("count") ?? 1), Number(form.get("hours")) * 3600);
 });
