@@ -21,7 +21,7 @@ HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-hub55 test-frameworks test-cluster test-nightly test-images check bench docs clean
+.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest Jupyt
 
 test-frameworks: $(VENV)/.ready-test ## test what people make with torch and its kin (an environment of its own, kept in ~/.cache)
 	@PYTHONPATH="$$($(or $(PYTHON),python3) tools/set_up_frameworks.py)" $(BIN)/python -m pytest -n 2 --dist loadscope -m frameworks tests/frameworks $(ARGS)
+
+test-gpu: ## test what needs a real GPU, in under 10 minutes, with the Python that has torch; figures as JSON
+	@$(or $(PYTHON),python3) tools/test_gpu.py $(ARGS)
 
 test-cluster: $(VENV)/.ready-test ## run the tests that need Kubernetes, on clusters of their own
 	@GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} $(BIN)/python -m pytest -m cluster \

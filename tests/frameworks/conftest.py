@@ -1,6 +1,7 @@
 """What people make with torch and its kin; collected where torch is (make test-frameworks)."""
 
 import importlib.util
+import json
 import os
 from pathlib import Path
 
@@ -13,10 +14,37 @@ if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
 
 
+#: Set by tools/test_gpu.py: the device under test, and where its figures go.
+DEVICE = os.environ.get("GPULEASE_TEST_DEVICE", "")
+REPORT = os.environ.get("GPULEASE_FIGURES", "")
+FIGURES = {}
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.frameworks)
+            if DEVICE and item.path.name == "test_devices.py":
+                item.add_marker(pytest.mark.gpu)
+
+
+def pytest_runtest_setup(item):
+    if DEVICE == "cuda" and "gpu" in item.keywords and not Path("/dev/nvidiactl").exists():
+        pytest.skip("no NVIDIA driver on this machine")
+
+
+def pytest_terminal_summary(terminalreporter):
+    if REPORT:
+        stats = terminalreporter.stats
+        told = {kind: len(stats.get(kind, ())) for kind in ("passed", "failed", "error")}
+        skipped = sorted({report.nodeid for report in stats.get("skipped", ())})
+        Path(REPORT).write_text(json.dumps({**told, "skipped": skipped, "figures": FIGURES}))
+
+
+@pytest.fixture
+def figure():
+    """Give a figure its name in what `make test-gpu` reports."""
+    return FIGURES.__setitem__
 
 
 HERE = Path(__file__).parent

@@ -58,10 +58,10 @@ def plain(cells):
 
 
 @contextlib.contextmanager
-def open_pair(settings=None):
+def open_pair(settings=None, kind=Pair):
     """A pair that many notebooks share, one after the other."""
     with pytest.MonkeyPatch.context() as patch:
-        pair = Pair(patch, settings=settings)
+        pair = kind(patch, settings=settings)
         pair.attach()
         try:
             yield pair

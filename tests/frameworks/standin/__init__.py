@@ -13,6 +13,12 @@ import types
 from pathlib import Path
 
 NAME = "standin"
+#: The device that tests use: this one, or a real GPU's (make test-gpu).
+DEVICE = os.environ.get("GPULEASE_TEST_DEVICE", NAME)
+#: What makes it be there, in a companion.
+START = "import torch"
+if DEVICE == NAME:
+    START += "; from tests.frameworks import standin; standin.start(); del standin"
 _SOURCE = Path(__file__).with_name("device.cpp")
 
 
