@@ -38,7 +38,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.protocol import ENV_LEASE
 from gpulease.sides.blocks import gpu
 from gpulease.sides.environment import take_mark
-from gpulease.transfer.api import Away
+from gpulease.transfer.api import Away, TransferSettings
 from gpulease.transfer.switch.away import AwaySide
 
 _LOOK_SECONDS = 1.0
@@ -149,7 +149,7 @@ class Companion:
         # Beside the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
         self._app.kernel.shell.push({"gpu": gpu}, interactive=False)
         self._app.kernel.shell.ask_exit = _stay
-        self._away = watch.away = _away_side(self._app.kernel.shell)
+        self._away = watch.away = _away_side(self._app.kernel.shell, order["park_limit"])
         endpoint = self._away.start(order["wire_key"], host=order["ip"], port=order["wire_port"])
         return {
             "ports": {
@@ -207,8 +207,9 @@ class Companion:
         return {**said, "detail": "" if report.done else "time ran out"}
 
 
-def _away_side(shell: Any) -> Away:
-    return AwaySide(shell.user_ns, hidden=frozenset(shell.user_ns_hidden))
+def _away_side(shell: Any, park_limit: int) -> Away:
+    settings = TransferSettings(park_limit=park_limit)
+    return AwaySide(shell.user_ns, hidden=frozenset(shell.user_ns_hidden), settings=settings)
 
 
 def _application(connection_file: str, home_only: HomeOnly) -> Any:

@@ -290,6 +290,7 @@ class Companions:
                 "wire_key": args["wire_key"],
                 "packages": list(args["packages"]),
                 "merge_path": self._in_container,
+                "park_limit": self._parking.limit if self._parking.root else 0,
             }
             ports = self._ports.take(_PORTS_OF_A_KERNEL, self._ip)
             manager, ready = await start_manager(bound, order, self._directory, self._ip, ports)

@@ -79,6 +79,8 @@ class TransferSettings:
     memory_margin: int = 256 * 2**20
     #: Results of GPU cells that are kept for home, as many as IPython's ``Out`` keeps.
     results: int = 1000
+    #: Bytes that may be parked (the companion's to say; 0: nothing).
+    park_limit: int = 0
 
 
 Progress = Callable[[str, int, int], None]  # (name, bytes done, bytes in all)

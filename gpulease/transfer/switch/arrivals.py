@@ -62,15 +62,23 @@ class Arrival:
 
 
 class Arrivals:
-    """``on_staged`` is called on a background thread when ``commit_staged`` has work."""
+    """``on_staged`` is called on a background thread when ``commit_staged`` has work.
+
+    ``marked`` gives what is away the reason why it stays there."""
 
     def __init__(
-        self, side: Side, unavailable: Unavailable, peer: Peer, on_staged: Callable[[], None]
+        self,
+        side: Side,
+        unavailable: Unavailable,
+        peer: Peer,
+        on_staged: Callable[[], None],
+        marked: Callable[[Absent], Absent],
     ) -> None:
         self._side = side
         self._unavailable = unavailable
         self._peer = peer
         self._on_staged = on_staged
+        self._marked = marked
         self._staged: collections.deque[Arrival] = collections.deque()
         self._notes: list[Note] = []
         #: The shipment acknowledged last: a question that comes by another way is to wait for it.
@@ -184,7 +192,7 @@ class Arrivals:
             coming = set(arrival.names).difference(arrival.deferred())
             for name in (*coming, *arrival.incoming.same, *arrival.incoming.deleted):
                 away.pop(name, None)
-        return away
+        return {name: self._marked(absent) for name, absent in away.items()}
 
     def names_to_bring(self) -> list[str]:
         """Return away names that could come, the smallest first."""

@@ -250,7 +250,7 @@ class AwaySide:
                 self._offered.clear()
                 self._cancelled.clear()  # another wire counts its messages anew
                 self._expected.clear()
-        self._reply(message, {"session": self.session})
+        self._reply(message, {"session": self.session, "park_limit": self.side.settings.park_limit})
 
     def _commit(self, message: Message) -> None:
         incoming = Incoming.decode(message.body, message.blobs)
@@ -280,10 +280,10 @@ class AwaySide:
             if not alive and names == [] and self._rest_is_known():
                 self._reply(message, NOTHING_NEW)
                 return
-            eager = bool(body.get("eager", True))
             shipment = plan(
-                self.side, Wanted(), names=names, cell=self._cell, eager=eager, check=check
-            )
+                self.side, Wanted(), names=names, cell=self._cell, check=check,
+                eager=bool(body.get("eager", True)), room=body.get("room"),
+            )  # fmt: skip
             self._announced = (self._announced - set(shipment.names)) | set(shipment.absent)
             generation = self._generation
             self._offer(message, shipment, {"threads": alive, "generation": generation})

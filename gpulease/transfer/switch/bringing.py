@@ -72,7 +72,8 @@ class Bringing:
     def _ask_for_all(self, progress: Progress | None) -> Message:
         """Ask for what changed; where even the small does not fit in memory, for its names."""
         try:
-            return self._peer.ask("collect", {"touched": None}, progress=progress)
+            body = {"touched": None, "room": self._peer.room()}
+            return self._peer.ask("collect", body, progress=progress)
         except GPULeaseError as error:
             if error.reason != "too_big_for_home":
                 raise

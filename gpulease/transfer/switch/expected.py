@@ -36,7 +36,7 @@ class Expected:
     def add(self, said: Mapping[str, Any]) -> None:
         """Take what ``Home.expect_gpu_cell`` said (any thread)."""
         self._last = int(said["number"])
-        body = {"touched": said["touched"], "after": said.get("after", "")}
+        body = {key: said.get(key) for key in ("touched", "after", "room")}
         self._waiting.append(Message(self._last, "collect", body))
 
     def clear(self) -> None:

@@ -35,7 +35,8 @@ from .arrivals import Arrivals
 from .bringing import Bringing
 from .concurrent import ConcurrentThreads
 from .expected import NOTHING_NEW
-from .messages import thread_notes
+from .large import Large
+from .messages import away_note, thread_notes
 from .origins import Origins
 from .peer import Peer
 from .requests import Requests
@@ -89,7 +90,10 @@ class HomeSide:
         self.side.on_remove, self.side.aside = self.unavailable.put_aside, self.unavailable.aside
         self.owner = Place.HOME
         self.peer = Peer(self.settings.memory_margin, available)
-        self.arrivals = Arrivals(self.side, self.unavailable, self.peer, on_staged)
+        self._large = Large(self.peer.room)
+        self.arrivals = Arrivals(
+            self.side, self.unavailable, self.peer, on_staged, self._large.marked
+        )
         self._sending = Sending(self.side, self.peer)
         self._bringing = Bringing(self.side, self.unavailable, self.peer, self.arrivals)
         self._requests = Requests(
@@ -113,6 +117,7 @@ class HomeSide:
         try:
             reply = self.peer.ask("hello", {"known": False}, seconds=30)
             session = str(reply.body["session"])
+            self._large.park_limit = int(reply.body["park_limit"])
             if session != self._session:
                 self.side.state.forget_peer()
                 self.owner = Place.HOME
@@ -192,7 +197,7 @@ class HomeSide:
         use = self._use or Use(unbounded=True)
         self._expected = self.peer.need().expect()
         after = self.arrivals.acknowledged
-        return {"number": self._expected.number, "after": after, **_touched(use)}
+        return {"number": self._expected.number, "after": after, **_touched(use, self.peer.room())}
 
     @without_frames
     def after_gpu_cell(self, execution_count: int, nothing_new: int | None = None) -> SwitchReport:
@@ -214,6 +219,7 @@ class HomeSide:
         if message is not None:
             moved, size = self._bringing.take(message)
         self.arrivals.note(self.unavailable.settle_conflicts())
+        self.arrivals.note(self._large.notes(self.side.ledger.remote))
         if message is None:
             self.unavailable.doubt(doubtful(self.side, use))
         self._wake(late)
@@ -226,9 +232,9 @@ class HomeSide:
         wire = self.peer.need()
         pending, self._expected = self._expected, None
         if pending is None:
-            pending = wire.request("collect", _touched(use))
+            pending = wire.request("collect", _touched(use, self.peer.room()))
         elif not pending.done.is_set():
-            wire.request("due", {"number": pending.number, **_touched(use)})
+            wire.request("due", {"number": pending.number, **_touched(use, self.peer.room())})
         try:
             message = pending.wait(self.settings.reply_wait)
         except GPULeaseError as error:
@@ -314,10 +320,15 @@ class HomeSide:
 
     def status(self) -> Sequence[VariableStatus]:
         """Return every user variable and where it lives."""
-        return status_rows(self.unavailable, unverified=self.owner is Place.GPU)
+        rows = status_rows(self.unavailable, unverified=self.owner is Place.GPU)
+        away = {name: self._large.marked(a) for name, a in self.side.ledger.remote.items()}
+        return [replace(r, blocker=away[r.name].blocker) if r.name in away else r for r in rows]
 
     def explain(self, name: str) -> Note | None:
         """Say why ``name`` is absent, or None when gpulease knows nothing of it."""
+        absent = self.side.ledger.remote.get(name)
+        if absent is not None and (marked := self._large.marked(absent)) is not absent:
+            return away_note(name, marked)
         return self.unavailable.explain(name)
 
     def explain_error(self, error: str) -> str:
@@ -352,6 +363,6 @@ class HomeSide:
             self._behind.wake(late)
 
 
-def _touched(use: Use) -> dict[str, Any]:
-    """Return which names are to be looked at after a cell; None: all."""
-    return {"touched": None if use.unbounded else sorted(use.touched)}
+def _touched(use: Use, room: int) -> dict[str, Any]:
+    """Return which names are to be looked at after a cell (None: all), and home's room in bytes."""
+    return {"touched": None if use.unbounded else sorted(use.touched), "room": room}

@@ -76,7 +76,9 @@ def _listed(names: Sequence[str]) -> str:
 def away_note(name: str, absent: Absent) -> Note:
     """Say that a name's newest value is beside the GPU."""
     size = f", {absent.size:,} bytes" if absent.size else ""
-    if absent.blocker:
+    if absent.blocker.endswith("."):
+        sentence = f"{name} ({absent.type_name}{size}) is beside the GPU. {absent.blocker}"
+    elif absent.blocker:
         sentence = f"{name} is beside the GPU and cannot come home: it holds {absent.blocker}."
     else:
         sentence = (

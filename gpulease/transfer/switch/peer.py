@@ -74,15 +74,19 @@ class Peer:
             raise gone_error()
         return reply
 
+    def room(self) -> int:
+        """Return how many bytes a value may have to be accepted: it, a staging copy, a margin."""
+        return (self._available() - self._margin) // 2
+
     def _ignore(self, message: Message) -> None:
         if message.kind != "cancel":
             log.warning("transfer: the companion asked for %s; dropped", message.kind)
 
     def _accept(self, total: int) -> GPULeaseError | None:
-        """Refuse what does not fit in memory: the value, one staging copy and a margin."""
-        free = self._available()
-        if 2 * total + self._margin <= free:
+        """Refuse what does not fit in memory."""
+        if total <= self.room():
             return None
+        free = self._available()
         return GPULeaseError(
             "too_big_for_home",
             f"{total:,} bytes do not fit into the home kernel's memory ({free:,} bytes are free).",

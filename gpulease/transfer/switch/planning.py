@@ -55,11 +55,13 @@ def plan(
     cell: int | None = None,
     fetch: bool = False,
     eager: bool = True,
+    room: int | None = None,
     check: Check = lambda: None,
 ) -> Shipment:
     """Return the shipment for one switch (with ``names``, for part of one).
 
-    With ``fetch`` only what is wanted is looked at; without ``eager`` the small waits as well.
+    With ``fetch`` only what is wanted is looked at; without ``eager`` the small waits as well, and
+    so does what is more than ``room`` bytes together.
     Raises GPULeaseError ``cannot_move`` when a
     strictly wanted name cannot be packed.
     """
@@ -79,7 +81,7 @@ def plan(
         if must and id(group) in state.packed and id(group) not in state.same:
             state.chosen.add(id(group))
     if eager and not fetch:
-        _choose_small(state)
+        _choose_small(state, room)
     asked = wanted.strict | wanted.soft
     if fetch:  # whoever asks has not got it, whatever was agreed before
         again = {id(g) for g in survey.groups if asked & set(g.names)} & state.same
@@ -162,8 +164,8 @@ def _joint(state: _State, base: Base) -> bool:
     return same
 
 
-def _choose_small(state: _State) -> None:
-    """Take changed small groups in rising order of cost, up to the eager budget."""
+def _choose_small(state: _State, room: int | None) -> None:
+    """Take changed small groups in rising order of cost, up to the eager budget and ``room``."""
     side, settings = state.side, state.side.settings
     candidates = [
         group
@@ -185,8 +187,10 @@ def _choose_small(state: _State) -> None:
         if not side.ledger.is_small(group, settings):
             seconds += packed.seconds
             continue
-        size += packed.nbytes
         seconds += packed.seconds
+        if room is not None and size + packed.nbytes > room:
+            continue  # a smaller one may fit
+        size += packed.nbytes
         if size <= settings.eager_bytes:
             state.chosen.add(id(group))
 

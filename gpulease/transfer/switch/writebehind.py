@@ -122,7 +122,7 @@ class WriteBehind:
                 self._then_rest()
             return
         started = time.monotonic()
-        message = self._ask("collect", {"touched": None})
+        message = self._ask("collect", {"touched": None, "room": self._peer.room()})
         self._took = time.monotonic() - started
         if not self._stage(message):
             return
