@@ -98,9 +98,9 @@ class Limits:
             limit = project.share(pool).limit
             if limit is not None and self._units[project.name, pool] + lease.count > limit:
                 return "project_limit"
-        own = projects.guarantee(home, pool)
-        if lease.in_quota_only and self._units[home.name, pool] + lease.count > own:
-            return "quota_only"
+        if lease.in_quota_only:
+            own = projects.guarantee(home, pool)
+            return "quota_only" if self._units[home.name, pool] + lease.count > own else ""
         return ""
 
 

@@ -134,6 +134,14 @@ class Projects:
         return tuple(each for each in self.all if each.name not in parents)
 
     @cached_property
+    def _leaf_by_name(self) -> Mapping[str, Project]:
+        return {each.name: each for each in self.leaves}
+
+    @cached_property
+    def _paths(self) -> dict[str, tuple[Project, ...]]:
+        return {}
+
+    @cached_property
     def open_to_all(self) -> Project:
         """The project of those who are in no other; without one of the document's, a nameless."""
         return next((each for each in self.leaves if each.everyone), Project(""))
@@ -145,15 +153,17 @@ class Projects:
 
     def home(self, name: str) -> Project:
         """Return the project that a lease is charged to; one that is gone is everybody's."""
-        found = self.by_name.get(name)
-        return found if found is not None and found in self.leaves else self.open_to_all
+        return self._leaf_by_name.get(name, self.open_to_all)
 
     def above(self, project: Project) -> tuple[Project, ...]:
         """Return a project and its departments, itself first."""
+        known = self._paths.get(project.name)
+        if known is not None:
+            return known
         found = [project]
         while (parent := self.by_name.get(found[-1].parent)) is not None:
             found.append(parent)
-        return tuple(found)
+        return self._paths.setdefault(project.name, tuple(found))
 
     def guarantee(self, project: Project, pool: str) -> int:
         """Return what is guaranteed of a pool: a department has at least what its projects have."""

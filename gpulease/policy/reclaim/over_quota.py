@@ -63,14 +63,13 @@ class Borrowed:
 
     def take(self, request: Lease, useful: Useful, missing: int) -> list[Lease]:
         """Return the leases that go for a request, none if they do not give it all it lacks."""
-        if self._tree is None or missing <= 0:
+        if self._tree is None or missing <= 0 or not self._may_take(request):
             return []
         taken: list[Lease] = []
-        moved, lent = dict(self._moved), {node: list(x) for node, x in self._lent.items()}
         while missing > 0:
             best = self._best(request, useful)
             if best is None:
-                self._moved, self._lent = moved, lent
+                self._put_back(taken)
                 return []
             taken.append(best)
             self._move(best, -units_of(best))
@@ -78,6 +77,20 @@ class Borrowed:
             missing -= useful(best)
         self._move(request, request.count)
         return taken
+
+    def _may_take(self, request: Lease) -> bool:
+        """Whether either rule may hold for a request at all; most have more than is theirs."""
+        leaf, wanted = self._leaf(request), request.count
+        project = _project(leaf)
+        own = self._held(project) + wanted <= project.guarantee
+        return own or self._held(leaf) + wanted <= leaf.share
+
+    def _put_back(self, taken: Iterable[Lease]) -> None:
+        for lease in taken:
+            self._move(lease, units_of(lease))
+            leases = self._lent[_project(self._leaf(lease))]
+            leases.append(lease)
+            leases.sort(key=self._within_project)
 
     def _best(self, request: Lease, useful: Useful) -> Lease | None:
         leaf = self._leaf(request)

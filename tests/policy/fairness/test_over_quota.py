@@ -183,7 +183,7 @@ def test_who_was_told_to_leave_goes_for_the_next_one():
 
 
 @pytest.mark.parametrize(
-    "kept", [{"capacity_known": False}, {"thefts": {"cards": (at(-5), at(-1))}}]
+    "kept", [{"capacity_known": False}, {"contended": {"cards": (at(-5), at(-1))}}]
 )
 def test_nothing_is_taken_where_what_is_seen_is_not_trusted(kept):
     leases = [*(holds(n, "phys") for n in range(4)), asks(9, "bio")]
