@@ -152,3 +152,33 @@ def test_a_lab_that_is_open_shows_who_came_is_told_and_extended(
     student.wait_for_selector(".gl-lease[data-state=ended]:has-text('Others wait.')", timeout=LONG)
     teacher.wait_for_selector("tr[data-kind=none]:has-text('student'):has-text('had one until')")
     context.close()
+
+
+def test_an_admin_sees_what_time_outs_would_do_and_saves_them(
+    demo: RunningDemo, profile: Any, assert_accessible: Callable[..., None]
+) -> None:
+    page = profile.new_page()
+    log_in(demo, page, "admin")
+    page.goto(demo.service + "policy")
+    page.wait_for_selector("#out-idle")
+    assert (page.input_value("#out-idle"), page.input_value("#out-idle-unit")) == ("10", "m")
+    page.fill("#out-idle", "20")
+    page.wait_for_selector("#outs-found >> text=set idle from 10m to 20m")
+    assert "would be warned now" in page.inner_text("#outs-warned")
+    page.fill("#out-idle", "20000")
+    page.wait_for_selector("#outs-found >> text=at most 7 days")
+    assert page.is_disabled("#outs-save")
+    page.fill("#out-idle", "20")
+    page.wait_for_selector("#outs-save:enabled")
+    assert_accessible(page)
+    page.click("#outs-save")
+    page.wait_for_selector("#outs-save:disabled")
+    page.reload()
+    page.wait_for_selector("#out-idle")
+    assert page.input_value("#out-idle") == "20"
+    page.goto(demo.service + "health")
+    page.wait_for_selector("#health dl")
+    assert_accessible(page)
+    page.goto(demo.service + "admin")
+    page.wait_for_selector("#usage table, #usage [data-key=empty]")
+    assert_accessible(page)
