@@ -40,8 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def client_of(given: str | None) -> Client:
+def client_of(given: str | None, *, timeout: float = 30.0) -> Client:
     """Return the client of the service that is named here or in the environment.
+
+    ``timeout``: seconds that one call may take.
 
     Raises:
         GPULeaseError: ``no_service``, ``no_token``, ``bad_option``.
@@ -60,7 +62,7 @@ def client_of(given: str | None) -> Client:
             "There is no token to prove who you are.",
             next_step="Make one on the hub's Token page and put it into GPULEASE_TOKEN.",
         )
-    return Client(_checked(url), token)
+    return Client(_checked(url), token, timeout=timeout)
 
 
 def _checked(url: str) -> str:

@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_agent(commands)
     _add_policy(commands)
     _add_reservations(commands)
+    _add_simulate(commands)
     _add_db(commands)
     _add_admin(commands)
     usage_command.add_parsers(commands)
@@ -159,6 +160,47 @@ def _add_policy(commands: Commands) -> None:
     )
     check.add_argument("file", type=Path, metavar="FILE", help="a YAML document, or - for stdin")
     check.set_defaults(run=_policy_check)
+    _add_whatif(actions)
+
+
+def _add_whatif(actions: Commands) -> None:
+    whatif = actions.add_parser(
+        "whatif",
+        help="what a policy would have made of the last days",
+        description="Asks a running service to replay its last days under the document. The"
+        " address comes from --url or GPULEASE_SERVICE_URL, the token (with"
+        " custom:gpulease:admin) from GPULEASE_TOKEN or JUPYTERHUB_API_TOKEN.",
+    )
+    whatif.add_argument("file", type=Path, metavar="FILE", help="a YAML document, or - for stdin")
+    whatif.add_argument("--days", type=float, default=7, help="how many days, 31 at most")
+    whatif.add_argument("--json", action="store_true", help="print JSON")
+    whatif.add_argument("--url", help="the service's address, ending in /services/gpulease/")
+    whatif.set_defaults(run=_policy_whatif)
+
+
+def _policy_whatif(arguments: argparse.Namespace) -> int:
+    from gpulease.simulate_command import whatif
+
+    return whatif(arguments, _read(arguments.file))
+
+
+def _add_simulate(commands: Commands) -> None:
+    from gpulease import simulate_command
+
+    parser = commands.add_parser(
+        "simulate",
+        help="replay a trace, the recorded history or a scenario under one policy or several",
+        description="Lets invented or recorded people work through the very same planner on a"
+        " virtual clock, and says what GPUs were held, used and waited for.",
+    )
+    simulate_command.add_arguments(parser)
+    parser.set_defaults(run=_simulate)
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from gpulease import simulate_command
+
+    return simulate_command.run(arguments)
 
 
 def _policy_check(arguments: argparse.Namespace) -> int:

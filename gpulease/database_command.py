@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     os.umask(UMASK)
     try:
-        _say(_do(arguments, _address(arguments.database)))
+        _say(_do(arguments, address_of(arguments.database)))
     except OSError as error:
         raise GPULeaseError(
             "unreadable_file",
@@ -77,7 +77,12 @@ def _do(arguments: argparse.Namespace, address: str) -> str:
     return f"{number} leases of {arguments.user} are under {pseudonym} now."
 
 
-def _address(given: str | None) -> str:
+def address_of(given: str | None) -> str:
+    """Return the database that an option or the environment names.
+
+    Raises:
+        GPULeaseError: ``no_database``.
+    """
     found = given or os.environ.get(ENV_DATABASE, "")
     if not found:
         raise GPULeaseError(

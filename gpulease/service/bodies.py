@@ -98,6 +98,13 @@ class TimeOutsBody(Body):
     ]
 
 
+class WhatIfBody(Body):
+    """A policy document to try on the last days: ``POST whatif``."""
+
+    text: Annotated[str, Field(max_length=MAX_TEXT)]
+    days: Annotated[float, Field(gt=0, le=31, allow_inf_nan=False)] = 7
+
+
 class Activity(BaseModel):
     """One second of a lease, as its supervisor reports it."""
 

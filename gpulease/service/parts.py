@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gpulease.service.shapes import HealthView
     from gpulease.service.usage import Usage
     from gpulease.service.views import Views
+    from gpulease.service.whatif import WhatIf
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Services:
     reservations: Reservations
     messages: Messages
     usage: Usage
+    whatif: WhatIf
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""

@@ -159,7 +159,7 @@ class Policies:
                 numbers={"version": self.text.version, "base_version": base_version},
                 status=409,
             )
-        self._refuse_bad(text)
+        self.refuse_bad(text)
         store = self._ledger.store
         await self._ledger.call(
             store.save_policy, text, author, datetime.now(UTC), expected=self.text.version
@@ -196,7 +196,12 @@ class Policies:
             )
         return _text_of(found)
 
-    def _refuse_bad(self, text: str) -> None:
+    def refuse_bad(self, text: str) -> None:
+        """Refuse a text that is not valid.
+
+        Raises:
+            GPULeaseError: ``bad_policy`` (422) with the findings.
+        """
         try:
             document.parse(text, self.text.version + 1)
         except GPULeaseError as error:

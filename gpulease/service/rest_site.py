@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from gpulease.errors import GPULeaseError
 from gpulease.policy.document import MAX_TEXT
 from gpulease.policy.document.edit import with_time_outs
 from gpulease.policy.document.time_outs_section import form
 from gpulease.policy.reclaim.preview import warned_by
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.base import Answers, BaseHandler
-from gpulease.service.bodies import PolicyBody, TimeOutsBody
+from gpulease.service.bodies import PolicyBody, TimeOutsBody, WhatIfBody
 from gpulease.service.operations import answers
 from gpulease.service.parts import Services
 from gpulease.service.queries import PageQuery
@@ -30,6 +29,7 @@ from gpulease.service.shapes import (
     PolicyView,
     TimeOutsChecked,
     TimeOutsView,
+    WhatIfView,
 )
 
 #: A text of which JSON writes each character by its number, and what stands around it.
@@ -100,6 +100,21 @@ def _checked(services: Services, text: str) -> PolicyChecked:
     warned = warned_by(services.loop.shown(), policies.parsed(text))
     changes = policies.changes(text)
     return {"valid": True, "findings": findings, "changes": changes, "warned": len(warned)}
+
+
+class WhatIf(BaseHandler):
+    """``whatif``."""
+
+    body_max = _POLICY_MAX
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: WhatIfView}, body=WhatIfBody, refuses=(409, 429))
+    async def post(self) -> None:
+        """Answer what a text would have made of the last days."""
+        body = self.parse(WhatIfBody)
+        services = self.services
+        found = await services.whatif.ask(body.text, body.days, services.loop.clock())
+        self.answer(found)
 
 
 class PolicyVersions(BaseHandler):
@@ -203,21 +218,3 @@ class OpenAPI(Answers):
     async def get(self) -> None:
         """Answer the description of this API."""
         self.answer(self.settings["description"])
-
-
-class NotYet(BaseHandler):
-    """Addresses that are kept for what this version does not do."""
-
-    async def admit(self) -> None:
-        """Say so, to those who may ask.
-
-        Raises:
-            GPULeaseError: ``not_in_this_version``.
-        """
-        await super().admit()
-        raise GPULeaseError(
-            "not_in_this_version",
-            "This version of the lease service does not do this.",
-            next_step="See the list of what it does at api/openapi.json.",
-            status=404,
-        )

@@ -57,6 +57,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "policy": rest_site.Policy,
     "policy/check": rest_site.PolicyCheck,
     "policy/time-outs": rest_site.PolicyTimeOuts,
+    "whatif": rest_site.WhatIf,
     "policy/versions": rest_site.PolicyVersions,
     "policy/versions/{version}": rest_site.PolicyVersion,
     "reservations": rest_reservations.ReservationList,
@@ -116,7 +117,6 @@ def application(
     api = f"{prefix}api/"
     routes: list[Any] = [
         *((api + _pattern(path), handler) for path, handler in API.items()),
-        (rf"{api}(?:whatif)(?:/.*)?", rest_site.NotYet),
         (rf"{prefix}metrics", rest_site.MetricsPage),
         (rf"{prefix}oauth_callback", Callback),
         *pages.handlers(PageBase, site, reader_of),

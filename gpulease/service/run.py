@@ -53,6 +53,7 @@ from gpulease.service.routes import application, figures
 from gpulease.service.servers import Servers
 from gpulease.service.usage import Usage
 from gpulease.service.views import Views
+from gpulease.service.whatif import WhatIf
 from gpulease.store import Change, Store, upgrade
 
 log = logging.getLogger(__name__)
@@ -184,6 +185,7 @@ class RunningService:
             reservations=reservations,
             messages=messages,
             usage=usage,
+            whatif=WhatIf(ledger, policies, lambda: tuple(loop.observed_state.devices)),
         )
         await ledger.load(datetime.now(UTC))
         await reservations.load()

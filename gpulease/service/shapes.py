@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, NotRequired, TypeVar
 from typing_extensions import TypedDict
 
 from gpulease.protocol import BudgetView
+from gpulease.simulate.outcome import Outcome
 
 Item = TypeVar("Item")
 
@@ -148,6 +149,40 @@ class TimeOutsChecked(PolicyChecked):
     """What time-outs would do, and the document that says so."""
 
     text: str
+
+
+class Range(TypedDict):
+    """The least and the most by which a figure would have differed; ``None`` is unknown."""
+
+    least: float | None
+    most: float | None
+
+
+class Sensitivity(TypedDict):
+    """What the time to think has to do with it: the factors, and each figure's range over them."""
+
+    think: list[float]
+    differences: dict[str, Range]
+
+
+class WhatIfView(TypedDict):
+    """What a text would have made of the last days."""
+
+    since: str
+    until: str
+    days: float
+    policy_version: int
+    requests: int
+    left_out: int
+    cut: bool
+    changes: list[str]
+    seconds: float
+    assumption: str
+    now: Outcome
+    then: Outcome
+    sensitivity: Sensitivity
+    sentences: list[str]
+    complete: bool
 
 
 class HealthView(TypedDict):

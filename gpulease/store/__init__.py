@@ -17,7 +17,7 @@ from gpulease.store.records import (
     VerdictChange,
 )
 from gpulease.store.retention import Ages
-from gpulease.store.store import Store, export
+from gpulease.store.store import Store, export, read_past
 
 __all__ = [
     "Ages",
@@ -32,6 +32,7 @@ __all__ = [
     "VerdictChange",
     "backup",
     "export",
+    "read_past",
     "restore",
     "upgrade",
 ]

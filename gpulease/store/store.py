@@ -23,7 +23,7 @@ from gpulease.policy.budgets import Use
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.private_files import require_private
-from gpulease.store import fence, history, people, retention, usage, writing
+from gpulease.store import fence, history, people, retention, usage, used, writing
 from gpulease.store import reservations as reserved
 from gpulease.store.continuity import Continuity
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
@@ -56,6 +56,22 @@ def export(address: str, user: str) -> dict[str, Any]:
             require_head(engine)
             with Session(engine) as session:
                 return people.export(session, user)
+    finally:
+        engine.dispose()
+
+
+def read_past(address: str, since: datetime, until: datetime) -> used.Past:
+    """Return what ``Store.past`` does, also while the service runs.
+
+    Raises:
+        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
+    """
+    engine = make_engine(address)
+    try:
+        with translated():
+            require_head(engine)
+            with Session(engine) as session:
+                return used.past(session, since, until)
     finally:
         engine.dispose()
 
@@ -330,6 +346,11 @@ class Store:
         """Return what was charged between two instants, of these people or projects, or all."""
         with self._read() as session:
             return usage.read(session, since, until, users=users, projects=projects)
+
+    def past(self, since: datetime, until: datetime) -> used.Past:
+        """Return the leases that were asked for within a time and when they were used."""
+        with self._read() as session:
+            return used.past(session, since, until)
 
     def record_evidence(
         self, changes: Sequence[VerdictChange], minutes: Sequence[EvidenceMinute]

@@ -167,12 +167,6 @@ async def test_connecting_a_lease_that_is_not_active(site: Site) -> None:
     assert (response.code, problem(response)["reason"]) == (409, "not_active")
 
 
-@pytest.mark.parametrize("what", ["whatif", "whatif/last-week"])
-async def test_what_this_version_does_not_do_says_so(site: Site, what: str) -> None:
-    response = await send(site, site.hub.server_token("stu"), "GET", what, None)
-    assert (response.code, problem(response)["reason"]) == (404, "not_in_this_version")
-
-
 @pytest.mark.parametrize("said", ["no json", "[]", '"hello"', "[" * 5000])
 async def test_a_supervisor_that_speaks_nonsense_is_hung_up_on(site: Site, said: str) -> None:
     _, channel, supervisor = await active_lease(site)

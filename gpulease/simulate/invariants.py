@@ -1,0 +1,141 @@
+"""What must hold at every step of every replay; a replay in which it does not is worth nothing.
+
+Owns the checks of the planner's promises from outside: they look at what was decided and at what
+is there, never at how the planner came to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpulease.policy import capacity, lifecycle
+from gpulease.policy.capacity.fitting import suits
+from gpulease.policy.model import (
+    Action,
+    Alert,
+    Drain,
+    EndReason,
+    Lease,
+    LeaseState,
+    Snapshot,
+    Start,
+    Verdict,
+    Warn,
+)
+
+#: Reasons of waiting that say that nothing which is free would do.
+_LACKING = frozenset({"no_capacity"})
+
+
+class BrokenPromise(AssertionError):  # noqa: N818 - it says what it is
+    """The planner did what it must never do: a mistake of gpulease, not of the trace."""
+
+
+def check_plan(view: Snapshot, actions: Sequence[Action]) -> None:
+    """Check what one plan decided.
+
+    Raises:
+        BrokenPromise: with the rule and the lease.
+    """
+    done = [action for action in actions if not isinstance(action, Alert)]
+    acted = Counter(action.lease_id for action in done)
+    _hold(max(acted.values(), default=0) <= 1, view, f"one action for each lease: {acted}")
+    leases = {lease.id: lease for lease in view.leases}
+    _check_grants(view, [a for a in done if isinstance(a, Start)], leases)
+    for action in done:
+        lease = leases[action.lease_id]
+        if isinstance(action, Warn):
+            _check_warning(view, action, lease)
+        elif isinstance(action, Drain):
+            early = lease.warned_until is not None and view.now < lease.warned_until
+            _hold(not early, view, f"{lease.id} has its whole warning")
+        _hold(action.reason != "not_plannable", view, f"{lease.id} can be planned for")
+    for action in actions:
+        _hold(action.reason != "not_plannable", view, f"a plan can be made: {action}")
+
+
+def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, Lease]) -> None:
+    free = {d.uuid: d for each in capacity.free_devices(view).values() for d in each}
+    granted = [uuid for start in starts for uuid in start.devices]
+    _hold(len(granted) == len(set(granted)), view, "no device is granted twice")
+    for start in starts:
+        lease = leases[start.lease_id]
+        _hold(all(uuid in free for uuid in start.devices), view, f"{lease.id} gets free devices")
+        given = [free[uuid] for uuid in start.devices]
+        _hold(len(given) == lease.count, view, f"{lease.id} gets all or nothing")
+        _hold(len({d.node for d in given}) == 1, view, f"{lease.id} gets devices of one node")
+        name = start.gpu_class or lease.gpu_class
+        _hold(all(suits(name, d) for d in given), view, f"{lease.id} gets devices that suit it")
+
+
+def _check_warning(view: Snapshot, action: Warn, lease: Lease) -> None:
+    outs = lifecycle.time_outs_of(view.policy, lease)
+    left = (action.until - view.now).total_seconds()
+    _hold(left >= outs.warning - 1e-3, view, f"{lease.id} is warned for {outs.warning:g} s")
+    evidence = view.evidence.get(lease.id)
+    busy = evidence is not None and evidence.verdict is Verdict.BUSY
+    _hold(
+        not (busy and action.end_reason is EndReason.IDLE),
+        view,
+        f"{lease.id} is in use and not taken as idle",
+    )
+
+
+def check_state(view: Snapshot, slack: float) -> None:
+    """Check what stands once a plan is recorded.
+
+    Args:
+        view: the snapshot after it.
+        slack: seconds by which a step may be late: how often is looked.
+
+    Raises:
+        BrokenPromise: with the rule and the lease.
+    """
+    holders = [x for x in view.leases if x.state in lifecycle.HOLDING]
+    held = Counter(uuid for lease in holders for uuid in lease.devices)
+    _hold(max(held.values(), default=0) <= 1, view, "no device is held twice")
+    _check_bounds(view, holders, slack)
+    _check_conserving(view)
+
+
+def _check_bounds(view: Snapshot, holders: Iterable[Lease], slack: float) -> None:
+    for lease in holders:
+        outs = lifecycle.time_outs_of(view.policy, lease)
+        # A running cell is interrupted, then killed: twice the grace.
+        leaving = outs.drain_max + 2 * outs.interrupt_grace
+        bounds = {LeaseState.STARTING: outs.start_max, LeaseState.DRAINING: leaving}
+        bound = bounds.get(lease.state)
+        if bound is not None and lease.state_since is not None:
+            late = (view.now - lease.state_since).total_seconds() - bound
+            _hold(late <= slack, view, f"{lease.id} is {lease.state.value} for too long")
+        if lease.state is LeaseState.WARNED and lease.warned_until is not None:
+            late = (view.now - lease.warned_until).total_seconds()
+            _hold(late <= slack, view, f"{lease.id} is warned for too long")
+        if lease.hard_end is not None:
+            late = (view.now - lease.hard_end).total_seconds()
+            _hold(late <= outs.warning + leaving + slack, view, f"{lease.id} ends at its hard end")
+
+
+def _check_conserving(view: Snapshot) -> None:
+    """Nobody waits for want of a device while one is free that would do."""
+    lacking = [
+        x for x in view.leases if x.state is LeaseState.QUEUED and x.reason in _LACKING
+    ]  # fmt: skip
+    if not lacking:
+        return
+    free = capacity.free_devices(view)
+    pools = {each.name: each.pool for each in view.policy.classes}
+    for lease in lacking:
+        there: Counter[str] = Counter(
+            device.node
+            for device in free.get(pools.get(lease.gpu_class, ""), ())
+            if suits(lease.gpu_class, device)
+        )
+        most = max(there.values(), default=0)
+        _hold(most < lease.count, view, f"{lease.id} waits for what is free")
+
+
+def _hold(holds: bool, view: Snapshot, rule: str) -> None:
+    if not holds:
+        raise BrokenPromise(f"at {view.now.isoformat()}: {rule}")

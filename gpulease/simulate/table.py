@@ -1,0 +1,72 @@
+"""Outcomes of replays as a table for people: a column for each policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gpulease.simulate.outcome import Outcome, Waits
+
+_Row = tuple[str, Callable[[Outcome], str]]
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return the table of outcomes of one trace, by project below."""
+    rows: list[_Row] = [
+        ("GPUs, sessions", lambda o: f"{o.gpus}, {o.sessions}"),
+        ("GPU-hours held", lambda o: f"{o.held_hours:.1f}"),
+        ("  of which used", lambda o: f"{o.busy_hours:.1f}{_share(o.busy_hours, o.held_hours)}"),
+        ("  held per session instead", lambda o: f"{o.session_hours:.1f}"),
+        ("  saved", lambda o: f"{o.saved_hours:.1f}{_share(o.saved_hours, o.session_hours)}"),
+        ("waits: asked, served", lambda o: f"{o.waits.asked}, {o.waits.served}"),
+        ("  given up, open", lambda o: f"{o.waits.given_up}, {o.waits.open}"),
+        ("  p50, p95", lambda o: _waits(o.waits)),
+        ("reclaims", lambda o: str(o.reclaims)),
+        ("  false (wanted in a minute)", lambda o: str(o.false_reclaims)),
+        ("asked again in a session", lambda o: str(o.reattaches)),
+        ("fairness (Jain)", lambda o: "-" if o.jain is None else f"{o.jain:.3f}"),
+    ]
+    names = sorted({each.project for o in outcomes for each in o.projects})
+    if len(names) > 1:
+        for name in names:
+            rows += _project(name)
+    lines = [["", *(o.name or "policy" for o in outcomes)]]
+    lines += [[title, *(say(o) for o in outcomes)] for title, say in rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _project(name: str) -> list[_Row]:
+    def of(outcome: Outcome) -> tuple[str, str, str]:
+        found = next((each for each in outcome.projects if each.project == name), None)
+        if found is None:
+            return "-", "-", "-"
+        saturation = "-" if found.saturation is None else f"{found.saturation:.2f}"
+        return f"{found.held_hours:.1f}", _waits(found.waits), saturation
+
+    title = name or "(no project)"
+    return [
+        (f"{title}: GPU-hours held", lambda o: of(o)[0]),
+        ("  waits p50, p95", lambda o: of(o)[1]),
+        ("  held of its fair share", lambda o: of(o)[2]),
+    ]
+
+
+def _share(part: float, whole: float) -> str:
+    return f" ({part / whole:.0%})" if whole else ""
+
+
+def _waits(waits: Waits) -> str:
+    return f"{duration(waits.p50)}, {duration(waits.p95)}" if waits.asked else "-"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a wait in words; ``None`` is one whose end was never seen."""
+    if seconds is None:
+        return "open"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

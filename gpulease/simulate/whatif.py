@@ -1,0 +1,125 @@
+"""What another policy would have made of the same days: both replayed, with a sensitivity range.
+
+Runs as a process of its own that gives way to everything else: a question on the standard input, a
+line of JSON for each replay on the standard output, so that what is done by the time limit counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from gpulease.policy import document
+from gpulease.policy.model import Device, PolicyDocument
+from gpulease.simulate import codec
+from gpulease.simulate.trace import Trace
+from gpulease.simulate.world import Assumptions, replay
+
+ASSUMPTION: Final = (
+    "People are assumed to behave as they did: the same GPU work with the same time to think"
+    " between, a longer wait moving all that follows. Shorter time-outs may change that, so it is"
+    " worked out again with half and with twice the time to think."
+)
+#: Factors of the time to think; the first is what is shown, the others are its sensitivity.
+THINK: Final = (1.0, 0.5, 2.0)
+NOW, THEN = "now", "then"
+#: Figures whose range over the time to think is given.
+_RANGED = ("held_hours", "busy_hours", "reclaims", "false_reclaims", "reattaches")
+_WAITS = ("p50", "p95")
+
+
+def replays(
+    trace: Trace,
+    policies: Mapping[str, PolicyDocument],
+    devices: Sequence[Device],
+    factors: Sequence[float] = THINK,
+) -> Iterator[dict[str, Any]]:
+    """Yield what came of each policy under each time to think, the most telling first."""
+    for think in factors:
+        for name, policy in policies.items():
+            found = replay(trace, policy, devices, Assumptions(think=think), name=name)
+            yield {"think": think, "name": name, "outcome": found.to_json()}
+
+
+def answer(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the comparison that these replays make; ``None`` where not even one pair is whole.
+
+    ``complete`` says whether every time to think was worked out.
+    """
+    by_factor: dict[float, dict[str, Any]] = {}
+    for each in found:
+        by_factor.setdefault(each["think"], {})[each["name"]] = each["outcome"]
+    whole = {think: both for think, both in by_factor.items() if {NOW, THEN} <= both.keys()}
+    if THINK[0] not in whole:
+        return None
+    both = whole[THINK[0]]
+    return {
+        "assumption": ASSUMPTION,
+        "now": both[NOW],
+        "then": both[THEN],
+        "sensitivity": {
+            "think": sorted(whole),
+            "differences": {name: _range(whole.values(), name) for name in _RANGED + _WAITS},
+        },
+        "sentences": sentences(both[NOW], both[THEN]),
+        "complete": len(whole) == len(THINK),
+    }
+
+
+def _range(whole: Any, name: str) -> dict[str, float | None]:
+    """Return the least and the most by which the new policy differs from the present one."""
+    pairs = [(_figure(both[NOW], name), _figure(both[THEN], name)) for both in whole]
+    known = [then - now for now, then in pairs if now is not None and then is not None]
+    return {"least": min(known, default=None), "most": max(known, default=None)}
+
+
+def _figure(outcome: Mapping[str, Any], name: str) -> float | None:
+    found: float | None = outcome["waits"][name] if name in _WAITS else outcome[name]
+    return found
+
+
+def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+    """Return what would have been different, in words; a figure that stays is left out."""
+    said = []
+    held = then["held_hours"] - now["held_hours"]
+    if abs(held) >= 0.05:
+        less = "fewer" if held < 0 else "more"
+        share = f" ({abs(held) / now['held_hours']:.0%})" if now["held_hours"] else ""
+        said.append(f"GPUs would have been held for {abs(held):.1f} GPU-hours {less}{share}.")
+    for name, share in (("p50", "half"), ("p95", "19 of 20")):
+        before, after = now["waits"][name], then["waits"][name]
+        if before != after:
+            was, will = _wait(before), _wait(after)
+            said.append(f"{share.capitalize()} of the waits would have been over within {will}"
+                        f" instead of {was}.")  # fmt: skip
+    for name, what in (
+        ("reclaims", "GPUs would have been taken back as idle"),
+        ("false_reclaims", "of them would have been wanted again within a minute"),
+    ):
+        if now[name] != then[name]:
+            said.append(f"{then[name]} {what} instead of {now[name]}.")
+    return said or ["Nothing would have been different."]
+
+
+def _wait(seconds: float | None) -> str:
+    if seconds is None:
+        return "a time that was not over at the end"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def main() -> None:
+    """Answer the one question that stands on the standard input."""
+    os.nice(10)
+    asked = json.load(sys.stdin)
+    policies = {name: document.parse(asked[name], 0) for name in (NOW, THEN)}
+    devices = codec.devices_from_json(asked["devices"])
+    for each in replays(codec.trace_from_json(asked["trace"]), policies, devices):
+        sys.stdout.write(f"{json.dumps(each)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

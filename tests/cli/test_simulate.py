@@ -1,0 +1,111 @@
+"""``gpulease simulate`` and ``gpulease policy whatif``, as typed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gpulease import cli
+from gpulease.policy import document
+from gpulease.policy.model import EndReason, LeaseState, Verdict
+from gpulease.store import Change, Store, VerdictChange, upgrade
+from tests.policy.build import request
+from tests.simulate.build import policy
+
+TRACE = """session,start,busy,project
+a,0,300,bio
+a,2000,60,bio
+b,100,60,chem
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    text = document.dump(policy())
+    (tmp_path / "now.yaml").write_text(text)
+    (tmp_path / "short.yaml").write_text(text.replace("idle: 5m", "idle: 1m"))
+    return tmp_path
+
+
+def test_two_policies_side_by_side(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "--trace", f"{files}/trace.csv", "--devices", "cards=2"]
+    words += ["--policy", f"{files}/now.yaml", "--compare", f"{files}/short.yaml"]
+    assert cli.main([*words, "--picture", f"{files}/out.svg"]) == 0
+    shown = capsys.readouterr().out
+    assert "now.yaml" in shown
+    assert "short.yaml" in shown
+    assert "bio: GPU-hours held" in shown
+    assert ElementTree.parse(files / "out.svg").getroot().tag.endswith("svg")
+    assert cli.main([*words, "--json"]) == 0
+    now, short = json.loads(capsys.readouterr().out)
+    assert short["held_hours"] < now["held_hours"]
+    assert now["busy_hours"] == pytest.approx(short["busy_hours"]) == pytest.approx(420 / 3600)
+
+
+def test_a_scenario_needs_nothing_but_gpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["simulate", "--scenario", "research", "--weeks", "0.1", "--devices", "t4=2x2"]
+    assert cli.main([*words, "--save-trace", f"{tmp_path}/made.csv"]) == 0
+    first = capsys.readouterr().out
+    assert "GPU-hours held" in first
+    again = ["simulate", "--trace", f"{tmp_path}/made.csv", "--devices", "t4=2x2"]
+    assert cli.main(again) == 0
+    assert "GPU-hours held" in capsys.readouterr().out
+
+
+def test_what_the_database_recorded(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = f"sqlite:///{files}/leases.sqlite"
+    upgrade(address)
+    (files / "leases.sqlite").chmod(0o600)
+    began = datetime.now(UTC) - timedelta(days=1)
+
+    def at(seconds: float) -> datetime:
+        return began + timedelta(seconds=seconds)
+
+    lease = replace(
+        request(0),
+        created=began,
+        ticket=(began, 1),
+        active_since=at(5),
+        state=LeaseState.ENDED,
+        end_reason=EndReason.IDLE,
+        ended=at(900),
+    )
+    store = Store.open(address)
+    try:
+        store.save([Change(None, lease, "ann", "asked")], began)
+        changes = [(10, Verdict.BUSY), (110, Verdict.IDLE)]
+        store.record_evidence([VerdictChange(lease.id, at(s), v) for s, v in changes], [])
+        # The service may run meanwhile.
+        words = ["simulate", "--history", "--database", address, "--devices", "cards=1", "--json"]
+        assert cli.main([*words, "--policy", f"{files}/now.yaml"]) == 0
+    finally:
+        store.close()
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["busy_hours"] == pytest.approx(100 / 3600)
+    assert found["waits"]["served"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--scenario", "mix"], "--policy"),
+        (["--scenario", "mix", "--devices", "t4"], "POOL=N"),
+        (["--scenario", "mix", "--devices", "t4=0"], "POOL=N"),
+        (["--scenario", "mix", "--devices", "t4=2", "--weeks", "nan"], "--weeks"),
+        (["--scenario", "mix", "--devices", "t4=2", "--think", "0"], "--think"),
+        (["--scenario", "mix", "--devices", "t4=2", "--start", "-1"], "--start"),
+        (["--trace", "/nowhere/x.csv", "--devices", "t4=2"], "cannot be used"),
+        (["--history", "--devices", "t4=2", "--days", "0"], "--days"),
+    ],
+)
+def test_what_does_not_fit_is_said(words, said, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", *words]) == 2
+    assert said in capsys.readouterr().err
