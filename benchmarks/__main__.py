@@ -21,6 +21,7 @@ ROUNDS = {
     "kubernetes": 20,
     "lab": 10,
     "reclaim": 10,
+    "service": 60,
 }
 #: Needs root and the test cluster's programs: run by its own name only.
 ALONE = "kubernetes"

@@ -35,6 +35,8 @@ def with_detail(asker: Asker, lease: Lease, view: LeaseView) -> LeaseView:
     An admin reads the provider's own words on the lease and, of others' leases, an admin's next
     step; an instructor reads none there.
     """
+    if asker.name == lease.user and not asker.admin:
+        return view  # the very one, so that it is written once for all who read it
     own = view.copy()
     if asker.admin and lease.detail:
         own["detail"] = lease.detail

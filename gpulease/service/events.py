@@ -103,8 +103,10 @@ class Events:
         self._first = self._id
         self._changes: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self._readers: set[Reader] = set()
-        self._pages: set[Reader] = set()
-        self._servers: dict[tuple[str, str], set[Reader]] = {}  # by user and server
+        #: Of those who see nobody else's leases, by user and server; ``None`` is a page.
+        self._own: dict[tuple[str, str | None], set[Reader]] = {}
+        self._wide: set[Reader] = set()  # of those who may see more
+        self._said: tuple[LeaseView, dict[str, Any]] | None = None
         self._shown: dict[str, Shown] = {}
         self._classes: list[ClassView] = []
 
@@ -116,7 +118,8 @@ class Events:
     def join(self, reader: Reader, resume: int | None) -> None:
         """Open a channel: a snapshot, or what changed since ``resume``."""
         self._readers.add(reader)
-        self._side(reader).add(reader)
+        place = _place(reader)
+        (self._wide if place is None else self._own.setdefault(place, set())).add(reader)
         if resume is None or not self._bridges(resume):
             reader.sink.send(self._snapshot(reader))
             return
@@ -135,10 +138,12 @@ class Events:
     def leave(self, reader: Reader) -> None:
         """Close a channel."""
         self._readers.discard(reader)
-        side = self._side(reader)
-        side.discard(reader)
-        if not side and reader.server is not None:
-            del self._servers[reader.asker.name, reader.server]
+        self._wide.discard(reader)
+        place = _place(reader)
+        if place is not None and place in self._own:
+            self._own[place].discard(reader)
+            if not self._own[place]:
+                del self._own[place]
 
     def is_final(self, lease: Lease) -> bool:
         """Whether this very record is shown and nothing of it will change any more."""
@@ -196,8 +201,10 @@ class Events:
             for reader in list(self._readers):
                 reader.sink.send(told)
             return
-        mine = self._servers.get((shown.lease.user, shown.lease.server), ())
-        for reader in (*(self._pages if pages else ()), *mine):
+        # What a change costs follows who sees it, not who reads.
+        user = shown.lease.user
+        of_pages = (*self._own.get((user, None), ()), *self._wide) if pages else ()
+        for reader in (*of_pages, *self._own.get((user, shown.lease.server), ())):
             self._send(reader, key)
 
     def _send(self, reader: Reader, key: str) -> None:
@@ -206,8 +213,14 @@ class Events:
         if key == _CLASSES:
             reader.sink.send(self._told_classes())
         elif shown is not None and reader.sees(shown.lease):
-            view = self._view(reader, shown)
-            reader.sink.send({**_now(), "type": "lease", "id": self._id, "lease": view})
+            reader.sink.send(self._told(self._view(reader, shown)))
+
+    def _told(self, view: LeaseView) -> dict[str, Any]:
+        """Return the message of a view: one for all who are told the same, so written once."""
+        if self._said is None or self._said[0] is not view or self._said[1]["id"] != self._id:
+            told = {**_now(), "type": "lease", "id": self._id, "lease": view}
+            self._said = view, told
+        return self._said[1]
 
     def _tell_messages(self, reader: Reader) -> None:
         shown = self._messages(reader.asker)
@@ -215,11 +228,6 @@ class Events:
 
     def _told_classes(self) -> dict[str, Any]:
         return {**_now(), "type": "classes", "id": self._id, "classes": self._classes}
-
-    def _side(self, reader: Reader) -> set[Reader]:
-        if reader.server is None:
-            return self._pages
-        return self._servers.setdefault((reader.asker.name, reader.server), set())
 
     def _snapshot(self, reader: Reader) -> dict[str, Any]:
         leases = [
@@ -241,6 +249,13 @@ class Events:
         if reader.server is None:
             return with_detail(reader.asker, shown.lease, shown.view)
         return self._granted(shown.lease, shown.view)
+
+
+def _place(reader: Reader) -> tuple[str, str | None] | None:
+    """Return whose leases a reader sees, where they are one person's own; None for more."""
+    asker = reader.asker
+    wide = asker.admin or asker.leads_all or asker.leads or asker.kind != "user"
+    return None if wide and reader.server is None else (asker.name, reader.server)
 
 
 def _only_figures(before: LeaseView, after: LeaseView) -> bool:

@@ -194,6 +194,7 @@ class RunningService:
         await policies.open(devices, options.first_policy_file, outs)
         await usage.load()
         await loop.recover(devices)
+        self._publish(loop.snapshot())  # whoever comes back first finds every lease there is
         self._listen(hub_auth, secret)
         self._tasks = [
             asyncio.create_task(loop.run(), name="reconcile"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.auth import Asker
 from gpulease.service.events import FIGURES_EVERY, Events, Reader
+from gpulease.service.run import RunningService
 from tests.helpers import free_port, wait_for_async
 from tests.service import kit
 from tests.service.kit import Hub, Server, Site
@@ -289,6 +291,20 @@ async def test_the_clients_events_survive_a_restart_of_the_service(hub: Hub, tmp
     follow.cancel()
 
 
+async def test_who_comes_back_before_the_first_round_finds_every_lease(
+    hub: Hub, tmp_path: Path
+) -> None:
+    async with kit.running(hub, tmp_path) as site:
+        lease_id = (await site.client(hub.server_token("stu")).ask({}))["id"]
+    service = RunningService(kit.options(tmp_path))
+    await service.open()  # nothing else has run: the loop's first round comes after this
+    page = reader()
+    service.services.events.join(page, None)
+    assert isinstance(page.sink, Sink)
+    assert [each["id"] for each in page.sink.told[0]["leases"]] == [lease_id]
+    await service.close()
+
+
 async def _follow(client: Client, messages: list[dict[str, Any]]) -> None:
     async for message in client.events():
         messages.append(message)  # noqa: PERF401 (it never ends)
@@ -314,3 +330,28 @@ async def test_a_resumed_channel_is_told_only_what_changed(site: Site) -> None:
     await wait_for_async(lambda: (again.view(lease_id) or {}).get("state") == "ended", 30)
     assert not again.of("snapshot")
     await again.close()
+
+
+def test_a_change_costs_as_much_as_people_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    sees = Reader.sees
+
+    def counted(found: Reader, each: Lease) -> bool:
+        looked.append(found.asker.name)
+        return sees(found, each)
+
+    monkeypatch.setattr(Reader, "sees", counted)
+    events = Events(granted)
+    readers = [reader(f"p{n}") for n in range(100) for _ in range(3)]
+    readers += [reader("root", admin=True), reader("ina", leads=("cs101",))]
+    for each in readers:
+        events.join(each, None)
+    mine = lease("l1", "p7")
+    events.publish(mine, view(mine))
+    assert sorted(looked) == ["ina", "p7", "p7", "p7", "root"]
+    own = [each for each in readers if each.asker.name == "p7"]
+    assert [told(each) for each in own] == [["l1"]] * 3
+    assert len({id(each.sink.told[-1]) for each in own}) == 1, "one message, written once"
+    for each in readers:
+        events.leave(each)
+    assert (events._own, events._wide) == ({}, set())

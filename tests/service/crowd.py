@@ -1,0 +1,184 @@
+"""A class that begins: many people ask at once, and every page of theirs watches.
+
+Owns the people and what they count; the service runs in a process of its own, so that its memory
+is its own (``python -m tests.service.crowd FOLDER PEOPLE``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from tests.helpers import wait_for_async
+from tests.service import kit
+
+#: Twice a second is 120 in a minute, and each end is a change as well.
+POLICY = """\
+pools: {simulated-gpu: {evidence: process}}
+classes: {gpu: {pool: simulated-gpu}}
+limits: {changes_per_minute: 600, queue_max: 10000}
+time_outs: {warm_up: 0, idle: 1h, drain_max: 1s}
+"""
+ROOT = Path(__file__).parents[2]
+
+
+async def _serve(folder: Path, people: int) -> None:
+    async with kit.hub_api() as hub:
+        kit.set_environment(os.environ.__setitem__, hub)
+        tokens = {}
+        for number in range(people):
+            name = f"p{number}"
+            hub.user(name, "", groups=("cs101",))
+            tokens[name] = hub.server_token(name), hub.page_token(name)
+        first = folder / "policy.yaml"
+        first.write_text(POLICY, encoding="utf-8")
+        async with kit.running(hub, folder, gpus=4, tick=1.0, first_policy_file=first) as site:
+            sys.stdout.write(json.dumps({"url": site.url, "tokens": tokens}) + "\n")
+            sys.stdout.flush()
+            await asyncio.to_thread(sys.stdin.read)
+
+
+@dataclass
+class Person:
+    """One person: what they asked for, and what each of their pages knows."""
+
+    name: str
+    server_token: str
+    page_token: str
+    new: set[str] = field(default_factory=set)  # leases that were made for them
+    pages: list[dict[str, dict[str, Any]]] = field(default_factory=list)
+
+
+@dataclass
+class Crowd:
+    """Everybody, and the service that they ask."""
+
+    url: str
+    people: list[Person]
+    process: psutil.Process
+    http: aiohttp.ClientSession
+    seconds: list[float] = field(default_factory=list)  # how long each answer to an ask took
+    readers: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the service has."""
+        return int(self.process.memory_info().rss)
+
+    async def watch(self, channels: int) -> None:
+        """Open everybody's pages."""
+        for number in range(channels):
+            person = self.people[number % len(self.people)]
+            page: dict[str, dict[str, Any]] = {}
+            person.pages.append(page)
+            socket = await self.http.ws_connect(
+                f"{self.url}api/events", headers={"Authorization": f"token {person.page_token}"}
+            )
+            self.readers.append(asyncio.create_task(self._read(socket, page)))
+
+    async def leave(self) -> None:
+        """Close everybody's pages."""
+        for reader in self.readers:
+            reader.cancel()
+        await asyncio.gather(*self.readers, return_exceptions=True)
+
+    async def ask(self, each: int, pace: float = 0.0) -> None:
+        """Have everybody ask so many times, ``pace`` seconds apart; who has something ends it."""
+        began = time.monotonic()
+        await asyncio.gather(*(self._asks(p, each, pace, began) for p in self.people))
+
+    async def end(self) -> None:
+        """Have everybody give back what they have."""
+        await asyncio.gather(*(self._end(person) for person in self.people))
+
+    def unaware(self) -> list[str]:
+        """Return the leases whose end has not come to each page of their holder."""
+        return [
+            lease
+            for person in self.people
+            for lease in sorted(person.new)
+            if any(page.get(lease, {}).get("state") != "ended" for page in person.pages)
+        ]
+
+    async def listed(self, person: Person) -> int:
+        """Return how many leases the service's history has of somebody."""
+        answer = await self._call(person, "GET", "leases?mine=1&limit=0")
+        return int(answer["total"])
+
+    async def _asks(self, person: Person, each: int, pace: float, began: float) -> None:
+        first = hash(person.name) % 1000 / 1000 * pace
+        for number in range(each):
+            await asyncio.sleep(max(0.0, began + first + number * pace - time.monotonic()))
+            if number % 4 == 3:
+                await self._end(person)
+            asked = time.perf_counter()
+            lease = await self._call(person, "POST", "leases", {})
+            self.seconds.append(time.perf_counter() - asked)
+            person.new.add(lease["id"])
+
+    async def _end(self, person: Person) -> None:
+        live = await self._call(person, "GET", "leases?mine=1&state=live&limit=5")
+        for lease in live["items"]:
+            await self._call(person, "DELETE", f"leases/{lease['id']}", {})
+
+    async def _call(self, person: Person, method: str, path: str, body: Any = None) -> Any:
+        headers = {"Authorization": f"token {person.server_token}"}
+        async with self.http.request(
+            method, f"{self.url}api/{path}", json=body, headers=headers
+        ) as response:
+            answer = await response.json(content_type=None)
+            assert response.status < 300, f"{method} {path}: {response.status} {answer}"
+            return answer
+
+    async def _read(
+        self, socket: aiohttp.ClientWebSocketResponse, page: dict[str, dict[str, Any]]
+    ) -> None:
+        try:
+            async for message in socket:
+                found = json.loads(message.data)
+                changed = [found["lease"]] if found["type"] == "lease" else found.get("leases", ())
+                page.update((lease["id"], lease) for lease in changed)
+        finally:
+            await socket.close()
+
+
+@asynccontextmanager
+async def crowd(folder: Path, people: int) -> AsyncIterator[Crowd]:
+    """Run the service, with so many people who may ask it."""
+    program = (sys.executable, "-m", "tests.service.crowd", str(folder), str(people))
+    process = await asyncio.create_subprocess_exec(
+        *program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    found = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
+    everybody = [Person(name, *tokens) for name, tokens in found["tokens"].items()]
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as http:
+        made = Crowd(found["url"], everybody, psutil.Process(process.pid), http)
+        try:
+            yield made
+        finally:
+            await made.leave()
+            process.stdin.close()
+            await asyncio.wait_for(process.wait(), 60)
+
+
+async def settled(made: Crowd) -> None:
+    """Wait until every page knows the end of every lease."""
+    await wait_for_async(lambda: not made.unaware(), 120, "that each page knows each end")
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2])))
