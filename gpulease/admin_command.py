@@ -1,19 +1,21 @@
 """``gpulease admin``: what an administrator does from a terminal.
 
-Owns the table that is printed and where address and token come from (never the command line, which
-others on the machine can read).  What may be done is the service's word.
+Owns the table that is printed and where address and token come from: the environment, else what
+``login`` kept (never the command line, which others on the machine can read).  What may be done is
+the service's word.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import getpass
 import json
 import os
 import sys
 from urllib.parse import urlsplit
 
-from gpulease import protocol
+from gpulease import login, protocol
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import LeaseView
@@ -27,6 +29,11 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         GPULeaseError: the service's refusal, ``no_service`` or ``no_token``.
     """
+    if arguments.action == "login":
+        return _log_in(arguments.url)
+    if arguments.action == "logout":
+        _say("Removed." if login.forget() else "Nothing was kept.")
+        return 0
     client = client_of(arguments.url)
     if arguments.action == "end":
         lease = asyncio.run(client.end(arguments.lease, arguments.reason))
@@ -48,21 +55,44 @@ def client_of(given: str | None, *, timeout: float = 30.0) -> Client:
     Raises:
         GPULeaseError: ``no_service``, ``no_token``, ``bad_option``.
     """
-    url = given or os.environ.get(protocol.ENV_SERVICE_URL, "")
-    token = os.environ.get("GPULEASE_TOKEN") or os.environ.get("JUPYTERHUB_API_TOKEN", "")
+    kept = login.read()
+    url = given or os.environ.get(protocol.ENV_SERVICE_URL) or kept.url
+    token = os.environ.get("GPULEASE_TOKEN", "")
+    if not token and kept.token and same_service(url, kept.url):
+        token = kept.token  # a token is shown to no other service than the one it was given for
+    token = token or os.environ.get("JUPYTERHUB_API_TOKEN", "")
     if not url:
         raise GPULeaseError(
             "no_service",
             "It is not known where the lease service is.",
-            next_step=f"Give --url, or set {protocol.ENV_SERVICE_URL}.",
+            next_step=f"`gpulease admin login --url URL` keeps it; or set"
+            f" {protocol.ENV_SERVICE_URL}.",
         )
     if not token:
         raise GPULeaseError(
             "no_token",
             "There is no token to prove who you are.",
-            next_step="Make one on the hub's Token page and put it into GPULEASE_TOKEN.",
+            next_step="Make one on the hub's Token page; `gpulease admin login` asks for it.",
         )
     return Client(_checked(url), token, timeout=timeout)
+
+
+def same_service(one: str, other: str) -> bool:
+    """Say whether two addresses are of the same service."""
+    return one.rstrip("/") == other.rstrip("/")
+
+
+def _log_in(given: str | None) -> int:
+    """Ask for address and token, try them, and keep them."""
+    url = _checked(given or os.environ.get(protocol.ENV_SERVICE_URL) or _ask("Address: "))
+    token = getpass.getpass("Token (the hub's Token page makes one): ").strip()
+    asyncio.run(Client(url, token).call("GET", "leases?limit=1"))
+    _say(f"Kept in {login.keep(login.Login(url, token))}.")
+    return 0
+
+
+def _ask(question: str) -> str:
+    return input(question).strip()
 
 
 def _checked(url: str) -> str:

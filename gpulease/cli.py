@@ -291,7 +291,8 @@ def _add_admin(commands: Commands) -> None:
         help="see and end leases; back up, restore, export, forget",
         description="`list` and `end` talk to a running service. The address comes from --url or"
         " GPULEASE_SERVICE_URL, the token (with custom:gpulease:admin) from GPULEASE_TOKEN or"
-        " JUPYTERHUB_API_TOKEN: never from the command line, where others can read it.",
+        " JUPYTERHUB_API_TOKEN, and what is missing from the file that `login` wrote: never from"
+        " the command line, where others can read it.",
     )
     parser.add_argument("--url", help="the service's address, ending in /services/gpulease/")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -303,6 +304,11 @@ def _add_admin(commands: Commands) -> None:
     end.add_argument("lease", metavar="LEASE", help="the lease's id")
     end.add_argument("--reason", required=True, help="what its holder will read")
     end.set_defaults(run=_admin)
+    for name, does in (
+        ("login", "ask for a token, try it, and keep it with the address"),
+        ("logout", "remove what login kept"),
+    ):
+        actions.add_parser(name, help=does).set_defaults(run=_admin)
     database_command.add_parsers(actions)
 
 

@@ -75,6 +75,7 @@ class Front:
                     "size": row.size,
                     "verified": row.verified,
                     "blocker": row.blocker,
+                    "shared_with": row.shared_with,
                 }
                 for row in session.home.status()
             }
@@ -83,5 +84,6 @@ class Front:
             "phase": session.link.phase.value,
             "lease_id": lease["id"] if lease else None,
             "variables": variables,
+            "files": session.files.lines() if session.connected_once else [],
             "last_cell": session.cells.cost,
         }

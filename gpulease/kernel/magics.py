@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpulease.kernel.session import Session
 
 #: Rows in the table of ``%gpu``; what a person has to act on is always among them.
-SHOWN_VARIABLES = 15
+SHOWN_VARIABLES = 10
 
 
 def line_magic(session: Session, text: str) -> None:

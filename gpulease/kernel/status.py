@@ -77,10 +77,13 @@ def variable_lines(rows: Sequence[VariableStatus], most: int | None = None) -> l
     """Return the table of variables; modules are named in one line below.
 
     What a person may have to act on comes first (it cannot travel, is lost, differs), then what
-    only the GPU has, then the largest; ``most`` bounds the others.
+    only the GPU has, then the largest; ``most`` bounds the others, and leaves out functions and
+    classes, which are where the cells that define them ran.
     """
     modules = sorted(row.name for row in rows if row.type_name == "module" and not row.blocker)
     ordered = sorted((row for row in rows if row.name not in modules), key=_weight)
+    if most is not None:
+        ordered.sort(key=_is_code)
     troubled = sum(_weight(row)[0] == 0 for row in ordered)
     shown = ordered if most is None else ordered[: max(most, troubled)]
     lines = []
@@ -110,7 +113,15 @@ def size_text(size: float) -> str:
 
 def _row(row: VariableStatus) -> tuple[str, str, str, str]:
     size = "" if row.size is None else size_text(row.size)
+    if row.shared_with:
+        size = f"in {row.shared_with}"
     return row.name, row.type_name, size, _PLACES[row.place]
+
+
+def _is_code(row: VariableStatus) -> bool:
+    """Say whether a row is of code that is in the notebook."""
+    fine = not row.blocker and row.place in (Place.HOME, Place.BOTH)
+    return fine and row.type_name in ("function", "type", "ABCMeta", "EnumType", "MetaHasTraits")
 
 
 def _weight(row: VariableStatus) -> tuple[int, int, str]:

@@ -29,8 +29,8 @@ log = logging.getLogger("gpulease.lab")
 
 _REPORT_SECONDS = 1.0
 _LOOK_SECONDS = 30.0
-#: How many of a person's leases the front end is told of.
-_HISTORY = 20
+#: What the front end lists: a person's newest leases, and what is reserved next for their groups.
+_LISTS = {"history": "leases?mine=1&limit=20", "reservations": "reservations?limit=10"}
 
 
 class Core:
@@ -164,8 +164,8 @@ class Core:
         if name == "ask":
             wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}
             return await self.client.ask(cast("AskBody", wanted))
-        if name == "history":
-            return await self.client.call("GET", f"leases?mine=1&limit={_HISTORY}")
+        if name in _LISTS:
+            return await self.client.call("GET", _LISTS[name])
         return await self._call_about(_lease_id(args), self.client, kernel_id, name, args)
 
     @staticmethod

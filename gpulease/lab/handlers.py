@@ -142,11 +142,21 @@ class HistoryHandler(_Handler):
         self.finish(json.dumps(await self.core.call("", "history", {})))
 
 
+class ReservationsHandler(_Handler):
+    """GET: reservations of the person's groups, the soonest first."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """Answer as the service does."""
+        self.finish(json.dumps(await self.core.call("", "reservations", {})))
+
+
 _LEASE = r"/gpulease/api/leases/([\w-]+)"
 HANDLERS: list[tuple[str, type[_Handler]]] = [
     (r"/gpulease/api/status", StatusHandler),
     (r"/gpulease/api/leases", LeasesHandler),
     (r"/gpulease/api/history", HistoryHandler),
+    (r"/gpulease/api/reservations", ReservationsHandler),
     (_LEASE, LeaseHandler),
     (rf"{_LEASE}/keep", KeepHandler),
 ]

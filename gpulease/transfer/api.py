@@ -27,7 +27,10 @@ class Place(StrEnum):
 
 @dataclass(frozen=True)
 class VariableStatus:
-    """One row of ``%gpu``: ``size`` in bytes (None: never measured), ``blocker`` a sentence."""
+    """One row of ``%gpu``: ``size`` in bytes (None: never measured), ``blocker`` a sentence.
+
+    ``shared_with``: the name whose ``size`` counts this one's value too, as they share objects.
+    """
 
     name: str
     type_name: str
@@ -35,6 +38,7 @@ class VariableStatus:
     size: int | None
     verified: bool
     blocker: str = ""
+    shared_with: str = ""
 
 
 @dataclass(frozen=True)

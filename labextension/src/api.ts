@@ -3,7 +3,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type { ILease, IStatus } from './wire';
+import type { ILease, IReservation, IStatus } from './wire';
 
 /** A refusal: a sentence and what to do next (RFC 9457). */
 export class Problem extends Error {
@@ -54,6 +54,11 @@ export class Api {
   /** This server's past leases, newest first. */
   async history(): Promise<ILease[]> {
     return (await this.call<{ items: ILease[] }>('GET', 'history')).items;
+  }
+
+  /** Reservations of the person's groups, the soonest first. */
+  async reservations(): Promise<IReservation[]> {
+    return (await this.call<{ items: IReservation[] }>('GET', 'reservations')).items;
   }
 
   private async call<T>(method: string, path: string, body?: unknown): Promise<T> {

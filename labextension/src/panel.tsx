@@ -8,7 +8,8 @@ import type { Actions } from './actions';
 import type { INotebooks } from './notebooks';
 import { Sparkline } from './sparkline';
 import { clock, hour, roughly, until } from './time';
-import type { ILease } from './wire';
+import { Reservations } from './reservations';
+import type { ILease, IReservation } from './wire';
 import { Variables } from './variables';
 import { available, gpuName, here, short } from './words';
 
@@ -53,6 +54,13 @@ export class GPUPanel extends ReactWidget {
       },
       () => undefined // no hub: there is no history
     );
+    this.actions.leases.api.reservations().then(
+      found => {
+        this.reserved = found;
+        this.renew();
+      },
+      () => undefined // nor a reservation
+    );
   }
 
   render(): JSX.Element {
@@ -62,6 +70,11 @@ export class GPUPanel extends ReactWidget {
     return (
       <div className="gpulease-panel-content">
         <LeaseSection actions={this.actions} />
+        <Reservations
+          found={this.reserved}
+          now={this.actions.leases.now()}
+          trans={trans}
+        />
         <Offer actions={this.actions} />
         <section>
           <h3>{trans.__('Variables')}</h3>
@@ -73,13 +86,19 @@ export class GPUPanel extends ReactWidget {
             <Variables state={state} trans={trans} />
           )}
         </section>
-        <Past found={this.past ?? this.actions.leases.ended} trans={trans} />
+        <Files said={state?.files ?? []} trans={trans} />
+        <Past
+          found={this.past ?? this.actions.leases.ended}
+          kernel={this.actions.link()?.kernel?.id ?? null}
+          trans={trans}
+        />
         <Permission trans={trans} />
       </div>
     );
   }
 
   private past: readonly ILease[] | null = null;
+  private reserved: readonly IReservation[] = [];
 }
 
 function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
@@ -244,14 +263,38 @@ function Offer({ actions }: { actions: Actions }): JSX.Element {
   );
 }
 
-function Past(props: {
-  found: readonly ILease[];
+/** What `%gpu` says of files, where they are mirrored. */
+function Files(props: {
+  said: readonly string[];
   trans: TranslationBundle;
-}): JSX.Element {
-  const { found, trans } = props;
+}): JSX.Element | null {
+  if (props.said.length === 0) {
+    return null;
+  }
   return (
     <section>
-      <h3>{trans.__('Before')}</h3>
+      <h3>{props.trans.__('Files')}</h3>
+      {props.said.map(line => (
+        <p key={line}>{line.replace(/^Files: /, '')}</p>
+      ))}
+    </section>
+  );
+}
+
+/** This notebook's past leases; all of the person's where it had none. */
+function Past(props: {
+  found: readonly ILease[];
+  kernel: string | null;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const { kernel, trans } = props;
+  const own = props.found.filter(
+    lease => kernel !== null && lease.kernel_id === kernel
+  );
+  const found = own.length ? own : props.found;
+  return (
+    <section>
+      <h3>{own.length ? trans.__('Before, in this notebook') : trans.__('Before')}</h3>
       {found.length === 0 && (
         <p className="gpulease-quiet">{trans.__('Nothing yet.')}</p>
       )}

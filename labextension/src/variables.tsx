@@ -74,7 +74,11 @@ export function Variables(props: {
               </th>
               <td>{places[row.place] ?? row.place}</td>
               <td className="gpulease-number">
-                {row.size === null ? '' : size(row.size)}
+                {row.shared_with
+                  ? trans.__('in %1', row.shared_with)
+                  : row.size === null
+                    ? ''
+                    : size(row.size)}
               </td>
             </tr>
             {wayOut(row, trans) && (

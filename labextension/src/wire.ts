@@ -61,6 +61,24 @@ export interface IGPUClass {
   price?: number | null;
 }
 
+/** A window of a reservation that is not over. */
+export interface IWindow {
+  start: string;
+  end: string;
+  state: 'coming' | 'lead' | 'open' | 'over';
+  seats: number;
+  claimed: number;
+}
+
+export interface IReservation {
+  id: string;
+  group: string;
+  gpu_class: string;
+  title?: string;
+  cancelled: boolean;
+  windows: IWindow[];
+}
+
 export interface IStatus {
   hub: boolean;
   up: boolean;
@@ -88,6 +106,8 @@ export interface IVariable {
   size: number | null;
   verified: boolean;
   blocker: string;
+  /** The variable whose size counts this one too, as they share objects. */
+  shared_with?: string;
 }
 
 /** The last GPU cell of a notebook: where it ran, how long, and what moved for it. */
@@ -107,5 +127,7 @@ export interface INotebookState {
   phase: Phase;
   lease_id: string | null;
   variables: { [name: string]: IVariable };
+  /** What there is to say of files that are mirrored beside the GPU. */
+  files?: string[];
   last_cell: Partial<ICellRun>;
 }

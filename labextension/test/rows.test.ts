@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { rows, sorted } from '../src/rows';
-import type { IVariable } from '../src/wire';
+import { upcoming } from '../src/reserved';
+import type { IReservation, IVariable } from '../src/wire';
 
 function variable(more: Partial<IVariable> = {}): IVariable {
   return { type: 'int', place: 'home', size: 1, verified: true, blocker: '', ...more };
@@ -26,6 +27,35 @@ test('modules are left out, unless something is wrong with one', () => {
 test('the largest first, equal ones by name, unknown sizes last', () => {
   assert.deepEqual(names('size', true), ['a', 'b', 'broken', 'c']);
   assert.deepEqual(names('size', false), ['c', 'broken', 'a', 'b']);
+});
+
+test('what is reserved: the soonest first, nothing cancelled or over', () => {
+  const window = (start: string, end: string) =>
+    ({ start, end, state: 'coming', seats: 4, claimed: 0 }) as const;
+  const of = (id: string, more: Partial<IReservation>): IReservation => ({
+    id,
+    group: id,
+    gpu_class: 't4',
+    cancelled: false,
+    windows: [],
+    ...more
+  });
+  const found = upcoming(
+    [
+      of('late', { windows: [window('2030-01-03T10:00:00Z', '2030-01-03T12:00:00Z')] }),
+      of('open', { windows: [window('2030-01-01T10:00:00Z', '2030-01-01T12:00:00Z')] }),
+      of('over', { windows: [window('2029-01-01T10:00:00Z', '2029-01-01T12:00:00Z')] }),
+      of('off', {
+        cancelled: true,
+        windows: [window('2030-01-02T10:00:00Z', '2030-01-02T12:00:00Z')]
+      })
+    ],
+    Date.parse('2030-01-01T11:00:00Z')
+  );
+  assert.deepEqual(
+    found.map(each => each.group),
+    ['open', 'late']
+  );
 });
 
 test('by place, both ways', () => {

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -54,6 +56,7 @@ def test_every_mistake_of_a_policy_is_named_with_its_line(tmp_path, capsys):
 def test_bad_input_exits_with_2_and_says_why(words, said, capsys, monkeypatch):
     for name in ("GPULEASE_SERVICE_URL", "GPULEASE_TOKEN", "JUPYTERHUB_API_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
     # The demo becomes a subreaper; a test's process must not.
     monkeypatch.setattr("gpulease.demo.processes.become_subreaper", lambda: None)
     assert main(words) == 2
@@ -135,6 +138,59 @@ def test_a_service_that_does_not_answer_is_a_failure_not_bad_input(capsys, monke
     said = capsys.readouterr().err
     assert "does not answer" in said
     assert "very-secret" not in said
+
+
+class _Service(BaseHTTPRequestHandler):
+    """Answers a list of leases to one token."""
+
+    def do_GET(self):
+        known = self.headers["Authorization"] == "token right"
+        body = {"items": [], "total": 0, "offset": 0, "limit": 1}
+        if not known:
+            body = {"reason": "not_known", "title": "The token is not known.", "status": 403}
+        self.send_response(200 if known else 403)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *args):
+        """Say nothing."""
+
+
+@pytest.fixture
+def service_url():
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Service) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/services/gpulease/"
+        server.shutdown()
+
+
+def test_an_admin_logs_in_once(service_url, tmp_path, capsys, monkeypatch):
+    for name in ("GPULEASE_SERVICE_URL", "GPULEASE_TOKEN", "JUPYTERHUB_API_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    typed = iter(["wrong", "right"])
+    monkeypatch.setattr("getpass.getpass", lambda _question: next(typed))
+    kept = tmp_path / "gpulease" / "admin.json"
+    assert main(["admin", "--url", service_url, "login"]) != 0
+    assert not kept.exists(), "what was refused is not kept"
+    assert main(["admin", "--url", service_url, "login"]) == 0
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert main(["admin", "list"]) == 0
+    assert "There are no leases." in capsys.readouterr().out
+    # The token is of that service and is shown to no other.
+    assert main(["admin", "--url", "http://127.0.0.1:1/services/gpulease/", "list"]) == 2
+    assert "no token" in capsys.readouterr().err
+    kept.chmod(0o644)
+    assert main(["admin", "list"]) != 0
+    assert "chmod 600" in capsys.readouterr().err
+    kept.write_text("{")
+    kept.chmod(0o600)
+    assert main(["admin", "list"]) == 2
+    assert "logout" in capsys.readouterr().err
+    assert main(["admin", "logout"]) == 0
+    assert main(["admin", "logout"]) == 0
+    assert not kept.exists()
 
 
 def test_tables_are_made_once_and_again(tmp_path, capsys):

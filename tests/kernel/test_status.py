@@ -65,3 +65,27 @@ def test_a_long_table_keeps_what_a_person_must_act_on_and_counts_the_rest() -> N
     assert lines[-1] == "And 28 more: %gpu variables lists all."
     lost = [VariableStatus(f"y{n}", "", Place.LOST, None, verified=True) for n in range(5)]
     assert len(variable_lines(lost, 3)) == 6, "each of them is shown"
+
+
+def test_what_shares_objects_is_counted_once() -> None:
+    lines = variable_lines(
+        [
+            VariableStatus("model", "Net", Place.BOTH, 2**20, verified=True),
+            VariableStatus(
+                "optimiser", "SGD", Place.BOTH, None, verified=True, shared_with="model"
+            ),
+        ]
+    )
+    assert [line.split()[2:4] for line in lines[1:]] == [["1.0", "MiB"], ["in", "model"]]
+
+
+def test_functions_and_classes_that_are_here_stand_last_in_the_short_table() -> None:
+    rows = [
+        VariableStatus("train", "function", Place.BOTH, 9000, verified=True),
+        VariableStatus("Net", "type", Place.HOME, 8000, verified=True),
+        VariableStatus("broken", "function", Place.HOME, 10, verified=True, blocker="It stays."),
+        VariableStatus("x", "int", Place.BOTH, 1, verified=True),
+    ]
+    short = [line.split()[0] for line in variable_lines(rows, 2)]
+    assert short == ["variable", "broken", "cannot", "x", "And"]
+    assert [line.split()[0] for line in variable_lines(rows)][3:] == ["train", "Net", "x"]

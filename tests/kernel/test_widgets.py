@@ -323,3 +323,12 @@ def test_what_is_lost_names_the_cell_that_made_it_and_no_import(fresh: HomeKerne
     shown = fresh.run(dying).shown() + fresh.run("1").shown()
     assert "Lost with the companion: stuck." in shown
     assert f"cell [{number}] gave stuck" in fresh.run("stuck").error
+
+
+def test_the_size_of_shared_objects_is_shown_once(home: HomeKernel) -> None:
+    home.run("%%gpu\nimport numpy\nalpha = numpy.zeros(10**5)\nbeta = [alpha]")
+    home.run("alpha.nbytes")
+    table = home.run("%gpu variables").text()
+    rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line.strip()}
+    assert rows["alpha"][1:3] == ["781.4", "KiB"], table
+    assert rows["beta"][1:3] == ["in", "alpha"], table

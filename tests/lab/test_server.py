@@ -373,6 +373,9 @@ def test_the_front_end_learns_what_was_before_and_where_the_page_is(tmp_path):
             service.answers["GET", "leases"] = (200, past)
             answer = await notebook.json("/gpulease/api/history")
             assert [lease["state"] for lease in answer["items"]] == ["ended"]
+            reserved = {"items": [{"id": "r1"}], "total": 1, "offset": 0, "limit": 10}
+            service.answers["GET", "reservations"] = (200, reserved)
+            assert await notebook.json("/gpulease/api/reservations") == reserved
             status = await notebook.json("/gpulease/api/status")
             assert status["service_page"].startswith("/")
             now = datetime.fromisoformat(status["now"])

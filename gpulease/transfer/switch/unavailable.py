@@ -16,7 +16,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note, Place, VariableStatus
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.values.analysis import Use
-from gpulease.transfer.values.groups import name_root
+from gpulease.transfer.values.groups import counted_with, name_root
 from gpulease.transfer.values.ledger import Absent
 from gpulease.transfer.values.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
@@ -235,22 +235,26 @@ def status_rows(unavailable: Unavailable, *, unverified: bool) -> list[VariableS
     rows: dict[str, VariableStatus] = {}
     for name in side.names():
         root = name_root(name)
-        both = root in side.ledger.base
+        base = side.ledger.base.get(root)
+        both = base is not None
         cost = side.ledger.costs.get(root)
+        shared = counted_with(name, base.roots) if base is not None else ""
         value = side.ns[name]
         is_sealed = type(value) is sealed.Sealed
         rows[name] = VariableStatus(
             name,
             sealed.kind_of(value) if is_sealed else type(value).__name__,
             Place.BOTH if both else Place.HOME,
-            cost[1] if cost else None,
+            cost[1] if cost and not shared else None,
             both and not unverified,
             sealed.sentence(value) if is_sealed else side.ledger.blocked.get(name, ""),
+            shared,
         )
     for name, absent in side.ledger.remote.items():
         rows[name] = VariableStatus(
-            name, absent.type_name, Place.GPU, absent.size, absent.sure, absent.blocker
-        )
+            name, absent.type_name, Place.GPU, absent.size, absent.sure, absent.blocker,
+            absent.shared_with,
+        )  # fmt: skip
     for name, lost in unavailable.lost.items():
         if name not in side.ns:
             place = Place.PARKED if lost.parked else Place.LOST

@@ -51,6 +51,12 @@ def names_of(roots: Iterable[str]) -> list[str]:
     return [root[2:] for root in roots if root.startswith("n:")]
 
 
+def counted_with(name: str, roots: Iterable[str]) -> str:
+    """Return the name among these roots that counts the size of all, "" where it is this one."""
+    first = min(names_of(roots), default=name)
+    return "" if first == name else first
+
+
 @dataclass
 class Group:
     """Roots that travel together, and what is known of them without pickling.

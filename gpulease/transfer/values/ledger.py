@@ -44,12 +44,14 @@ class Absent:
     reads: tuple[str, ...] = ()
     sure: bool = True
     made: int | None = None
+    shared_with: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the wire form."""
         return {
             "type": self.type_name, "size": self.size, "blocker": self.blocker,
             "cell": self.cell, "reads": list(self.reads), "made": self.made,
+            "shared_with": self.shared_with,
         }  # fmt: skip
 
     @classmethod
@@ -57,7 +59,7 @@ class Absent:
         """Rebuild from the wire form."""
         return cls(
             data["type"], data["size"], data["blocker"], data["cell"], tuple(data["reads"]),
-            made=data["made"],
+            made=data["made"], shared_with=data["shared_with"],
         )  # fmt: skip
 
 

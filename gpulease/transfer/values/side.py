@@ -19,7 +19,7 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 
 from .commit import commit, undisturbed
-from .groups import Check, Group, merge, name_root
+from .groups import Check, Group, counted_with, merge, name_root
 from .ledger import Absent, Base, Ledger
 from .pickling import Packed, Packer
 from .process_state import ProcessState
@@ -171,7 +171,11 @@ class Side:
         reads = tuple(sorted(self.reads_of(group, survey))) if group and survey else ()
         kind = type(self.ns[name]).__name__ if name in self.ns else "object"
         blocker = self.ledger.blocked.get(name, "")
-        return Absent(kind, size, blocker, cell, reads, made=self._maker(name, cell))
+        shared = counted_with(name, group.roots) if group is not None else ""
+        return Absent(
+            kind, None if shared else size, blocker, cell, reads, made=self._maker(name, cell),
+            shared_with=shared,
+        )  # fmt: skip
 
     def _maker(self, name: str, cell: int | None) -> int | None:
         """Return the cell that first bound ``name`` to the object that it has now."""
