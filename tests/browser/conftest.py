@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.pictures import Pictures
 from tests.helpers import chromium_path
 from tests.pages.stage import Stage
 
@@ -38,9 +39,10 @@ def chromium() -> Iterator[Any]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """A failed test leaves pictures of its tabs in its temporary folder."""
     report = yield
-    context = getattr(item, "funcargs", {}).get("profile")
+    funcargs = getattr(item, "funcargs", {})
+    context = funcargs.get("profile") or getattr(funcargs.get("student"), "context", None)
     if report.when == "call" and report.failed and context is not None:
-        folder = item.funcargs["tmp_path_factory"].mktemp("pictures")  # type: ignore[attr-defined]
+        folder = funcargs["tmp_path_factory"].mktemp("pictures")
         for number, page in enumerate(context.pages):
             page.screenshot(path=folder / f"{number}.png")
         report.sections.append(("pictures", str(folder)))
@@ -74,6 +76,12 @@ def profile(
     context.close()
     # JupyterLab rejects a promise so in the second tab of a workspace, and takes another name.
     assert not [each for each in complaints if "Window name candidate" not in each]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Pictures:
+    """Where this module's tests put pictures of what they show."""
+    return Pictures(tmp_path_factory.mktemp("pictures"))
 
 
 @pytest.fixture

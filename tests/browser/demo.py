@@ -10,11 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -22,6 +23,7 @@ from gpulease.demo.browse import Browser
 from gpulease.demo.options import DemoOptions, Ports
 from tests.helpers import wait_for, wait_for_async
 
+T = TypeVar("T")
 #: Seconds; a first start compiles and migrates, and the machine may be busy.
 START_MAX = 180.0
 STOP_MAX = 90.0
@@ -60,6 +62,18 @@ class RunningDemo:
         """Stop everybody's servers, let every lease end, and put these time-outs (s) into force."""
         asyncio.run(self._prepare(time_outs))
 
+    def time_outs(self, **seconds: float) -> None:
+        """Put these time-outs into force, whatever runs; also beside Playwright, on its thread."""
+        in_a_thread(self._put_time_outs(seconds))
+
+    async def _put_time_outs(self, seconds: dict[str, float]) -> None:
+        async with Browser(self.url) as admin:
+            await admin.log_in("admin", "admin")
+            await admin.open_service()
+            policy = yaml.safe_load((await admin.service_api("GET", "policy"))["text"])
+            policy["time_outs"] = {**policy.get("time_outs", {}), **seconds}
+            await admin.service_api("PUT", "policy", {"text": yaml.safe_dump(policy)})
+
     async def _prepare(self, time_outs: dict[str, float]) -> None:
         async with Browser(self.url) as admin:
             await admin.log_in("admin", "admin")
@@ -79,6 +93,12 @@ class RunningDemo:
             outs = DemoOptions(self.directory, Ports(0, 0, 0, 0), **time_outs).time_outs()
             policy["time_outs"] = {**policy.get("time_outs", {}), **outs}
             await admin.service_api("PUT", "policy", {"text": yaml.safe_dump(policy)})
+
+
+def in_a_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end where this thread has an event loop already, as Playwright's has."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.browser.demo import RunningDemo, running_demo
+from tests.browser.pictures import Pictures
 from tests.helpers import WaitedTooLongError, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -83,7 +84,7 @@ def lease_shown(page: Any, state: str) -> None:
     page.wait_for_selector(f'#leases [data-state="{state}"]', timeout=LONG)
 
 
-def test_the_whole_round(demo: RunningDemo, profile: Any) -> None:
+def test_the_whole_round(demo: RunningDemo, profile: Any, pictures: Pictures) -> None:
     demo.write_notebook("student", NOTEBOOK, CELLS)
     hub = profile.new_page()
     log_in(demo, hub, "student")
@@ -98,9 +99,11 @@ def test_the_whole_round(demo: RunningDemo, profile: Any) -> None:
     hub.goto(f"{demo.url}hub/home")
     card = hub.frame_locator("iframe")
     card.locator("text=simulated").first.wait_for()
+    pictures.take(hub, "hub-home")
     card.locator("a:has-text('Request GPU')").click()
     hub.click("button:has-text('Request GPU')")
     lease_shown(hub, "active")
+    pictures.take(hub, "page-active")
     assert "ran away" in lab.run(1)
 
     # Left alone it is warned; Keep keeps it, Return ends it, nothing is lost.
@@ -108,10 +111,12 @@ def test_the_whole_round(demo: RunningDemo, profile: Any) -> None:
     page.goto(demo.service)
     lease_shown(page, "warned")
     assert re.fullmatch(r"0:(1[0-2]|0\d)", page.inner_text(".gl-clock"))
+    pictures.take(page, "page-warned")
     page.click('[data-action="keep"]')
     lease_shown(page, "active")
     page.click("text=Return it now")
     lease_shown(page, "ended")
+    pictures.take(page, "page-ended")
     lab.run(2)
     assert "still [0, 1, 2, 3, 4, 10]" in lab.run(3)
 
@@ -129,7 +134,7 @@ def test_the_whole_round(demo: RunningDemo, profile: Any) -> None:
 
 
 def test_start_my_server_and_get_a_gpu_then_an_admin_ends_it(
-    demo: RunningDemo, profile: Any, chromium: Any
+    demo: RunningDemo, profile: Any, chromium: Any, pictures: Pictures
 ) -> None:
     page = profile.new_page()
     log_in(demo, page, "student2")
@@ -142,6 +147,8 @@ def test_start_my_server_and_get_a_gpu_then_an_admin_ends_it(
         admin = other.new_page()
         log_in(demo, admin, "admin")
         admin.goto(f"{demo.service}admin")
+        admin.wait_for_selector("[aria-label='End the lease of student2']")
+        pictures.take(admin, "admin")
         admin.click("[aria-label='End the lease of student2']")
         admin.fill("#end-note", "The room closes <b>now</b>.")
         admin.click("#end-submit")
@@ -152,17 +159,22 @@ def test_start_my_server_and_get_a_gpu_then_an_admin_ends_it(
         other.close()
 
 
-def test_the_instructor_sees_the_group_and_no_admin_page(demo: RunningDemo, profile: Any) -> None:
+def test_the_instructor_sees_the_group_and_no_admin_page(
+    demo: RunningDemo, profile: Any, pictures: Pictures
+) -> None:
     page = profile.new_page()
     log_in(demo, page, "instructor")
     page.goto(f"{demo.service}group")
     page.wait_for_selector("text=GPUs of my groups")
     page.wait_for_selector(".gl-overview li")
+    pictures.take(page, "instructor")
     answer = page.goto(f"{demo.service}admin")
     assert answer.status == 403
 
 
-def test_an_admin_changes_a_time_out_on_a_page(demo: RunningDemo, profile: Any) -> None:
+def test_an_admin_changes_a_time_out_on_a_page(
+    demo: RunningDemo, profile: Any, pictures: Pictures
+) -> None:
     page = profile.new_page()
     log_in(demo, page, "admin")
     page.goto(f"{demo.service}policy")
@@ -173,6 +185,7 @@ def test_an_admin_changes_a_time_out_on_a_page(demo: RunningDemo, profile: Any) 
     page.wait_for_selector(".gl-finding-error")
     number = page.input_value("#policy-text").splitlines().index("nonsense: 1") + 1
     assert f"Line {number}" in page.inner_text(".gl-finding-error")
+    pictures.take(page, "policy")
     before = page.inner_text("#policy-state")
     page.fill("#policy-text", f"{text}\n# looked at\n")
     page.click("#policy-save")
@@ -220,3 +233,9 @@ def test_twenty_live_pages_do_not_slow_the_hub(demo: RunningDemo, profile: Any) 
     assert best_log_in(demo) < max(0.3, 4 * alone)
     live = "() => document.getElementById('gl-link').hidden"
     assert all(page.evaluate(live) for page in pages)
+
+
+def test_every_role_has_its_pictures(pictures: Pictures) -> None:
+    """After the tests that take them."""
+    student = {"hub-home", *(f"page-{state}" for state in ("active", "warned", "ended"))}
+    assert {*student, "instructor", "admin", "policy"} <= pictures.taken

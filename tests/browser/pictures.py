@@ -1,0 +1,43 @@
+"""Pictures of what people see, taken by the tests that bring a page there.
+
+``GPULEASE_PICTURES`` names the folder that they are kept in (``docs/images``); without it they are
+looked at by nobody, but a state that cannot be shown fails its test all the same.  In nightly runs
+a page that follows the browser's theme is taken in the dark one too.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+#: Where the pictures of README and docs go.
+KEPT = "GPULEASE_PICTURES"
+NIGHTLY = "GPULEASE_NIGHTLY"
+
+
+class Pictures:
+    """The pictures of one module's tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Path(os.environ.get(KEPT) or folder)
+        self.taken: set[str] = set()
+
+    def take(self, page: Any, name: str) -> None:
+        """Write what the tab shows now."""
+        page.screenshot(path=self._path(name), animations="disabled")
+        self._make_small(name)
+        self.taken.add(name)
+        if os.environ.get(NIGHTLY):
+            page.emulate_media(color_scheme="dark")
+            page.screenshot(path=self._path(f"{name}-dark"), animations="disabled")
+            page.emulate_media(color_scheme="light")
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.png"
+
+    def _make_small(self, name: str) -> None:
+        """Keep as few colours as do the picture no harm."""
+        with Image.open(self._path(name)) as picture:
+            small = picture.convert("RGB").quantize(colors=128)
+        small.save(self._path(name), optimize=True)
