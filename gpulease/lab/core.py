@@ -29,8 +29,13 @@ log = logging.getLogger("gpulease.lab")
 
 _REPORT_SECONDS = 1.0
 _LOOK_SECONDS = 30.0
-#: What the front end lists: a person's newest leases, and what is reserved next for their groups.
-_LISTS = {"history": "leases?mine=1&limit=20", "reservations": "reservations?limit=10"}
+#: What the front end lists: a person's newest leases, what is reserved next for their groups, and
+#: what is left of their budgets.
+_LISTS = {
+    "history": "leases?mine=1&limit=20",
+    "reservations": "reservations?limit=10",
+    "projects": "projects",
+}
 
 
 class Core:

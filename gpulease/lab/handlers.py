@@ -151,11 +151,21 @@ class ReservationsHandler(_Handler):
         self.finish(json.dumps(await self.core.call("", "reservations", {})))
 
 
+class ProjectsHandler(_Handler):
+    """GET: the person's projects, with what is left of their budgets."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """Answer as the service does."""
+        self.finish(json.dumps(await self.core.call("", "projects", {})))
+
+
 _LEASE = r"/gpulease/api/leases/([\w-]+)"
 HANDLERS: list[tuple[str, type[_Handler]]] = [
     (r"/gpulease/api/status", StatusHandler),
     (r"/gpulease/api/leases", LeasesHandler),
     (r"/gpulease/api/history", HistoryHandler),
+    (r"/gpulease/api/projects", ProjectsHandler),
     (r"/gpulease/api/reservations", ReservationsHandler),
     (_LEASE, LeaseHandler),
     (rf"{_LEASE}/keep", KeepHandler),

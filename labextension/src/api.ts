@@ -3,7 +3,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type { ILease, IReservation, IStatus } from './wire';
+import type { ILease, IProject, IReservation, IStatus } from './wire';
 
 /** A refusal: a sentence and what to do next (RFC 9457). */
 export class Problem extends Error {
@@ -59,6 +59,12 @@ export class Api {
   /** Reservations of the person's groups, the soonest first. */
   async reservations(): Promise<IReservation[]> {
     return (await this.call<{ items: IReservation[] }>('GET', 'reservations')).items;
+  }
+
+  /** The person's projects, with what is left of their budgets. */
+  async projects(): Promise<IProject[]> {
+    const found = await this.call<{ items: IProject[] }>('GET', 'projects');
+    return found.items.filter(each => each.mine);
   }
 
   private async call<T>(method: string, path: string, body?: unknown): Promise<T> {

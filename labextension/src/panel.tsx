@@ -9,7 +9,7 @@ import type { INotebooks } from './notebooks';
 import { Sparkline } from './sparkline';
 import { clock, hour, roughly, until } from './time';
 import { Reservations } from './reservations';
-import type { ILease, IReservation } from './wire';
+import type { ILease, IProject, IReservation } from './wire';
 import { Variables } from './variables';
 import { available, gpuName, here, short } from './words';
 
@@ -61,6 +61,13 @@ export class GPUPanel extends ReactWidget {
       },
       () => undefined // nor a reservation
     );
+    this.actions.leases.api.projects().then(
+      found => {
+        this.projects = found;
+        this.renew();
+      },
+      () => undefined // nor a budget
+    );
   }
 
   render(): JSX.Element {
@@ -75,6 +82,7 @@ export class GPUPanel extends ReactWidget {
           now={this.actions.leases.now()}
           trans={trans}
         />
+        <Budgets found={this.projects} trans={trans} />
         <Offer actions={this.actions} />
         <section>
           <h3>{trans.__('Variables')}</h3>
@@ -99,6 +107,7 @@ export class GPUPanel extends ReactWidget {
 
   private past: readonly ILease[] | null = null;
   private reserved: readonly IReservation[] = [];
+  private projects: readonly IProject[] = [];
 }
 
 function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
@@ -261,6 +270,41 @@ function Offer({ actions }: { actions: Actions }): JSX.Element {
       </ul>
     </section>
   );
+}
+
+/** What the person may still spend. */
+function Budgets(props: {
+  found: readonly IProject[];
+  trans: TranslationBundle;
+}): JSX.Element | null {
+  const { trans } = props;
+  const found = props.found.filter(each => each.budget !== null);
+  if (found.length === 0) {
+    return null;
+  }
+  const day = { day: 'numeric', month: 'short' } as const;
+  return (
+    <section>
+      <h3>{trans.__('Budget left')}</h3>
+      <ul className="gpulease-past">
+        {found.map(({ name, title, budget }) => (
+          <li key={name}>
+            <b>{title || name}</b>:{' '}
+            {trans.__(
+              '%1 of %2 GPU-hours, until %3',
+              round(budget!.left),
+              round(budget!.of),
+              new Date(budget!.until).toLocaleDateString(undefined, day)
+            )}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function round(hours: number): number {
+  return Math.round(hours * 10) / 10;
 }
 
 /** What `%gpu` says of files, where they are mirrored. */

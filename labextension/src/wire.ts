@@ -79,6 +79,15 @@ export interface IReservation {
   windows: IWindow[];
 }
 
+/** A project that the person's leases may be charged to. */
+export interface IProject {
+  name: string;
+  title: string;
+  mine: boolean;
+  /** GPU-hours at the class's price; `null` where nobody counts them. */
+  budget: { left: number; of: number; until: string } | null;
+}
+
 export interface IStatus {
   hub: boolean;
   up: boolean;

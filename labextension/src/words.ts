@@ -54,10 +54,18 @@ export function short(
     case 'active': {
       const name = gpuName(lease, classes, words);
       const left = until(lease.hard_end, now);
-      const text = left === null ? name : words.__('%1 · %2 left', name, roughly(left));
+      const text =
+        left === null ? name : words.__('%1 · %2 left', name, roughly(inHours(left)));
       return { text, level: 'good' };
     }
   }
+}
+
+const HOUR = 3600;
+
+/** Whole hours where minutes do not matter yet: a button has no room for them. */
+function inHours(seconds: number): number {
+  return seconds < 3 * HOUR ? seconds : Math.floor(seconds / HOUR) * HOUR;
 }
 
 /** The same where nothing else says that it is about a GPU: in the status bar, in a title. */

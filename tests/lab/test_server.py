@@ -376,6 +376,9 @@ def test_the_front_end_learns_what_was_before_and_where_the_page_is(tmp_path):
             reserved = {"items": [{"id": "r1"}], "total": 1, "offset": 0, "limit": 10}
             service.answers["GET", "reservations"] = (200, reserved)
             assert await notebook.json("/gpulease/api/reservations") == reserved
+            projects = {"items": [{"name": "vision", "mine": True, "budget": None}]}
+            service.answers["GET", "projects"] = (200, projects)
+            assert await notebook.json("/gpulease/api/projects") == projects
             status = await notebook.json("/gpulease/api/status")
             assert status["service_page"].startswith("/")
             now = datetime.fromisoformat(status["now"])

@@ -106,7 +106,7 @@
 }
 
 .gpulease-button-text {
-  max-width: 200px; /* the toolbar measures its items once */
+  max-width: 160px; /* the toolbar measures its items once */
   overflow: hidden;
   text-overflow: ellipsis;
 }
