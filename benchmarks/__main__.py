@@ -20,6 +20,7 @@ ROUNDS = {
     "files": 10,
     "kubernetes": 20,
     "lab": 10,
+    "planner": 10,
     "reclaim": 10,
     "service": 60,
 }
