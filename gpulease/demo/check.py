@@ -7,6 +7,7 @@ HTTP and websockets through the proxy, as a student's browser does.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +20,8 @@ from gpulease.demo import plain
 from gpulease.demo.browse import Browser
 from gpulease.demo.kernel_socket import CellRun, KernelSocket
 from gpulease.demo.notebook import Cell, code_cells
-from gpulease.demo.options import NOTEBOOK, PEOPLE, DemoOptions
+from gpulease.demo.options import NOTEBOOK, PEOPLE, TORCH_NOTEBOOK, DemoOptions
+from gpulease.demo.spawner import notebook_text
 from gpulease.demo.watch import LeaseWatch
 from gpulease.errors import GPULeaseError
 
@@ -76,26 +78,32 @@ async def _round(options: DemoOptions, report: Report) -> None:
             await browser.start_server()
         async with report.step("sign in to the lease service"):
             await browser.open_service()
-        async with (
-            LeaseWatch(browser) as watch,
-            _kernel(browser, report) as kernel,
-        ):
-            result = await _run_notebook(options, report, kernel, watch)
-            async with report.step("return the GPU"):
-                await _run(kernel, "%gpu return", PATIENCE)
-                await watch.wait_for("ended", seconds=options.drain + PATIENCE)
-        async with report.step("the same notebook in a plain kernel gives the same predictions"):
-            expected = await asyncio.to_thread(plain.run_notebook, options.directory, RESULT)
-            if result != expected:
-                raise _wrong(f"With a GPU: {result[:120]}; without: {expected[:120]}")
+        await _notebook(options, report, browser, NOTEBOOK)
+        if importlib.util.find_spec("torch") is not None:
+            await _notebook(options, report, browser, TORCH_NOTEBOOK)
         async with report.step("stop the server"):
             await browser.stop_server()
 
 
+async def _notebook(options: DemoOptions, report: Report, browser: Browser, name: str) -> None:
+    async with (
+        LeaseWatch(browser) as watch,
+        _kernel(browser, report, name) as kernel,
+    ):
+        result = await _run_notebook(options, report, kernel, watch, name)
+        async with report.step("return the GPU"):
+            await _run(kernel, "%gpu return", PATIENCE)
+            await watch.wait_for("ended", seconds=options.drain + PATIENCE)
+    async with report.step("the same notebook in a plain kernel gives the same predictions"):
+        expected = await asyncio.to_thread(plain.run_notebook, options.directory, name, RESULT)
+        if result != expected:
+            raise _wrong(f"With a GPU: {result[:120]}; without: {expected[:120]}")
+
+
 @asynccontextmanager
-async def _kernel(browser: Browser, report: Report) -> AsyncIterator[KernelSocket]:
+async def _kernel(browser: Browser, report: Report, name: str) -> AsyncIterator[KernelSocket]:
     async with report.step("open a kernel over its websocket"):
-        kernel_id = await browser.start_kernel(NOTEBOOK)
+        kernel_id = await browser.start_kernel(name)
         socket = await browser.connect(kernel_id)
         await _run(socket, "pass", PATIENCE)
     async with socket:
@@ -103,9 +111,9 @@ async def _kernel(browser: Browser, report: Report) -> AsyncIterator[KernelSocke
 
 
 async def _run_notebook(
-    options: DemoOptions, report: Report, kernel: KernelSocket, watch: LeaseWatch
+    options: DemoOptions, report: Report, kernel: KernelSocket, watch: LeaseWatch, name: str
 ) -> str:
-    for cell in code_cells():
+    for cell in code_cells(notebook_text(name)):
         if cell.after_reclaim:
             await _reclaim(options, report, watch)
         async with report.step(f"cell {cell.number:>2}: {cell.title}"):

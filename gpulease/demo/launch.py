@@ -26,7 +26,15 @@ from types import FrameType
 from typing import Any
 
 from gpulease.demo import processes
-from gpulease.demo.options import ENV_OPTIONS, GROUP, NOTEBOOK, PEOPLE, DemoOptions, Ports
+from gpulease.demo.options import (
+    ENV_OPTIONS,
+    GROUP,
+    NOTEBOOK,
+    PEOPLE,
+    TORCH_NOTEBOOK,
+    DemoOptions,
+    Ports,
+)
 from gpulease.errors import GPULeaseError
 
 #: Seconds until everything must answer; a first start compiles and migrates.
@@ -294,6 +302,7 @@ gpulease is ready:   {options.url}
     2. Run the cells from the top. At the first %%gpu cell a GPU comes by itself.
     3. Leave the notebook alone for {options.idle:.0f} s: you are warned, then the GPU leaves.
        Run on: every variable is still there, and the next %%gpu cell gets a GPU again.
+       {TORCH_NOTEBOOK} is the same with PyTorch, where it is installed.
     4. On the hub's home page ({options.url}hub/home): the card "Request GPU".
 
   Where no NVIDIA driver is found, the GPUs are simulated, and every page says so.

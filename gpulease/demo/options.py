@@ -21,6 +21,8 @@ LARGEST: Final = 1024.0
 
 GROUP: Final = "cs101"
 NOTEBOOK: Final = "gpu-digits.ipynb"
+#: For who has torch.
+TORCH_NOTEBOOK: Final = "gpu-torch.ipynb"
 
 
 @dataclass(frozen=True)

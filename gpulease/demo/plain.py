@@ -1,4 +1,4 @@
-"""Runs the demo notebook in a plain kernel, without its GPU lines: what it must be equal to."""
+"""Runs a demo notebook in a plain kernel, without its GPU lines: what it must be equal to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from jupyter_client.manager import KernelManager
 
 from gpulease import protocol
 from gpulease.demo.notebook import code_cells, without_gpu
+from gpulease.demo.spawner import notebook_text
 from gpulease.errors import GPULeaseError
 
 #: Seconds for one cell.
 CELL_MAX = 120.0
 
 
-def run_notebook(directory: Path, result: str) -> str:
+def run_notebook(directory: Path, name: str, result: str) -> str:
     """Run every cell at home in a fresh kernel, then ``result``; return what that printed.
 
     Raises:
@@ -35,7 +36,7 @@ def run_notebook(directory: Path, result: str) -> str:
     client.start_channels()
     try:
         client.wait_for_ready(timeout=CELL_MAX)
-        for cell in code_cells():
+        for cell in code_cells(notebook_text(name)):
             _run(client, without_gpu(cell))
         return _run(client, result).strip()
     finally:

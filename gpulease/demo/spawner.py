@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 
-from gpulease.demo.options import NOTEBOOK
+from gpulease.demo.options import NOTEBOOK, TORCH_NOTEBOOK
 from gpulease.hub import GPULeaseSpawnerMixin
 
 #: No question and no look at the network on a student's first page.
@@ -22,7 +22,7 @@ _LAB_SETTINGS = {
 
 
 class DemoSpawner(GPULeaseSpawnerMixin, SimpleLocalProcessSpawner):
-    """Starts a server in the student's own directory, with the demo notebook in it."""
+    """Starts a server in the student's own directory, with the demo notebooks in it."""
 
     async def start(self) -> Any:
         """Start the server once its home is furnished."""
@@ -31,11 +31,12 @@ class DemoSpawner(GPULeaseSpawnerMixin, SimpleLocalProcessSpawner):
 
 
 def furnish(home: Path) -> None:
-    """Put the demo notebook and settings into a home; what is there already stays."""
+    """Put the demo notebooks and settings into a home; what is there already stays."""
     home.mkdir(parents=True, exist_ok=True)
-    notebook = home / NOTEBOOK
-    if not notebook.exists():
-        notebook.write_text(notebook_text())
+    for name in (NOTEBOOK, TORCH_NOTEBOOK):
+        notebook = home / name
+        if not notebook.exists():
+            notebook.write_text(notebook_text(name))
     for name, settings in _LAB_SETTINGS.items():
         file = home / ".jupyter" / "lab" / "user-settings" / name
         if not file.exists():
@@ -43,6 +44,6 @@ def furnish(home: Path) -> None:
             file.write_text(json.dumps(settings))
 
 
-def notebook_text() -> str:
-    """Return the demo notebook as it is shipped."""
-    return (resources.files("gpulease.demo") / "notebooks" / NOTEBOOK).read_text()
+def notebook_text(name: str = NOTEBOOK) -> str:
+    """Return a demo notebook as it is shipped."""
+    return (resources.files("gpulease.demo") / "notebooks" / name).read_text()

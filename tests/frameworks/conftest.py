@@ -24,6 +24,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.frameworks)
+            item.add_marker(pytest.mark.timeout(600))  # imports, and each side compiles
             if DEVICE and item.path.name == "test_devices.py":
                 item.add_marker(pytest.mark.gpu)
 

@@ -1,57 +1,32 @@
-"""Notebooks placed anywhere give, bit by bit, what they give in one process."""
-
-import random
-import sys
+"""Notebooks of torch placed anywhere give, bit by bit, what they give in one process."""
 
 import pytest
 
-from tests.frameworks.notebooks import NOTEBOOKS
-from tests.transfer.kinds import empty, plain
+from tests.frameworks import notebooks, notebooks_torch
+from tests.frameworks.placing import (
+    check,
+    each,
+    patterns,
+    with_the_gpu_gone_between_any_two_cells,
+)
+from tests.transfer.kinds import plain
+
+NOTEBOOKS = {**notebooks.NOTEBOOKS, **notebooks_torch.NOTEBOOKS}
+
+# Libraries warn of what they will drop; the notebooks use it all the same.
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def placed(pair, cells, where):
-    """Run each cell beside the GPU where ``where`` says so; return what the notebook saw."""
-    sys.modules["__main__"] = pair.main
-    empty(pair)
-    try:
-        for source, beside_gpu in zip(cells, where, strict=True):
-            (pair.gpu if beside_gpu else pair.home)(source)
-        pair.home("seen")
-    except BaseException:
-        pair.restart()  # the next notebook of this pair is not to blame
-        raise
-    return pair.ns["seen"]
-
-
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_placed_anywhere(name, eager, lazy):
     cells = NOTEBOOKS[name]
-    expected = plain(cells)
-    count = len(cells)
-    rng = random.Random(name)
-    for where, pair in (
-        ([i % 2 == 0 for i in range(count)], eager),
-        ([i % 2 == 1 for i in range(count)], lazy),
-        ([rng.random() < 0.5 for _ in range(count)], eager),
-        ([True] * count, lazy),
-    ):
-        assert placed(pair, cells, where) == expected, where
+    check(cells, patterns(name, len(cells)), (eager, lazy, eager, lazy))
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["returned", "killed"])
-def test_the_gpu_is_gone_between_any_two_cells(killed, new_pair):
+@pytest.mark.parametrize("name", each(NOTEBOOKS, quick=["training"]))
+def test_the_gpu_is_gone_between_any_two_cells(name, killed, new_pair):
     """Everything is home by then, and the next companion gets all of it."""
-    cells = NOTEBOOKS["training"]
-    expected = plain(cells)
-    pair = new_pair(settings={"reply_wait": 30})
-    sys.modules["__main__"] = pair.main
-    for source in cells:
-        pair.attach()
-        pair.gpu(source)
-        assert pair.side.drain(60).done
-        pair.side.disconnect(died=killed)
-        (pair.companion.kill if killed else pair.companion.close)()
-    pair.companion = None
-    pair.home("seen")
-    assert pair.ns["seen"] == expected
+    cells = NOTEBOOKS[name]
+    seen = with_the_gpu_gone_between_any_two_cells(new_pair, cells, killed=killed)
+    assert seen == plain(cells)

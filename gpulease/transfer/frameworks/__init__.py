@@ -2,8 +2,9 @@
 
 A framework's objects are *claimed* by type.  For a claimed object the framework says what it
 reaches (``inside``), how it is pickled (``reduce``), and what is put into the object that the other
-side has already (``content`` and ``apply``).  ``base`` describes each part; ``torch`` is the one to
-look at for an example.  Another package adds its own by an entry point::
+side has already (``content`` and ``apply``).  What a framework keeps about a class in a table of
+its own goes with the class (``entry`` and ``enter``).  ``base`` describes each part; ``torch`` is
+the one to look at for an example.  Another package adds its own by an entry point::
 
     [project.entry-points."gpulease.frameworks"]
     mylib = "mylib_gpulease:FRAMEWORK"
@@ -20,15 +21,17 @@ import importlib.metadata
 import logging
 import sys
 from collections.abc import Callable
+from typing import Any
 
-from .base import Framework
+from .base import Aside, Framework
 
-__all__ = ["Framework", "active", "of", "refresh"]
+__all__ = ["Aside", "Framework", "active", "enter", "entries", "of", "refresh"]
 
 log = logging.getLogger(__name__)
 
 #: Top-level module to where its framework is.
-_OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in ("ipywidgets", "torch", "tqdm")}
+_NAMES = ("accelerate", "ipywidgets", "jax", "torch", "tqdm")
+_OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in _NAMES}
 _OWN["gpulease"] = f"{__name__}.sealed:FRAMEWORK"
 _loaded: dict[str, Framework | None] = {}
 _by_type: dict[type, Framework | None] = {}
@@ -45,6 +48,21 @@ def refresh() -> None:
 def active() -> list[Framework]:
     """Return the frameworks that are loaded."""
     return [framework for framework in _loaded.values() if framework is not None]
+
+
+def entries(cls: type) -> dict[str, Any]:
+    """Return what each framework keeps about a class beside it, by the framework's name."""
+    found = ((name, f.entry(cls)) for name, f in _loaded.items() if f is not None)
+    return {name: entry for name, entry in found if entry is not None}
+
+
+def enter(cls: type, entries: dict[str, Any]) -> None:
+    """Have each framework keep about this side's class what the other side's keeps."""
+    refresh()  # the class's bases may have imported it just now
+    for name, entry in entries.items():
+        framework = _loaded.get(name)
+        if framework is not None:
+            framework.enter(cls, entry)
 
 
 def of(kind: type) -> Framework | None:

@@ -52,6 +52,49 @@ class Framework(Protocol):
         Runs none of the user's code.
         """
 
+    def entry(self, cls: type) -> Any:
+        """Return what the framework keeps about a notebook's class beside it, None for nothing.
+
+        It is pickled with the class, so it may hold functions of the notebook.
+        """
+
+    def enter(self, cls: type, entry: Any) -> None:
+        """Commit: have the framework keep the same about this side's class.
+
+        Runs none of the user's code; comes again with every new content of the class.
+        """
+
+
+class Aside:
+    """A base for frameworks whose objects need nothing, or less than all of it."""
+
+    def claims(self, kind: type) -> bool:  # noqa: ARG002
+        """Claim nothing."""
+        return False
+
+    def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:  # noqa: ARG002
+        """Reach nothing."""
+        return Inside([])
+
+    def prepare(self, claimed: list[Any], packing: Packing) -> None:
+        """Look at nothing."""
+
+    def reduce(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
+        """Leave it to the object's own way."""
+        return NotImplemented
+
+    def content(self, obj: Any, packing: Packing) -> Any:
+        """Put nothing into objects that are there."""
+
+    def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:
+        """Do nothing at the commit."""
+
+    def entry(self, cls: type) -> Any:
+        """Keep nothing about a class."""
+
+    def enter(self, cls: type, entry: Any) -> None:
+        """Enter nothing."""
+
 
 @runtime_checkable
 class OnDevice(Protocol):

@@ -14,7 +14,7 @@ import ipywidgets
 from ipykernel.kernelbase import Kernel
 from traitlets import EventHandler
 
-from gpulease.transfer.frameworks.base import Inside, Packing, Stage, staged
+from gpulease.transfer.frameworks.base import Aside, Inside, Packing, Stage, staged
 
 #: The process's own, or made anew: the comm, the log, and what is under way to the page.
 _OWN_TRAITS = frozenset({"comm", "log", "keys", "_property_lock", "_states_to_send"})
@@ -27,7 +27,7 @@ _TARGET = "jupyter.widget"
 _open: dict[str, Any] | None = getattr(ipywidgets.widgets.widget, "_instances", None)
 
 
-class _Widgets:
+class _Widgets(Aside):
     """See ``base.Framework``."""
 
     def claims(self, kind: type) -> bool:
@@ -37,9 +37,6 @@ class _Widgets:
         callbacks = [each for row in _callbacks(obj) for each in row[2]]
         traits = [value for value in _traits(obj).values() if type(value) is not _Bytes]
         return Inside([*traits, *_attributes(obj).values(), *callbacks])
-
-    def prepare(self, claimed: list[Any], packing: Packing) -> None:
-        """Nothing is shared between widgets that their traits do not say."""
 
     def reduce(self, obj: Any, packing: Packing) -> Any:
         return widget, (packing.lasting_oid(obj), type(obj), _model_id(obj))

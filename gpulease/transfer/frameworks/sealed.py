@@ -20,7 +20,7 @@ import cloudpickle
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.refuse import RefusedError
 
-from .base import Inside, Packing, Stage, staged
+from .base import Aside, Inside, Packing, Stage, staged
 
 #: Module and qualified name of what did not load; without a name, everything of that package.
 Culprit = tuple[str, str]
@@ -165,7 +165,7 @@ def opened(stage: Stage, oid: str, kind: str, made: tuple[str, ...], data: Any) 
     return stage.make(oid, found)
 
 
-class _Sealing:
+class _Sealing(Aside):
     """See ``base.Framework``: how what is sealed here goes on its way again."""
 
     def claims(self, kind: type) -> bool:
@@ -176,19 +176,10 @@ class _Sealing:
         low = ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
         return Inside([], [(low, low + len(data))])
 
-    def prepare(self, claimed: list[Any], packing: Packing) -> None:
-        """Nothing is looked at beforehand."""
-
     def reduce(self, obj: Any, packing: Packing) -> Any:
         found: Seal = obj._gpulease_seal
         memory = packing.memory(found.oid, found.data)
         return opened, (found.oid, found.kind, found.made, memory)
-
-    def content(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
-        return None
-
-    def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:
-        """Nothing is written into what is sealed."""
 
 
 FRAMEWORK = _Sealing()

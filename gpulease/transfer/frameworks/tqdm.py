@@ -10,7 +10,7 @@ from typing import Any
 from tqdm.std import tqdm
 from tqdm.utils import DisableOnWriteError
 
-from gpulease.transfer.frameworks.base import Inside, Packing, Stage, staged
+from gpulease.transfer.frameworks.base import Aside, Inside, Packing, Stage, staged
 from gpulease.transfer.refuse import refused_kind
 
 #: Made anew on each side: streams, and functions that hold them.
@@ -20,7 +20,7 @@ _ASYNCIO = frozenset({"iterable_iterator", "iterable_next"})
 _STREAMS = ("stdout", "stderr")
 
 
-class _Bars:
+class _Bars(Aside):
     """See ``base.Framework``."""
 
     def claims(self, kind: type) -> bool:
@@ -28,9 +28,6 @@ class _Bars:
 
     def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:  # noqa: ARG002
         return Inside(list(_state(obj).values()))
-
-    def prepare(self, claimed: list[Any], packing: Packing) -> None:
-        """Bars share nothing that they do not say."""
 
     def reduce(self, obj: Any, packing: Packing) -> Any:
         return progress_bar, (packing.lasting_oid(obj), type(obj))

@@ -13,10 +13,14 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from gpulease.transfer import frameworks
+
 _LEFT_OUT = frozenset({"__dict__", "__weakref__", "__slots__", "__slotnames__",
                        "__annotate_func__"})  # fmt: skip
 _ABC_PARTS = frozenset({"_abc_cache", "_abc_negative_cache", "_abc_negative_cache_version"})
 _HEAP_TYPE = 1 << 9
+#: In a content: what frameworks keep about the class (no attribute has such a name).
+_ENTRIES = "kept by frameworks"
 
 
 def shell_of(cls: type) -> tuple[Any, ...]:
@@ -70,6 +74,8 @@ def content_of(cls: type) -> dict[str, Any]:
         out[key] = value
     if "_abc_impl" in out:
         out["_abc_impl"] = [found for ref in abc._get_dump(cls)[0] if (found := ref())]  # type: ignore[attr-defined]  # noqa: SLF001
+    if entries := frameworks.entries(cls):
+        out[_ENTRIES] = entries
     return out
 
 
@@ -77,11 +83,14 @@ def apply(cls: type, content: dict[str, Any]) -> None:
     """Make ``cls`` consist of ``content``, deletions included."""
     have = content_of(cls)
     for name in have:
-        if name not in content and name not in ("_abc_impl", "__module__", "__doc__"):
+        if name not in content and name not in ("_abc_impl", "__module__", "__doc__", _ENTRIES):
             type.__delattr__(cls, name)
     for name, value in content.items():
+        if name == _ENTRIES:
+            continue  # a framework may look at all the others
         if name == "_abc_impl":
             for subclass in value:
                 abc.ABCMeta.register(cls, subclass)  # type: ignore[arg-type]
         elif name not in have or have[name] is not value:
             type.__setattr__(cls, name, value)
+    frameworks.enter(cls, content.get(_ENTRIES, {}))

@@ -6,11 +6,28 @@ new version of it is checked here.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from cloudpickle import cloudpickle as _cp
 
-by_reference: Any = _cp._should_pickle_by_reference  # noqa: SLF001
+
+def by_reference(obj: Any) -> bool:
+    """Say whether a class, function or module is found again by a name."""
+    return bool(_cp._should_pickle_by_reference(obj)) or bool(alias(obj))  # noqa: SLF001
+
+
+def alias(kind: Any) -> str:
+    """Return the name under which an installed module has a class, where its own leads nowhere.
+
+    ``jax.Array`` is by its own account ``jaxlib._jax.Array`` of the module ``jax``.
+    """
+    if not isinstance(kind, type) or "." not in kind.__qualname__:
+        return ""
+    module = sys.modules.get(kind.__module__)
+    name = kind.__qualname__.rpartition(".")[2]
+    named = module is not None and kind.__module__ != "__main__"
+    return name if named and getattr(module, name, None) is kind else ""
 
 
 def is_named(kind: Any) -> bool:

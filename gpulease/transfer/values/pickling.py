@@ -192,6 +192,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return tokens.module, (obj.__name__, module_digest(obj))
         if isinstance(obj, io.IOBase) and obj in (sys.stdout, sys.stderr, sys.stdin):
             return super().reducer_override(obj)
+        if isinstance(obj, type) and (name := cloudpickle_names.alias(obj)):
+            return getattr, (sys.modules[obj.__module__], name)
         if is_interpreters(obj) and not cloudpickle_names.is_named(obj):
             raise RefusedError(f"the type {obj.__name__}, which has no name to import it by")
         refused = refused_kind(obj)

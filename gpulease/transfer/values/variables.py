@@ -1,6 +1,6 @@
 """Which names of a namespace are the user's.
 
-Owns the list of IPython's own names, which never travel.
+Owns the list of the names that IPython and compilers put there, which never travel.
 """
 
 from __future__ import annotations
@@ -16,13 +16,21 @@ _OWN = frozenset({
 })  # fmt: skip
 _NUMBERED = re.compile(r"_i?\d+\Z")
 _DUNDER = re.compile(r"__.*__\Z")
+#: What torch.compile puts beside a function for the code that it makes (torch._dynamo:
+#: OutputGraph.install_global, CompilePackage): each process needs its own.
+_COMPILED = re.compile(
+    r"(__import_|__compiled_fn_|__resume_at_|__builtins_dict__|__gen_rand_values|"
+    r"__warnings_warn_wrapper|___context_manager_)\w*\Z|\w*_\d{9,}_c\d+\Z"
+)
 
 
 def is_user_name(name: str, hidden: Collection[str] = ()) -> bool:
     """Say whether a name may travel."""
     if name in _OWN or name in hidden:
         return False
-    return name[:1] != "_" or not (_NUMBERED.match(name) or _DUNDER.match(name))
+    if name[:1] == "_" and (_NUMBERED.match(name) or _DUNDER.match(name)):
+        return False
+    return not ((name[:2] == "__" or "_c" in name) and _COMPILED.match(name))
 
 
 def user_names(ns: dict[str, Any], hidden: Collection[str]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gpulease.transfer.frameworks.base import Inside, Packing, Stage
+from gpulease.transfer.frameworks.base import Aside, Inside, Packing, Stage
 from gpulease.transfer.refuse import RefusedError
 
 from . import commit, devices, faces, graphs, memories, objects
@@ -14,7 +14,7 @@ from . import commit, devices, faces, graphs, memories, objects
 _NODE = "a node of a computation graph (the graph stays where it was made)"
 
 
-class _Torch:
+class _Torch(Aside):
     """See ``base.Framework``."""
 
     def claims(self, kind: type) -> bool:

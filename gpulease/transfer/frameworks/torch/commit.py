@@ -12,7 +12,7 @@ import torch
 
 from gpulease.transfer.frameworks.base import Stage
 
-from .loading import Plan, holds, plan_of, write
+from .loading import Plan, holds, plan_of, set_grad, write
 
 
 def apply(pairs: list[tuple[Any, Any]], stage: Stage) -> None:
@@ -64,7 +64,7 @@ def _fill(tensor: torch.Tensor, content: dict[str, Any]) -> None:
     if tensor.is_leaf or tensor.retains_grad:
         grad = content.get("grad")
         if tensor.grad is not grad:
-            tensor.grad = grad
+            set_grad(tensor, grad)
     if tensor.is_leaf:
         _set_hooks(tensor, "_backward_hooks", content.get("hooks"))
         _set_hooks(tensor, "_post_accumulate_grad_hooks", content.get("post"))

@@ -80,6 +80,8 @@ def _inside_other(tensor: torch.Tensor) -> Inside:
 def _reduce_other(tensor: torch.Tensor) -> Any:
     """Reduce what is no face over one storage by its parts, or in its own way: as a value."""
     graphs.refuse_graph(tensor)
+    if tensor.is_quantized and type(tensor) is torch.Tensor:
+        return _reduce_quantized(tensor)
     parts = _parts(tensor)
     if parts is None:
         return NotImplemented
@@ -87,3 +89,23 @@ def _reduce_other(tensor: torch.Tensor) -> Any:
     coalesced = tensor.is_coalesced() if tensor.layout is torch.sparse_coo else None
     args = (tensor.layout, plain, tuple(tensor.size()), coalesced, tensor.requires_grad)
     return loading.sparse, args, tensor.grad, None, None, loading.set_grad
+
+
+def _reduce_quantized(tensor: torch.Tensor) -> Any:
+    """Reduce a quantised tensor by its integers.
+
+    Its own reduction holds the address of its storage, so a packed layer, which makes its tensors
+    anew each time, would seem to change by being looked at.
+    """
+    kind = tensor.qscheme()
+    if kind in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        args: tuple[Any, ...] = (tensor.q_scale(), tensor.q_zero_point())
+    elif kind in (torch.per_channel_affine, torch.per_channel_symmetric):
+        args = (
+            tensor.q_per_channel_scales(),
+            tensor.q_per_channel_zero_points(),
+            tensor.q_per_channel_axis(),
+        )
+    else:
+        return NotImplemented
+    return loading.quantized, (tensor.int_repr(), *args)

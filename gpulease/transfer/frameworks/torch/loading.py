@@ -194,10 +194,21 @@ def sparse(
     return made.requires_grad_(requires_grad)
 
 
+def quantized(integers: torch.Tensor, scale: Any, zero: Any, axis: int | None = None) -> Any:
+    """Return a quantised tensor from its integers."""
+    if axis is None:
+        return torch._make_per_tensor_quantized_tensor(integers, scale, zero)
+    return torch._make_per_channel_quantized_tensor(integers, scale, zero, axis)
+
+
 def set_grad(tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
-    """Give a tensor that was just made its gradient."""
-    if grad is not None:
+    """Give a leaf its gradient, also one that an assignment refuses and a backward left there."""
+    if grad is None or grad.layout is tensor.layout or tensor.layout is torch.strided:
         tensor.grad = grad
+        return
+    tensor.grad = None
+    with torch.enable_grad():
+        torch.autograd.backward([tensor], [grad])
 
 
 # ---- tensors of a graph

@@ -1,4 +1,4 @@
-"""What is made of tensors: modules, optimisers and their schedulers, handles of hooks."""
+"""What works on tensors: modules, optimisers and their schedulers, loaders, handles of hooks."""
 
 from __future__ import annotations
 
@@ -8,26 +8,41 @@ from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
+from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from gpulease.transfer.frameworks import base
 
+from . import loaders, scripts
+
+_LIMITS = (torch.finfo, torch.iinfo)
+_KINDS = (
+    torch.optim.Optimizer,
+    DataLoader,
+    torch.jit.ScriptModule,
+    RemovableHandle,
+    torch.autograd.graph.Node,
+    *_LIMITS,
+)
+
 
 def claims(kind: type) -> bool:
     """Say whether objects of this type are pickled in a way of ours."""
-    return issubclass(
-        kind, (torch.optim.Optimizer, RemovableHandle, torch.autograd.graph.Node)
-    ) or _is_parametrized(kind)
+    return issubclass(kind, _KINDS) or _is_parametrized(kind)
 
 
 def inside(obj: Any) -> base.Inside:
     """Return what such an object reaches."""
     if isinstance(obj, torch.optim.Optimizer):
         return base.Inside(list(_optimizer_state(obj)[0].values()))
+    if isinstance(obj, DataLoader):
+        return base.Inside(list(loaders.state(obj).values()))
     if isinstance(obj, RemovableHandle):
         return base.Inside(list(obj.__getstate__()))
-    if isinstance(obj, torch.autograd.graph.Node):
+    if isinstance(obj, (torch.autograd.graph.Node, *_LIMITS)):
         return base.Inside([])
+    if isinstance(obj, torch.jit.ScriptModule):
+        return base.Inside(list(scripts.tensors(obj).values()))
     return base.Inside([obj.__dict__])
 
 
@@ -37,7 +52,12 @@ def reduce(obj: Any) -> Any:
         return new, (type(obj),), _optimizer_state(obj), None, None, set_optimizer
     if isinstance(obj, RemovableHandle):
         return NotImplemented
-    return new, (type(obj),), dict(obj.__dict__), None, None, set_attributes
+    if isinstance(obj, torch.jit.ScriptModule):
+        return scripts.reduce(obj)
+    if isinstance(obj, _LIMITS):
+        return type(obj), (getattr(torch, obj.dtype),)
+    state = loaders.state(obj) if isinstance(obj, DataLoader) else dict(obj.__dict__)
+    return new, (type(obj),), state, None, None, set_attributes
 
 
 def new(cls: type) -> Any:
@@ -54,7 +74,7 @@ def set_attributes(obj: Any, state: dict[str, Any]) -> None:
 def _is_parametrized(kind: type) -> bool:
     # Its own __getstate__ only refuses: torch.nn.utils.parametrize, _inject_new_class.
     own: Any = kind.__dict__.get("__getstate__")
-    return own is not None and own.__module__ == parametrize.__name__
+    return bool(getattr(own, "__module__", "") == parametrize.__name__)
 
 
 # A scheduler wraps the optimiser's ``step`` in a function that refers to it weakly
@@ -74,7 +94,8 @@ def set_optimizer(obj: torch.optim.Optimizer, state: tuple[dict[str, Any], bool]
     """Give an optimiser its attributes, and a scheduler's wrapper where it had one."""
     attributes, wrapped = state
     obj.__dict__.update(attributes)
-    obj._patch_step_function()  # as its own __setstate__ does
+    if "_optimizer_step_pre_hooks" in attributes:  # a wrapper of another one has none of its own
+        obj._patch_step_function()  # as its own __setstate__ does
     if wrapped:
         obj.step = _wrapped_step(obj)
 

@@ -1,0 +1,64 @@
+"""Plays a notebook's cells at home and beside the GPU in every pattern, against one process."""
+
+import random
+import sys
+
+import pytest
+
+from tests.transfer.kinds import empty, plain
+
+#: Printed with a failure; another one gives other random placements.
+SEED = 1122
+
+
+def each(notebooks, quick=()):
+    """Return names for parametrize; those that are not ``quick`` run in `make test-nightly`."""
+    later = pytest.mark.nightly
+    return [pytest.param(name, marks=() if name in quick else later) for name in notebooks]
+
+
+def patterns(name, count):
+    """Return by name where each cell runs: True beside the GPU."""
+    rng = random.Random(f"{SEED} {name}")
+    return {
+        "alternating from the GPU": [i % 2 == 0 for i in range(count)],
+        "alternating from home": [i % 2 == 1 for i in range(count)],
+        f"random by seed {SEED}": [rng.random() < 0.5 for _ in range(count)],
+        "all beside the GPU": [True] * count,
+    }
+
+
+def check(cells, where, pairs):
+    """Assert that the notebook saw in each placement what it sees in one process."""
+    expected = plain(cells)
+    for (label, places), pair in zip(where.items(), pairs, strict=True):
+        assert placed(pair, cells, places) == expected, label
+
+
+def placed(pair, cells, places):
+    """Run each cell beside the GPU where its place says so; return what the notebook saw."""
+    sys.modules["__main__"] = pair.main
+    empty(pair)
+    try:
+        for source, beside_gpu in zip(cells, places, strict=True):
+            (pair.gpu if beside_gpu else pair.home)(source)
+        pair.home("seen")
+    except BaseException:
+        pair.restart()  # the next notebook of this pair is not to blame
+        raise
+    return pair.ns["seen"]
+
+
+def with_the_gpu_gone_between_any_two_cells(new_pair, cells, *, killed):
+    """Run every cell beside another GPU; return what the notebook saw."""
+    pair = new_pair(settings={"reply_wait": 30})
+    sys.modules["__main__"] = pair.main
+    for source in cells:
+        pair.attach()
+        pair.gpu(source)
+        assert pair.side.drain(60).done
+        pair.side.disconnect(died=killed)
+        (pair.companion.kill if killed else pair.companion.close)()
+    pair.companion = None
+    pair.home("seen")
+    return pair.ns["seen"]
