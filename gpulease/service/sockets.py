@@ -6,6 +6,7 @@ messages say stands in ``events`` and ``links``.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,9 @@ from gpulease.service.queries import EventsQuery
 from gpulease.service.scopes import ACCESS, LEASE_TOKEN, needs_scope
 
 log = logging.getLogger(__name__)
+
+#: A supervisor says hello at once; a channel on which none comes for so long is closed.
+HELLO_SECONDS = 30.0
 
 
 class _Socket(ServerEnd):
@@ -143,8 +147,10 @@ class EventsSocket(BaseHandler, _Socket):
 class SupervisorSocket(Answers, _Socket):
     """``leases/{id}/supervisor``: the channel of one lease's supervisor."""
 
+    hello_seconds = HELLO_SECONDS
     _lease_id = ""
     _said_hello = False
+    _silence: asyncio.TimerHandle | None = None
 
     def check_origin(self, origin: str) -> bool:  # noqa: ARG002
         """No browser has business here."""
@@ -163,6 +169,15 @@ class SupervisorSocket(Answers, _Socket):
         _must_upgrade(self)
         with self.services.bounds.channels.counted(("lease", self._lease_id, ""), PEERS_MAX):
             await super().get(*args, **kwargs)  # returns when the channel is closed
+
+    def open(self, *args: str, **kwargs: str) -> None:  # noqa: ARG002
+        """Wait for the supervisor to say who it is, and not for ever."""
+        loop = asyncio.get_running_loop()
+        self._silence = loop.call_later(self.hello_seconds, self._still_silent)
+
+    def _still_silent(self) -> None:
+        if not self._said_hello:
+            self.close(REFUSED, "no hello")
 
     def on_message(self, message: str | bytes) -> None:
         """Take one message of the supervisor."""
@@ -187,6 +202,8 @@ class SupervisorSocket(Answers, _Socket):
 
     def on_close(self) -> None:
         """Tell that the channel is lost."""
+        if self._silence is not None:
+            self._silence.cancel()
         if self._said_hello:
             self.services.links.lost(self._lease_id, self)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
+from gpulease.service.sockets import SupervisorSocket
 from tests.service.kit import Peer, Server, Site, active_lease, z85_key
 
 
@@ -165,6 +166,21 @@ async def test_connecting_a_lease_that_is_not_active(site: Site) -> None:
     body = json.dumps({"client_key": z85_key(), "kernel_id": "k"})
     response = await send(site, token, "POST", f"leases/{lease['id']}/connections", body)
     assert (response.code, problem(response)["reason"]) == (409, "not_active")
+
+
+async def test_a_supervisor_that_never_says_hello_is_hung_up_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SupervisorSocket, "hello_seconds", 0.2)
+    lease, channel, supervisor = await active_lease(site)
+    grant = await channel.grant(lease["id"])
+    url = f"{site.url}api/leases/{lease['id']}/supervisor"
+    silent = await Peer.open(url, Authorization=f"Bearer {grant['token']}")
+    await silent.say({"type": "bye"})  # says something, and not who it is
+    await silent.closed.wait()
+    assert not supervisor.closed.is_set(), "who said hello stays"
+    await supervisor.close()
+    await channel.close()
 
 
 @pytest.mark.parametrize("said", ["no json", "[]", '"hello"', "[" * 5000])
