@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpulease.policy.fairness import standing
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import Clear, Drain, EndReason, LeaseState, Nominate, Warn
 from gpulease.policy.planner import plan
@@ -188,3 +189,29 @@ def test_who_was_told_to_leave_goes_for_the_next_one():
 def test_nothing_is_taken_where_what_is_seen_is_not_trusted(kept):
     leases = [*(holds(n, "phys") for n in range(4)), asks(9, "bio")]
     assert warned_for(leases, **kept) == {}
+
+
+def test_a_department_within_its_quota_is_protected_though_a_device_was_lost():
+    policy = shared(
+        project("science", 4), project("phys", 1, parent="science"), project("arts", 1)
+    )  # fmt: skip
+    assert warned_for([*(holds(n, "phys") for n in range(4)), asks(9, "arts")], policy) == {}
+
+
+def test_past_use_moves_nothing_for_less_than_a_unit():
+    """Targets of 1.2 and 1.8: the shares are one and two, and yet both are less than one off."""
+    policy = shared(project("phys"), project("bio"), strength=0.4)
+    leases = [holds(0, "phys"), holds(1, "phys"), holds(2, "bio"), asks(9, "bio"), asks(8, "phys")]
+    used = {("phys", "x", "cards"): 3 * 7 * 86400.0}
+    tree = standing(snapshot(leases, 3, policy=policy, use=used))["cards"].root.below
+    assert (tree["phys"].share, tree["bio"].share) == (1, 2)
+    assert 1 < tree["phys"].target < 1.5
+    assert warned_for(leases, policy, 3, use=used) == {}
+
+
+def test_who_has_its_share_takes_nothing_that_another_one_lacks():
+    """A gang finds no machine for itself; a third project does not get its part instead."""
+    policy = shared(project("phys"), project("bio"), project("chem"))
+    devices = tuple(replace(d, node=f"n{n}") for n, d in enumerate(snapshot([], 6).devices))
+    leases = [*(holds(n, "phys") for n in range(4)), *(holds(n, "chem") for n in (4, 5))]
+    assert warned_for([*leases, asks(8, "bio", count=2), asks(9, "chem")], policy, devices) == {}
