@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
@@ -30,6 +31,13 @@ def _by(value: str) -> str:
     names = value.split(",")
     if not set(names) <= GROUPS or len(set(names)) < len(names):
         raise ValueError(f"it must be some of {', '.join(sorted(GROUPS))}, with commas")
+    return value
+
+
+def _written_out(value: Any) -> Any:
+    """Refuse a bare number, which pydantic would take for seconds since 1970."""
+    if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d[Tt ]", value):
+        raise ValueError("it must be a time with its offset, such as 2026-03-02T14:00:00Z")
     return value
 
 
@@ -94,7 +102,7 @@ class ReservationsQuery(PageQuery, GroupQuery):
     """Which reservations; ``since`` shows every window that ends after it."""
 
     cancelled: _Flag = ""
-    since: AwareDatetime | None = None
+    since: Annotated[AwareDatetime, BeforeValidator(_written_out)] | None = None
 
 
 class EventsQuery(Query):
