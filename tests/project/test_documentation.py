@@ -176,6 +176,16 @@ def test_links_between_pages_and_files_lead_somewhere():
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
+def test_each_way_through_the_code_passes_ten_files_at_most_and_all_exist():
+    section = page("architecture.md").split("\n## Three ways through the code\n", 1)[1]
+    ways = section.split("\n## ", 1)[0].split("\n### ")[1:]
+    assert len(ways) == 3
+    for way in ways:
+        files = re.findall(r"^\d+\. `([^`]+)`", way, re.MULTILINE)
+        assert 0 < len(files) <= 10, way
+        assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
 def test_every_operation_of_the_api_is_documented_and_no_other():
     found = set(
         re.findall(
