@@ -1,7 +1,8 @@
 """State of the process that a plain kernel's cells share beside their variables.
 
 Owns capture and application of: the generators of ``random``, ``numpy.random`` and torch's CPU
-(where imported), the working directory, changed environment entries and ``sys.path``.  Device and
+(where imported), the working directory, changed environment entries, ``sys.path`` and changed
+settings of modules.  Device and
 token variables never travel, nor anything set before this side began.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 
 from .on_import import when_imported
 from .seeds import Seeds
+from .settings import Settings
 
 #: What the hub, the container runtime and gpulease set for one process.
 _NEVER_PREFIX = ("GPULEASE_", "JUPYTERHUB_", "JPY_", "NVIDIA_")
@@ -61,12 +63,17 @@ class ProcessState:
         self._torch = b""
         self._torch_hooks = 0
         self._seeds = Seeds()
+        self._settings = Settings()
         self._agreed = b""
 
     def capture(self) -> bytes:
         """Return the state as bytes, or b'' when it is as at the last agreement."""
         data = self._pickle()
         return b"" if data == self._agreed else data
+
+    def look(self) -> None:
+        """Remember settings of this thread, where it is the main one."""
+        self._settings.capture()
 
     def agreed(self, data: bytes) -> None:
         """The other side has taken over what ``capture`` returned."""
@@ -92,6 +99,7 @@ class ProcessState:
         self._changes = {n: v for n, v in state["environ"].items() if _may_travel(n)}
         self._travelled.update(state["path_added"], state["path_removed"])
         sys.path[:] = _merged(sys.path, state)
+        self._settings.apply(state["settings"])
         self._agreed = self._pickle()
 
     def _enter(self, folder: str) -> None:
@@ -107,8 +115,10 @@ class ProcessState:
     def settle(self) -> None:
         """Give torch the state that arrived before anything here had imported it.
 
-        As soon as it is imported, for the same cell may seed it anew.
+        As soon as it is imported, for the same cell may seed it anew.  Settings that each thread
+        has for itself are set here, too, where this is the main one.
         """
+        self._settings.settle()
         torch = sys.modules.get("torch")
         if torch is not None and hasattr(torch, "manual_seed"):
             self._seeds.settle()
@@ -131,6 +141,7 @@ class ProcessState:
             "path_added": added,
             "path_removed": removed,
             "path_order": list(sys.path),
+            "settings": self._settings.capture(),
         }
         numpy = sys.modules.get("numpy.random")
         if numpy is not None:

@@ -1,0 +1,75 @@
+"""Settings inside modules, set in one cell, hold in the next one, wherever it runs."""
+# ruff: noqa: E501 - one setting a line
+
+import sys
+
+import pytest
+
+from tests.transfer.kinds import empty
+
+#: What a cell sets, and an expression that shows it; the last is what undoes it.
+SETTINGS = {
+    "warning filters": (
+        "import warnings; warnings.filterwarnings('ignore', message='own')",
+        "warnings.filters[0][0], warnings.filters[0][1].pattern",
+        "warnings.filters.pop(0)",
+    ),
+    "a logger's level": (
+        "import logging; logging.getLogger('own.part').setLevel('DEBUG')",
+        "logging.getLogger('own.part').level",
+        "logging.getLogger('own.part').setLevel('NOTSET')",
+    ),
+    "decimal": (
+        "import decimal; decimal.getcontext().prec = 5; decimal.getcontext().traps[decimal.Inexact] = True",
+        "decimal.getcontext().prec, decimal.getcontext().traps[decimal.Inexact]",
+        "decimal.getcontext().prec = 28; decimal.getcontext().traps[decimal.Inexact] = False",
+    ),
+    "numpy's print options": (
+        "import numpy as np; np.set_printoptions(precision=2, suppress=True)",
+        "repr(np.array([1 / 3]))",
+        "np.set_printoptions(precision=8, suppress=False)",
+    ),
+    "numpy's errors": (
+        "import numpy as np; np.seterr(over='raise')",
+        "np.geterr()['over']",
+        "np.seterr(over='warn')",
+    ),
+    "pandas's options": (
+        "import pandas as pd; pd.set_option('display.max_rows', 7)",
+        "pd.get_option('display.max_rows')",
+        "pd.reset_option('display.max_rows')",
+    ),
+    "matplotlib's parameters": (
+        "import matplotlib as mpl; mpl.rcParams['lines.linewidth'] = 4; mpl.rcParams['axes.grid'] = True",
+        "mpl.rcParams['lines.linewidth'], mpl.rcParams['axes.grid']",
+        "mpl.rcdefaults()",
+    ),
+}
+
+
+@pytest.fixture
+def pair(eager, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", eager.main)
+    empty(eager)
+    return eager
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("first", ["home", "gpu"])
+def test_a_setting_holds_in_the_next_cell_wherever_it_runs(pair, name, first):
+    change, look, undo = SETTINGS[name]
+    imports = (
+        "import warnings, logging, decimal\nimport numpy as np, pandas as pd, matplotlib as mpl\n"
+    )
+    one, two = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
+    one(f"{imports}before = repr(({look}))\n{change}\nset = repr(({look}))")
+    two(f"{imports}assert repr(({look})) == set != before, ({look})")
+    two(undo)
+    one(f"assert repr(({look})) == before, ({look})")
+    two(f"assert repr(({look})) == before, ({look})")
+
+
+def test_what_belongs_to_one_process_stays(pair):
+    pair.home("import matplotlib\nhere = matplotlib.rcParams._get('backend')")
+    pair.gpu("import matplotlib\nmatplotlib.rcParams['backend'] = 'svg'")
+    pair.home("assert matplotlib.rcParams._get('backend') == here")
