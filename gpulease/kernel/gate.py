@@ -140,9 +140,9 @@ class Gate:
 
     def _remember(self, both: tuple[str, ...]) -> None:
         for line in both:
-            # A directory travels with every switch, and a later setting replaces an earlier one.
+            # The environment travels with every switch; a later setting replaces an earlier one.
             words = line.split()
-            if words[0] not in ("%cd", "%env"):
+            if words[0] != "%env":
                 self._both[" ".join(words[:2])] = line
 
     def _install_away(self, installs: tuple[str, ...]) -> None:

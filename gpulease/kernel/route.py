@@ -15,7 +15,9 @@ from typing import Any
 HOME_MAGICS = frozenset(("gpu", "history", "hist", "recall", "rep"))
 EXTENSION_MAGICS = frozenset(("load_ext", "unload_ext", "reload_ext"))
 #: Magics whose effect both sides need.
-BOTH_MAGICS = frozenset(("matplotlib", "config", "autoreload", "load_ext", "cd", "env"))
+BOTH_MAGICS = frozenset(("matplotlib", "config", "autoreload", "load_ext", "env"))
+#: Magics whose effect travels with the next switch: run twice, ``%cd ..`` would go up twice.
+_EITHER_MAGICS = BOTH_MAGICS | {"cd"}
 #: Magics that change the environment: home first, then the companion's when it is another one.
 INSTALL_MAGICS = frozenset(("pip", "conda", "mamba", "micromamba", "uv"))
 #: Magics about the last error: asked of the side that had it.
@@ -129,7 +131,7 @@ def _plain(cell: str, *, sticky: bool) -> Route:
     installs = _texts(magics, INSTALL_MAGICS)
     only = magics if not cell.lstrip().startswith("%%") and _is_only(cell, magics) else []
     about_error = len(only) == 1 and only[0].name in ERROR_MAGICS
-    if only and all(m.home or m.name in INSTALL_MAGICS or m.name in BOTH_MAGICS for m in only):
+    if only and all(m.home or m.name in INSTALL_MAGICS | _EITHER_MAGICS for m in only):
         return Route(Side.HOME, cell, both=both, installs=installs)
     if not sticky:
         return Route(Side.HOME, cell, both=both, installs=installs, about_error=about_error)

@@ -6,7 +6,6 @@ nothing about when: a refusal matters only to a cell that needs the name.
 
 from __future__ import annotations
 
-import gc
 import io
 import mmap
 import socket
@@ -14,7 +13,6 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterable
 from typing import Any
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -59,11 +57,12 @@ _LIVE: dict[tuple[str, str], str] = {
 
 
 class RefusedError(Exception):
-    """Raised while packing: ``kind`` is what cannot move, in words."""
+    """Raised while packing: ``kind`` is what cannot move, in words; ``blocker`` the object."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, blocker: Any = None) -> None:
         super().__init__(kind)
         self.kind = kind
+        self.blocker = blocker
 
 
 def refused_kind(obj: Any) -> str | None:
@@ -94,24 +93,4 @@ def live_kind(kind: type) -> str | None:
         words = _LIVE.get((base.__module__.partition(".")[0], base.__name__))
         if words is not None:
             return words
-    return None
-
-
-def blocking_kind(values: Iterable[Any], limit: int = 20_000) -> str | None:
-    """Search ``values`` for the first object that never moves; None if none is found."""
-    seen: set[int] = set()
-    frontier = list(values)
-    keep: list[Any] = []
-    while frontier and len(seen) < limit:
-        following: list[Any] = []
-        for obj in frontier:
-            if id(obj) in seen or isinstance(obj, type | types.ModuleType | types.FunctionType):
-                continue
-            seen.add(id(obj))
-            found = refused_kind(obj)
-            if found is not None:
-                return found
-            following.append(obj)
-        keep.append(following)
-        frontier = gc.get_referents(*following) if following else []
     return None

@@ -46,9 +46,15 @@ def test_home_magics_of_a_sticky_cell_run_first_at_home() -> None:
 
 
 def test_magics_for_both_sides_are_named() -> None:
-    way = route("%matplotlib inline\n%gpu on\n%cd /tmp\n%load_ext gpulease\nx = 1", sticky=False)
-    assert way.both == ("%matplotlib inline", "%cd /tmp")
+    way = route("%matplotlib inline\n%gpu on\n%env A=1\n%load_ext gpulease\nx = 1", sticky=False)
+    assert way.both == ("%matplotlib inline", "%env A=1")
     assert route("%pip install x\ny = 1", sticky=True).installs == ("%pip install x",)
+
+
+def test_a_change_of_directory_runs_once_and_travels() -> None:
+    assert route("%%gpu\n%cd ..", sticky=False).both == ()
+    assert route("%cd ..\nx = 1", sticky=True).both == ()
+    assert route("%cd ..", sticky=True).side is Side.HOME
 
 
 def test_gpuleases_own_lines_read_nothing() -> None:
@@ -75,7 +81,7 @@ def test_real_magics_beside_a_string_that_shows_one() -> None:
     cell = "!echo it's\n%gpu off\ns = '''\n%gpu off\n'''\n%cd /tmp\nx"
     way = route(cell, sticky=True)
     assert way.first == ("%gpu off",)
-    assert way.both == ("%cd /tmp",)
+    assert way.both == ()
     assert way.body == "!echo it's\n\ns = '''\n%gpu off\n'''\n%cd /tmp\nx"
 
 

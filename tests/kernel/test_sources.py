@@ -44,6 +44,11 @@ def test_settings_made_by_magics_hold_on_both_sides(home: HomeKernel) -> None:
     assert home.run("3\n4").kinds() == ["execute_result"]
     home.run("%%gpu\n%cd /")
     assert home.run("import os; os.getcwd()").result == "'/'"
+    home.run("%cd /usr/share/doc")
+    home.run("%%gpu\n%cd ..")
+    assert home.run("os.getcwd()").result == "'/usr/share'"
+    home.run("%cd ..")
+    assert home.run("%%gpu\nos.getcwd()").result == "'/usr'"
 
 
 def test_threads_at_home_are_named_once_under_a_gpu_cell(home: HomeKernel) -> None:

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -67,6 +69,28 @@ class Companion:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def home_thread():
+    """A thread of the notebook's that lives across GPU cells; it does what it is given."""
+    jobs, done = queue.SimpleQueue(), queue.SimpleQueue()
+
+    def work():
+        while (job := jobs.get()) is not None:
+            done.put(job())
+
+    def do(job):
+        jobs.put(job)
+        return done.get(timeout=60)
+
+    worker = threading.Thread(target=work, name="writer")
+    worker.start()
+    try:
+        yield do
+    finally:
+        jobs.put(None)
+        worker.join()
 
 
 class CellError(AssertionError):

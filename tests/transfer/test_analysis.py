@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - one program a line
 
 import builtins
+import symtable
 import sys
 import types
 
@@ -219,3 +220,71 @@ def test_the_namespace_of_a_function_is_known_by_code_too():
     exec("def f(): return later\ndef g(): return f()", main.__dict__)
     assert code_use(main.g.__code__).reads == {"f"}
     assert sys.modules.get("cells") is None
+
+
+#: Programs without strings, in which a name ``f`` belongs to a scope of its own.
+SCOPES = (
+    "x = [f for f in a]",
+    "x = {f: g for f, g in a if f}",
+    "x = sum(f for f in f.b)",
+    "x = lambda f, *g, k=f: f + a",
+    "def h(f):\n    return f + a",
+    "def h():\n    f = a\n    return [f for _ in b]",
+    "def h():\n    with a as f:\n        return f",
+    "def h():\n    for f in a: pass\n    return lambda: f + b",
+    "def h():\n    global f\n    f = a\n    return f",
+    "def h():\n    f = a\n    def i():\n        nonlocal f\n        f = b\n        return f\n    return i",
+    "def h():\n    import f.g as i, f\n    return f, i",
+    "def h():\n    try: a\n    except b as f: return f",
+    "def h():\n    match a:\n        case [f, *g]: return f, g",
+    "def h():\n    return [(f := i) for i in a] and f",
+    "def h():\n    def f(): return a\n    class g(f): pass\n    return f, g",
+    "async def h():\n    async for f in a: await f",
+    "class h:\n    f = a\n    g = f\n    def i(self): return f",
+    "class h:\n    f = [f for f in a]",
+    "@f\ndef h(g: f = f) -> f: return g",
+)
+
+
+def _globals_read(table):
+    found = set()
+    for symbol in table.get_symbols():
+        here = table.get_type() == "module" or symbol.is_global()
+        in_class = table.get_type() == "class" and symbol.is_assigned()
+        if symbol.is_referenced() and (here or in_class):
+            found.add(symbol.get_name())
+    return found.union(*map(_globals_read, table.get_children()))
+
+
+@pytest.mark.parametrize("source", SCOPES)
+def test_scopes_are_the_compilers(source):
+    expected = _globals_read(symtable.symtable(source, "cell", "exec"))
+    declared = {"f"} if "global f" in source else set()
+    assert cell_use(source).reads == expected - {".0"} | declared
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = [f for f in a]",
+        "if a:\n    with b as f:\n        f.read()",
+        "try:\n    f = a\n    f.read()\nexcept b as f:\n    f",
+        "while a:\n    f = b\n    f",
+        "for f in a:\n    if f:\n        g = f\n        g",
+    ],
+)
+def test_what_a_block_binds_itself_is_not_needed_from_before(source):
+    assert cell_use(source).strict <= {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if a:\n    f = b\nf",
+        "try:\n    f = a\nexcept b:\n    pass\nf",
+        "while a:\n    f = b\nf",
+        "if a:\n    f\n    f = b",
+    ],
+)
+def test_what_may_not_have_been_bound_is_needed(source):
+    assert "f" in cell_use(source).strict

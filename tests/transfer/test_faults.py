@@ -9,14 +9,15 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Place
 from tests.helpers import wait_for
-from tests.transfer.pair import CellError
+from tests.transfer.pair import CellError, home_thread
 
 
 def test_a_home_thread_and_a_gpu_cell_conflict(pair):
     pair.home("shared = [1]\nkeep = shared")
-    pair.start_gpu("import sys\nshared.append(2)\nsys.stdin and None")
-    pair.ns["shared"].append("thread")
-    pair.end_gpu()
+    with home_thread() as do:
+        pair.start_gpu("import sys\nshared.append(2)\nsys.stdin and None")
+        do(lambda: pair.ns["shared"].append("thread"))
+        pair.end_gpu()
     assert any(note.reason == "conflicted" for note in pair.after.notes)
     assert "resolve" in pair.side.explain("shared").sentence
     with pytest.raises(GPULeaseError, match="changed at home and beside"):
@@ -28,9 +29,10 @@ def test_a_home_thread_and_a_gpu_cell_conflict(pair):
 
 def test_a_conflict_resolved_for_the_gpu(pair):
     pair.home("shared = [1]")
-    pair.start_gpu("shared.append(2)")
-    pair.ns["shared"].append("thread")
-    pair.end_gpu()
+    with home_thread() as do:
+        pair.start_gpu("shared.append(2)")
+        do(lambda: pair.ns["shared"].append("thread"))
+        pair.end_gpu()
     pair.side.resolve("shared", "gpu")
     pair.home("assert shared == [1, 2], shared")
 

@@ -100,6 +100,7 @@ class AwaySide:
         """
         told = None
         with self._lock:
+            self.side.state.look()
             self._running = max(0, self._running - 1)
             self._generation += 1
             if execution_count is not None:
@@ -247,6 +248,7 @@ class AwaySide:
             if not message.body["known"]:
                 self.side.ledger.forget_peer()
                 self.side.state.forget_peer()
+                self.side.withheld.clear()
                 self._offered.clear()
                 self._cancelled.clear()  # another wire counts its messages anew
                 self._expected.clear()
@@ -375,6 +377,7 @@ class AwaySide:
             self._must_be_idle()
             for name in message.body["names"]:
                 self.side.ns.pop(name, None)
+                self.side.withheld.pop(name, None)
                 self.side.ledger.differ([name_root(name)])
         self._reply(message, {})
 

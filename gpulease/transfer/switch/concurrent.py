@@ -6,6 +6,7 @@ is what its code names and what it was given; into objects of libraries nobody l
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import inspect
@@ -116,6 +117,21 @@ class ConcurrentThreads:
         if isinstance(value, _CONTAINERS) or is_unit(type(value)):
             return gc.get_referents(value)  # runs nothing of the value's own
         return []
+
+
+def tasks_alive(ns: dict[str, Any]) -> bool:
+    """Say whether the running loop has a task of the notebook's code."""
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:  # no loop runs here, so no task does
+        return False
+    frames = (getattr(task.get_coro(), "cr_frame", None) for task in tasks)
+    return any(frame is not None and _of_notebook(frame, ns) for frame in frames)
+
+
+def _of_notebook(frame: types.FrameType, ns: dict[str, Any]) -> bool:
+    # A cell with ``await`` is a coroutine too, but one that waits for the switch.
+    return frame.f_globals is ns and not frame.f_code.co_name.startswith("<")
 
 
 def _contents(cell: types.CellType) -> list[Any]:

@@ -23,7 +23,7 @@ from gpulease.transfer.values.shipment import Incoming
 from gpulease.transfer.values.side import Side, Survey
 from gpulease.transfer.values.staging import Staging
 
-from .concurrent import ConcurrentThreads, Reader
+from .concurrent import ConcurrentThreads, Reader, tasks_alive
 
 
 class How(Enum):
@@ -75,6 +75,8 @@ class Conflicts:
         self._aside = aside
         self._doubtful = doubtful
         self._window = _Window()
+        #: Whether code of home may run that no cell begins: a thread or a task that was there.
+        self._alive = False
         self.open: dict[str, Conflict] = {}
 
     # ---- one GPU cell
@@ -84,10 +86,12 @@ class Conflicts:
         late = self._window if self._doubtful else _Window()
         self._window = _Window(use, readers=late.readers, stirred=late.stirred)
         self._threads.begin(running)
+        self._alive = bool(running) or tasks_alive(self._side.ns)
 
     def cell_ended(self, running: list[threading.Thread]) -> None:
         """Look, before anything is taken: who ran here, what it read, what it wrote."""
         ran = self._threads.end(running)
+        self._alive |= bool(running)
         if not ran:
             return
         window = self._window
@@ -157,7 +161,13 @@ class Conflicts:
         return found
 
     def _meets(self, roots: list[str], *, arrived: bool) -> bool:
-        """Set apart a group that changed away if home wrote or read it; say whether it did."""
+        """Set apart a group that changed away if home wrote or read it; say whether it did.
+
+        Where nothing of home ran meanwhile it cannot have: what looks like a write was there
+        before the switch.
+        """
+        if not self._window.stirred and not self._alive:
+            return False
         side = self._side
         bases = {id(b): b for r in roots if (b := side.ledger.base.get(r)) is not None}
         held = [b for b in bases.values() if arrived or self._window.stirred]

@@ -20,6 +20,8 @@ from gpulease.transfer.values.pins import pins_of
 from gpulease.transfer.values.shipment import Item, Shipment
 from gpulease.transfer.values.side import Side, Survey
 
+from .bulk import names_in_use, note_bulk, say_left, survey_without_bulk
+
 
 @dataclass
 class Wanted:
@@ -41,7 +43,15 @@ class _State:
     required: set[int] = field(default_factory=set)
     soft: set[int] = field(default_factory=set)
     joint: dict[int, bool] = field(default_factory=dict)
-    verified: list[Group] = field(default_factory=list)
+    withheld: set[int] = field(default_factory=set)
+    #: Names that code may read outside of cells (a callback, a thread): they are never withheld.
+    in_use: set[str] | None = None
+    #: Bytes that may travel unasked for, where that is bounded, and those that do.
+    room: int | None = None
+    sent: int = 0
+    #: What was looked at unasked for.
+    size: int = 0
+    seconds: float = 0.0
 
     def group_of_unit(self, oid: str) -> Group | None:
         return self.survey.by_root.get("u:" + oid)
@@ -56,32 +66,37 @@ def plan(
     fetch: bool = False,
     eager: bool = True,
     room: int | None = None,
+    withhold: bool = False,
     check: Check = lambda: None,
 ) -> Shipment:
     """Return the shipment for one switch (with ``names``, for part of one).
 
     With ``fetch`` only what is wanted is looked at; without ``eager`` the small waits as well, and
     so does what is more than ``room`` bytes together.
-    Raises GPULeaseError ``cannot_move`` when a
-    strictly wanted name cannot be packed.
+    With ``withhold`` the large that both sides hold and nobody will read is not looked at.
+    Raises GPULeaseError ``cannot_move`` when a strictly wanted name cannot be packed.
     """
     side.supersede()
-    survey = side.survey(names, check)
-    state = _State(side, survey, check)
+    near, whole = wanted.strict | wanted.soft, names is not None or wanted.everything
+    if withhold and not whole:
+        survey, left = survey_without_bulk(side, near, check)
+    else:
+        survey, left = side.survey(names, check), {}
+    state = _State(side, survey, check, room=room)
     _want(state, wanted)
     for group in survey.groups:
-        held = not fetch and _known(state, group)
         if id(group) in state.required and group.names:
             _verify(state, group, _strict_reason(group, wanted))
-        elif id(group) in state.soft or held:
+        elif id(group) in state.soft:
             _verify(state, group, None)
+    if not fetch:
+        state.in_use = names_in_use(side, survey) if withhold else None
+        _look_at_rest(state, eager)
     for group in survey.groups:
         # A unit that the receiver has may be in use there by what only it knows: never left old.
         must = id(group) in state.soft or any(oid in side.ledger.peer_units for oid in group.oids)
         if must and id(group) in state.packed and id(group) not in state.same:
             state.chosen.add(id(group))
-    if eager and not fetch:
-        _choose_small(state, room)
     asked = wanted.strict | wanted.soft
     if fetch:  # whoever asks has not got it, whatever was agreed before
         again = {id(g) for g in survey.groups if asked & set(g.names)} & state.same
@@ -90,7 +105,11 @@ def plan(
     _close(state)
     _leave_unneeded(state)
     _demand(state, wanted)
-    return _shipment(state, names is None and not fetch, cell, asked if fetch else None)
+    shipment = _shipment(state, names is None and not fetch, cell, asked if fetch else None)
+    if withhold:
+        say_left(side, shipment, left)
+        note_bulk(side, survey, left)
+    return shipment
 
 
 def _known(state: _State, group: Group) -> bool:
@@ -164,35 +183,58 @@ def _joint(state: _State, base: Base) -> bool:
     return same
 
 
-def _choose_small(state: _State, room: int | None) -> None:
-    """Take changed small groups in rising order of cost, up to the eager budget and ``room``."""
+def _look_at_rest(state: _State, eager: bool) -> None:
+    """Look at what nobody asked for, in rising order of cost: what is small travels if it changed.
+
+    Past the budget, what the receiver has not got waits; what it holds is looked at all the same,
+    unless it can be withheld.
+    """
     side, settings = state.side, state.side.settings
-    candidates = [
-        group
-        for group in state.survey.groups
-        if id(group) not in state.same
-        and id(group) not in state.chosen
-        and side.ledger.is_small(group, settings)
-        and not any(name in side.ledger.blocked and group.objects > 1000 for name in group.names)
+    taken = state.soft | state.required
+    rest = [
+        (group, _known(state, group)) for group in state.survey.groups if id(group) not in taken
     ]
-    candidates.sort(key=lambda g: (side.ledger.measured(g) or (0.0, 0), _estimate(g), g.roots))
-    size, seconds = 0, 0.0
-    for group in candidates:
-        if size > settings.eager_bytes or seconds > settings.eager_seconds:
-            break
+    rest = [(g, held) for g, held in rest if held or (eager and _may_be_small(side, g))]
+    rest.sort(key=lambda each: (_cost(side, each[0]), each[0].roots))
+    for group, held in rest:
+        over = state.size > settings.eager_bytes or state.seconds > settings.eager_seconds
+        if not held and over:
+            continue
+        if held and (over or not side.ledger.is_small(group, settings)) and _may_wait(state, group):
+            state.withheld.add(id(group))
+            continue
         _verify(state, group, None)
         packed = state.packed.get(id(group))
-        if packed is None or id(group) in state.same:
+        if packed is None:
             continue
+        state.seconds += packed.seconds
         if not side.ledger.is_small(group, settings):
-            seconds += packed.seconds
             continue
-        seconds += packed.seconds
-        if room is not None and size + packed.nbytes > room:
-            continue  # a smaller one may fit
-        size += packed.nbytes
-        if size <= settings.eager_bytes:
+        state.size += packed.nbytes
+        fits = state.room is None or state.sent + packed.nbytes <= state.room
+        changed = id(group) not in state.same
+        if eager and changed and fits and state.size <= settings.eager_bytes:
+            state.sent += packed.nbytes
             state.chosen.add(id(group))
+
+
+def _may_be_small(side: Side, group: Group) -> bool:
+    blocked = side.ledger.blocked
+    return side.ledger.is_small(group, side.settings) and not (
+        group.objects > 1000 and any(name in blocked for name in group.names)
+    )
+
+
+def _cost(side: Side, group: Group) -> tuple[tuple[float, int], int]:
+    return side.ledger.measured(group) or (0.0, 0), _estimate(group)
+
+
+def _may_wait(state: _State, group: Group) -> bool:
+    """Say whether the receiver can put the group away: names alone, all as they were agreed on."""
+    if state.in_use is None or not state.in_use.isdisjoint(group.names):
+        return False
+    base = state.side.ledger.common(group)
+    return base is not None and base.roots == group.key and not group.oids
 
 
 def _estimate(group: Group) -> int:
@@ -306,7 +348,8 @@ def _shipment(
     same = {n for g in survey.groups if id(g) in state.same for n in g.names}
     looked = {name for group in survey.groups for name in group.names}
     absent = {}
-    missing = looked - sent - same
+    put_away = {n for g in survey.groups if id(g) in state.withheld for n in g.names}
+    missing = looked - sent - same - put_away
     for name in sorted(missing if asked is None else missing & asked):
         absent[name] = side.absent(name, survey, cell)
     deleted = sorted(gone_names(side))
@@ -314,7 +357,7 @@ def _shipment(
         side.ledger.blocked.pop(name, None)
     return Shipment(
         items, absent, tuple(deleted), tuple(sorted(same)), complete, side.state.capture(),
-        tuple(side.registry.prune()),
+        tuple(side.registry.prune()), {n: side.absent(n, survey) for n in sorted(put_away)},
     )  # fmt: skip
 
 

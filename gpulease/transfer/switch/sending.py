@@ -40,7 +40,8 @@ class Sending:
     def misses(self, use: Use) -> bool:
         """Say whether the cell may need something that only home has (sticky cells)."""
         side = self._side
-        only = {name for name in side.names() if name_root(name) not in side.ledger.base}
+        base, withheld = side.ledger.base, side.ledger.withheld
+        only = {n for n in side.names() if name_root(n) not in base or n in withheld}
         if not only:
             return False
         if use.unbounded:
@@ -61,7 +62,7 @@ class Sending:
         """Send what changed and what is wanted; raises ``cannot_move`` or ``transfer_failed``."""
         outcome = Outcome(True)
         for _ in range(_TRIES):
-            shipment = plan(self._side, wanted)
+            shipment = plan(self._side, wanted, withhold=True)
             outcome = self._offer(shipment, progress)
             if outcome.ok:
                 break

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import scopes
+
 #: Calling one of these may read or write any name.
 _UNBOUNDED = frozenset({
     "eval", "exec", "globals", "locals", "vars", "dir", "compile", "get_ipython", "__import__",
@@ -83,9 +85,11 @@ def _strict(tree: ast.Module) -> frozenset[str]:
     return frozenset(needed)
 
 
-def _flow(body: Sequence[ast.stmt], bound: set[str], needed: set[str]) -> None:
+def _flow(  # noqa: C901 - one kind of statement a branch
+    body: Sequence[ast.stmt], bound: set[str], needed: set[str]
+) -> None:
     """Follow statements in order: add what they read unbound to ``needed``, what they surely
-    bind to ``bound``.  Only blocks entered with a target of their own are followed inside.
+    bind to ``bound``.
     """
     for statement in body:
         if isinstance(statement, ast.With | ast.AsyncWith):
@@ -100,6 +104,14 @@ def _flow(body: Sequence[ast.stmt], bound: set[str], needed: set[str]) -> None:
             _flow(statement.body, inner, needed)
             _flow(statement.orelse, set(bound), needed)
             continue
+        if isinstance(statement, ast.If | ast.While):
+            needed |= _reads(statement.test) - bound
+            for block in (statement.body, statement.orelse):
+                _flow(block, set(bound), needed)
+            continue
+        if isinstance(statement, ast.Try | ast.TryStar):
+            _flow_try(statement, bound, needed)
+            continue
         needed |= _reads(statement) - bound
         if isinstance(statement, ast.Import | ast.ImportFrom):
             bound |= {(a.asname or a.name).split(".")[0] for a in statement.names}
@@ -109,6 +121,17 @@ def _flow(body: Sequence[ast.stmt], bound: set[str], needed: set[str]) -> None:
             bound |= _targets([statement.target])
         elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             bound.add(statement.name)
+
+
+def _flow_try(statement: ast.Try | ast.TryStar, bound: set[str], needed: set[str]) -> None:
+    """Any statement of the body may be the last: what it binds is not bound afterwards."""
+    tried = set(bound)
+    _flow(statement.body, tried, needed)
+    _flow(statement.orelse, tried, needed)
+    for handler in statement.handlers:
+        needed |= (_reads(handler.type) if handler.type is not None else set()) - bound
+        _flow(handler.body, bound | ({handler.name} if handler.name else set()), needed)
+    _flow(statement.finalbody, bound, needed)
 
 
 def _reads(*nodes: ast.AST) -> set[str]:
@@ -154,16 +177,34 @@ def _root(node: ast.expr) -> str | None:
 
 @dataclass
 class _Visitor(ast.NodeVisitor):
+    """Collects global names; what a function, lambda or comprehension has for itself is none."""
+
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
     changes: set[str] = field(default_factory=set)
     words: set[str] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
     unbounded: bool = False
+    #: The own names of the scopes around, from outside in; None for a class body, whose names may
+    #: be the module's where it has not bound them yet.
+    scopes: list[frozenset[str] | None] = field(default_factory=list)
+
+    def _is_own(self, name: str) -> bool:
+        return any(names is not None and name in names for names in self.scopes)
+
+    def _bind(self, name: str) -> None:
+        if self._is_global(name):
+            self.writes.add(name)
+
+    def _is_global(self, bound: str) -> bool:
+        """Say whether binding a name here binds the notebook's."""
+        return not self._is_own(bound) and (not self.scopes or self.scopes[-1] is not None)
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
-            self.writes.add(node.id)
+            self._bind(node.id)
+            return
+        if self._is_own(node.id):
             return
         self.reads.add(node.id)
         if isinstance(node.ctx, ast.Del):
@@ -171,8 +212,52 @@ class _Visitor(ast.NodeVisitor):
         elif node.id in _UNBOUNDED:
             self.unbounded = True
 
+    def _inside(self, names: frozenset[str] | None, *nodes: ast.AST) -> None:
+        self.scopes.append(names)
+        for node in nodes:
+            self.visit(node)
+        self.scopes.pop()
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        own = scopes.function_names(node)
+        for outside in scopes.evaluated_outside(node):
+            self.visit(outside)
+        body = node.body if isinstance(node.body, list) else [node.body]
+        self._inside(own, *body)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._function(node)
+
+    def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._bind(node.name)
+        self._function(node)
+
+    visit_FunctionDef = _definition  # noqa: N815
+    visit_AsyncFunctionDef = _definition  # noqa: N815
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._bind(node.name)
+        for outside in (*node.decorator_list, *node.bases, *node.keywords):
+            self.visit(outside)
+        self._inside(None, *node.body)
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+    ) -> None:
+        first, *rest = node.generators
+        self.visit(first.iter)  # in the scope around
+        for name in scopes.walrus_names(node):
+            self._bind(name)
+        ends = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        self._inside(scopes.comprehension_names(node), first.target, *first.ifs, *rest, *ends)
+
+    visit_ListComp = _comprehension  # noqa: N815
+    visit_SetComp = _comprehension  # noqa: N815
+    visit_GeneratorExp = _comprehension  # noqa: N815
+    visit_DictComp = _comprehension  # noqa: N815
+
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if isinstance(node.target, ast.Name):
+        if isinstance(node.target, ast.Name) and not self._is_own(node.target.id):
             self.reads.add(node.target.id)
         self.generic_visit(node)
 
@@ -186,7 +271,8 @@ class _Visitor(ast.NodeVisitor):
 
     def _change(self, node: ast.Attribute | ast.Subscript) -> None:
         name = _root(node)
-        if name is not None and isinstance(node.ctx, ast.Store | ast.Del):
+        stored = isinstance(node.ctx, ast.Store | ast.Del)
+        if name is not None and stored and not self._is_own(name):
             self.changes.add(name)
         self.generic_visit(node)
 
@@ -194,7 +280,7 @@ class _Visitor(ast.NodeVisitor):
         call = node.value
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             name = _root(call.func)
-            if name is not None:
+            if name is not None and not self._is_own(name):
                 self.changes.add(name)
         self.generic_visit(node)
 
@@ -216,27 +302,21 @@ class _Visitor(ast.NodeVisitor):
 
     def _binds(self, node: ast.AST, name: str | None) -> None:
         if name is not None:
-            self.writes.add(name)
+            self._bind(name)
         self.generic_visit(node)
 
     def visit_Global(self, node: ast.Global) -> None:
         self.reads.update(node.names)
         self.writes.update(node.names)
 
-    def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        self.writes.add(node.name)
-        self.generic_visit(node)
-
-    visit_FunctionDef = _definition  # noqa: N815
-    visit_AsyncFunctionDef = _definition  # noqa: N815
-    visit_ClassDef = _definition  # noqa: N815
-
     def _imported(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:
             if alias.name == "*":
                 self.unbounded = True  # it may bind any name
             else:
-                self.imports.add((alias.asname or alias.name).split(".")[0])
+                name = (alias.asname or alias.name).split(".")[0]
+                if self._is_global(name):
+                    self.imports.add(name)
             if _DOORS & {alias.name, node.module if isinstance(node, ast.ImportFrom) else ""}:
                 self.unbounded = True
         if isinstance(node, ast.ImportFrom) and node.module == "__main__":

@@ -80,6 +80,8 @@ class Group:
     made: set[int] = field(default_factory=set)
     has_namespace: bool = False
     modules: bool = False
+    #: Whether a frozenset is in it, which is not among ``inner``.
+    unordered: bool = False
 
     @property
     def key(self) -> frozenset[str]:
@@ -117,6 +119,7 @@ def merge(groups: Iterable[Group]) -> Group:
         out.made |= group.made
         out.has_namespace |= group.has_namespace
         out.modules |= group.modules
+        out.unordered |= group.unordered
     out.roots = tuple(sorted(out.roots))
     out.needs -= set(out.oids)
     return out

@@ -63,6 +63,19 @@ class Absent:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Bulk:
+    """What a walk found of a name that takes long to walk, for switches that can do without.
+
+    ``number`` is the ``id`` of its value, ``mates`` the names of its group, ``needs`` its units.
+    """
+
+    number: int
+    mates: frozenset[str]
+    needs: frozenset[str]
+    absent: Absent
+
+
 @dataclass
 class Ledger:
     """Two ledgers of one side: roots both hold, units the other knows, names absent here."""
@@ -79,6 +92,9 @@ class Ledger:
     versions: dict[str, int] = field(default_factory=dict)
     #: What home cannot load, as the companion was told: it sends objects of it sealed.
     culprits: set[Culprit] = field(default_factory=set)
+    #: Names that the other side holds as agreed, but put away: nobody here has looked since.
+    withheld: set[str] = field(default_factory=set)
+    bulk: dict[str, Bulk] = field(default_factory=dict)
 
     def forget_peer(self) -> None:
         """The other side is gone or new: it holds nothing."""
@@ -87,6 +103,14 @@ class Ledger:
         self.superseded.clear()
         self.memory.clear()
         self.culprits.clear()
+        self.withheld.clear()
+
+    def agree_alike(self, roots: Iterable[str], digest: bytes, seconds: float, size: int) -> None:
+        """Both sides hold these roots now, and this one would pack them as the other one did."""
+        base = Base(frozenset(roots), digest)
+        for root in base.roots:
+            self.base[root] = base
+            self.costs[root] = (seconds, size)
 
     def agree(self, packed: Packed) -> None:
         """Both sides hold these roots now, as this side packed them."""

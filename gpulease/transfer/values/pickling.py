@@ -7,6 +7,7 @@ nothing of what the receiver has: a packed group says everything about its own r
 
 from __future__ import annotations
 
+import dis
 import enum
 import functools
 import gc
@@ -26,10 +27,10 @@ from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import Storage, address_of, buffer_owner, clusters
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.frameworks.base import Packing
-from gpulease.transfer.refuse import RefusedError, blocking_kind, refused_kind
+from gpulease.transfer.refuse import RefusedError, refused_kind
 from gpulease.transfer.registry import Registry
 
-from . import cloudpickle_names, tokens
+from . import cloudpickle_names, files, path, tokens
 from .deep import LEVELS, is_too_deep, with_room
 from .groups import AbandonedError, Check, Group
 from .hashing import buffer_digest, combine
@@ -70,6 +71,8 @@ class Packed:
     memory: Mapping[int, tuple[str, bytes]] = field(default_factory=dict)
     #: Object id to a count of writes: of frameworks that keep one.
     versions: Mapping[str, int] = field(default_factory=dict)
+    #: Whether the receiver would pack what it loads of this into the very same bytes.
+    alike: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -103,6 +106,8 @@ class _Context:
     packings: dict[frameworks.Framework, Packing] = field(default_factory=dict)
     #: What the other side cannot load.
     culprits: Collection[sealed.Culprit] = ()
+    #: Whether anything but the pickler's own basic types was met.
+    reduced: bool = False
 
     def packing(self, framework: frameworks.Framework) -> Packing:
         found = self.packings.get(framework)
@@ -172,6 +177,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return sealed.seal(obj, self.context.packing(sealed.FRAMEWORK))
 
     def _reduce(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
+        self.context.reduced = True
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)
@@ -190,15 +196,17 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return tokens.storage, (obj.buffer(),)
         if type(obj) is types.ModuleType and sys.modules.get(obj.__name__) is obj:
             return tokens.module, (obj.__name__, module_digest(obj))
-        if isinstance(obj, io.IOBase) and obj in (sys.stdout, sys.stderr, sys.stdin):
-            return super().reducer_override(obj)
+        if isinstance(obj, io.IOBase) and (
+            obj in (sys.stdout, sys.stderr, sys.stdin) or files.is_closed_file(obj)
+        ):
+            return files.reduce_closed(obj) if obj.closed else super().reducer_override(obj)
         if isinstance(obj, type) and (name := cloudpickle_names.alias(obj)):
             return getattr, (sys.modules[obj.__module__], name)
         if is_interpreters(obj) and not cloudpickle_names.is_named(obj):
             raise RefusedError(f"the type {obj.__name__}, which has no name to import it by")
         refused = refused_kind(obj)
         if refused is not None:
-            raise RefusedError(refused)
+            raise RefusedError(refused, obj)
         if type(obj) in _VIEWS:
             return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[type(obj)])
         if isinstance(obj, _LRU_CACHE):
@@ -215,9 +223,40 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if reduced is not NotImplemented:
                 return reduced
         numpy = sys.modules.get("numpy")
-        if numpy is not None and type(obj) is numpy.ndarray:
-            return self._array(obj)
+        if numpy is not None and isinstance(obj, numpy.ndarray):
+            return self._array(obj) if type(obj) is numpy.ndarray else self._subclass(obj, numpy)
         return super().reducer_override(obj)
+
+    def _subclass(self, array: Any, numpy: Any) -> Any:
+        """Reduce an instance of an array's subclass to its memory and its own attributes.
+
+        numpy's own way copies the memory and loses the attributes; a class that has a way of its
+        own is left to it.
+        """
+        kind = type(array)
+        if isinstance(array, numpy.memmap) and getattr(array, "filename", None) is not None:
+            return self._mapped(array)
+        by_numpy = kind.__reduce__.__module__ if hasattr(kind.__reduce__, "__module__") else None
+        if by_numpy is not None and not str(by_numpy).startswith("numpy"):
+            return super().reducer_override(array)
+        reduced = self._array(array)
+        if reduced is NotImplemented:
+            return super().reducer_override(array)
+        attributes = dict(getattr(array, "__dict__", {}))
+        return tokens.face, (*reduced, kind, attributes)
+
+    def _mapped(self, array: Any) -> Any:
+        """Reduce a read-only memory map, or a part of one, to its file and what is in it."""
+        whole = array
+        while getattr(whole.base, "_mmap", None) is not None:
+            whole = whole.base
+        if not array.size or getattr(whole, "mode", "") != "r" or whole.filename is None:
+            return self._array(array)
+        start = int(array.__array_interface__["data"][0])
+        offset = start - int(whole.__array_interface__["data"][0]) + int(whole.offset)
+        digest = tokens.content_digest(array)
+        args = (str(whole.filename), array.dtype, array.shape, array.strides, offset, digest)
+        return tokens.memmap, args
 
     def _array(self, array: Any) -> Any:
         if array.dtype.hasobject or not array.dtype.itemsize:
@@ -240,9 +279,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             args = (memory, array.dtype, array.shape, array.strides, offset, flags.writeable)
             return tokens.view, args
         order = "F" if flags.f_contiguous and not flags.c_contiguous else "C"
-        raw = array.ravel(order="K" if flags.forc else "C").view("u1")
+        plain = array if type(array) is numpy_array() else array.view(numpy_array())
+        raw = plain.ravel(order="K" if flags.forc else "C").view("u1")
         buffer = pickle.PickleBuffer(raw)
         return tokens.array, (buffer, array.dtype, array.shape, order, flags.writeable)
+
+
+def numpy_array() -> Any:
+    """Return numpy's class of arrays; only called where there is one."""
+    return sys.modules["numpy"].ndarray
 
 
 class _ShellPickler(_Pickler):
@@ -303,6 +348,11 @@ class Packer:
         ``values`` gives names their values; the namespace unless another is given.
         """
         started = time.perf_counter()
+        if (scalar := _scalar(group, values or self._ns)) is not None:
+            inband = pickle.dumps(scalar, 5)
+            digest = combine([inband])
+            seconds = time.perf_counter() - started
+            return Packed(group.roots, inband, {}, [], digest, seconds, alike=True)
         # Before the pickle: to ask an object for its dictionary may make one, and that is pickled.
         seen = trace(group)
         pinned = pins or {}
@@ -316,13 +366,11 @@ class Packer:
         if foreign & group.inner.keys():
             raise RefusedError("a dictionary that functions have as their globals")
         everything = {oid: units[oid] for oid in group.oids if oid in units} | pinned
-        payload = {
-            "names": names,
-            "units": {
-                oid: self._book.content(obj, used_globals.get(oid))
-                for oid, obj in everything.items()
-            },
-        } | ({"contents": contents} if contents else {})
+        # No keys: a value's own string may be the same object as a key, and is not on arrival.
+        units_content = {
+            oid: self._book.content(obj, used_globals.get(oid)) for oid, obj in everything.items()
+        }
+        payload = (names, units_content, contents)
 
         def dump() -> tuple[bytes, _Buffers, dict[str, bytes]]:
             inband, buffers = self._dump(payload, context, group.has_namespace)
@@ -333,7 +381,7 @@ class Packer:
             return inband, buffers, skeletons
 
         try:
-            inband, found, skeletons = _refusing(dump, names.values())
+            inband, found, skeletons = _refusing(dump, names)
         finally:
             for packing in context.packings.values():
                 packing.release()
@@ -353,9 +401,11 @@ class Packer:
         memory = {
             index: (oid, digests[index]) for index, (_, oid) in enumerate(found) if oid is not None
         }
+        alike = not everything and not context.reduced and _loads_alike(group)
         return Packed(
-            group.roots, inband, skeletons, buffers, digest, seconds, needs, seen, memory, versions
-        )
+            group.roots, inband, skeletons, buffers, digest, seconds, needs, seen, memory, versions,
+            alike,
+        )  # fmt: skip
 
     def _dump(self, payload: Any, context: _Context, shells: bool) -> tuple[bytes, _Buffers]:
         data, buffers = self._stream(payload, context, shells, nans=False)
@@ -380,8 +430,36 @@ class Packer:
         pickler = kind(file, context, out_of_band)
         if isinstance(pickler, _ShellPickler):
             pickler.nans = nans
+            context.reduced = True  # what has an id is not rebuilt from bytes alone
         pickler.dump(payload)
         return file.getvalue(), buffers
+
+
+#: Types of which equal objects, built up alike, always pickle to the same bytes on both sides.  An
+#: instance does not: loading one interns the names of its attributes.
+_ALIKE = frozenset({list, dict, tuple, bytearray})
+_SCALARS = frozenset({int, float, bool, complex, str, bytes, type(None)})
+#: Longer ones take the common way, which can be given up in between.
+_SHORT = 1 << 16
+
+
+def _loads_alike(group: Group) -> bool:
+    """Say whether the receiver's own look at this group would give the same digest.
+
+    A set comes in another order there.
+    """
+    return not group.unordered and _ALIKE.issuperset(map(type, group.inner.values()))
+
+
+def _scalar(group: Group, values: Mapping[str, Any]) -> Any:
+    """Return what to pickle of a name bound to a short number or text, None for all else."""
+    if len(group.roots) != 1 or group.inner or not group.names:
+        return None
+    name = group.names[0]
+    value = values[name]
+    if type(value) not in _SCALARS or value != value or group.nbytes > _SHORT:  # noqa: PLR0124
+        return None
+    return {name: value}, {}, []
 
 
 def _prepare(group: Group, context: _Context, names: Mapping[str, Any]) -> list[tuple[Any, Any]]:
@@ -404,7 +482,7 @@ def _prepare(group: Group, context: _Context, names: Mapping[str, Any]) -> list[
     return contents
 
 
-def _refusing(dump: Callable[[], T], values: Collection[Any]) -> T:
+def _refusing(dump: Callable[[], T], values: Mapping[str, Any]) -> T:
     """Return what ``dump`` returns, with room where it needs it; raises RefusedError."""
     try:
         try:
@@ -413,13 +491,28 @@ def _refusing(dump: Callable[[], T], values: Collection[Any]) -> T:
             if not is_too_deep(error):
                 raise
         return with_room(dump)
-    except (RefusedError, AbandonedError):
+    except AbandonedError:
         raise
-    except Exception as error:  # whatever a value's own way of being pickled raises
+    except RefusedError as error:
+        raise RefusedError(path.located(error.kind, values, error.blocker)) from None
+    except BaseException as error:  # whatever a value's own way of being pickled raises
+        if not isinstance(error, Exception) and not raised_by_code(error):
+            raise
         if is_too_deep(error):
             raise RefusedError(_TOO_DEEP) from error
-        found = blocking_kind(values) if values else None
+        found = path.blocker(values)
         raise RefusedError(found or f"{type(error).__name__}: {_short(error)}") from error
+
+
+def raised_by_code(error: BaseException) -> bool:
+    """Say whether a ``raise`` was the cause: an interrupt from outside comes at any instruction."""
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
 
 
 def _short(error: BaseException) -> str:

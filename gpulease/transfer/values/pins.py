@@ -53,6 +53,21 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     return pins
 
 
+def seen_outside(side: Side, group: Group, survey: Survey) -> bool:
+    """Say whether anything but the group and its names may refer into it; when in doubt, yes."""
+    if not group.inner:
+        return False
+    owners = [owner for a in group.arrays if (owner := buffer_owner(a)) is not None]
+    if len(group.inner) > _LIMIT or any(id(owner) not in group.inner for owner in owners):
+        return True
+    known = Counter(map(id, gc.get_referents(*group.inner.values())))
+    known.update(id(side.ns[name]) for name in group.names)
+    known.update(map(id, (*group.arrays, *group.claimed, *owners)))
+    units = [unit for oid in group.oids if (unit := survey.units.get(oid)) is not None]
+    known.update(map(id, gc.get_referents(*units)))
+    return any(sys.getrefcount(obj) > known[id(obj)] + _OURS for obj in group.inner.values())
+
+
 def _is_plain(obj: Any) -> bool:
     """Say whether loading ``obj`` never reads what it refers to.
 

@@ -41,7 +41,9 @@ class Item:
 class Shipment:
     """Groups, and what is said about the names that do not travel.
 
-    ``complete``: ``absent`` lists every name that the receiver does not get.
+    ``complete``: ``absent`` lists every name that the receiver does not get.  ``withheld`` are
+    names that it holds as they were: nobody looked since, so it puts them away until they are
+    *same*.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -51,6 +53,7 @@ class Shipment:
     complete: bool = False
     state: bytes = b""
     gone: tuple[str, ...] = ()
+    withheld: dict[str, Absent] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -91,6 +94,8 @@ class Shipment:
                 "risen": item.risen,
                 "required": item.required,
                 "module": item.module,
+                "digest": packed.digest.hex() if packed.alike else "",
+                "seconds": round(packed.seconds, 6),
             })  # fmt: skip
             buffers += [b for index, b in enumerate(packed.buffers) if index not in item.held]
         header = {
@@ -101,6 +106,7 @@ class Shipment:
             "complete": self.complete,
             "state": len(self.state),
             "gone": list(self.gone),
+            "withheld": {name: absent.to_json() for name, absent in self.withheld.items()},
         }
         return header, [bytes(small), *buffers]
 
@@ -119,6 +125,7 @@ class Incoming:
     state: bytes
     gone: tuple[str, ...]
     nbytes: int
+    withheld: dict[str, Absent] = field(default_factory=dict)
 
     @classmethod
     def decode(cls, header: dict[str, Any], blobs: Sequence[Any]) -> Incoming:
@@ -140,7 +147,12 @@ class Incoming:
             buffers = [None if i in held else next(sent) for i in range(group["buffers"])]
             at += len(buffers) - len(held)
             risen = tuple(group["risen"])
-            groups.append(Arrived(tuple(group["roots"]), inband, skeletons, buffers, risen=risen))
+            groups.append(
+                Arrived(
+                    tuple(group["roots"]), inband, skeletons, buffers,
+                    bytes.fromhex(group["digest"]), float(group["seconds"]), risen,
+                )
+            )  # fmt: skip
         return cls(
             groups,
             [bool(group["required"]) for group in header["groups"]],
@@ -152,6 +164,7 @@ class Incoming:
             state,
             tuple(header["gone"]),
             sum(len(blob) for blob in blobs),
+            {name: Absent.from_json(data) for name, data in header["withheld"].items()},
         )
 
 

@@ -71,6 +71,8 @@ class Side:
         self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
         #: Values by name that were taken out of the namespace and may come back.
         self.aside: Mapping[str, Any] = {}
+        #: Values by name that are as agreed here, until the other side has looked at its own.
+        self.withheld: dict[str, Any] = {}
 
     # ---- looking
 
@@ -202,6 +204,8 @@ class Side:
             self.ledger.agree(packed)
             self.ledger.peer_units.update(packed.skeletons)
         self.ledger.differ(name_root(name) for name in (*shipment.absent, *shipment.deleted))
+        told = {*shipment.names, *shipment.same, *shipment.absent, *shipment.deleted}
+        self.ledger.withheld = (self.ledger.withheld - told) | shipment.withheld.keys()
         self.ledger.superseded -= {*shipment.names, *shipment.absent, *shipment.deleted}
         if shipment.state:
             self.state.agreed(shipment.state)
@@ -210,6 +214,7 @@ class Side:
         """A name bound here again is this side's: what the other one holds of it is old."""
         for name in [n for n in self.ledger.remote if n in self.ns]:
             del self.ledger.remote[name]
+            self.withheld.pop(name, None)
             self.ledger.superseded.add(name)
 
     # ---- receiving
@@ -293,8 +298,9 @@ class Side:
         arrived = {name for loaded in staging.loaded.values() for name in loaded.names}
         for name in (*arrived, *incoming.deleted):
             self.ledger.remote.pop(name, None)
+        self._withhold(incoming, arrived)
         if incoming.complete:
-            known = removed.keys() | arrived | set(incoming.same)
+            known = removed.keys() | arrived | {*incoming.same, *incoming.withheld}
             for name in [n for n in self.ledger.remote if n not in known]:
                 del self.ledger.remote[name]
         self.ledger.remote.update(removed)
@@ -303,9 +309,33 @@ class Side:
             self.state.apply(incoming.state)
         return set(bound)
 
+    def _withhold(self, incoming: Incoming, arrived: set[str]) -> None:
+        """Put away what the other side has not looked at, and take back what it has."""
+        for name in (*arrived, *incoming.absent, *incoming.deleted):
+            self.withheld.pop(name, None)
+        for name, absent in incoming.withheld.items():
+            if name in self.ns:
+                self.withheld[name] = self.ns.pop(name)
+            self.ledger.remote[name] = absent
+        for name in incoming.same:
+            if name in self.withheld:
+                self.ns.setdefault(name, self.withheld.pop(name))
+                self.ledger.remote.pop(name, None)
+
     def _after_commit(self, staging: Staging, bound: set[str]) -> None:
-        """Make the own baseline of what arrived, before any user code sees it."""
-        arrived = list(staging.loaded.values())
+        """Make the own baseline of what arrived, before any user code sees it.
+
+        What the sender packed as this side would needs no look: its digest is the baseline.
+        """
+        arrived, bound = [], set(bound)
+        for loaded in staging.loaded.values():
+            group = loaded.arrived
+            if group.digest and bound.issuperset(loaded.names):
+                size = len(group.inband) + sum(len(b) for b in group.buffers if b is not None)
+                self.ledger.agree_alike(group.roots, group.digest, group.seconds, size)
+                bound -= loaded.names.keys()
+            else:
+                arrived.append(loaded)
         names = sorted(bound)
         roots = [root for loaded in arrived for root in loaded.arrived.roots]
         oids = [root[2:] for root in roots if root.startswith("u:")]

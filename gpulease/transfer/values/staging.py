@@ -36,7 +36,9 @@ class Arrived:
     inband: bytes
     skeletons: dict[str, bytes]
     buffers: list[Any]
+    #: The sender's own digest, where the receiver's would be the same; and what packing cost.
     digest: bytes = b""
+    seconds: float = 0.0
     #: Ids of objects that were written to on the other side since both were last the same.
     risen: tuple[str, ...] = ()
 
@@ -146,9 +148,9 @@ class Staging:
             for oid in group.skeletons:
                 self.unit(oid)
             payload = _Unpickler(group.inband, self, group.buffers).load()
-            pairs = payload.get("contents", [])
+            names, contents, pairs = payload
             frameworks.refresh()
-            self.loaded[index] = Loaded(group, payload["names"], payload["units"], pairs, stage)
+            self.loaded[index] = Loaded(group, names, contents, pairs, stage)
             self._fill(index)
         except LoadError as error:
             self.failed[index] = error.with_traceback(None)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from .hashing import buffer_digest
+
 
 def unit(oid: str) -> Any:
     """Stand for the unit ``oid`` of the staging that loads this."""
@@ -37,6 +39,47 @@ def array(buffer: Any, dtype: Any, shape: tuple[int, ...], order: Any, writeable
             out = out.copy(order="K")
     out.flags.writeable = writeable
     return out
+
+
+def face(rebuild: Any, args: tuple[Any, ...], kind: Any, attributes: dict[str, Any]) -> Any:
+    """Return the array that ``rebuild`` makes, as one of its class and with its attributes."""
+    out = rebuild(*args).view(kind)
+    if attributes:
+        out.__dict__.update(attributes)
+    return out
+
+
+def memmap(  # noqa: PLR0917 - a pickle passes arguments by position
+    filename: str,
+    dtype: Any,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    digest: bytes,
+) -> Any:
+    """Return a read-only map of the same part of the same file; raises where it is another."""
+    import numpy
+
+    whole = numpy.memmap(filename, "u1", "r")
+    reach = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    low = offset + sum(step for step in reach if step < 0)
+    high = offset + sum(step for step in reach if step > 0) + dtype.itemsize
+    if low < 0 or high > whole.size:
+        raise ValueError(f"{filename} is shorter here")
+    out: Any = numpy.ndarray.__new__(
+        numpy.memmap, shape, dtype, buffer=whole, offset=offset, strides=strides
+    )
+    if content_digest(out) != digest:
+        raise ValueError(f"{filename} holds something else here")
+    return out
+
+
+def content_digest(array_: Any) -> bytes:
+    """Return the digest of an array's elements."""
+    import numpy
+
+    flat = numpy.ascontiguousarray(array_.view(numpy.ndarray)).reshape(-1).view("u1")
+    return buffer_digest(flat.data)
 
 
 def storage(buffer: Any) -> bytearray:

@@ -35,7 +35,15 @@ def is_user_name(name: str, hidden: Collection[str] = ()) -> bool:
 
 def user_names(ns: dict[str, Any], hidden: Collection[str]) -> list[str]:
     """Return the user's names of a namespace, sorted."""
-    return sorted(name for name in list(ns) if is_user_name(name, hidden))
+    names = {name for name in list(ns) if is_user_name(name, hidden)}
+    if "open" in ns and not _is_own_open(ns["open"]):  # a notebook's own: ``open = gzip.open``
+        names.add("open")
+    return sorted(names)
+
+
+def _is_own_open(value: Any) -> bool:
+    module = str(getattr(value, "__module__", ""))
+    return value is open or module.startswith(("IPython", "io", "_io"))
 
 
 def builtin_names() -> frozenset[str]:

@@ -185,6 +185,7 @@ class Walk:
             if kind is types.BuiltinFunctionType and type(obj.__self__) in _OWNERLESS:
                 continue  # a function of a module or a class; others hold their object
             if (kind is tuple or kind is frozenset) and all(type(x) in ATOMIC for x in obj):
+                part.unordered |= kind is frozenset
                 continue
             if key in owner:
                 self._union(root, owner[key])

@@ -1,0 +1,43 @@
+"""Closed files: what is left of a ``with open(...) as f`` that ended.
+
+Owns their name, mode and encoding.  A closed file holds nothing of the process, so it travels; an
+open one never does.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+_KINDS = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+
+
+def is_closed_file(obj: Any) -> bool:
+    """Say whether ``obj`` is a file of Python's own, and closed."""
+    return type(obj) in _KINDS and bool(obj.closed)
+
+
+def reduce_closed(obj: Any) -> Any:
+    """Reduce a closed file to what can still be asked of it."""
+    mode = str(getattr(obj, "mode", "r"))
+    name = getattr(obj, "name", "")
+    encoding = getattr(obj, "encoding", None)
+    errors = getattr(obj, "errors", None)
+    return closed_file, (type(obj).__name__, name, mode, encoding, errors)
+
+
+def closed_file(kind: str, name: Any, mode: str, encoding: str | None, errors: str | None) -> Any:
+    """Return a closed file of this kind; nothing is opened but the null device."""
+    raw: Any = io.FileIO(os.devnull, "".join(c for c in mode if c in "rwa+") or "w")
+    raw.name = name
+    made: Any = raw
+    if kind != "FileIO":
+        both = raw.readable() and raw.writable()
+        one = io.BufferedReader if raw.readable() else io.BufferedWriter
+        made = (io.BufferedRandom if both else one)(raw)
+    if kind == "TextIOWrapper":
+        made = io.TextIOWrapper(made, encoding=encoding, errors=errors)
+        made.mode = mode
+    made.close()
+    return made

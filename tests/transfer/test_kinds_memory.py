@@ -1,0 +1,97 @@
+"""Shared memory under any Python type, and files: as in one process, cell by cell."""
+# ruff: noqa: E501 - one cell a line
+
+import pytest
+
+from tests.transfer.kinds import plain, play
+
+KINDS = {
+    "record array": [
+        "import numpy as np\na = np.zeros(4, [('x', 'f8'), ('n', 'i4')])\nr = a.view(np.recarray)",
+        "r.x[1] = 2.5\na['n'][2] = 7",
+        "r.n[0] = 1; a['x'][3] = 4",
+        "seen = a.tolist(), r.tolist(), type(r).__name__, r.x.tolist(), np.shares_memory(a, r)",
+    ],
+    "one row of a structured array": [
+        "import numpy as np\na = np.zeros(3, [('x', 'f8')])\nv = a['x']",
+        "v[0] = 1",
+        "a[1] = (2.0,)",
+        "seen = a.tolist(), v.tolist()",
+    ],
+    "matrix": [
+        "import numpy as np\na = np.arange(4.0).reshape(2, 2)\nm = a.view(np.matrix)",
+        "m[0, 0] = 9",
+        "a[1, 1] = 8",
+        "seen = a.tolist(), (m * m).tolist(), type(m).__name__",
+    ],
+    "masked array": [
+        "import numpy as np\na = np.arange(5.0)\nm = np.ma.MaskedArray(a, [0, 1, 0, 0, 1], copy=False)",
+        "m[0] = 10\nm.fill_value = -1",
+        "a[2] = 20; m[3] = np.ma.masked",
+        "seen = a.tolist(), m.tolist(), m.mask.tolist(), float(m.fill_value), m.sum()",
+    ],
+    "a view of a masked array": [
+        "import numpy as np\nm = np.ma.masked_array(range(6), [0, 1, 0, 0, 0, 0])\nv = m[1:3]",
+        "v[1] = 50",
+        "m[1] = 5",
+        "seen = m.tolist(), v.tolist()",
+    ],
+    "an own class with attributes": [
+        "import numpy as np\n"
+        "class Info(np.ndarray):\n"
+        "    def __new__(cls, data, info=None):\n"
+        "        obj = np.asarray(data).view(cls)\n"
+        "        obj.info = info\n"
+        "        return obj\n"
+        "    def __array_finalize__(self, obj):\n"
+        "        if obj is not None: self.info = getattr(obj, 'info', None)\n"
+        "a = np.arange(4.0)\ni = Info(a, 'metres')",
+        "i[0] = 9; i.info += ' a second'",
+        "a[1] = 8; j = i[1:]; j.unit = [1]",
+        "j[0] = 7; j.unit.append(2)",
+        "seen = a.tolist(), i.tolist(), i.info, j.info, j.unit, type(j).__name__",
+    ],
+    "an own class with its own way": [
+        "import numpy as np\n"
+        "class Own(np.ndarray):\n"
+        "    def __reduce__(self):\n"
+        "        f, args, state = super().__reduce__()\n"
+        "        return f, args, (state, self.tag)\n"
+        "    def __setstate__(self, state):\n"
+        "        super().__setstate__(state[0]); self.tag = state[1]\n"
+        "o = np.arange(3.0).view(Own); o.tag = 'x'",
+        "o[0] = 5",
+        "o.tag += 'y'",
+        "seen = o.tolist(), o.tag, type(o).__name__",
+    ],
+    "read-only memory map": [
+        "import numpy as np, os, tempfile\n"
+        "path = os.path.join(tempfile.mkdtemp(), 'a.bin')\n"
+        "np.arange(12.0).tofile(path)\nm = np.memmap(path, 'f8', 'r', shape=(3, 4))\nv = m[1:, ::2]",
+        "s = float(m.sum()), v.tolist(), type(m).__name__, m.flags.writeable",
+        "t = float(v.sum()), m.flags.writeable, type(v).__name__",
+        "seen = s, t, os.path.basename(m.filename or path)",
+    ],
+    "closed files": [
+        "import tempfile, os\npath = os.path.join(tempfile.mkdtemp(), 'a.txt')\n"
+        "with open(path, 'w', encoding='utf-8') as f: f.write('one')\n"
+        "with open(path, 'rb') as g: g.read()",
+        "with open(path) as h: text = h.read()\nk = f.closed, g.closed, f.mode, f.encoding, g.mode",
+        "seen = k, h.closed, h.mode, text, type(f).__name__, type(g).__name__, f.name == path",
+    ],
+    "a closed file under a comprehension's name": [
+        "import tempfile, os\npath = os.path.join(tempfile.mkdtemp(), 'a.txt')\n"
+        "with open(path, 'w') as f: f.write('one')",
+        "squares = [f * f for f in range(3)]",
+        "total = sum(f for f in squares)",
+        "seen = squares, total, f.closed",
+    ],
+}
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of np.matrix
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("beside_gpu", [False, True])
+def test_memory_is_shared_as_in_one_process(name, beside_gpu, lazy):
+    cells = KINDS[name]
+    assert play(lazy, cells, beside_gpu=beside_gpu) == plain(cells)

@@ -1,0 +1,65 @@
+"""What cannot travel is named with the way to it, and stops only the cell that needs it."""
+
+import re
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from tests.transfer.kinds import open_pair, play
+from tests.transfer.pair import CellError
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with open_pair() as pair:
+        yield pair
+
+
+LOCKED = """
+import threading
+class Callback:
+    def __init__(self): self._lock = threading.Lock()
+class Slotted:
+    __slots__ = ('part',)
+class Model: pass
+model = Model()
+model.callbacks = [1, 2, Callback()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "name", "words"),
+    [
+        (LOCKED, "model", r"a lock \(model\.callbacks\[2\]\._lock\)"),
+        ("import threading\nd = {'a': [threading.Lock()]}", "d", r"a lock \(d\['a'\]\[0\]\)"),
+        (
+            LOCKED + "s = Slotted(); s.part = (Callback(),)",
+            "s",
+            r"a lock \(s\.part\[0\]\._lock\)",
+        ),
+        ("import threading\nx = threading.Lock()", "x", r"a lock\."),
+        ("x = {'g': (i for i in [])}", "x", r"a generator .*\(x\['g'\]\)"),
+    ],
+)
+def test_the_way_to_what_blocks_is_named(shared, cell, name, words):
+    play(shared, ["seen = 0\n" + cell], beside_gpu=False)
+    with pytest.raises(GPULeaseError) as refused:
+        shared.gpu(f"print({name})")
+    assert re.search(f"{name} cannot travel .*: it holds {words}", refused.value.sentence)
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit", "MemoryError", "ValueError"])
+def test_a_value_that_raises_when_it_is_packed_stops_only_who_needs_it(shared, error):
+    source = f"class C:\n    def __reduce__(self): raise {error}('own')\nseen = 0\nc = C()\nd = [5]"
+    play(shared, [source], beside_gpu=False)
+    shared.gpu("d[0] += 1")
+    shared.home("assert d == [6]")
+    with pytest.raises(GPULeaseError, match="c cannot travel"):
+        shared.gpu("print(c)")
+
+
+def test_an_open_of_the_notebooks_own_travels(shared):
+    play(shared, ["import gzip\nopen = gzip.open\nseen = 0"], beside_gpu=False)
+    shared.gpu("assert open is gzip.open, open")
+    with pytest.raises(CellError, match="ZeroDivisionError"):
+        shared.gpu("1 / 0")

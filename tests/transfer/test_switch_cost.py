@@ -1,0 +1,171 @@
+"""What a switch looks at: work follows what the cell touches, not what the notebook holds."""
+
+import contextlib
+import sys
+
+import pytest
+
+from gpulease.transfer.values.pickling import Packer
+from gpulease.transfer.values.walk import Walk
+from tests.transfer.kinds import empty, open_pair
+
+#: More objects than a group may have to be small.
+MANY = "big = [{'a': n, 'b': str(n)} for n in range(6000)]"
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with open_pair({"small_objects": 1000}) as made:
+        yield made
+
+
+@pytest.fixture
+def pair(shared, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", shared.main)
+    empty(shared)
+    return shared
+
+
+@contextlib.contextmanager
+def work(monkeypatch):
+    """Count the objects that home's walks visit, and note the names that it packs."""
+    seen = {"walked": 0, "packed": set()}
+    run, pack = Walk.run, Packer.pack
+
+    def walked(self, *args):
+        groups = run(self, *args)
+        seen["walked"] += sum(group.objects for group in groups)
+        return groups
+
+    def packed(self, group, *args, **options):
+        seen["packed"].update(group.names)
+        return pack(self, group, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Walk, "run", walked)
+        patch.setattr(Packer, "pack", packed)
+        yield seen
+
+
+def held_by_both(pair, source=MANY):
+    pair.home(source)
+    pair.gpu("n = len(big)")
+    pair.home("pass")
+
+
+def test_a_cell_that_reads_nothing_looks_at_nothing_large(pair, monkeypatch):
+    held_by_both(pair)
+    with work(monkeypatch) as seen:
+        pair.gpu("pass")
+        pair.home("pass")
+        pair.gpu("pass")
+    assert "big" not in seen["packed"]
+    assert seen["walked"] < 100
+
+
+def test_what_nobody_asked_for_is_not_walked_though_the_other_side_never_had_it(pair, monkeypatch):
+    pair.home(MANY)
+    pair.gpu("pass")
+    pair.home("pass")
+    with work(monkeypatch) as seen:
+        pair.gpu("pass")
+    assert seen["walked"] < 100
+    assert pair.gpu("result = big[5]['a']")
+    pair.home("assert result == 5")
+
+
+def test_what_was_put_away_comes_back_without_its_bytes(pair):
+    held_by_both(pair)
+    pair.gpu("pass")
+    assert pair.side.side.ledger.withheld == {"big"}
+    pair.gpu("m = len(big)")  # in a row of GPU cells too
+    assert pair.last.bytes < 1000
+    assert pair.side.side.ledger.withheld == set()
+    pair.home("assert m == 6000")
+
+
+@pytest.mark.parametrize(
+    ("change", "then"),
+    [
+        ("big[3]['a'] = -1", "assert big[3]['a'] == -1 and len(big) == 6000"),
+        ("big = big + [0]", "assert len(big) == 6001"),
+        ("big = 5", "assert big == 5"),
+        ("row = big[3]; row['a'] = -1", "assert big[3] is row and row['a'] == -1"),
+        ("other = big", "assert other is big"),
+        ("other = big; del big", "assert len(other) == 6000"),
+        ("del big[10:]", "assert [d['a'] for d in big] == list(range(10))"),
+    ],
+)
+@pytest.mark.parametrize("between", [[], ["pass"], ["pass", "pass"]])
+def test_what_home_changed_while_it_was_put_away_is_seen(pair, change, then, between):
+    held_by_both(pair)
+    pair.gpu("pass")
+    pair.home(change)
+    for cell in between:
+        pair.gpu(cell)
+    pair.gpu(then)
+    pair.home(then)
+
+
+def test_a_name_that_was_put_away_can_be_bound_and_deleted_beside_the_gpu(pair):
+    held_by_both(pair)
+    pair.home("big[0]['a'] = 'home'")
+    pair.gpu("pass")
+    pair.gpu("big = ['gpu']")
+    pair.home("assert big == ['gpu']")
+    pair.gpu("del big")
+    pair.home("assert 'big' not in globals()")
+
+
+def test_part_of_what_was_left_out_is_one_with_it_when_a_cell_changes_it(pair):
+    held_by_both(pair)
+    pair.home("row = big[3]")
+    pair.gpu("pass")
+    pair.gpu("row['a'] = 'gpu'")
+    pair.home("assert big[3] is row and row['a'] == 'gpu'")
+    pair.gpu("assert big[3] is row and row['a'] == 'gpu'")
+
+
+def test_what_a_function_reads_stays_where_it_may_be_called_at_any_time(pair):
+    pair.home(MANY + "\ndef total(): return len(big)")
+    pair.gpu("n = total()")
+    pair.home("pass")
+    pair.gpu("pass")
+    assert pair.side.side.ledger.withheld == set()
+
+
+def test_what_arrives_is_not_packed_again_where_both_sides_pack_alike(pair, monkeypatch):
+    pair.home("pass")
+    pair.gpu(MANY + "\nm = 5\nname = 'x'")
+    with work(monkeypatch) as seen:
+        pair.home("total = sum(d['a'] for d in big) + m")
+    assert seen["packed"].isdisjoint({"big", "m", "name"})
+    with work(monkeypatch) as seen:
+        pair.gpu("big[0]['a'] += 1; k = m")
+    assert pair.last.bytes < 1000  # home's own look finds it as it came
+    pair.home("assert big[0]['a'] == 1 and total == sum(range(6000)) + 5")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[{'names': 1, 'units': 2}, 'names']",
+        "[('a', 1), ('a', 1), {'big': 'big'}, 'n', '']",
+        "[1.5, None, True, 2**80, b'', b'x', b'xy', 'x' * 70000]",
+        "[[], [[]], {}, (), ((),), bytearray(b'ab')]",
+        "['é', 'a' + chr(0xdc80), 'same'] * 3",
+        "'text'",
+        "2**90",
+        "-0.0",
+        "1j",
+    ],
+)
+def test_what_both_sides_pack_alike_is_the_same_without_a_look(pair, value):
+    """Were it not, what nobody changed would travel again."""
+    pair.home("pass")
+    pair.gpu(f"big = {value}")
+    pair.home("seen = repr(big)")
+    pair.gpu("k = repr(big)")
+    assert "big" not in pair.last.moved
+    pair.home("assert seen == k")
+    assert "big" not in pair.last.moved
