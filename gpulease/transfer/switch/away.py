@@ -246,9 +246,7 @@ class AwaySide:
         with self._lock:
             self._expected.forget_early()
             if not message.body["known"]:
-                self.side.ledger.forget_peer()
-                self.side.state.forget_peer()
-                self.side.withheld.clear()
+                self.side.forget_peer()
                 self._offered.clear()
                 self._cancelled.clear()  # another wire counts its messages anew
                 self._expected.clear()

@@ -7,7 +7,6 @@ nothing of what the receiver has: a packed group says everything about its own r
 
 from __future__ import annotations
 
-import dis
 import enum
 import functools
 import gc
@@ -19,20 +18,20 @@ import time
 import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import cloudpickle
 
 from gpulease.transfer import frameworks
-from gpulease.transfer.arrays import Storage, address_of, buffer_owner, clusters
+from gpulease.transfer.arrays import Storage, clusters
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.refuse import RefusedError, refused_kind
 from gpulease.transfer.registry import Registry
 
-from . import cloudpickle_names, files, path, tokens
-from .deep import LEVELS, is_too_deep, with_room
-from .groups import AbandonedError, Check, Group
+from . import array_reduction, cloudpickle_names, files, tokens
+from .attempt import attempt
+from .groups import Check, Group
 from .hashing import buffer_digest, combine
 from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own
@@ -42,14 +41,6 @@ from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
 #: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
 _INLINE = 64 * 2**10
 _NAN_OPCODES = (b"G\x7f\xf8\0\0\0\0\0\0", b"G\xff\xf8\0\0\0\0\0\0")
-
-
-_TOO_DEEP = (
-    f"nested too deeply to travel (more than {LEVELS:,} levels; a chain of objects that refer to "
-    "the next one travels better as a list of them)"
-)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -224,70 +215,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduced
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(obj, numpy.ndarray):
-            return self._array(obj) if type(obj) is numpy.ndarray else self._subclass(obj, numpy)
+            reduced = array_reduction.reduce(obj, self.context)
+            if reduced is not NotImplemented:
+                return reduced
         return super().reducer_override(obj)
-
-    def _subclass(self, array: Any, numpy: Any) -> Any:
-        """Reduce an instance of an array's subclass to its memory and its own attributes.
-
-        numpy's own way copies the memory and loses the attributes; a class that has a way of its
-        own is left to it.
-        """
-        kind = type(array)
-        if isinstance(array, numpy.memmap) and getattr(array, "filename", None) is not None:
-            return self._mapped(array)
-        by_numpy = kind.__reduce__.__module__ if hasattr(kind.__reduce__, "__module__") else None
-        if by_numpy is not None and not str(by_numpy).startswith("numpy"):
-            return super().reducer_override(array)
-        reduced = self._array(array)
-        if reduced is NotImplemented:
-            return super().reducer_override(array)
-        attributes = dict(getattr(array, "__dict__", {}))
-        return tokens.face, (*reduced, kind, attributes)
-
-    def _mapped(self, array: Any) -> Any:
-        """Reduce a read-only memory map, or a part of one, to its file and what is in it."""
-        whole = array
-        while getattr(whole.base, "_mmap", None) is not None:
-            whole = whole.base
-        if not array.size or getattr(whole, "mode", "") != "r" or whole.filename is None:
-            return self._array(array)
-        start = int(array.__array_interface__["data"][0])
-        offset = start - int(whole.__array_interface__["data"][0]) + int(whole.offset)
-        digest = tokens.content_digest(array)
-        args = (str(whole.filename), array.dtype, array.shape, array.strides, offset, digest)
-        return tokens.memmap, args
-
-    def _array(self, array: Any) -> Any:
-        if array.dtype.hasobject or not array.dtype.itemsize:
-            return NotImplemented
-        flags = array.flags
-        owner = buffer_owner(array)
-        if array.size and id(owner) in self.context.inner:
-            offset = int(array.__array_interface__["data"][0]) - address_of(owner)
-            args = (owner, array.dtype, array.shape, array.strides, offset, flags.writeable)
-            return tokens.view, args
-        block = self.context.block(int(array.__array_interface__["data"][0]))
-        if block is not None and array.size:
-            low, _, stands, load = block
-            offset = int(array.__array_interface__["data"][0]) - low
-            args = (stands, array.dtype, array.shape, array.strides, offset, flags.writeable)
-            return load or tokens.view, args
-        memory = self.context.memory.get(id(array))
-        if memory is not None:
-            offset = int(array.__array_interface__["data"][0]) - memory.low
-            args = (memory, array.dtype, array.shape, array.strides, offset, flags.writeable)
-            return tokens.view, args
-        order = "F" if flags.f_contiguous and not flags.c_contiguous else "C"
-        plain = array if type(array) is numpy_array() else array.view(numpy_array())
-        raw = plain.ravel(order="K" if flags.forc else "C").view("u1")
-        buffer = pickle.PickleBuffer(raw)
-        return tokens.array, (buffer, array.dtype, array.shape, order, flags.writeable)
-
-
-def numpy_array() -> Any:
-    """Return numpy's class of arrays; only called where there is one."""
-    return sys.modules["numpy"].ndarray
 
 
 class _ShellPickler(_Pickler):
@@ -381,7 +312,7 @@ class Packer:
             return inband, buffers, skeletons
 
         try:
-            inband, found, skeletons = _refusing(dump, names)
+            inband, found, skeletons = attempt(dump, names)
         finally:
             for packing in context.packings.values():
                 packing.release()
@@ -480,41 +411,3 @@ def _prepare(group: Group, context: _Context, names: Mapping[str, Any]) -> list[
         found = ((obj, framework.content(obj, packing)) for obj in objects)
         contents += [(obj, content) for obj, content in found if content is not None]
     return contents
-
-
-def _refusing(dump: Callable[[], T], values: Mapping[str, Any]) -> T:
-    """Return what ``dump`` returns, with room where it needs it; raises RefusedError."""
-    try:
-        try:
-            return dump()
-        except (RecursionError, pickle.PicklingError) as error:
-            if not is_too_deep(error):
-                raise
-        return with_room(dump)
-    except AbandonedError:
-        raise
-    except RefusedError as error:
-        raise RefusedError(path.located(error.kind, values, error.blocker)) from None
-    except BaseException as error:  # whatever a value's own way of being pickled raises
-        if not isinstance(error, Exception) and not raised_by_code(error):
-            raise
-        if is_too_deep(error):
-            raise RefusedError(_TOO_DEEP) from error
-        found = path.blocker(values)
-        raise RefusedError(found or f"{type(error).__name__}: {_short(error)}") from error
-
-
-def raised_by_code(error: BaseException) -> bool:
-    """Say whether a ``raise`` was the cause: an interrupt from outside comes at any instruction."""
-    trace = error.__traceback__
-    if trace is None:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    return dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
-
-
-def _short(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0][:200] if text else "no message"

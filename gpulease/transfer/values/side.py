@@ -217,6 +217,12 @@ class Side:
             self.withheld.pop(name, None)
             self.ledger.superseded.add(name)
 
+    def forget_peer(self) -> None:
+        """The other side is new: it holds nothing, and nothing of its own waits here."""
+        self.ledger.forget_peer()
+        self.state.forget_peer()
+        self.withheld.clear()
+
     # ---- receiving
 
     def receive(

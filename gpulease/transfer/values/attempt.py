@@ -1,0 +1,62 @@
+"""Packs something, or says what is in the way: whatever a value's own code raises is a refusal.
+
+Owns the room for recursion and the sentence; the search for the blocker is ``path``'s.
+"""
+
+from __future__ import annotations
+
+import dis
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from gpulease.transfer.refuse import RefusedError
+
+from . import path
+from .deep import LEVELS, is_too_deep, with_room
+from .groups import AbandonedError
+
+_TOO_DEEP = (
+    f"nested too deeply to travel (more than {LEVELS:,} levels; a chain of objects that refer to "
+    "the next one travels better as a list of them)"
+)
+
+T = TypeVar("T")
+
+
+def attempt(dump: Callable[[], T], values: Mapping[str, Any]) -> T:
+    """Return what ``dump`` returns, with room where it needs it; raises RefusedError."""
+    try:
+        try:
+            return dump()
+        except (RecursionError, pickle.PicklingError) as error:
+            if not is_too_deep(error):
+                raise
+        return with_room(dump)
+    except AbandonedError:
+        raise
+    except RefusedError as error:
+        raise RefusedError(path.located(error.kind, values, error.blocker)) from None
+    except BaseException as error:  # whatever a value's own way of being pickled raises
+        if not isinstance(error, Exception) and not raised_by_code(error):
+            raise
+        if is_too_deep(error):
+            raise RefusedError(_TOO_DEEP) from error
+        found = path.blocker(values)
+        raise RefusedError(found or f"{type(error).__name__}: {_short(error)}") from error
+
+
+def raised_by_code(error: BaseException) -> bool:
+    """Say whether a ``raise`` was the cause: an interrupt from outside comes at any instruction."""
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+
+
+def _short(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0][:200] if text else "no message"
