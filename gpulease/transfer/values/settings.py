@@ -50,6 +50,8 @@ class Settings:
         self._first: dict[str, dict[str, bytes]] = {}
         self._told: dict[str, dict[str, bytes]] = {}
         self._waiting: dict[str, dict[str, bytes]] = {}
+        #: What was looked at last, all keys in one: it is asked for at every cell.
+        self._last: dict[str, bytes] = {}
         for setting in SETTINGS.values():
             if setting.module in sys.modules:
                 self._begin(setting.module)
@@ -78,9 +80,16 @@ class Settings:
 
     def _look(self, name: str, setting: Setting, first: dict[str, bytes]) -> None:
         try:
-            now = _pickled(setting.get())
+            values = setting.get()
         except Exception:  # noqa: BLE001 - whatever a library makes of being asked: nothing is told
             return
+        all_of_it = b""
+        with contextlib.suppress(Exception):  # then it is looked at key by key each time
+            all_of_it = pickle.dumps(values, 5)
+        if all_of_it and all_of_it == self._last.get(name):
+            return
+        self._last[name] = all_of_it
+        now = _pickled(values)
         told = self._told.get(name, {})
         now = dict.fromkeys(told, pickle.dumps(setting.gone, 5)) | now
         changed = {key: data for key, data in now.items() if data != first.get(key) or key in told}
@@ -103,6 +112,7 @@ class Settings:
             setting = SETTINGS[name]
             if setting.module not in sys.modules or not _may(setting):
                 continue
+            self._last.pop(name, None)
             for key, data in self._waiting.pop(name).items():
                 # What another version of the library does not know stays as it is there.
                 with contextlib.suppress(Exception):
