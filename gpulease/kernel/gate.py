@@ -136,7 +136,10 @@ class Gate:
         if reply.get("ename") != "NameError":
             return self._parts.home.explain_error(str(reply.get("evalue", "")))
         match = _NOT_DEFINED.search(str(reply.get("evalue", "")))
-        return self.explain(match[1]) if match else ""
+        if not match or not self._parts.connected_once:
+            return ""
+        note = self._parts.home.explain_stayed(match[1])
+        return note.sentence if note is not None else self.explain(match[1])
 
     def _remember(self, both: tuple[str, ...]) -> None:
         for line in both:

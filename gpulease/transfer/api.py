@@ -154,6 +154,9 @@ class Home(Protocol):
     def explain(self, name: str) -> Note | None:
         """Called on a NameError: why ``name`` is absent, or None when it is simply not defined."""
 
+    def explain_stayed(self, name: str) -> Note | None:
+        """Called on a GPU cell's NameError: why ``name`` stayed at home, None where it did not."""
+
     def explain_error(self, error: str) -> str:
         """Called with the text of a GPU cell's error: what of the values explains it, or ""."""
 

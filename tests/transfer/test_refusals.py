@@ -63,3 +63,16 @@ def test_an_open_of_the_notebooks_own_travels(shared):
     shared.gpu("assert open is gzip.open, open")
     with pytest.raises(CellError, match="ZeroDivisionError"):
         shared.gpu("1 / 0")
+
+
+def test_a_name_that_stayed_at_home_explains_itself_beside_the_gpu(shared):
+    work = "def work():\n    with guard: return 1"
+    cell = f"import threading\nguard = threading.Lock()\n{work}\nseen = 0"
+    play(shared, [cell], beside_gpu=False)
+    with pytest.raises(CellError, match="'guard' is not defined"):
+        shared.gpu("work()")
+    note = shared.side.explain_stayed("guard")
+    assert note.sentence.startswith("guard is in your notebook and cannot travel to the GPU: it ho")
+    assert "a lock" in note.sentence
+    assert shared.side.explain_stayed("work") is None
+    assert shared.side.explain_stayed("nothing") is None

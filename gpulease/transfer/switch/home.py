@@ -338,6 +338,10 @@ class HomeSide:
         roots = side.closure(near, side.survey(near), reads=True)
         return self._origins.explain(error, names_of(roots))
 
+    def explain_stayed(self, name: str) -> Note | None:
+        """Say why a name of home is not on the GPU's side, or None where it is there."""
+        return self.unavailable.explain_stayed(name)
+
     def away_names(self) -> Sequence[str]:
         """Return the names whose value is only away."""
         return sorted(self.side.ledger.remote)

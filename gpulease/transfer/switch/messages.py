@@ -98,6 +98,17 @@ def sealed_notes(names: Sequence[str], values: Mapping[str, Any]) -> list[Note]:
     ]
 
 
+def stayed_note(name: str, blocker: str) -> Note:
+    """Say why a name of home is not beside the GPU."""
+    if blocker:
+        what = f"cannot travel to the GPU: it holds {blocker}. Make it anew in a GPU cell."
+    else:
+        what = (
+            f"did not travel, since nothing said that the cell needs it. Name {name} in the cell."
+        )
+    return Note("stayed", f"{name} is in your notebook and {what}", (name,))
+
+
 def thread_notes(running: list[threading.Thread]) -> list[Note]:
     """Name the user's threads that live across a GPU cell."""
     if not running:

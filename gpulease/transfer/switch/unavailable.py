@@ -25,7 +25,7 @@ from gpulease.transfer.values.variables import is_user_name
 
 from .concurrent import ConcurrentThreads
 from .conflicts import Conflicts
-from .messages import Lost, away_note, loss_notes
+from .messages import Lost, away_note, loss_notes, stayed_note
 
 
 class Unavailable:
@@ -207,6 +207,14 @@ class Unavailable:
             note = self.explain(name)
             assert note is not None
             raise GPULeaseError(note.reason, note.sentence)
+
+    def explain_stayed(self, name: str) -> Note | None:
+        """Say why a name that is here is missed by a GPU cell, or None where it was there."""
+        ledger = self.side.ledger
+        there = name_root(name) in ledger.base and name not in ledger.withheld
+        if name not in self.side.ns or there or not is_user_name(name):
+            return None
+        return stayed_note(name, ledger.blocked.get(name, ""))
 
     def explain(self, name: str) -> Note | None:
         """Say why ``name`` is not here, or None."""
