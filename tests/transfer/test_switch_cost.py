@@ -126,6 +126,20 @@ def test_part_of_what_was_left_out_is_one_with_it_when_a_cell_changes_it(pair):
     pair.gpu("assert big[3] is row and row['a'] == 'gpu'")
 
 
+def test_what_a_thread_beside_the_gpu_may_change_is_not_put_away(pair):
+    held_by_both(pair)
+    pair.gpu(
+        "import threading\ngo, done = threading.Event(), threading.Event()\n"
+        "def later(mine):\n    go.wait(); mine.append('more'); done.set()\n"
+        "threading.Thread(target=later, args=(big,)).start()"
+    )
+    pair.home("pass")
+    pair.gpu("pass")
+    assert pair.side.side.ledger.withheld == set()
+    pair.gpu("go.set(); done.wait()")
+    pair.home("assert big[-1] == 'more'")
+
+
 def test_what_a_function_reads_stays_where_it_may_be_called_at_any_time(pair):
     pair.home(MANY + "\ndef total(): return len(big)")
     pair.gpu("n = total()")

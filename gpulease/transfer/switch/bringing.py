@@ -41,6 +41,7 @@ class Bringing:
 
     def take(self, message: Message) -> Brought:
         """Commit the reply to a ``collect`` after a cell; what is not sure comes into doubt."""
+        self._side.ledger.peer_runs_on = bool(message.body["threads"])
         if message.body.get("current"):
             return (), 0
         arrival = Arrival.of(message)
@@ -57,6 +58,7 @@ class Bringing:
         left = _TRIES
         while left:
             message = self._ask_for_all(progress)
+            self._side.ledger.peer_runs_on = bool(message.body["threads"])
             if message.body.get("current"):
                 return (), 0
             arrival = Arrival.of(message)

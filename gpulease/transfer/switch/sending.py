@@ -62,7 +62,9 @@ class Sending:
         """Send what changed and what is wanted; raises ``cannot_move`` or ``transfer_failed``."""
         outcome = Outcome(True)
         for _ in range(_TRIES):
-            shipment = plan(self._side, wanted, withhold=True)
+            # What a thread there changes by a reference of its own must stay in sight.
+            withhold = not self._side.ledger.peer_runs_on
+            shipment = plan(self._side, wanted, withhold=withhold)
             outcome = self._offer(shipment, progress)
             if outcome.ok:
                 break

@@ -94,6 +94,8 @@ class Ledger:
     culprits: set[Culprit] = field(default_factory=set)
     #: Names that the other side holds as agreed, but put away: nobody here has looked since.
     withheld: set[str] = field(default_factory=set)
+    #: Whether code of the user's ran on the other side beside its cells, when it was last heard.
+    peer_runs_on: bool = False
     bulk: dict[str, Bulk] = field(default_factory=dict)
 
     def forget_peer(self) -> None:
@@ -104,6 +106,7 @@ class Ledger:
         self.memory.clear()
         self.culprits.clear()
         self.withheld.clear()
+        self.peer_runs_on = False
 
     def agree_alike(self, roots: Iterable[str], digest: bytes, seconds: float, size: int) -> None:
         """Both sides hold these roots now, and this one would pack them as the other one did."""
