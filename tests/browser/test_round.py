@@ -165,8 +165,7 @@ def test_the_instructor_sees_the_group_and_no_admin_page(
     page = profile.new_page()
     log_in(demo, page, "instructor")
     page.goto(f"{demo.service}group")
-    page.wait_for_selector("text=GPUs of my groups")
-    page.wait_for_selector(".gl-overview li")
+    page.wait_for_selector("#table [data-key]")
     pictures.take(page, "instructor")
     answer = page.goto(f"{demo.service}admin")
     assert answer.status == 403
@@ -178,6 +177,7 @@ def test_an_admin_changes_a_time_out_on_a_page(
     page = profile.new_page()
     log_in(demo, page, "admin")
     page.goto(f"{demo.service}policy")
+    page.click("#advanced summary")
     page.wait_for_function("() => document.getElementById('policy-text').value.length > 0")
     text = page.input_value("#policy-text")
     page.fill("#policy-text", f"{text}\nnonsense: 1\n")

@@ -29,7 +29,7 @@ def test_a_companion_killed_in_a_cell(home: HomeKernel) -> None:
     lost = home.run("made")
     assert not lost.ok
     said = f"{lost.shown()} {lost.text()} {lost.error}"
-    assert "Lost with the companion: kept, made, time." in said
+    assert "Lost with the companion: kept, made." in said
     assert said.count("was lost with the companion") == 1, "once is enough"
     count = cell.reply["execution_count"]
     assert f"The value that cell [{count}] gave made was lost" in lost.error
