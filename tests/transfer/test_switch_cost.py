@@ -117,6 +117,13 @@ def test_a_name_that_was_put_away_can_be_bound_and_deleted_beside_the_gpu(pair):
     pair.home("assert 'big' not in globals()")
 
 
+def test_what_was_agreed_on_and_is_bound_again_replaces_what_home_made_of_it(pair):
+    held_by_both(pair)
+    pair.home("big += [3]")
+    pair.gpu(MANY)
+    pair.home("assert len(big) == 6000")
+
+
 def test_part_of_what_was_left_out_is_one_with_it_when_a_cell_changes_it(pair):
     held_by_both(pair)
     pair.home("row = big[3]")

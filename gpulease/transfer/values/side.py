@@ -214,7 +214,10 @@ class Side:
         """A name bound here again is this side's: what the other one holds of it is old."""
         for name in [n for n in self.ledger.remote if n in self.ns]:
             del self.ledger.remote[name]
-            self.withheld.pop(name, None)
+            if name in self.withheld:
+                del self.withheld[name]
+                # Nobody knows whether the other side still holds what was agreed on.
+                self.ledger.differ_with_units([name])
             self.ledger.superseded.add(name)
 
     def forget_peer(self) -> None:
