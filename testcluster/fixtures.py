@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from testcluster import VARIABLE
 from testcluster.machine import why_not
 
 if TYPE_CHECKING:
     from testcluster.cluster import Cluster
-
-VARIABLE = "GPULEASE_CLUSTER"
-OWN = "own"
 
 
 def why_no_cluster() -> str:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from testcluster import OWN, VARIABLE
 from testcluster.cluster import Cluster
-from testcluster.fixtures import OWN, VARIABLE
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from testcluster.fixtures import VARIABLE as GPULEASE_CLUSTER
+from testcluster import VARIABLE as GPULEASE_CLUSTER
 from testcluster.fixtures import cluster, namespace, why_no_cluster
 from tests.helpers import chromium_path, postgresql_bin
 from tests.spread import ByUnit, turn_of
