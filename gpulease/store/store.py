@@ -50,14 +50,8 @@ def export(address: str, user: str) -> dict[str, Any]:
     Raises:
         GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
     """
-    engine = make_engine(address)
-    try:
-        with translated():
-            require_head(engine)
-            with Session(engine) as session:
-                return people.export(session, user)
-    finally:
-        engine.dispose()
+    with _reading(address) as session:
+        return people.export(session, user)
 
 
 def read_past(address: str, since: datetime, until: datetime) -> used.Past:
@@ -66,12 +60,19 @@ def read_past(address: str, since: datetime, until: datetime) -> used.Past:
     Raises:
         GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
     """
+    with _reading(address) as session:
+        return used.past(session, since, until)
+
+
+@contextmanager
+def _reading(address: str) -> Iterator[Session]:
+    """Read a database, whether or not the service runs; raises as those who call it say."""
     engine = make_engine(address)
     try:
         with translated():
             require_head(engine)
             with Session(engine) as session:
-                return used.past(session, since, until)
+                yield session
     finally:
         engine.dispose()
 
