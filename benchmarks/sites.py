@@ -128,6 +128,15 @@ def view(
     return Snapshot(NOW, document, known, tuple(leases), evidence, observed, windows=windows)
 
 
+def _in_use(
+    held: list[Lease], gpus: int, pools: int = 1
+) -> tuple[tuple[Device, ...], dict[str, Evidence]]:
+    """The devices, with those that are held, and evidence that all of these compute."""
+    shown = devices(gpus, pools, {x.devices[0]: x.id for x in held})
+    busy = Evidence(Verdict.BUSY, at(-60), utilisation=0.9, cells=1)
+    return shown, {x.id: busy for x in held}
+
+
 def _waiting(number: int, projects: int, random: Random, **changed: object) -> list[Lease]:
     return [request(n, random, projects, **changed) for n in range(number)]
 
@@ -168,8 +177,7 @@ def gangs(requests: int = REQUESTS, gpus: int = GPUS, projects: int = PROJECTS) 
     random = Random(3)
     known = devices(gpus)
     held = [active(n, d.uuid, random, projects) for n, d in enumerate(known) if n % 2]
-    shown = devices(gpus, 1, {x.devices[0]: x.id for x in held})
-    evidence = {x.id: Evidence(Verdict.BUSY, at(-60), utilisation=0.9, cells=1) for x in held}
+    shown, evidence = _in_use(held, gpus, 1)
     asked = [
         replace(x, count=random.choice([2, 4, 8, 16])) for x in _waiting(requests, projects, random)
     ]
@@ -185,8 +193,7 @@ def pools(requests: int = REQUESTS, gpus: int = GPUS, projects: int = PROJECTS) 
         for n, d in enumerate(known)
         if n % 4
     ]
-    shown = devices(gpus, 6, {x.devices[0]: x.id for x in held})
-    evidence = {x.id: Evidence(Verdict.BUSY, at(-60), utilisation=0.9, cells=1) for x in held}
+    shown, evidence = _in_use(held, gpus, 6)
     asked = [
         replace(x, gpu_class=f"class{random.randrange(6)}")
         for x in _waiting(requests, projects, random)
@@ -199,8 +206,7 @@ def reserved(requests: int = REQUESTS, gpus: int = GPUS, projects: int = PROJECT
     random = Random(5)
     known = devices(gpus)
     held = [active(n, d.uuid, random, projects) for n, d in enumerate(known) if n % 2]
-    shown = devices(gpus, 1, {x.devices[0]: x.id for x in held})
-    evidence = {x.id: Evidence(Verdict.BUSY, at(-60), utilisation=0.9, cells=1) for x in held}
+    shown, evidence = _in_use(held, gpus, 1)
     asked = [
         replace(x, groups=(f"lab{random.randrange(60)}",))
         for x in _waiting(requests, projects, random)

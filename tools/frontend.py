@@ -56,12 +56,7 @@ def main(arguments=None):
     with tempfile.TemporaryDirectory() as directory:
         built = Path(directory) / "gpulease"
         run.bundle(built)
-        differing = differences(built, BUNDLE)
-    if differing:
-        print("The bundle is not what its source gives; `make frontend` builds it:")
-        print("\n".join("    " + name for name in differing))
-        return 1
-    return 0
+        return compare(built, BUNDLE, "The bundle is not what its source gives")
 
 
 class Tools:
@@ -169,6 +164,15 @@ def differences(built, kept):
     }
     _, differing, missing = filecmp.cmpfiles(str(built), str(kept), sorted(names), shallow=False)
     return sorted(differing + missing)
+
+
+def compare(built, kept, complaint):
+    """Return the exit status: 1, and names printed, where a build differs from what is kept."""
+    differing = differences(built, kept)
+    if differing:
+        print(f"{complaint}; `make frontend` gives these anew:")
+        print("\n".join("    " + name for name in differing))
+    return 1 if differing else 0
 
 
 def install(source, target):

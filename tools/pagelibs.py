@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from frontend import HASH, ROOT, Tools, differences, write_json
+from frontend import HASH, ROOT, Tools, compare, write_json
 
 SOURCE = ROOT / "pagelibs"
 BUNDLES = ROOT / "gpulease" / "service" / "pages" / "static" / "lib"
@@ -31,12 +31,7 @@ def main(arguments=None):
     with tempfile.TemporaryDirectory() as directory:
         built = Path(directory) / "lib"
         bundle(run, built)
-        differing = differences(built, BUNDLES)
-    if differing:
-        print("These are not what pagelibs/ gives; `make frontend` builds them:")
-        print("\n".join("    " + name for name in differing))
-        return 1
-    return 0
+        return compare(built, BUNDLES, "The pages' bundles are not what pagelibs/ gives")
 
 
 def bundle(run, target):
