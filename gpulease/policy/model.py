@@ -293,7 +293,8 @@ class Snapshot:
     """Everything one plan is made from.
 
     ``contended``: when others took a granted device, by pool; forgotten once a start succeeds.
-    ``near``: the node of each request's notebook server, where its home can be mounted only there.
+    ``preferred_nodes``: the node of each request's notebook server, where its home can be mounted
+    only there.
     ``use``: (project, person, pool) -> device-seconds of leases that are over, decayed until now.
     ``spent``: (project, person) -> GPU-hours at their price that leases which are over have taken
     of the project's budget in its present period; what runs now is not in it.
@@ -309,7 +310,7 @@ class Snapshot:
     typical_length: float | None = None  # median seconds a lease lasted lately; None is unknown
     contended: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
     bounds: tuple[Bound, ...] = ()
-    near: Mapping[str, str] = field(default_factory=dict)
+    preferred_nodes: Mapping[str, str] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()  # those that are open, and those that come within a day
     use: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     spent: Mapping[tuple[str, str], float] = field(default_factory=dict)

@@ -81,7 +81,7 @@ class Provider(Protocol):
     def bounds(self, requests: Sequence[Lease]) -> Sequence[Bound]:
         """Called before each plan: what beside devices bounds the start of those that wait."""
 
-    def near(self, lease: Lease) -> str:
+    def preferred_node(self, lease: Lease) -> str:
         """Called before each plan for a waiting request: the node that is better than others.
 
         It is the server's own, where the home can be mounted only there; "" for any.

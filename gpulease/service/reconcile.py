@@ -157,9 +157,9 @@ class Reconciler:
             known = self._shown = self.snapshot()
         return known
 
-    def _near(self) -> dict[str, str]:
+    def _preferred_nodes(self) -> dict[str, str]:
         queued = [x for x in self._ledger.leases.values() if x.state is LeaseState.QUEUED]
-        return {x.id: node for x in queued if (node := self._provider.near(x))}
+        return {x.id: node for x in queued if (node := self._provider.preferred_node(x))}
 
     async def recover(self, devices: Sequence[Device] = ()) -> None:
         """Tell the provider what the store intends; called once, before the first round.
@@ -213,7 +213,7 @@ class Reconciler:
             await self._record(self._parentless())
         snapshot = self.snapshot()
         bounds = self._provider.bounds(queue.waiting(snapshot))
-        snapshot = replace(snapshot, bounds=tuple(bounds), near=self._near())
+        snapshot = replace(snapshot, bounds=tuple(bounds), preferred_nodes=self._preferred_nodes())
         running = asyncio.get_running_loop()
         actions = await running.run_in_executor(self._planner, plan, snapshot)
         async with self._ledger.lock:

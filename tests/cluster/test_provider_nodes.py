@@ -31,8 +31,8 @@ ON_KWOK = replace(
 def granted(world: LeaseWorld, lease: Lease, devices: tuple) -> tuple[str, ...]:
     """Return what the planner grants to one request."""
     document = PolicyDocument(1, (Pool("cards"),), (ON_KWOK,), "any")
-    near = {lease.id: world.provider.near(lease)}
-    view = Snapshot(datetime.now(UTC), document, devices, (lease,), {}, {}, near=near)
+    near = {lease.id: world.provider.preferred_node(lease)}
+    view = Snapshot(datetime.now(UTC), document, devices, (lease,), {}, {}, preferred_nodes=near)
     (action,) = plan(view)
     assert isinstance(action, Start)
     return action.devices
@@ -83,12 +83,14 @@ async def test_a_home_that_one_node_may_mount_is_mounted_where_the_server_runs(
 
         async def near() -> bool:
             await world.provider.devices()
-            return world.provider.near(request) == names[2]
+            return world.provider.preferred_node(request) == names[2]
 
         await wait_for_async(near, 30, "the server's place")
-        assert world.provider.near(replace(request, user="nobody")) == ""
+        assert world.provider.preferred_node(replace(request, user="nobody")) == ""
         world.server("far", nodeSelector={"kubernetes.io/hostname": names[2]}, tolerations=tolerant)
-        assert world.provider.near(replace(request, user="far")) == "", "it has no such home"
+        assert world.provider.preferred_node(replace(request, user="far")) == "", (
+            "it has no such home"
+        )
         devices = tuple(
             d for d in await world.provider.devices() if d.node in names and not d.occupied_by
         )

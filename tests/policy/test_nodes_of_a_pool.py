@@ -81,15 +81,15 @@ def test_one_device_is_taken_where_the_fewest_stay_behind():
 
 
 def test_one_device_is_taken_where_its_server_runs():
-    view = snapshot([request(1), request(2)], nodes(4, 1), near={"r1": "n0"})
+    view = snapshot([request(1), request(2)], nodes(4, 1), preferred_nodes={"r1": "n0"})
     assert starts(view) == {"r1": ("n0/0",), "r2": ("n1/0",)}
 
 
 def test_a_full_or_unknown_node_of_the_server_keeps_nobody_waiting():
     held = [active(9, "n0/0")]
-    view = snapshot([*held, request(1)], nodes(1, 2), near={"r1": "n0"})
+    view = snapshot([*held, request(1)], nodes(1, 2), preferred_nodes={"r1": "n0"})
     assert starts(view) == {"r1": ("n1/0",)}
-    view = snapshot([request(1)], nodes(1), near={"r1": "elsewhere"})
+    view = snapshot([request(1)], nodes(1), preferred_nodes={"r1": "elsewhere"})
     assert starts(view) == {"r1": ("n0/0",)}
 
 
@@ -98,7 +98,7 @@ def test_a_fall_back_is_taken_where_the_server_runs_too():
     told = policy()
     first = replace(told.classes[0], fallback=("slice",))
     told = replace(told, classes=(first, *told.classes[1:]))
-    view = snapshot([request(1)], slices, policy=told, near={"r1": "n1"})
+    view = snapshot([request(1)], slices, policy=told, preferred_nodes={"r1": "n1"})
     assert starts(view) == {"r1": ("n1/0",)}
 
 

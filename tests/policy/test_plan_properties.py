@@ -103,7 +103,9 @@ def worlds(draw):
         evidence[lease.id] = draw(evidences)
         observed.append(seen(lease, **{name: draw(choice) for name, choice in said.items()}))
     near = {x.id: node for x in leases if (node := draw(homes))}
-    return snapshot(leases, tuple(devices), evidence, observed, policy=draw(policies), near=near)
+    return snapshot(
+        leases, tuple(devices), evidence, observed, policy=draw(policies), preferred_nodes=near
+    )
 
 
 def after(view):
@@ -158,7 +160,9 @@ def test_where_servers_run_decides_where_and_never_who(view):
     """Requests for one device: with and without the nodes of their servers the same are served."""
     alone = replace(view, leases=tuple(replace(x, count=1) for x in view.leases))
     served = {a.lease_id for a in plan(alone) if isinstance(a, Start)}
-    assert served == {a.lease_id for a in plan(replace(alone, near={})) if isinstance(a, Start)}
+    assert served == {
+        a.lease_id for a in plan(replace(alone, preferred_nodes={})) if isinstance(a, Start)
+    }
 
 
 @settings(max_examples=300, deadline=None)
@@ -170,7 +174,7 @@ def test_the_first_in_line_is_served_where_its_server_runs(view):
     nominated = any(x.nominated_for for x in view.leases)
     if not first or nominated:
         return
-    home, count = view.near.get(requests[0].id, ""), requests[0].count
+    home, count = view.preferred_nodes.get(requests[0].id, ""), requests[0].count
     free = [d for d in capacity.free_devices(view)["cards"] if fitting.suits("t4", d)]
     known = {d.uuid: d for d in view.devices}
     if home and sum(d.node == home for d in free) >= count:

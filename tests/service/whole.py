@@ -143,7 +143,7 @@ class Place:
     def bounds(self, requests: Sequence[Lease]) -> Sequence[Any]:
         return ()
 
-    def near(self, lease: Lease) -> str:
+    def preferred_node(self, lease: Lease) -> str:
         return ""
 
     def recall_home(self, *_: Any) -> None:

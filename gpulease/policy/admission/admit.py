@@ -114,7 +114,7 @@ class _Pass:
         line = free.whole(gpu_class.name) if seat else free.line(request)
         # Of one node: what is held for it first, then by identifier.
         chosen = fitting.of_one_node(
-            line, request.count, free.kept_for(request), self._near(request)
+            line, request.count, free.kept_for(request), self._preferred_node(request)
         )
         if len(chosen) == request.count:
             self.outcome.actions.append(self._grant(request, chosen, gpu_class))
@@ -129,7 +129,7 @@ class _Pass:
             if min(want.missing.values(), default=1) == 0 or self._limits.exceeded(request):
                 continue
             other = substitution.substitute(
-                self._snapshot.policy, request, self._free, self._near(request)
+                self._snapshot.policy, request, self._free, self._preferred_node(request)
             )
             if other is None or self._doors.refusal(_as(request, other[0]), other[0].pool):
                 continue
@@ -145,8 +145,8 @@ class _Pass:
     def _kept_waiting(self, request: Lease) -> str | None:
         return limits.kept_waiting(request, self._snapshot.now, self._limits)
 
-    def _near(self, request: Lease) -> str:
-        return self._snapshot.near.get(request.id, "")
+    def _preferred_node(self, request: Lease) -> str:
+        return self._snapshot.preferred_nodes.get(request.id, "")
 
     def _grant(
         self, request: Lease, chosen: Sequence[Device], gpu_class: GPUClass, fallback: str = ""
@@ -162,7 +162,9 @@ class _Pass:
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
         lines = joined(free.line(request), coming.line(request))
-        hoped = fitting.of_one_node(lines, request.count, near=self._near(request))
+        hoped = fitting.of_one_node(
+            lines, request.count, preferred_node=self._preferred_node(request)
+        )
         room = self._room(gpu_class, request.count)
         missing = room
         if lines:

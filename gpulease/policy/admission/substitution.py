@@ -33,7 +33,7 @@ def substitute(
     policy: PolicyDocument,
     request: Lease,
     free: Mapping[str, Inventory],
-    near: str = "",
+    preferred_node: str = "",
 ) -> tuple[GPUClass, list[Device]] | None:
     """Return the first fall-back with room, and the devices, ``None`` when there is none.
 
@@ -41,12 +41,12 @@ def substitute(
         policy: the classes on offer.
         request: one that its own class cannot serve now.
         free: what is left of each pool once everybody was served who asked for it.
-        near: the node of its notebook server, "" where that is not known.
+        preferred_node: the node of its notebook server, "" where that is not known.
     """
     for other in alternatives(policy, request):
         left = free.get(other.pool)
         open_to_all = left.loose(other.name) if left is not None else {}
-        chosen = fitting.of_one_node(open_to_all, request.count, near=near)
+        chosen = fitting.of_one_node(open_to_all, request.count, preferred_node=preferred_node)
         if len(chosen) == request.count:
             return other, chosen
     return None

@@ -25,27 +25,27 @@ def by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
 
 
 def together(
-    devices: Sequence[Device], count: int, preferred: Iterable[str] = (), near: str = ""
+    devices: Sequence[Device], count: int, preferred: Iterable[str] = (), preferred_node: str = ""
 ) -> list[Device]:
     """Return up to ``count`` devices of one node, as many as can be had.
 
     Of the nodes that have enough, the one with most of the ``preferred`` devices is taken, then
-    the ``near`` one, then the one where the fewest stay behind, so that whole nodes stay for those
-    who want several.
+    the ``preferred_node``, then the one where the fewest stay behind, so that whole nodes stay for
+    those who want several.
 
     Args:
         devices: in the order in which they are taken within a node.
         preferred: identifiers.
-        near: a node, "" for none.
+        preferred_node: a node, "" for none.
     """
-    return of_one_node(by_node(devices), count, preferred, near)
+    return of_one_node(by_node(devices), count, preferred, preferred_node)
 
 
 def of_one_node(
     nodes: Mapping[str, Sequence[Device]],
     count: int,
     preferred: Iterable[str] = (),
-    near: str = "",
+    preferred_node: str = "",
 ) -> list[Device]:
     """Return what ``together`` does, of devices that are sorted by node already."""
     wanted = set(preferred)
@@ -53,7 +53,7 @@ def of_one_node(
     def rank(node: str) -> tuple[int, int, bool, int, str]:
         there = nodes[node]
         liked = sum(device.uuid in wanted for device in there) if wanted else 0
-        far = not near or node != near
+        far = not preferred_node or node != preferred_node
         return -min(count, len(there)), -min(count, liked), far, len(there), node
 
     best = min(nodes, key=rank, default=None)

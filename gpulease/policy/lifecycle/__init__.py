@@ -1,7 +1,7 @@
 """The one table of a lease's life, and the pure functions that move a lease through it.
 
 Owns which state may follow which and for which reasons (``table``), and what each step changes in
-the record: the planner's (``actions``) and somebody's word (``words``).
+the record: the planner's (``actions``) and a person's or a server's (``user_transitions``).
 Refuses to decide *whether* a step is taken (``planner`` and people do) and to perform or store it.
 
 Every function returns a new ``Lease`` whose ``version`` is one higher; a step that the table does
@@ -22,7 +22,7 @@ from gpulease.policy.lifecycle.table import (
     Transition,
     allowed,
 )
-from gpulease.policy.lifecycle.words import (
+from gpulease.policy.lifecycle.user_transitions import (
     asked_again,
     claim,
     force_end,

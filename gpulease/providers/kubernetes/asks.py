@@ -1,4 +1,4 @@
-"""GPU classes as a pod's words: resources, claims, node terms, annotations.
+"""GPU classes as the fields of a pod: resources, claims, node terms, annotations.
 
 Owns the one translation from a class's ``PodAsk`` to what a pod must say, for every kind; the
 table of what is expected stands in ``docs/reference/kubernetes-asks.md``.  Pure: plain dicts out,
@@ -18,7 +18,7 @@ from gpulease.providers.kubernetes.asks_nodes import Terms, node_terms, tolerati
 
 
 @dataclass(frozen=True)
-class PodWords:
+class PodFields:
     """What one ask puts into a lease pod.
 
     ``limits`` are the container's extended resources; ``claims`` the container's and
@@ -41,8 +41,8 @@ def ask_of(gpu_class: GPUClass) -> PodAsk:
     return gpu_class.pod or PodAsk()
 
 
-def words(gpu_class: GPUClass, count: int) -> PodWords:
-    """Return the pod's words for ``count`` devices of a class.
+def pod_fields(gpu_class: GPUClass, count: int) -> PodFields:
+    """Return what the pod says for ``count`` devices of a class.
 
     Raises:
         GPULeaseError: ``bad_count``: so many cannot be had in one pod of this kind.
@@ -55,7 +55,7 @@ def words(gpu_class: GPUClass, count: int) -> PodWords:
         preferred = [{"weight": 100, "preference": {"matchExpressions": expressions}}]
     claimed = ask.kind is AskKind.DRA
     template = template_name(gpu_class.name, ask, count) if claimed else ""
-    return PodWords(
+    return PodFields(
         limits=limits(ask, count),
         claims=[{"name": REQUEST}] if claimed else [],
         resource_claims=(

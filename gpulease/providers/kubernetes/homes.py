@@ -56,7 +56,7 @@ class Homes:
         elif before is not None:
             self._forget(_uid(before))
 
-    def near(self, server: Manifest | None) -> str:
+    def preferred_node(self, server: Manifest | None) -> str:
         """Return the node on which alone this server's home can be mounted, "" for any.
 
         It is "" too for a node without GPUs, while the claim is not known, and without a server.

@@ -18,7 +18,7 @@ from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease, TimeOuts
 from gpulease.policy.pods import AskKind, Pairs, PodAsk, Sharing
-from gpulease.providers.kubernetes.asks import PodWords, ask_of, words
+from gpulease.providers.kubernetes.asks import PodFields, ask_of, pod_fields
 from gpulease.providers.kubernetes.asks_nodes import Terms, both, condition, instance_terms
 from gpulease.providers.kubernetes.manifest_describe import pod_annotations, pod_labels
 from gpulease.providers.kubernetes.manifest_process import (
@@ -90,7 +90,7 @@ class _Making:
     lease: Lease
     gpu_class: GPUClass
     ask: PodAsk
-    said: PodWords
+    said: PodFields
     server: Mapping[str, Any]
     files: Files
     settings: PodSettings
@@ -123,7 +123,7 @@ def lease_pod(
         lease,
         gpu_class,
         ask_of(gpu_class),
-        words(gpu_class, lease.count),
+        pod_fields(gpu_class, lease.count),
         server,
         files,
         settings,

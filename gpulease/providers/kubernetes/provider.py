@@ -171,11 +171,11 @@ class KubernetesProvider:
         ahead = quotas.Ahead(requests, coming, self._classes(), self._cluster.server_pod)
         return quotas.bounds(self._cluster.quotas, ahead, self._settings.pod)
 
-    def near(self, lease: Lease) -> str:
+    def preferred_node(self, lease: Lease) -> str:
         """Return the node of the request's server where the home can be mounted only there."""
         if self._starts.mirrored(lease.user, self._clock()):
             return ""
-        return self._homes.near(self._cluster.server_pod(lease.user, lease.server))
+        return self._homes.preferred_node(self._cluster.server_pod(lease.user, lease.server))
 
     async def start(self, lease: Lease) -> None:
         """Make the pod of this attempt be there, if it is not and the lease has not begun yet."""

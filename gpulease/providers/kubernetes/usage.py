@@ -1,6 +1,6 @@
-"""From the node agents' words to samples of each lease's slots, and to slots nobody is given.
+"""From the node agents' reports to samples of each lease's slots, and to slots nobody is given.
 
-Owns the joining of three tables: who holds which device (the kubelet's word), which pod used it
+Owns the joining of three tables: who holds which device (the kubelet's report), which pod used it
 (the agent's) and which lease a pod is (ours).  Pure but for what ``Usage`` remembers: no I/O, no
 clock.  Refuses to judge idleness and to speak to the cluster.
 
@@ -19,7 +19,7 @@ from gpulease.policy.evidence import quarantine
 from gpulease.policy.model import EvidenceLevel
 from gpulease.providers.kubernetes.attribution import own_use
 
-#: Seconds without a word of an agent after which its node's leases have a gap.
+#: Seconds without a report of an agent after which its node's leases have a gap.
 SILENT = 10.0
 #: Batches that are older (seconds) tell nothing of the present: the agent was alone for a while.
 STALE = 60.0
@@ -45,7 +45,7 @@ class LeasePod:
 
 
 @dataclass(frozen=True)
-class Word:
+class AgentReport:
     """What one node's agent said: its newest batch, and those whose seconds are not read yet."""
 
     heard: datetime
@@ -65,19 +65,19 @@ class Faults:
     nodes: Mapping[str, str]
 
 
-def hear(word: Word | None, batch: Batch, now: datetime) -> Word:
-    """Return the node's word with one more batch, which may be an old one sent late."""
-    if word is None:
-        return Word(now, batch, (batch,))
-    late = _instant(batch["at"]) < _instant(word.newest["at"])
-    newest = word.newest if late else batch
+def hear(report: AgentReport | None, batch: Batch, now: datetime) -> AgentReport:
+    """Return the node's report with one more batch, which may be an old one sent late."""
+    if report is None:
+        return AgentReport(now, batch, (batch,))
+    late = _instant(batch["at"]) < _instant(report.newest["at"])
+    newest = report.newest if late else batch
     stale = now - _instant(batch["at"]) > timedelta(seconds=STALE)
-    unread = word.unread if stale else (*word.unread, batch)[-_UNREAD:]
-    return Word(now, newest, unread)
+    unread = report.unread if stale else (*report.unread, batch)[-_UNREAD:]
+    return AgentReport(now, newest, unread)
 
 
 def samples_of(
-    word: Word | None,
+    report: AgentReport | None,
     pod: LeasePod,
     now: datetime,
     claims: Mapping[Claimed, str],
@@ -86,28 +86,28 @@ def samples_of(
     """Return what is known of a pod's slots since the last look.
 
     Args:
-        word: what the agent of the pod's node said, ``None`` when nothing ever.
+        report: what the agent of the pod's node said, ``None`` when nothing ever.
         pod: the lease's pod.
         now: the service's clock.
         claims: the device identifiers of claimed devices, from the ResourceSlices.
         uids: of all lease pods.
 
     Returns:
-        A sample for each slot and second; a gap for each slot where there is no word; nothing
+        A sample for each slot and second; a gap for each slot where there is no report; nothing
         while the next batch is awaited.
     """
-    if word is None or now - word.heard > timedelta(seconds=SILENT):
+    if report is None or now - report.heard > timedelta(seconds=SILENT):
         return _gaps(pod, now, "agent_silent")
-    if word.newest["problem"] and not word.newest["devices"]:
+    if report.newest["problem"] and not report.newest["devices"]:
         return _gaps(pod, now, "no_devices")
     found: list[Sample] = []
-    for batch in word.unread:
+    for batch in report.unread:
         found += _of_batch(batch, pod, now, claims, uids)
     return found
 
 
 def faults_of(
-    words: Mapping[str, Word],
+    reports: Mapping[str, AgentReport],
     pods: Iterable[LeasePod],
     now: datetime,
     claims: Mapping[Claimed, str],
@@ -118,17 +118,17 @@ def faults_of(
     by_node: dict[str, list[LeasePod]] = {}
     for pod in pods:
         by_node.setdefault(pod.node, []).append(pod)
-    for node, word in words.items():
-        bad = failing(word.newest, now)
+    for node, report in reports.items():
+        bad = failing(report.newest, now)
         if not bad:
             continue
-        holders = _holders(word.newest, claims)
+        holders = _holders(report.newest, claims)
         for pod in by_node.get(node, []):
             mine = [_device(each) for each in holders.get((pod.namespace, pod.name), [])]
             sick = [bad[uuid] for uuid in mine if uuid in bad]
             slots.update(dict.fromkeys(pod.slots, sick[0]) if sick else {})
         whole = {each for held in holders.values() for each in held if "::" not in each}
-        takeable = bad.keys() & set(_offered(word.newest)) - whole
+        takeable = bad.keys() & set(_offered(report.newest)) - whole
         if takeable:
             nodes[node] = bad[min(takeable)]
     return Faults(slots, nodes)
@@ -152,11 +152,11 @@ class Usage:
     """What the node agents said, as the provider keeps it between two looks."""
 
     def __init__(self) -> None:
-        self.words: dict[str, Word] = {}
+        self.reports: dict[str, AgentReport] = {}
 
     def hear(self, node: str, batch: Batch, now: datetime) -> None:
         """Take one batch of a node's agent."""
-        self.words[node] = hear(self.words.get(node), batch, now)
+        self.reports[node] = hear(self.reports.get(node), batch, now)
 
     def samples(
         self, pods: Iterable[LeasePod], now: datetime, claims: Mapping[Claimed, str] | None = None
@@ -167,29 +167,29 @@ class Usage:
         found = [
             sample
             for pod in leases
-            for sample in samples_of(self.words.get(pod.node), pod, now, claims or {}, uids)
+            for sample in samples_of(self.reports.get(pod.node), pod, now, claims or {}, uids)
         ]
-        self.words = {node: replace(word, unread=()) for node, word in self.words.items()}
+        self.reports = {node: replace(report, unread=()) for node, report in self.reports.items()}
         return found
 
     def faults(
         self, pods: Iterable[LeasePod], now: datetime, claims: Mapping[Claimed, str] | None = None
     ) -> Faults:
         """Return what failing devices put out of use."""
-        return faults_of(self.words, pods, now, claims or {})
+        return faults_of(self.reports, pods, now, claims or {})
 
     def warnings(self, now: datetime) -> list[str]:
         """Return what an admin should know of the devices: which are kept out of use, and why."""
         return [
             f"{node}: {sentence}"
-            for node, word in sorted(self.words.items())
-            for sentence in sorted(set(failing(word.newest, now).values()))
+            for node, report in sorted(self.reports.items())
+            for sentence in sorted(set(failing(report.newest, now).values()))
         ]
 
     def forget(self, nodes: Iterable[str]) -> None:
         """Keep what was said of these nodes only; the others have left the cluster."""
         kept = set(nodes)
-        self.words = {node: word for node, word in self.words.items() if node in kept}
+        self.reports = {node: report for node, report in self.reports.items() if node in kept}
 
 
 def _of_batch(

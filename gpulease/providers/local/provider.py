@@ -109,7 +109,7 @@ class LocalProvider:
         """Return nothing: only its devices bound one machine."""
         return ()
 
-    def near(self, lease: Lease) -> str:  # noqa: ARG002
+    def preferred_node(self, lease: Lease) -> str:  # noqa: ARG002
         """Return nothing: there is one machine."""
         return ""
 

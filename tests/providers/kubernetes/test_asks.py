@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.pods import AskKind, PodAsk, Sharing, Toleration, Where, slot_units_of
-from gpulease.providers.kubernetes.asks import ask_of, words
+from gpulease.providers.kubernetes.asks import ask_of, pod_fields
 from gpulease.providers.kubernetes.asks_claims import (
     claim_spec,
     claim_template,
@@ -28,7 +28,7 @@ A100 = {
 
 @pytest.mark.parametrize("expected", EXPECTED, ids=lambda e: e.name)
 def test_each_kind_of_ask_says_what_the_table_says(expected):
-    said = words(expected.gpu_class, expected.count)
+    said = pod_fields(expected.gpu_class, expected.count)
     wanted = expected.words
     assert said.limits == wanted.get("limits", {})
     assert said.terms == wanted.get("terms", [[]])
@@ -151,12 +151,12 @@ def test_a_node_selector_is_obeyed():
     ],
 )
 def test_several_of_what_cannot_be_had_together_are_refused(pod, part):
-    assert words(class_of(pod), 1)
+    assert pod_fields(class_of(pod), 1)
     with pytest.raises(GPULeaseError, match=part) as refused:
-        words(class_of(pod), 2)
+        pod_fields(class_of(pod), 2)
     assert refused.value.reason == "bad_count"
     with pytest.raises(GPULeaseError, match="0 GPUs"):
-        words(class_of(pod), 0)
+        pod_fields(class_of(pod), 0)
 
 
 DEVICE = {

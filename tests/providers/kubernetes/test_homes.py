@@ -57,7 +57,7 @@ async def test_the_claims_access_modes_decide(tmp_path, modes, node):
         found.offered(NODES)
         found.changed(None, pod)
         await looked(found)
-        assert [found.near(pod) for _ in range(3)] == [node] * 3
+        assert [found.preferred_node(pod) for _ in range(3)] == [node] * 3
         found.changed(pod, pod)
         assert len(asked) == 1, "one look is enough"
         assert "/namespaces/hub/persistentvolumeclaims/claim-jane" in asked[0][0]
@@ -71,7 +71,7 @@ async def test_nothing_is_asked_where_nothing_would_follow_from_it(tmp_path):
     async with homes(tmp_path) as (found, asked, _):
         found.offered(NODES)
         for pod in (on("cpu-1"), bare, made, None):
-            assert found.near(pod) == ""
+            assert found.preferred_node(pod) == ""
         await asyncio.sleep(0)
         assert (asked, found._looks) == ([], {})
 
@@ -84,7 +84,7 @@ async def test_servers_that_were_there_before_the_gpus_were_known_are_looked_at(
         assert asked == []
         found.offered(NODES)
         await looked(found)
-        assert found.near(pod) == "gpu-1"
+        assert found.preferred_node(pod) == "gpu-1"
         found.offered(NODES)
         assert len(asked) == 1
 
@@ -95,8 +95,8 @@ async def test_a_look_that_failed_is_made_again(tmp_path, monkeypatch):
     pod = on("gpu-1")
     async with homes(tmp_path, away, said(200, claim("claim-jane", RWO))) as (found, asked, _):
         found.offered(NODES)
-        assert found.near(pod) == ""
-        await wait_for_async(lambda: found.near(pod) == "gpu-1", 10, "the second look")
+        assert found.preferred_node(pod) == ""
+        await wait_for_async(lambda: found.preferred_node(pod) == "gpu-1", 10, "the second look")
         assert len(asked) == 2
         found.changed(pod, None)
         assert (found._tied, found._looks) == ({}, {}), "a server that is gone is forgotten"

@@ -207,14 +207,14 @@ def test_an_old_batch_that_comes_late_tells_nothing_of_the_present() -> None:
     usage.hear("n1", batch(second(0.5), holders=ALONE), NOW)
     usage.hear("n1", batch(second(0.9, ago=3000), holders=[], devices=[], ago=3000), NOW)
     assert [each.utilisation for each in usage.samples([POD], NOW)] == [0.5]
-    assert usage.words["n1"].newest["devices"]
+    assert usage.reports["n1"].newest["devices"]
 
 
 def test_nodes_that_left_are_forgotten() -> None:
     usage = Usage()
     usage.hear("n1", batch(), NOW)
     usage.forget(["n2"])
-    assert usage.words == {}
+    assert usage.reports == {}
 
 
 XID = {"kind": "xid", "at": NOW.isoformat(), "until": NOW.isoformat(), "xid": 79}

@@ -1,4 +1,4 @@
-"""Moves by somebody's word: the holder's, an admin's, the notebook server's.
+"""Transitions that a person or the notebook server asks for, as the planner asks for its own.
 
 Owns who may say what in which state, and what is only noted: that the person is there, that the
 server is up, what a drain left behind.
