@@ -1,7 +1,8 @@
-"""The Provider port: where leases run.
+"""The Provider ports: where leases run.
 
-Owns the interface between the reconcile loop and a place that can run lease pods (or local process
-trees).  Refuses to decide: it does what it is told and shows what it sees.
+``Provider`` is what every place does.  ``ServerStarted`` comes to it where the notebook server
+starts the companion (this machine), ``AgentReports`` where agents on the nodes tell of the devices
+(a cluster).  None of them decides: they do what they are told and show what they see.
 """
 
 from __future__ import annotations
@@ -54,16 +55,52 @@ class SupervisorReport:
     account: int | None = None  # user id of the server, as this machine's kernel says; if known
 
 
+class ServerStarted(Protocol):
+    """A place whose companions are started by the notebook servers themselves."""
+
+    def grant(self, lease: Lease) -> GrantView | None:
+        """Called when the server is told of its lease; ``None`` when there is nothing to tell."""
+
+    def report(self, report: SupervisorReport) -> None:
+        """Called when the lease's own server reports on a supervisor that it started."""
+
+    def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
+        """Called with each batch of activity that a lease's supervisor sent."""
+
+
+class AgentReports(Protocol):
+    """A place whose devices are read by agents on its nodes."""
+
+    async def agent_node(self, token: str) -> str | None:
+        """Called when a node agent posts: the node that its token is bound to, ``None`` if none.
+
+        Raises:
+            OSError: the token cannot be checked at present.
+        """
+
+    def agent_batch(self, node: str, batch: Mapping[str, Any]) -> None:
+        """Called with each batch of the agent that was proved to be on ``node``."""
+
+
 class Provider(Protocol):
     """A place where leases run.
 
-    The reconcile loop is the only caller.  Every method is idempotent: after a crash the loop
-    calls again with the same lease, and nothing happens twice.
+    The reconcile loop starts, stops and observes; ``Views`` and ``health`` read; the supervisor
+    channel asks ``proves``; the service's clock asks ``inventory`` and ``sample``.  Every method is
+    idempotent: after a crash the loop calls again with the same lease, and nothing happens twice.
     """
 
     name: str
     #: Seconds for which it keeps in mind that somebody's home would not attach; 0: homes are local.
     home_memory: float
+
+    @property
+    def server_started(self) -> ServerStarted | None:
+        """What the notebook servers are told and tell; ``None`` where they start no companion."""
+
+    @property
+    def agent_reports(self) -> AgentReports | None:
+        """What takes the reports of node agents; ``None`` where there are no agents."""
 
     async def open(self) -> None:
         """Called once before the first plan; returns when ``devices`` can be trusted."""
@@ -106,30 +143,6 @@ class Provider(Protocol):
         Raises:
             GPULeaseError: ``cannot_prove`` (503) while nobody can tell; the supervisor tries again.
         """
-
-    def grant(self, lease: Lease) -> GrantView | None:
-        """Called when the server's own channel is told of a lease; ``None`` when nothing to tell.
-
-        Only providers whose companions the server starts itself (local) grant anything.
-        """
-
-    def report(self, report: SupervisorReport) -> None:
-        """Called when the lease's own server reports on a supervisor that it started."""
-
-    def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
-        """Called with each batch of activity that a lease's supervisor sent."""
-
-    async def agent_node(self, token: str) -> str | None:
-        """Called when a node agent posts: the node that its token is bound to, ``None`` if none.
-
-        Only providers with agents of their own (Kubernetes) know such tokens.
-
-        Raises:
-            OSError: the token cannot be checked at present.
-        """
-
-    def agent_batch(self, node: str, batch: Mapping[str, Any]) -> None:
-        """Called with each batch of the agent that was proved to be on ``node``."""
 
     async def inventory(self) -> Sequence[GPUInfo]:
         """Called at start and for views: every device as its driver describes it."""

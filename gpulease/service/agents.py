@@ -17,7 +17,7 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.pods import resource_of
-from gpulease.providers.base import Provider
+from gpulease.providers.base import AgentReports
 from gpulease.service.agent_bodies import AgentPost, Batch
 from gpulease.service.shapes import BatchesTaken, ResourceNames
 
@@ -74,12 +74,14 @@ class Agents:
     """What the service knows of the node agents.
 
     Args:
-        provider: proves tokens and takes the batches.
+        reports: proves tokens and takes the batches; ``None`` proves nobody.
         clock: the service's own time.
     """
 
-    def __init__(self, provider: Provider, clock: Callable[[], datetime] | None = None) -> None:
-        self._provider = provider
+    def __init__(
+        self, reports: AgentReports | None, clock: Callable[[], datetime] | None = None
+    ) -> None:
+        self._reports = reports
         self._clock = clock or (lambda: datetime.now(UTC))
         self._nodes: dict[str, _Node] = {}
         self._expected: dict[str, datetime] = {}  # GPU nodes, and since when they are known
@@ -97,7 +99,7 @@ class Agents:
         if key in self._proofs:
             return self._proofs[key][0]
         try:
-            node = await self._provider.agent_node(token) if token else None
+            node = await self._reports.agent_node(token) if token and self._reports else None
         except OSError as error:
             raise GPULeaseError(
                 "cluster_unreachable",
@@ -118,6 +120,7 @@ class Agents:
 
     def take(self, node: str, post: AgentPost) -> BatchesTaken:
         """Hand each new batch to the provider, with its times by our clock; return the answer."""
+        assert self._reports is not None, "no node was proved"
         now = self._clock()
         known = self._nodes.setdefault(node, _Node())
         behind = (now - datetime.fromisoformat(post.sent)).total_seconds()
@@ -129,7 +132,7 @@ class Agents:
         taken = 0
         for batch in sorted(post.batches, key=lambda each: each.sequence):
             if known.take(post.run, batch.sequence):
-                self._provider.agent_batch(node, _by_our_clock(batch, known.skew))
+                self._reports.agent_batch(node, _by_our_clock(batch, known.skew))
                 taken += 1
         repeated = len(post.batches) - taken
         return {"taken": taken, "repeated": repeated, "now": now.isoformat()}

@@ -67,7 +67,8 @@ class Services:
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""
         self.watch.hear(lease.id, samples)
-        self.provider.heard(lease, samples)
+        if self.provider.server_started is not None:
+            self.provider.server_started.heard(lease, samples)
 
     def health(self) -> HealthView:
         """Return how each part is; ``status`` is ``ok``, ``degraded`` or ``error``."""

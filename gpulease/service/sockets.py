@@ -123,7 +123,8 @@ class EventsSocket(BaseHandler, _Socket):
             self.services.servers.kernels(user, server, report.kernels)
             return
         lease = self.services.ledger.leases.get(report.lease_id)
-        if lease is None or (lease.user, lease.server) != (user, server):
+        started = self.services.provider.server_started
+        if started is None or lease is None or (lease.user, lease.server) != (user, server):
             return
         if report.state == "failed":
             log.warning(
@@ -131,7 +132,7 @@ class EventsSocket(BaseHandler, _Socket):
                 report.detail,
                 extra={"lease": lease.id, "server": server},
             )
-        self.services.provider.report(
+        started.report(
             SupervisorReport(
                 lease.id,
                 report.attempt,

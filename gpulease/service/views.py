@@ -36,7 +36,7 @@ from gpulease.protocol import (
     KeepView,
     LeaseView,
 )
-from gpulease.providers.base import Provider
+from gpulease.providers.base import ServerStarted
 from gpulease.service import standing
 from gpulease.service.auth import Asker
 from gpulease.service.details import newest, said_of, with_detail
@@ -92,9 +92,9 @@ class Views:
     What a round costs is so in step with what changed, not with what there is.
     """
 
-    def __init__(self, loop: Reconciler, provider: Provider) -> None:
+    def __init__(self, loop: Reconciler, server_started: ServerStarted | None) -> None:
         self._loop = loop
-        self._provider = provider
+        self._server_started = server_started
         self._made: dict[str, _Made] = {}
 
     def lease(self, lease: Lease) -> LeaseView:
@@ -225,7 +225,7 @@ class Views:
 
     def granted(self, lease: Lease, view: LeaseView) -> LeaseView:
         """Return the view as the lease's own server sees it: with the grant, while there is one."""
-        grant = self._provider.grant(lease)
+        grant = self._server_started.grant(lease) if self._server_started else None
         if grant is None:
             return view
         own = view.copy()

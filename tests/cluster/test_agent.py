@@ -232,7 +232,7 @@ async def scene(cluster: Cluster, namespace: str) -> AsyncIterator[Scene]:
     await provider.devices()
     await provider.start(lease)
     services = SimpleNamespace(
-        agents=Agents(provider),
+        agents=Agents(provider.agent_reports),
         metrics=Metrics(),
         policies=SimpleNamespace(current=default_document([Device("d", "cards")])),
     )

@@ -43,7 +43,7 @@ class Cluster:
 @pytest.fixture
 def cluster(site: Site) -> Cluster:
     found = Cluster()
-    site.service.services.agents._provider = found
+    site.service.services.agents._reports = found
     return found
 
 
@@ -220,7 +220,7 @@ async def test_a_clock_that_is_off_is_told_and_its_times_are_moved(
 
 async def test_gpu_nodes_whose_agent_is_silent_are_named_but_not_all_of_a_hundred() -> None:
     now = [datetime(2026, 5, 4, tzinfo=UTC)]
-    agents = Agents(Cluster(), clock=lambda: now[0])  # type: ignore[arg-type]
+    agents = Agents(Cluster(), clock=lambda: now[0])
     nodes = [f"n{number}" for number in range(1, 101)]
     assert agents.problems(nodes) == [], "an agent has a minute to come"
     now[0] += timedelta(seconds=61)

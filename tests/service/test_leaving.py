@@ -116,7 +116,9 @@ async def test_keys_of_kernels_that_ended_while_the_service_was_away_are_withdra
     await channel.close()
     # As after a restart: this service has admitted neither key.
     site.service.services.links.forget(set())
-    grant = site.service.services.provider.grant(site.service.services.ledger.leases[lease["id"]])
+    services = site.service.services
+    assert services.provider.server_started is not None
+    grant = services.provider.server_started.grant(services.ledger.leases[lease["id"]])
     again = await type(supervisor).start(
         site, lease["id"], dict(grant or {}), keys={"A" * 40: "alive", "B" * 40: "gone"}
     )

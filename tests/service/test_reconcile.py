@@ -59,7 +59,8 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
         lambda: services.loop.observed_state.observed.get(one["id"]), 30, "its start"
     )
     report = {"lease_id": one["id"], "attempt": 1, "state": "failed"}
-    services.provider.report(reconcile_report(**report))
+    assert services.provider.server_started is not None
+    services.provider.server_started.report(reconcile_report(**report))
     two = await site.client(site.hub.server_token("eve")).ask({})
     await site.lease(two["id"], "starting")
     await wait_for_async(lambda: refused, 30, "the refusal")

@@ -49,7 +49,7 @@ class Round:
 
         monkeypatch.setattr(module, "explain", explain)
         loop: Any = SimpleNamespace(busy_share=lambda _: 0.5)
-        self.views = Views(loop, SimpleNamespace())  # type: ignore[arg-type]
+        self.views = Views(loop, None)
         self.events = Events(lambda _, view: view, lambda: 0.0)
         self.sink = Sink()
         self.events.join(Reader(Asker("root", admin=True), self.sink), None)
@@ -102,7 +102,7 @@ def test_what_a_view_says_is_what_is_made_from_nothing(monkeypatch) -> None:
         view,
     ]
     for world in worlds:
-        fresh = Views(rounds.views._loop, rounds.views._provider)
+        fresh = Views(rounds.views._loop, rounds.views._server_started)
         leases = list(world.leases)
         assert rounds.views.leases(leases, world) == fresh.leases(leases, replace(world))
 

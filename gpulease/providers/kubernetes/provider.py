@@ -17,8 +17,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
 from gpulease.policy.pods import AskKind
-from gpulease.protocol import Activity, GrantView
-from gpulease.providers.base import SupervisorLink, SupervisorReport
+from gpulease.providers.base import SupervisorLink
 from gpulease.providers.kubernetes import pods, quotas
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.capacity import Capacity
@@ -133,6 +132,15 @@ class KubernetesProvider:
         await self._cluster.close()
         await self._client.close()
 
+    @property
+    def server_started(self) -> None:
+        """Nothing: the service itself starts the pod."""
+
+    @property
+    def agent_reports(self) -> KubernetesProvider:
+        """The provider itself: the node agents tell which pod uses which device."""
+        return self
+
     def recall_home(self, user: str, why: str, at: datetime) -> None:
         """Mirror this user's homes for as long as if it had happened here."""
         self._starts.mirror(user, why, at)
@@ -243,16 +251,6 @@ class KubernetesProvider:
                 next_step="Try again in a moment.",
                 status=503,
             ) from error
-
-    def grant(self, lease: Lease) -> GrantView | None:  # noqa: ARG002
-        """Grant nothing: the service itself starts the pod."""
-        return None
-
-    def report(self, report: SupervisorReport) -> None:
-        """Take no report: servers start no supervisor here."""
-
-    def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
-        """Take no use from a companion: the node agents tell it."""
 
     async def agent_node(self, token: str) -> str | None:
         """Return the node that an agent's token is bound to, by itself or by its pod.

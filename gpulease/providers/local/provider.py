@@ -13,9 +13,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 
 from gpulease.gpus.base import GPUInfo, Probe, Sample
 from gpulease.gpus.nvml import LOST_GAPS
@@ -72,6 +71,15 @@ class LocalProvider:
         self._infos: dict[str, GPUInfo] = {}
         self._samples: dict[str, Sample] = {}
         self._held: dict[str, Held] = {}
+
+    @property
+    def server_started(self) -> LocalProvider:
+        """The provider itself: the student's own server starts the companion."""
+        return self
+
+    @property
+    def agent_reports(self) -> None:
+        """Nothing: the devices are read by the service itself."""
 
     async def open(self) -> None:
         """Read the inventory and the first samples."""
@@ -183,18 +191,6 @@ class LocalProvider:
                 at = datetime.fromisoformat(sample["at"])
                 for uuid in lease.devices:
                     self._probe.feed(uuid, sample["use"], at)
-
-    async def agent_node(self, token: str) -> str | None:  # noqa: ARG002
-        """Know no agent: the devices are read by the service itself."""
-        return None
-
-    def agent_batch(self, node: str, batch: Mapping[str, Any]) -> None:
-        """Refuse what no agent can have sent, for ``agent_node`` proves none.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError("the local provider has no node agents")
 
     def _find(self, known: Sequence[Held]) -> None:
         """Look into ``/proc`` for the processes of these leases; called in a worker thread."""
