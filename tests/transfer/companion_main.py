@@ -24,6 +24,11 @@ def main():
     # What cells print is no answer.
     sys.stdout = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - for good
     first = json.loads(sys.stdin.readline())
+    if first.get("stepped"):
+        from tests.transfer import stepped_main
+
+        stepped_main.main(space, hidden)
+        return
     away = AwaySide(space, hidden=hidden, settings=TransferSettings(**first.get("settings", {})))
     endpoint = away.start(first["client_key"], host="127.0.0.1")
     say({"address": endpoint.address, "server_key": endpoint.server_key})

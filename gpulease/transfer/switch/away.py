@@ -69,7 +69,17 @@ class AwaySide:
         self._wire: Wire | None = None
         self._worker = threading.Thread(target=self._work, name="gpulease-transfer", daemon=True)
         self._threads = UserThreads(namespace)
-        self._handlers: dict[str, Callable[[Message], None]] = {}
+        self._handlers: dict[str, Callable[[Message], None]] = {
+            "hello": self._hello,
+            "commit": self._commit,
+            "collect": self._collect,
+            "fetch": self._fetch,
+            "confirm": self._confirm,
+            "ack": self._ack,
+            "result": self._result,
+            "drop": self._drop,
+            "unpark": self._unpark,
+        }
 
     # ---- called by the companion kernel
 
@@ -192,17 +202,6 @@ class AwaySide:
     # ---- the worker's thread
 
     def _work(self) -> None:
-        self._handlers = {
-            "hello": self._hello,
-            "commit": self._commit,
-            "collect": self._collect,
-            "fetch": self._fetch,
-            "confirm": self._confirm,
-            "ack": self._ack,
-            "result": self._result,
-            "drop": self._drop,
-            "unpark": self._unpark,
-        }
         while self._handle(self._requests.get()):
             pass  # no message is kept here: its memory may be a value's that the user deletes
 

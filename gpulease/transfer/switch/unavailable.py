@@ -83,9 +83,9 @@ class Unavailable:
                 side.ledger.remote[name] = Absent(type(value).__name__, sure=False)
 
     def unsure(self) -> bool:
-        """Say whether a name is in doubt that the companion may not have at all."""
-        base = self.side.ledger.base
-        return any(name_root(name) not in base for name in self.doubtful)
+        """Say whether a name is in doubt that the companion may not have, or has put away."""
+        base, withheld = self.side.ledger.base, self.side.ledger.withheld
+        return any(name_root(n) not in base or n in withheld for n in self.doubtful)
 
     def committed(self, incoming: Incoming, outcome: Outcome) -> None:
         """After a commit: give back what proved unchanged, forget what is replaced."""

@@ -309,7 +309,9 @@ class Side:
             self.ledger.remote.pop(name, None)
         self._withhold(incoming, arrived)
         if incoming.complete:
-            known = removed.keys() | arrived | {*incoming.same, *incoming.withheld}
+            # Of what is put away here the sender may not speak: it may be in doubt there.
+            told = {*incoming.same, *incoming.withheld}
+            known = removed.keys() | self.withheld.keys() | arrived | told
             for name in [n for n in self.ledger.remote if n not in known]:
                 del self.ledger.remote[name]
         self.ledger.remote.update(removed)

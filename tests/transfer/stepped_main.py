@@ -1,0 +1,130 @@
+"""The companion's process of a stepped pair: nothing happens in it but what it is told to do.
+
+It has no socket and no thread: messages come and go over its standard input and output, and a
+request is handled when that is asked for.
+"""
+
+import base64
+import collections
+import json
+import sys
+import traceback
+
+from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.switch.away import AwaySide
+from gpulease.transfer.switch.expected import Expected
+from gpulease.transfer.values import pickling
+from gpulease.transfer.values.groups import AbandonedError
+from gpulease.wire.message import Message
+from tests.transfer.companion_main import run, say
+
+
+class StillClock:
+    """A clock for the measured costs: everything takes no time, in every run."""
+
+    @staticmethod
+    def perf_counter():
+        return 0.0
+
+
+def encoded(message):
+    """Return a message as JSON, with nothing in it that a wire would not carry."""
+    blobs = [base64.b64encode(bytes(memoryview(b).cast("B"))).decode() for b in message.blobs]
+    return {
+        "number": message.number, "kind": message.kind, "body": message.body, "blobs": blobs,
+        "reply_to": message.reply_to,
+    }  # fmt: skip
+
+
+def decoded(data):
+    return Message(
+        data["number"], data["kind"], data["body"],
+        [bytearray(base64.b64decode(blob)) for blob in data["blobs"]], data["reply_to"],
+    )  # fmt: skip
+
+
+class Outbox:
+    """In place of a wire: answers wait here to be fetched."""
+
+    def __init__(self):
+        self.sent = []
+
+    def reply(self, to, body, blobs=None):
+        self.sent.append(encoded(Message(0, "reply", body, blobs or [], to.number)))
+
+    def refuse(self, to, error):
+        self.sent.append(encoded(Message(0, "refusal", error.to_problem(), [], to.number)))
+
+    def withdraw(self):
+        pass
+
+
+class SteppedAway(AwaySide):
+    """Handles a request when it is told to; ``patience`` is how many looks it lasts for."""
+
+    def __init__(self, space, hidden):
+        super().__init__(space, hidden=hidden)
+        self._wire = self.outbox = Outbox()
+        self._requests = self.waiting = Waiting()
+        self._expected = Expected(self.waiting.put)
+        self.patience = None
+
+    def _check(self, message):
+        usual = super()._check(message)
+
+        def check():
+            if self.patience is not None:
+                self.patience -= 1
+                if self.patience < 0:
+                    raise AbandonedError
+            usual()
+
+        return check
+
+    def serve(self, patience):
+        self.patience = patience
+        try:
+            self._handle(self.waiting.popleft())
+        finally:
+            self.patience = None
+
+
+class Waiting(collections.deque):
+    """Requests that nobody has begun to handle."""
+
+    put = collections.deque.append
+
+
+def main(space, hidden):
+    pickling.time = StillClock
+    away = None
+    for line in sys.stdin:
+        order = json.loads(line)
+        answer = {}
+        match order["op"]:
+            case "new":
+                for name in set(space) - hidden:
+                    del space[name]
+                away = SteppedAway(space, hidden)
+            case "settings":
+                away.side.settings = TransferSettings(**order["settings"])
+            case "deliver":
+                away._enqueue(decoded(order["message"]))
+            case "serve":
+                away.serve(order["patience"])
+            case "start":
+                away.expect(order["expect"])
+                away.cell_started(order["source"])
+            case "run":
+                answer["value"] = None
+                try:
+                    value = run(space, order["source"])
+                except BaseException:
+                    answer["error"], value = traceback.format_exc(), None
+                answer["nothing_new"] = away.cell_ended(order["count"], value)
+            case "names":
+                answer["names"] = sorted(set(space) - hidden)
+            case _:
+                return
+        answer["sent"], away.outbox.sent = away.outbox.sent, []
+        say(answer | {"waiting": len(away.waiting)})
