@@ -82,6 +82,16 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
     return Answer(replace(new, project=project), new=True)
 
 
+def check(ask: Ask, snapshot: Snapshot) -> None:
+    """Refuse what could not be asked for now, for whoever will ask later.
+
+    Raises:
+        GPULeaseError: ``unknown_class``, ``unknown_project``, ``class_not_allowed``, ``bad_count``,
+            ``bad_duration``.
+    """
+    charged_to(ask, _checked(ask, snapshot), snapshot)
+
+
 def _serves(lease: Lease, gpu_class: GPUClass, ask: Ask) -> bool:
     """Whether a lease is what is asked for, be it by a fall-back of it."""
     right_class = gpu_class.name in (lease.gpu_class, lease.asked_class)

@@ -164,6 +164,7 @@ class PolicyDocument:
     queue_max: int = 1000
     waiting_per_user: int = 4
     changes_per_minute: int = 120  # that one person may make
+    runs_per_user: int = 2  # of whole notebooks, at once
     reservations: ReservationTerms = field(default_factory=ReservationTerms)
     projects: Projects = field(default_factory=Projects)
 

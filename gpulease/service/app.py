@@ -171,6 +171,9 @@ class GPULeaseService(Application):
         min=1.0,
         help="Days after its end at which a lease is removed, with all its transitions.",
     ).tag(config=True)
+    keep_runs_days = Float(
+        Ages.runs, min=1.0, help="Days after its end at which a run of a notebook is removed."
+    ).tag(config=True)
     provider = Enum(
         ["local", "kubernetes"],
         "local",
@@ -250,7 +253,12 @@ class GPULeaseService(Application):
             tick=self.tick,
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,
-            ages=Ages(self.keep_minutes_days, self.keep_evidence_days, self.keep_leases_days),
+            ages=Ages(
+                self.keep_minutes_days,
+                self.keep_evidence_days,
+                self.keep_leases_days,
+                self.keep_runs_days,
+            ),
             connections_max=self.connections_max,
             metrics_at=listening_at("metrics_url", self.metrics_url, ("http",))[1:]
             if self.metrics_url

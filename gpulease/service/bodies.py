@@ -17,6 +17,7 @@ Z85Key = Annotated[
     str, Field(min_length=40, max_length=40, pattern=r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$")
 ]
 Name = Annotated[str, Field(max_length=255)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _cut(length: int) -> BeforeValidator:
@@ -103,6 +104,37 @@ class WhatIfBody(Body):
 
     text: Annotated[str, Field(max_length=MAX_TEXT)]
     days: Annotated[float, Field(gt=0, le=31, allow_inf_nan=False)] = 7
+
+
+_Parameter = Annotated[str, Field(max_length=10_000)] | bool | int | _Finite | None
+
+
+class SubmitBody(Body):
+    """Run a whole notebook: ``POST runs``; ``array`` is written ``1-20``."""
+
+    notebook: Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]+\.ipynb$")]
+    gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    count: Annotated[int, Field(ge=1, le=64)] = 1
+    seconds: Annotated[float, Field(gt=0, le=30 * 86400)] | None = None
+    project: Name | None = None
+    parameters: Annotated[
+        dict[Annotated[str, Field(max_length=100)], _Parameter], Field(max_length=100)
+    ] = {}
+    after: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] = []
+    array: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    on_loss: Literal["fail", "restart"] = "fail"
+
+
+class RunReport(Body):
+    """What a run's own server says of it: ``POST runs/{id}/reports``."""
+
+    boot: Annotated[str, Field(min_length=1, max_length=64)]
+    state: Literal[
+        "running", "succeeded", "notebook_error", "unreadable", "kernel_died", "interrupted"
+    ] = "running"
+    cells: Annotated[int, Field(ge=0, le=10**6)] = 0
+    done: Annotated[int, Field(ge=0, le=10**6)] = 0
+    note: Annotated[str, Field(max_length=2000)] = ""
 
 
 class Activity(BaseModel):

@@ -11,8 +11,8 @@ import json
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -32,8 +32,21 @@ _KNOWN_MAX = 5000
 _PAGED = "application/jupyterhub-pagination+json"
 
 
+#: The hub answers a start within ten seconds, whether or not the server is there by then.
+_START_SECONDS = 30.0
+
+
 class HubUnreachableError(Exception):
     """The hub gave no usable answer; nothing may be concluded from that."""
+
+
+class HubRefusedError(HubUnreachableError):
+    """The hub will not do what it was asked for; ``said`` are its own words."""
+
+    def __init__(self, problem: str, status: int, said: str) -> None:
+        super().__init__(problem)
+        self.status = status
+        self.said = said
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,7 @@ class HubServer:
     stopped: bool
     display_name: str = ""
     url: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)  # that it was started with
 
     @property
     def active(self) -> bool:
@@ -162,34 +176,88 @@ class HubAPI:
         body = {"servers": {server: {"last_activity": stamp}}, "last_activity": stamp}
         await self._call("POST", f"users/{quote(user, safe='')}/activity", body=body)
 
+    async def may_start_servers(self) -> bool:
+        """Tell whether the service's own role lets it start servers.
+
+        Raises:
+            HubUnreachableError: the hub did not answer.
+        """
+        model = await self._call("GET", "user")
+        # JupyterHub 5 has no scope for starting alone.
+        held = {str(each).partition("!")[0] for each in model.get("scopes") or ()}
+        return bool(held & {"servers", "start:servers"})
+
+    async def start_server(self, user: str, server: str, options: Mapping[str, Any]) -> None:
+        """Have a named server of a user started; it need not be there when this returns.
+
+        Raises:
+            HubRefusedError: the hub will not.
+            HubUnreachableError: the hub did not answer.
+        """
+        path = f"users/{quote(user, safe='')}/servers/{quote(server, safe='')}"
+        # The bare options are understood by JupyterHub 5 and 6.
+        await self._send("POST", path, body=dict(options), seconds=_START_SECONDS)
+
+    async def remove_server(self, user: str, server: str) -> bool:
+        """Have a named server stopped and removed; tell whether it is gone.
+
+        Raises:
+            HubUnreachableError: the hub did not answer, or will not.
+        """
+        path = f"users/{quote(user, safe='')}/servers/{quote(server, safe='')}"
+        status, _ = await self._send(
+            "DELETE", path, body={"remove": True}, missing_ok=True, seconds=_START_SECONDS
+        )
+        return status in (204, 404)
+
     async def _call(
         self, method: str, path: str, *, body: Any = None, missing_ok: bool = False
     ) -> Any:
+        _, found = await self._send(method, path, body=body, missing_ok=missing_ok)
+        try:
+            return json.loads(found) if found else None
+        except ValueError as error:
+            self.problem = f"the hub does not answer ({type(error).__name__})"
+            raise HubUnreachableError(self.problem) from error
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        missing_ok: bool = False,
+        seconds: float | None = None,
+    ) -> tuple[int, bytes]:
+        """Return status and body of the hub's answer."""
         request = HTTPRequest(
             f"{self._url}/{path}",
             method=method,
             headers={"Authorization": f"token {self._token}", "Accept": _PAGED},
             body=None if body is None else json.dumps(body),
-            request_timeout=self._timeout,
+            allow_nonstandard_methods=True,  # DELETE with a body
+            request_timeout=seconds or self._timeout,
             connect_timeout=self._timeout,
             ssl_options=self._tls,
         )
         try:
             async with self._turns:
                 response = await AsyncHTTPClient().fetch(request)
-            found = json.loads(response.body) if response.body else None
         except HTTPClientError as error:
             if error.code == 404 and missing_ok:
-                return None
+                return 404, b""
             # Shown on ``health`` to anybody: it names what was asked about, not whom.
             what = path.partition("?")[0].partition("/")[0]
             self.problem = f"the hub answered {error.code} to {method} {what}"
+            if 400 <= error.code < 500:
+                problem, self.problem = self.problem, "" if _of_a_run(path) else self.problem
+                raise HubRefusedError(problem, error.code, _said(error)) from error
             raise HubUnreachableError(self.problem) from error
-        except (OSError, ValueError) as error:
+        except OSError as error:
             self.problem = f"the hub does not answer ({type(error).__name__})"
             raise HubUnreachableError(self.problem) from error
         self.problem = ""
-        return found
+        return response.code, response.body
 
     async def _of_one(self, user: str) -> dict[str, HubServer]:
         model = await self._call("GET", f"users/{quote(user, safe='')}", missing_ok=True)
@@ -239,6 +307,20 @@ class HubAPI:
         return found
 
 
+def _of_a_run(path: str) -> bool:
+    """Whether a refusal concerns one server, not how the service stands with the hub."""
+    return "/servers/" in path
+
+
+def _said(error: HTTPClientError) -> str:
+    body = error.response.body if error.response is not None else b""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return ""
+    return str(found.get("message") or "") if isinstance(found, dict) else ""
+
+
 def _servers(model: dict[str, Any]) -> dict[str, HubServer]:
     return {
         name: HubServer(
@@ -248,6 +330,7 @@ def _servers(model: dict[str, Any]) -> dict[str, HubServer]:
             stopped=bool(each.get("stopped")),
             display_name=str(each.get("display_name") or ""),
             url=str(each.get("url") or ""),
+            options=each.get("user_options") or {},
         )
         for name, each in (model.get("servers") or {}).items()
     }

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpulease.service.policies import Policies
     from gpulease.service.reconcile import Reconciler
     from gpulease.service.reservations import Reservations
+    from gpulease.service.runs import Runs
     from gpulease.service.servers import Servers
     from gpulease.service.shapes import HealthView
     from gpulease.service.usage import Usage
@@ -63,6 +64,7 @@ class Services:
     messages: Messages
     usage: Usage
     whatif: WhatIf
+    runs: Runs
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""

@@ -86,6 +86,12 @@ class LeasesQuery(PageQuery):
     mine: _Flag = ""
 
 
+class RunsQuery(PageQuery):
+    """Which runs: ``mine`` are the asker's own."""
+
+    mine: _Flag = ""
+
+
 class GroupQuery(Query):
     """Of which group; "" is every one."""
 

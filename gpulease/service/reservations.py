@@ -27,7 +27,7 @@ from gpulease.service.expansion import expanded
 from gpulease.service.ledger import Ledger
 from gpulease.service.notify import Notice
 from gpulease.service.reservation_bodies import ChangeBody, ReservationBody, changed, made
-from gpulease.store.reservations import ReservationEvent
+from gpulease.store.reservations import ReservationEvent, events, note
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Reservations:
         """Read what is stored."""
         for each in await self._ledger.call(self._ledger.store.reservations):
             self._known[each.id] = each
-        told = await self._ledger.call(self._ledger.store.reservation_events, None, _SHORT)
+        told = await self._ledger.call(self._ledger.store.read, events, None, _SHORT)
         self._told = {event.note for event in told}
 
     def all(self) -> list[Reservation]:
@@ -279,7 +279,7 @@ class Reservations:
                 continue
             now = self._snapshot().now
             event = ReservationEvent(window.of.id, now, "gpulease", _SHORT, window.key)
-            await self._ledger.call(self._ledger.store.note_reservation, event)
+            await self._ledger.call(self._ledger.store.write, note, event)
             self._told.add(window.key)
             self._tell(_short(window, seats))
 

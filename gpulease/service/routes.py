@@ -19,6 +19,7 @@ from gpulease.service import (
     rest_leases,
     rest_projects,
     rest_reservations,
+    rest_runs,
     rest_site,
     sockets,
 )
@@ -65,6 +66,10 @@ API: Mapping[str, type[RequestHandler]] = {
     "reservations/check": rest_reservations.ReservationCheck,
     "reservations/{id}/attendance.csv": rest_reservations.ReservationAttendance,
     "reservations/{id}": rest_reservations.OneReservation,
+    "runs": rest_runs.RunList,
+    "runs/{id}": rest_runs.OneRun,
+    "runs/{id}/events": rest_runs.RunEvents,
+    "runs/{id}/reports": rest_runs.RunReports,
     "events": sockets.EventsSocket,
     "health": rest_site.Health,
     "openapi.json": rest_site.OpenAPI,

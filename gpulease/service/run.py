@@ -50,6 +50,8 @@ from gpulease.service.reconcile import Reconciler
 from gpulease.service.reservations import Reservations
 from gpulease.service.retention import Retention
 from gpulease.service.routes import application, figures
+from gpulease.service.run_records import RunRecords
+from gpulease.service.runs import Runs
 from gpulease.service.servers import Servers
 from gpulease.service.usage import Usage
 from gpulease.service.views import Views
@@ -164,6 +166,10 @@ class RunningService:
         )
         servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
         commands = LeaseCommands(ledger, loop, links, hub, policies)
+        runs = Runs(
+            RunRecords(ledger, loop.clock), hub, lambda: policies.current, loop.snapshot,
+            linked=servers.linked, every=options.hub_seconds,
+        )  # fmt: skip
         self.services = Services(
             prefix=options.prefix,
             ledger=ledger,
@@ -186,6 +192,7 @@ class RunningService:
             messages=messages,
             usage=usage,
             whatif=WhatIf(ledger, policies, lambda: tuple(loop.observed_state.devices)),
+            runs=runs,
         )
         await ledger.load(datetime.now(UTC))
         await reservations.load()
@@ -193,6 +200,7 @@ class RunningService:
         devices = await provider.devices()
         await policies.open(devices, options.first_policy_file, outs)
         await usage.load()
+        await runs.load()
         await loop.recover(devices)
         self._publish(loop.snapshot())  # whoever comes back first finds every lease there is
         self._listen(hub_auth, secret)
@@ -202,6 +210,7 @@ class RunningService:
             asyncio.create_task(self._sample(), name="sample"),
             asyncio.create_task(reservations.watch(), name="reservations"),
             asyncio.create_task(usage.watch(), name="usage"),
+            asyncio.create_task(runs.watch(), name="runs"),
             asyncio.create_task(self._hold_fence(), name="fence"),
             asyncio.create_task(Retention(ledger, options.ages).run(), name="retention"),
         ]

@@ -17,6 +17,7 @@ from gpulease.store.records import (
     VerdictChange,
 )
 from gpulease.store.retention import Ages
+from gpulease.store.runs import RunChange, RunEvent
 from gpulease.store.store import Store, export, read_past
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "Incident",
     "Page",
     "PolicyVersion",
+    "RunChange",
+    "RunEvent",
     "Store",
     "TransitionRecord",
     "VerdictChange",

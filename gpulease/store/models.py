@@ -228,3 +228,38 @@ class UsageRow(Base):
     began: Mapped[datetime] = mapped_column(UTCDateTime)
     ended: Mapped[datetime] = mapped_column(UTCDateTime)
     estimated: Mapped[bool]
+
+
+class RunRow(Base):
+    """A run of a whole notebook, stored whole like a lease."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("ix_runs_state", "state"),
+        Index("ix_runs_created", "created", "id"),
+        Index("ix_runs_user", "user", "created"),
+        Index("ix_runs_ended", "ended"),
+    )
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int]
+    user: Mapped[str] = mapped_column(String(255))
+    state: Mapped[str] = mapped_column(String(16))
+    cleared: Mapped[bool]
+    created: Mapped[datetime] = mapped_column(UTCDateTime)
+    ended: Mapped[datetime | None] = mapped_column(UTCDateTime)
+    record: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class RunEventRow(Base):
+    """What happened to a run: who, when, why."""
+
+    __tablename__ = "run_events"
+    __table_args__ = (Index("ix_run_events_run", "run_id", "id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"))
+    at: Mapped[datetime] = mapped_column(UTCDateTime)
+    who: Mapped[str] = mapped_column(String(255))
+    what: Mapped[str] = mapped_column(String(64))
+    note: Mapped[str] = mapped_column(Text)

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import LeaseState
-from gpulease.store import usage
+from gpulease.store import runs, usage
 from gpulease.store.history import busy_seconds
 from gpulease.store.models import (
     IdempotencyRow,
@@ -97,6 +97,7 @@ def export(session: Session, user: str) -> dict[str, Any]:
             )
         ],
         "usage": usage.of_user(session, user),
+        "runs": runs.of_user(session, user),
         "policy_versions": [
             {"version": row.version, "at": row.at.isoformat(), "note": row.note}
             for row in session.scalars(sa.select(PolicyRow).where(PolicyRow.who == user))
@@ -108,7 +109,7 @@ def forget(session: Session, user: str) -> tuple[str, int]:
     """Put a new pseudonym in the place of a person; return it, and how many leases were theirs.
 
     Raises:
-        GPULeaseError: ``still_leasing`` (409): leases or requests of theirs have not ended.
+        GPULeaseError: ``still_leasing`` (409): leases, requests or runs of theirs have not ended.
     """
     live = sa.select(sa.func.count()).where(
         LeaseRow.user == user, LeaseRow.state != LeaseState.ENDED.value
@@ -120,6 +121,14 @@ def forget(session: Session, user: str) -> tuple[str, int]:
             f"{number} leases or requests of {user} have not ended.",
             next_step="End them first: gpulease admin end LEASE --reason TEXT.",
             numbers={"leases": number},
+            status=409,
+        )
+    if running := runs.unended_of(session, user):
+        raise GPULeaseError(
+            "still_leasing",
+            f"{running} runs of {user} have not ended.",
+            next_step="Cancel them first: gpulease runs cancel RUN.",
+            numbers={"runs": running},
             status=409,
         )
     pseudonym = f"forgotten-{secrets.token_hex(6)}"
@@ -141,6 +150,7 @@ def forget(session: Session, user: str) -> tuple[str, int]:
             sa.update(row).where(row.note.contains(user, autoescape=True)).values(note="")
         )
     usage.rename(session, user, pseudonym)
+    runs.rename(session, user, pseudonym)
     session.execute(sa.delete(IdempotencyRow).where(IdempotencyRow.who == user))
     return pseudonym, len(leases)
 

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.policy.model import LeaseState
+from gpulease.store import runs
 from gpulease.store.models import (
     EvidenceMinuteRow,
     IdempotencyRow,
@@ -41,6 +42,7 @@ class Ages:
     minutes: float = 1.0  # then they are hours
     evidence: float = 30.0  # hours of evidence, and changes of verdict
     leases: float = 400.0  # from their end; with transitions and groups
+    runs: float = 90.0  # of whole notebooks, from their end; their output stays beside them
 
 
 def sweep(session: Session, now: datetime, ages: Ages) -> int:
@@ -51,6 +53,7 @@ def sweep(session: Session, now: datetime, ages: Ages) -> int:
         or _drop_evidence(session, now - ages.evidence * day)
         or _drop_verdicts(session, now - ages.evidence * day)
         or _drop_leases(session, now - ages.leases * day)
+        or runs.drop(session, now - ages.runs * day, LEASES)
     )
 
 

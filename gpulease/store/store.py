@@ -9,11 +9,11 @@ also ``store_fenced`` (503).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from statistics import median
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -42,6 +42,9 @@ from gpulease.store.records import (
     from_json,
 )
 from gpulease.store.retention import Ages
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def export(address: str, user: str) -> dict[str, Any]:
@@ -324,17 +327,15 @@ class Store:
             reserved.save(session, before, after)
             reserved.note(session, event)
 
-    def note_reservation(self, event: reserved.ReservationEvent) -> None:
-        """Write down what somebody was told of a reservation."""
-        with self._write() as session:
-            reserved.note(session, event)
-
-    def reservation_events(
-        self, reservation_id: str | None = None, what: str = ""
-    ) -> list[reserved.ReservationEvent]:
-        """Return what happened to one reservation or all, oldest first; ``what`` is the kind."""
+    def read(self, work: Callable[Concatenate[Session, P], R], *args: P.args, **kw: P.kwargs) -> R:
+        """Return what one of this room's reading functions finds, such as ``runs.page``."""
         with self._read() as session:
-            return reserved.events(session, reservation_id, what)
+            return work(session, *args, **kw)
+
+    def write(self, work: Callable[Concatenate[Session, P], R], *args: P.args, **kw: P.kwargs) -> R:
+        """Run one of this room's writing functions as a transaction, such as ``runs.save``."""
+        with self._write() as session:
+            return work(session, *args, **kw)
 
     def usage(
         self,

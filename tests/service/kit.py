@@ -37,6 +37,7 @@ from tests.helpers import wait_for_async
 
 PREFIX = "/services/gpulease/"
 ACCESS = "access:services!service=gpulease"
+OWN_TOKEN = "the-service's-own-token"
 #: Short enough for tests, long enough that nothing happens by itself unless a test wants it.
 QUICK = {"warm_up": 0.0, "idle": 3600.0, "warning": 0.5, "drain_max": 5.0, "start_max": 60.0}
 
@@ -52,6 +53,10 @@ class Hub:
     asked: list[str] = field(default_factory=list)  # the path of each request
     down: bool = False
     answer_seconds: float = 0.0  # what it takes for each answer
+    started: list[tuple[str, str, Any]] = field(default_factory=list)  # user, server, options
+    removed: list[tuple[str, str]] = field(default_factory=list)
+    refuses_servers: tuple[int, str] | None = None
+    service_scopes: tuple[str, ...] = ("servers",)  # of the service's own role, by which it starts
 
     def user(self, name: str, *servers: str, groups: tuple[str, ...] = ()) -> None:
         """Add a user with running servers."""
@@ -109,6 +114,8 @@ class _User(_Base):
     def get(self) -> None:
         token = self.request.headers.get("Authorization", "").removeprefix("token ")
         model = self.hub.tokens.get(token)
+        if token == OWN_TOKEN:
+            model = {"name": "gpulease", "kind": "service", "scopes": self.hub.service_scopes}
         if model is None:
             self.set_status(403)
             self.finish(json.dumps({"status": 403, "message": "Invalid token"}))
@@ -130,6 +137,26 @@ class _Users(_Base):
         more = {"offset": offset + limit} if offset + limit < len(everybody) else None
         page = {"items": everybody[offset : offset + limit], "_pagination": {"next": more}}
         self.finish(json.dumps(page))
+
+
+class _Server(_Base):
+    """Starting and removing a named server, as the hub does it; a test makes it ready."""
+
+    def post(self, user: str, name: str) -> None:
+        if self.hub.refuses_servers is not None:
+            status, message = self.hub.refuses_servers
+            self.set_status(status)
+            self.finish(json.dumps({"status": status, "message": message}))
+            return
+        self.hub.started.append((user, name, json.loads(self.request.body)))
+        server = {"name": name, "ready": False, "pending": "spawn"}
+        self.hub.users[user]["servers"][name] = server
+        self.set_status(202)
+
+    def delete(self, user: str, name: str) -> None:
+        found = self.hub.users[user]["servers"].pop(name, None)
+        self.hub.removed.append((user, name))
+        self.set_status(204 if found else 404)
 
 
 class _Groups(_Base):
@@ -165,6 +192,7 @@ async def hub_api(
             (r"/hub/api/users", _Users),
             (r"/hub/api/users/([^/]+)", _Users),
             (r"/hub/api/users/([^/]+)/activity", _Activity),
+            (r"/hub/api/users/([^/]+)/servers/([^/]+)", _Server),
             (r"/hub/api/groups", _Groups),
             (r"/hub/api/groups/([^/]+)", _Groups),
         ],
@@ -208,7 +236,7 @@ class Site:
 def set_environment(patch: Callable[[str, str], None], hub: Hub) -> None:
     """Say to the service's process what a hub says."""
     patch("JUPYTERHUB_API_URL", hub.url)
-    patch("JUPYTERHUB_API_TOKEN", "the-service's-own-token")
+    patch("JUPYTERHUB_API_TOKEN", OWN_TOKEN)
     patch("JUPYTERHUB_SERVICE_NAME", "gpulease")
     patch("JUPYTERHUB_SERVICE_PREFIX", PREFIX)
     patch("JUPYTERHUB_CLIENT_ID", "service-gpulease")

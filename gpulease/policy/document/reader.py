@@ -10,7 +10,7 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
            fallback: [slice], pod: {kind: device_plugin, ...}}  # pod_section
     time_outs: {idle: 5m, quiet: 15m, warning: 60s}
     limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000, waiting_per_user: 4,
-             changes_per_minute: 120}
+             changes_per_minute: 120, runs_per_user: 2}
     click_runs_cells: true
     reservations: {gpu_hours: 1000, lead: 2m, ...}  # reservation_section
     shares: {half_life: 7d, strength: 1}            # projects_section
@@ -54,6 +54,7 @@ TOP = (
 )  # fmt: skip
 LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
+    "runs_per_user",
 )  # fmt: skip
 POOL = ("evidence", "spare")
 CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
@@ -112,6 +113,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         queue_max=limits.whole("queue_max", 1000, least=1),
         waiting_per_user=limits.whole("waiting_per_user", 4, least=1),
         changes_per_minute=limits.whole("changes_per_minute", 120, least=1),
+        runs_per_user=limits.whole("runs_per_user", 2, least=1),
         reservations=read_terms(top, tuple(each.name for each in classes)),
         projects=read_projects(top, tuple(by_name), tuple(each.name for each in classes)),
     )
