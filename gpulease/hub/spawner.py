@@ -13,7 +13,7 @@ from typing import Any
 
 from jupyterhub import orm
 from jupyterhub.spawner import LocalProcessSpawner
-from traitlets import Bool, Unicode
+from traitlets import Bool, List, Unicode
 from traitlets.config import LoggingConfigurable
 
 from gpulease import protocol
@@ -44,6 +44,13 @@ class GPULeaseSpawnerMixin(LoggingConfigurable):
         help="Whether GPUs of the machine are hidden from the home kernel: it has none.",
     )
 
+    gpulease_shared_variables = List(
+        Unicode(),
+        config=True,
+        help="Environment variables that GPU cells have although they hold secrets, as HF_TOKEN."
+        " A notebook may name more for itself: %gpu config env NAME.",
+    )
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.server_token_scopes: Any
@@ -60,6 +67,8 @@ class GPULeaseSpawnerMixin(LoggingConfigurable):
         # Home kernel and companion must hash alike, or sets would change their order on the way.
         # Any number will do; a fresh one for each spawn keeps hashes as unpredictable as ever.
         env.setdefault("PYTHONHASHSEED", str(secrets.randbelow(2**32)))
+        if self.gpulease_shared_variables:
+            env[protocol.ENV_SHARED] = ",".join(self.gpulease_shared_variables)
         if self.gpulease_hide_gpus:
             env["CUDA_VISIBLE_DEVICES"] = ""
             env["NVIDIA_VISIBLE_DEVICES"] = "void"

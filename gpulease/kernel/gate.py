@@ -7,6 +7,7 @@ companion.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
 from gpulease.kernel.route import Route
+from gpulease.kernel.tokens import missing
 from gpulease.kernel.wait import Progress
 from gpulease.transfer.api import Progress as TransferProgress
 from gpulease.transfer.api import SwitchReport
@@ -134,7 +136,9 @@ class Gate:
         if reply.get("status") == "ok":
             return ""
         if reply.get("ename") != "NameError":
-            return self._parts.home.explain_error(str(reply.get("evalue", "")))
+            ename, evalue = str(reply.get("ename", "")), str(reply.get("evalue", ""))
+            token = missing(ename, evalue, os.environ, self._parts.shared)
+            return token or self._parts.home.explain_error(evalue)
         match = _NOT_DEFINED.search(str(reply.get("evalue", "")))
         if not match or not self._parts.connected_once:
             return ""

@@ -22,6 +22,7 @@ from gpulease.kernel.status import (
     sticky_line,
     variable_lines,
 )
+from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import describe, no_service
 from gpulease.protocol import LeaseView
 
@@ -158,7 +159,7 @@ def _recover(session: Session, words: list[str]) -> str:
 
 def _config(session: Session, words: list[str]) -> str:
     if len(words) % 2:
-        raise _usage("%gpu config takes pairs: class NAME, wait 5m.")
+        raise _usage("%gpu config takes pairs: class NAME, wait 5m, env HF_TOKEN.")
     for name, value in zip(words[::2], words[1::2], strict=True):
         if name == "class":
             if value != "default":
@@ -166,10 +167,13 @@ def _config(session: Session, words: list[str]) -> str:
             session.default_class = None if value == "default" else value
         elif name == "wait":
             session.default_wait = None if value == "default" else parse_duration(value)
+        elif name == "env":
+            session.shared = None if value == "default" else parse_shared(value)
         else:
             raise _usage(f"%gpu config has no setting {name!r}.")
     wait = "the default" if session.default_wait is None else f"{session.default_wait:.0f} s"
-    return f"class: {session.default_class or 'the default'}; wait: {wait}"
+    shared = ", ".join(session.shared) or "none"
+    return f"class: {session.default_class or 'the default'}; wait: {wait}; tokens taken: {shared}"
 
 
 def _connect(session: Session, words: list[str]) -> str:

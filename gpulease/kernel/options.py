@@ -31,6 +31,7 @@ COMMANDS = """\
 %gpu recover NAME...         accept the older value of a lost variable
 %gpu config class NAME       this notebook's GPU class (default: the hub's)
 %gpu config wait 5m          how long a %%gpu cell waits for a GPU
+%gpu config env HF_TOKEN     tokens that GPU cells may have (A,B; none; default: the hub's)
 %gpu connect local | FILE    use a companion without a hub"""
 #: What ``%%gpu?`` shows.
 HELP = f"""\

@@ -5,6 +5,8 @@ All of it on the kernel's main thread.
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpulease.channel.iothread import IOThread
+from gpulease.errors import GPULeaseError
 from gpulease.kernel.cellnote import CellNote
 from gpulease.kernel.execution import Executor
 from gpulease.kernel.files import Files
@@ -20,8 +23,12 @@ from gpulease.kernel.lease import LeaseLink
 from gpulease.kernel.outputs import Results
 from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.sources import Sources
+from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import Progress, Waiter
+from gpulease.protocol import ENV_SHARED
 from gpulease.transfer.api import Home, SwitchReport
+
+log = logging.getLogger(__name__)
 
 #: A switch shows its progress when it takes longer than this, and as often (seconds).
 UNSEEN_SECONDS = 0.5
@@ -40,6 +47,7 @@ class Parts(ABC):
         self._depth = 0
         self.default_class: str | None = None
         self.default_wait: float | None = None
+        self._shared = _sites_shared()
         self.on_change: Callable[[], None] = lambda: None
         self.results = Results(shell, self._fetch_result)
         self.relay = Relay(shell, self._on_comm, self.results.add)
@@ -79,7 +87,19 @@ class Parts(ABC):
                 hidden=self._hidden,
                 on_staged=lambda: self.inbox.put(lambda: None),  # the loop commits when idle
             )
+            self._home.share_variables(self._shared)
         return self._home
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Environment variables that are taken to the GPU although they hold secrets."""
+        return self._shared
+
+    @shared.setter
+    def shared(self, names: tuple[str, ...] | None) -> None:
+        self._shared = _sites_shared() if names is None else names
+        if self._home is not None:
+            self._home.share_variables(self._shared)
 
     @property
     def connected_once(self) -> bool:
@@ -160,6 +180,15 @@ class Parts(ABC):
         if self._depth == 0:
             self.link.finish_ready()
             self.link.departure.commit()
+
+
+def _sites_shared() -> tuple[str, ...]:
+    """Return what the site lets every notebook take along."""
+    try:
+        return parse_shared(os.environ.get(ENV_SHARED, ""))
+    except GPULeaseError as error:
+        log.warning("%s: %s", ENV_SHARED, error.sentence)
+        return ()
 
 
 def _kernel_id() -> str:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-#: Magics that always run at home (``%load_ext gpulease`` beside them).
-HOME_MAGICS = frozenset(("gpu", "history", "hist", "recall", "rep"))
+#: Magics that always run at home (``%load_ext gpulease`` beside them).  TensorBoard's page is
+#: reached at the notebook's own machine only.
+HOME_MAGICS = frozenset(("gpu", "history", "hist", "recall", "rep", "tensorboard"))
 EXTENSION_MAGICS = frozenset(("load_ext", "unload_ext", "reload_ext"))
 #: Magics whose effect both sides need.
 BOTH_MAGICS = frozenset(("matplotlib", "config", "autoreload", "load_ext", "env"))
@@ -121,7 +122,7 @@ class _Magic:
     @property
     def home(self) -> bool:
         return self.name in HOME_MAGICS or (
-            self.name in EXTENSION_MAGICS and self.rest == "gpulease"
+            self.name in EXTENSION_MAGICS and self.rest in ("gpulease", "tensorboard")
         )
 
 

@@ -20,6 +20,8 @@ ENV_SERVICE_URL: Final = "GPULEASE_SERVICE_URL"
 ENV_SERVICE_CA: Final = "GPULEASE_SERVICE_CA"
 #: ``1`` where the IPython startup file shall load the kernel extension.
 ENV_AUTOLOAD: Final = "GPULEASE_AUTOLOAD"
+#: Variables with secrets that a site lets notebooks take to the GPU, with commas between.
+ENV_SHARED: Final = "GPULEASE_SHARED_VARIABLES"
 
 #: What a lease pod's manifest tells ``gpulease companion --pod``, beside ``ENV_LEASE`` and
 #: ``ENV_SERVICE_URL``: which start of the lease this is (1 is the first);

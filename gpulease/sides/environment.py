@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 
 from gpulease.protocol import ENV_BUS, ENV_LEASE
+from gpulease.protocol.variables import is_of_one_process, is_secret
 
 #: Which lease's companion a process belongs to (``companion_mark``): how one companion's stray
 #: children are told from another's.
@@ -30,9 +31,15 @@ _NAMES = frozenset((
     "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH",
     "CUDA_HOME", "CUDA_PATH", "CUDA_CACHE_PATH", "CUDA_CACHE_MAXSIZE", "CUDA_LAUNCH_BLOCKING",
     "CUBLAS_WORKSPACE_CONFIG", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS",
-    "NUMBA_NUM_THREADS", "TORCH_HOME", "HF_HOME", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE",
-    "KERAS_HOME", "KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_FORCE_GPU_ALLOW_GROWTH",
-    "XLA_FLAGS", "SCIKIT_LEARN_DATA",
+    "NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "TORCH_HOME", "TORCH_EXTENSIONS_DIR",
+    "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT",
+    "HF_HUB_OFFLINE", "HF_DATASETS_CACHE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_CACHE",
+    "TRANSFORMERS_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "TOKENIZERS_PARALLELISM",
+    "VLLM_CACHE_ROOT", "WANDB_MODE", "WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_PROJECT",
+    "WANDB_ENTITY", "WANDB_DISABLED", "KERAS_HOME", "KERAS_BACKEND", "TFHUB_CACHE_DIR",
+    "TFDS_DATA_DIR", "TF_CPP_MIN_LOG_LEVEL", "TF_FORCE_GPU_ALLOW_GROWTH", "XLA_FLAGS",
+    "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS",
+    "JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "NLTK_DATA", "SCIKIT_LEARN_DATA",
 ))  # fmt: skip
 _PREFIXES = ("LC_", "CONDA_", "XDG_", "OMP_", "MKL_", "OPENBLAS_", "NCCL_", "PYTORCH_", "PYSPARK_")
 #: Never taken over from anybody, however it was allowed: devices belong to the lease, and
@@ -45,9 +52,6 @@ _HOMES_OWN = frozenset((
     "XDG_RUNTIME_DIR", "IPYTHONDIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy",
     "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
 ))  # fmt: skip
-_SECRET = re.compile(
-    r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY|^JUPYTERHUB_|^JPY_|^GPULEASE_"
-)
 _LEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -58,7 +62,11 @@ def is_lease_id(text: str) -> bool:
 
 def forbidden(name: str) -> bool:
     """Tell whether a variable must never reach a companion from outside."""
-    return name in _DEVICES or _SECRET.search(name.upper()) is not None
+    return name in _DEVICES or _is_credential(name)
+
+
+def _is_credential(name: str) -> bool:
+    return is_of_one_process(name) or is_secret(name)
 
 
 def allowed_environment(source: Mapping[str, str]) -> dict[str, str]:
@@ -84,7 +92,7 @@ def container_environment(source: Mapping[str, str]) -> dict[str, str]:
     There everything but credentials counts: the image, the device plugin and the container runtime
     say in it which devices there are and how they are shared.
     """
-    return {name: value for name, value in source.items() if not _SECRET.search(name.upper())}
+    return {name: value for name, value in source.items() if not _is_credential(name)}
 
 
 def companion_mark(lease_mark: str, kernel_id: str) -> str:

@@ -160,6 +160,9 @@ class Home(Protocol):
     def explain_error(self, error: str) -> str:
         """Called with the text of a GPU cell's error: what of the values explains it, or ""."""
 
+    def share_variables(self, names: Collection[str]) -> None:
+        """Called with the environment variables that travel although they hold secrets."""
+
     def away_names(self) -> Sequence[str]:
         """Called by Tab and inspection: names whose value is only away."""
 

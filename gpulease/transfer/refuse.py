@@ -6,6 +6,7 @@ nothing about when: a refusal matters only to a cell that needs the name.
 
 from __future__ import annotations
 
+import importlib.machinery
 import io
 import mmap
 import socket
@@ -51,9 +52,22 @@ _LIVE: dict[tuple[str, str], str] = {
     ("IPython", "InteractiveShell"): "the running kernel",
     # A thread holds the one that it writes errors to, which reaches the event loop and all on it.
     ("ipykernel", "OutStream"): "an output stream of the notebook",
+    ("torch", "SummaryWriter"): "a SummaryWriter (it writes where it was made)",
+    ("tensorboardX", "SummaryWriter"): "a SummaryWriter (it writes where it was made)",
+    ("wandb", "Run"): "a wandb run (it logs from where it was started)",
+    ("vllm", "LLM"): "a vLLM engine (it lives on the device that it was started on)",
+    ("vllm", "LLMEngine"): "a vLLM engine (it lives on the device that it was started on)",
+    ("vllm", "AsyncLLM"): "a vLLM engine (it lives on the device that it was started on)",
     ("zmq", "Socket"): "an open socket",
     ("zmq", "Context"): "an open socket's context",
 }
+_EXTENSION = "a compiled extension module (load it anew where it is used)"
+#: What people make once and use for long: that it stays where it is, is worth a word.
+LASTING = frozenset((
+    _EXTENSION,
+    *(words for (package, _), words in _LIVE.items()
+      if package in ("torch", "tensorboardX", "vllm", "wandb")),
+))  # fmt: skip
 
 
 class RefusedError(Exception):
@@ -77,12 +91,11 @@ def refused_kind(obj: Any) -> str | None:
     if memmap is not None and isinstance(obj, memmap) and getattr(obj, "mode", "r") in ("r+", "w+"):
         return "a writable memmap"
     kind = type(obj)
-    live = live_kind(kind)
-    if live is not None:
-        return live
+    if kind is types.ModuleType:
+        return _EXTENSION if _is_loaded_from_a_path(obj) else None
     if kind.__module__.startswith("torch") and kind.__name__ in ("Stream", "CUDAGraph", "Event"):
         return f"a torch {kind.__name__}"
-    return None
+    return live_kind(kind)
 
 
 def live_kind(kind: type) -> str | None:
@@ -94,3 +107,12 @@ def live_kind(kind: type) -> str | None:
         if words is not None:
             return words
     return None
+
+
+def _is_loaded_from_a_path(module: Any) -> bool:
+    """Say whether compiled code was loaded under a name that no import finds (torch's
+    ``cpp_extension.load``, say).
+    """
+    loader = getattr(getattr(module, "__spec__", None), "loader", None)
+    compiled = isinstance(loader, importlib.machinery.ExtensionFileLoader)
+    return compiled and sys.modules.get(module.__name__) is not module

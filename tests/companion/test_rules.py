@@ -47,6 +47,11 @@ def test_the_leases_devices_win_over_everybodys():
     assert companion_environment(base, home, "m", "k", None)["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "HF_HOME", "CUDA_LAUNCH_BLOCKING"])
+def test_settings_that_only_sound_like_credentials_pass(name):
+    assert allowed_environment({name: "1"}) == {name: "1"}
+
+
 @given(st.dictionaries(st.text(min_size=1), st.text()))
 def test_whatever_is_allowed_is_never_forbidden(source):
     assert not any(forbidden(name) for name in allowed_environment(source))

@@ -149,4 +149,11 @@ NOTEBOOKS = {
         "seen.append((str(w.dtype), gone.is_deleted()))",
         "seen.append(str(w.dtype))",
     ],
+    "jax settings": [
+        "import jax, jax.numpy as jnp\nseen=[]\njax.config.update('jax_enable_x64', True)",
+        "seen.append(str(jnp.arange(3.).dtype)); jax.config.update('jax_numpy_dtype_promotion', 'strict')",
+        "seen.append((str(jnp.arange(3.).dtype), str(jax.config.jax_numpy_dtype_promotion))); jax.config.update('jax_enable_x64', False)",
+        "seen.append(str(jnp.arange(3.).dtype)); jax.config.update('jax_numpy_dtype_promotion', 'standard')",
+        "seen.append((jnp.ones(3, 'int8') + jnp.ones(3)).tolist())",
+    ],
 }  # fmt: skip

@@ -140,6 +140,41 @@ def test_no_secret_in_what_is_captured(monkeypatch, name):
     assert pickle.loads(data)["environ"] == {"KINDS_B": "tell"}
 
 
+def test_a_shared_token_travels_and_is_taken_back(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "mine")  # before this side began
+    home, away = ProcessState(), ProcessState()
+    home.share(["HF_TOKEN"])
+    data = home.capture()
+    monkeypatch.delenv("HF_TOKEN")
+    away.apply(data)
+    assert os.environ["HF_TOKEN"] == "mine"
+    home.share([])
+    data = home.capture()
+    away.apply(data)
+    assert "HF_TOKEN" not in os.environ
+    assert b"mine" not in data
+
+
+def test_a_companion_does_not_say_what_is_shared(monkeypatch):
+    home, away = ProcessState(), ProcessState()
+    away.apply(home.capture())
+    away.share(["HF_TOKEN"])
+    home.share([])
+    monkeypatch.setenv("HF_TOKEN", "theirs")
+    data = away.capture()
+    monkeypatch.setenv("HF_TOKEN", "mine")
+    home.apply(data)
+    assert os.environ["HF_TOKEN"] == "mine"
+
+
+def test_device_variables_are_never_shared(monkeypatch):
+    home = ProcessState()
+    home.share(["CUDA_VISIBLE_DEVICES", "JUPYTERHUB_API_TOKEN"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "t")
+    assert pickle.loads(home.capture())["environ"] == {}
+
+
 def test_what_was_there_before_is_not_sent(monkeypatch):
     monkeypatch.setenv("KINDS_C", "old")
     state = ProcessState()

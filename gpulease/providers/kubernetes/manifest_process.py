@@ -15,6 +15,7 @@ from typing import Any, Final
 from gpulease import protocol
 from gpulease.policy.model import Lease
 from gpulease.policy.pods import AskKind, PodAsk
+from gpulease.protocol.variables import is_secret
 
 #: Where the projected token lies in the pod.
 TOKEN_DIRECTORY: Final = "/var/run/secrets/gpulease"  # noqa: S105 - a path
@@ -22,10 +23,9 @@ TOKEN_FILE: Final = f"{TOKEN_DIRECTORY}/token"
 COMMAND: Final = ("python", "-m", "gpulease.companion", "--pod")
 
 #: Variables of the server that mean the server, the hub, its devices or its image, not the
-#: student's work; and those that may hold a credential.
+#: student's work.
 _OF_THE_SERVER: Final = re.compile(
     r"(JUPYTERHUB|JPY|JUPYTER|GPULEASE|NVIDIA|CUDA|HIP|ROCR|NB|CONFIGPROXY|MEM|CPU)_.*"
-    r"|.*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY).*"
     r"|[A-Z0-9_]+_VISIBLE_DEVICES|HOME|HOSTNAME|PATH|PWD|PYTHONHOME|LD_.*"
 )
 _POD_SECURITY: Final = (
@@ -142,5 +142,7 @@ def _followed(container: Mapping[str, Any]) -> dict[str, str]:
     return {
         each["name"]: str(each.get("value") or "")
         for each in container.get("env") or ()
-        if "valueFrom" not in each and not _OF_THE_SERVER.fullmatch(each["name"].upper())
+        if "valueFrom" not in each
+        and not _OF_THE_SERVER.fullmatch(each["name"].upper())
+        and not is_secret(each["name"])
     }

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import cloudpickle
 
 from gpulease.errors import GPULeaseError
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.refuse import RefusedError, refused_kind
 
 from .base import Aside, Inside, Packing, Stage, staged
 
@@ -126,6 +126,9 @@ def seal(obj: Any, packing: Packing) -> Any:
     """Return the reduction of an object as bytes of its own; raises RefusedError."""
     kind = obj if isinstance(obj, type) or hasattr(obj, "__qualname__") else type(obj)
     full = f"{kind.__module__}.{kind.__qualname__}"
+    refused = refused_kind(obj)
+    if refused is not None:
+        raise RefusedError(refused, obj)
     try:
         data = cloudpickle.dumps(obj, protocol=5)
     except Exception as error:  # whatever its own way of being pickled raises

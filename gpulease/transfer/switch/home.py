@@ -342,6 +342,11 @@ class HomeSide:
         """Say why a name of home is not on the GPU's side, or None where it is there."""
         return self.unavailable.explain_stayed(name)
 
+    def share_variables(self, names: Collection[str]) -> None:
+        """Let these environment variables travel although they hold secrets."""
+        self.side.state.share(names)
+        self._dirty = True
+
     def away_names(self) -> Sequence[str]:
         """Return the names whose value is only away."""
         return sorted(self.side.ledger.remote)

@@ -1,6 +1,7 @@
-"""Values beside the GPU that home's memory does not hold: what becomes of them, said beforehand.
+"""Values that stay beside the GPU, for their size or their kind, and what becomes of them.
 
-Each is *parkable*, so that the next companion has it, or *GPU-only*: lost when the lease ends.
+What home's memory does not hold is *parkable*, so that the next companion has it, or *GPU-only*:
+lost when the lease ends.
 Owns the decision and its words; what is parked is decided when it is, by what is there then.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gpulease.transfer.api import Note
+from gpulease.transfer.refuse import LASTING
 from gpulease.transfer.values.ledger import Absent
 
 
@@ -28,6 +30,7 @@ class Large:
         self._room = room
         self.park_limit = 0
         self._told: set[tuple[str, ...]] = set()
+        self._told_lasting: set[str] = set()
 
     def marked(self, absent: Absent) -> Absent:
         """Return ``absent`` with the reason why it stays away, where that is its size."""
@@ -39,7 +42,19 @@ class Large:
         return replace(absent, blocker=_sentence(absent.size, room))
 
     def notes(self, remote: Mapping[str, Absent]) -> list[Note]:
-        """Return what is to be said of values that are too large since the last call."""
+        """Return what is to be said of values that stay there since the last call."""
+        return [*self._too_large(remote), *self._lasting(remote)]
+
+    def _lasting(self, remote: Mapping[str, Absent]) -> list[Note]:
+        kinds = {name: a.blocker for name, a in sorted(remote.items()) if a.blocker in LASTING}
+        told, self._told_lasting = self._told_lasting, set(kinds)
+        return [
+            Note("stays", f"{name} stays on the GPU: it is {kind}.", (name,))
+            for name, kind in kinds.items()
+            if name not in told
+        ]
+
+    def _too_large(self, remote: Mapping[str, Absent]) -> list[Note]:
         found: dict[tuple[int, str], list[str]] = {}
         for name, absent in sorted(remote.items()):
             marked = self.marked(absent)

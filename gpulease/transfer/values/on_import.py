@@ -15,7 +15,8 @@ def when_imported(name: str, then: Callable[[], None]) -> None:
     """Call ``then`` once, as soon as ``name`` is imported (not at all where it is already)."""
     waiting = next((f for f in sys.meta_path if isinstance(f, _Waiting) and f.name == name), None)
     if waiting is not None:
-        waiting.then = then
+        if then not in waiting.then:
+            waiting.then.append(then)
     elif name not in sys.modules:
         sys.meta_path.insert(0, _Waiting(name, then))
 
@@ -23,7 +24,7 @@ def when_imported(name: str, then: Callable[[], None]) -> None:
 class _Waiting(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self.name = name
-        self.then = then
+        self.then = [then]
 
     def find_spec(
         self,
@@ -42,9 +43,9 @@ class _Waiting(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """The module's own loader, and ``then`` at its end."""
+    """The module's own loader, and what waits for its end."""
 
-    def __init__(self, own: importlib.abc.Loader, then: Callable[[], None]) -> None:
+    def __init__(self, own: importlib.abc.Loader, then: list[Callable[[], None]]) -> None:
         self._own = own
         self._then = then
 
@@ -59,4 +60,5 @@ class _Loader(importlib.abc.Loader):
         if spec is not None:
             spec.loader = module.__loader__ = self._own  # nobody is to meet this one later
         self._own.exec_module(module)
-        self._then()
+        for then in self._then:
+            then()

@@ -2,8 +2,8 @@
 
 Owns capture and application of: the generators of ``random``, ``numpy.random`` and torch's CPU
 (where imported), the working directory, changed environment entries, ``sys.path`` and changed
-settings of modules.  Device and
-token variables never travel, nor anything set before this side began.
+settings of modules.  Device variables never travel, tokens only where home says so by name, and of
+the others nothing that was set before this side began.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import os
 import pickle
 import random
 import sys
+from collections.abc import Collection
 from typing import Any
+
+from gpulease.protocol.variables import is_of_one_process, is_secret
 
 from .on_import import when_imported
 from .seeds import Seeds
 from .settings import Settings
 
-#: What the hub, the container runtime and gpulease set for one process.
-_NEVER_PREFIX = ("GPULEASE_", "JUPYTERHUB_", "JPY_", "NVIDIA_")
 #: Which devices a process sees, and what only the machine it runs on can know.  By exact names:
 #: CUDA_LAUNCH_BLOCKING or NCCL_DEBUG are a notebook's own to set.
 _NEVER = frozenset({
@@ -33,22 +34,15 @@ _NEVER = frozenset({
     "MPLBACKEND", "COLUMNS", "LINES", "TERM", "PAGER", "GIT_PAGER", "CLICOLOR", "FORCE_COLOR",
     "CLICOLOR_FORCE",
 })  # fmt: skip
-#: Whole words of a name that say it holds a secret (TOKENIZERS_PARALLELISM holds none).
-_SECRET = frozenset({
-    "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASS", "CREDENTIAL",
-    "CREDENTIALS", "AUTH", "APIKEY",
-})  # fmt: skip
-_SECRET_KEYS = ("API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "SECRET_KEY", "ACCESS_KEY_ID")
 
 
-def _may_travel(name: str) -> bool:
-    upper = name.upper()
-    return not (
-        upper in _NEVER
-        or upper.startswith(_NEVER_PREFIX)
-        or upper.endswith(_SECRET_KEYS)
-        or not _SECRET.isdisjoint(upper.split("_"))
-    )
+def stays(name: str) -> str:
+    """Say why a variable never travels, "" where it may or may be allowed to."""
+    if is_of_one_process(name):
+        return "it belongs to the notebook server"
+    if name.upper() in _NEVER or name.upper().startswith("NVIDIA_"):
+        return "it belongs to the machine"
+    return ""
 
 
 class ProcessState:
@@ -65,6 +59,16 @@ class ProcessState:
         self._seeds = Seeds()
         self._settings = Settings()
         self._agreed = b""
+        self._shared: frozenset[str] = frozenset()
+        self._decides = False
+
+    def share(self, names: Collection[str]) -> None:
+        """Let these travel although they hold secrets, whenever they were set; home's to say."""
+        self._decides = True
+        self._shared = frozenset(names)
+
+    def _may_travel(self, name: str) -> bool:
+        return not stays(name) and (not is_secret(name) or name in self._shared)
 
     def capture(self) -> bytes:
         """Return the state as bytes, or b'' when it is as at the last agreement."""
@@ -89,14 +93,18 @@ class ProcessState:
         random.setstate(state["random"])
         self._apply_generators(state)
         self._enter(state["cwd"])
+        known = self._shared
+        if not self._decides:
+            self._shared = frozenset(state.get("shared", ()))
         for name, value in state["environ"].items():
-            if not _may_travel(name):
+            taken_back = value is None and name in known
+            if not (self._may_travel(name) or taken_back):
                 continue
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        self._changes = {n: v for n, v in state["environ"].items() if _may_travel(n)}
+        self._changes = {n: v for n, v in state["environ"].items() if self._may_travel(n)}
         self._travelled.update(state["path_added"], state["path_removed"])
         sys.path[:] = _merged(sys.path, state)
         self._settings.apply(state["settings"])
@@ -143,6 +151,8 @@ class ProcessState:
             "path_order": list(sys.path),
             "settings": self._settings.capture(),
         }
+        if self._decides:
+            state["shared"] = sorted(self._shared)
         numpy = sys.modules.get("numpy.random")
         if numpy is not None:
             kind, keys, pos, has_gauss, gauss = numpy.get_state()
@@ -162,8 +172,13 @@ class ProcessState:
     def _changed_environ(self) -> dict[str, str | None]:
         now = dict(os.environ)
         changes = dict(self._changes)
-        for name in self._environ.keys() | now.keys() | changes.keys():
-            if (_may_travel(name) and now.get(name) != self._environ.get(name)) or name in changes:
+        for name in self._environ.keys() | now.keys() | changes.keys() | self._shared:
+            if not self._may_travel(name):
+                if name in changes:  # it was shared once
+                    changes[name] = None
+            elif (
+                now.get(name) != self._environ.get(name) or name in changes or name in self._shared
+            ):
                 changes[name] = now.get(name)
         self._changes = changes  # an entry that was told of is told of again when it goes
         return dict(sorted(changes.items()))

@@ -13,6 +13,7 @@ import importlib
 import locale
 import logging
 import pickle
+import re
 import sys
 import threading
 import warnings
@@ -136,6 +137,10 @@ def _pickled(values: Mapping[str, Any]) -> dict[str, bytes]:
 _OWN_RC = ("backend", "backend_fallback", "interactive", "toolbar", "webagg.", "savefig.directory")
 _CONTEXT = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 _CUDNN = ("benchmark", "deterministic")
+#: Settings of jax about where it runs; the default device stays on its side.
+_OF_THE_MACHINE = re.compile(
+    r"platform|device|backend|pjrt|cache_dir|cross_host|transport|topology|num_cpu|num_gpu|mock"
+)
 
 
 def _module(name: str) -> Any:
@@ -231,6 +236,16 @@ def _put_torch(values: Values) -> None:
             setattr(torch.backends.cudnn, key.removeprefix("cudnn."), value)
 
 
+def _jax() -> Values:
+    every = dict(_module("jax").config.values)
+    return {key: value for key, value in every.items() if not _OF_THE_MACHINE.search(key)}
+
+
+def _put_jax(values: Values) -> None:
+    for key, value in values.items():
+        _module("jax").config.update(key, value)
+
+
 SETTINGS: dict[str, Setting] = {
     "warnings": Setting("warnings", lambda: {"filters": list(warnings.filters)}, _put_filters),
     "logging": Setting("logging", _levels, _put_levels, gone=logging.NOTSET),
@@ -254,6 +269,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "matplotlib": Setting("matplotlib", _rc, _put_rc),
     "pandas": Setting("pandas", _pandas, _put_pandas),
+    "jax": Setting("jax", _jax, _put_jax),
     "torch": Setting(
         "torch",
         _torch,
