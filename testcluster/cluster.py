@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
+import os
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from testcluster.components import CONTROL_PLANE, ORDER
 from testcluster.configuration import files
 from testcluster.devices import NODE_LABELS, Devices, default_devices
 from testcluster.layout import NODE, Layout
-from testcluster.packing import write_archive
+from testcluster.packing import Image, write_archive
 from testcluster.processes import Processes
 
 
@@ -124,9 +125,13 @@ class Cluster:
 
     def load_images(self, *, with_service: bool = False, tag: str = "1") -> None:
         """Make the images from this checkout and import them."""
-        archive = self.layout.directory / f"images-{tag}.tar"
+        self.import_images(images.images(with_service=with_service, tag=tag))
+
+    def import_images(self, made: Sequence[Image]) -> None:
+        """Import images, which pods then find by their names."""
+        archive = self.layout.directory / f"images-{os.getpid()}.tar"
         try:
-            write_archive(archive, images.images(with_service=with_service, tag=tag))
+            write_archive(archive, made)
             self._ctr("images", "import", str(archive))
         finally:
             archive.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from testcluster.machine_files import (
     PREFIX,
     REPOSITORY,
     closure,
+    iptables,
     packages,
     project_requirements,
     python,
@@ -85,6 +86,12 @@ def images(*, with_service: bool = False, tag: str = "1") -> list[Image]:
         name = _tagged(SERVICE_IMAGE, tag)
         found.append(Image(name, [*bottom, layer, own], (), _VARIABLES, "/tmp"))
     return found
+
+
+def network_tools(name: str) -> Image:
+    """Return an image with iptables, called as a chart calls its own."""
+    layer = _cached("iptables", [str(Path("/usr/sbin/iptables").resolve()), "1"], iptables)
+    return Image(name, [layer], (), {"PATH": "/usr/bin"})
 
 
 def _tagged(name: str, tag: str) -> str:

@@ -18,7 +18,8 @@ from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes import manifest, manifest_process
 from gpulease.providers.kubernetes.manifest import PodSettings
 from gpulease.providers.kubernetes.official import OfficialClient
-from gpulease.providers.kubernetes.provider import KubernetesProvider, Settings
+from gpulease.providers.kubernetes.provider import KubernetesProvider
+from gpulease.providers.kubernetes.settings import Settings
 from gpulease.providers.local import processes
 from testcluster import agents
 from testcluster.api import Api, ApiError, Object

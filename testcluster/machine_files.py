@@ -68,6 +68,15 @@ nobody:x:65534:65534:nobody:/tmp:/bin/sh
 """
 
 
+def iptables(tree: Tree) -> None:
+    """Add the machine's iptables with what it loads."""
+    program = Path(shutil.which("iptables") or "/usr/sbin/iptables").resolve()
+    tree.add("usr/bin/iptables", program)
+    for module in (Path("/usr/lib") / _multiarch() / "xtables").glob("lib[xi][tp]*_*.so"):
+        tree.add(f"usr/lib/{_multiarch()}/xtables/{module.name}", module)
+    libraries(tree)
+
+
 def packages(tree: Tree, names: Iterable[str]) -> None:
     """Add installed distributions: their modules, programs and data files."""
     for name in names:

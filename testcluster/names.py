@@ -4,13 +4,14 @@ A Service's name leads to the addresses of its ready endpoints, as a headless on
 no kube-proxy here that would answer at its own address.  Everything else has no name.
 """
 
+import contextlib
 import socket
 import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from testcluster.api import Api, ApiError
+from testcluster.api import Api, ApiError, Object, path_of
 from testcluster.layout import NODE_ADDRESS
 
 DOMAIN = "svc.cluster.local"
@@ -49,6 +50,35 @@ def answering(api: Api) -> Iterator[None]:
         finally:
             listening.sendto(_END, (NODE_ADDRESS, PORT))
             thread.join(60)
+
+
+def at_the_node(name: str, namespace: str, ports: list[Object]) -> Object:
+    """Return what says that a Service is answered at the node's address."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"kubernetes.io/service-name": name},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [NODE_ADDRESS]}],
+        "ports": ports,
+    }
+
+
+@contextmanager
+def given(api: Api, name: str, namespace: str, port: int) -> Iterator[None]:
+    """Give a process at the node's address the name of a Service, until the end."""
+    ports = [{"name": "http", "port": port, "protocol": "TCP"}]
+    metadata = {"name": name, "namespace": namespace}
+    service: Object = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+    with contextlib.ExitStack() as made:
+        for document in (service | {"spec": {"ports": ports}}, at_the_node(name, namespace, ports)):
+            api.create(document)
+            made.callback(api.delete, path_of(document))
+        yield
 
 
 def _answer_all(listening: socket.socket, api: Api) -> None:

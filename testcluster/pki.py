@@ -59,6 +59,14 @@ class Authority:
         signed = builder.sign(self.key, hashes.SHA256())
         return signed.public_bytes(serialization.Encoding.PEM), _pem(key)
 
+    def pem(self) -> str:
+        """Return the certificate by which others trust what it signs."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode("ascii")
+
+    def server(self, *names: str) -> bytes:
+        """Return a server's certificate for these names or addresses, and its key, as PEM."""
+        return b"".join(self.sign(_name(names[0], ""), names))
+
 
 def write_all(pki: Path, config: Path, admin: Path) -> None:
     """Write every key, certificate and kubeconfig of a new cluster."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, Self
@@ -27,14 +28,16 @@ _FETCH = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
 class Browser:
     """One person's session at the hub at ``url`` (ending in a slash).
 
+    ``tls``: whom to trust where the hub's certificate is of an authority of its own.
     Every method raises ``GPULeaseError`` with the refusal when the other side refuses.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
         self.url = URL(url)
         self.user = ""
         # `unsafe`: cookies of an address without a host name, as a demo's is.
         self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=tls or True),
             cookie_jar=aiohttp.CookieJar(unsafe=True),
             timeout=aiohttp.ClientTimeout(total=120),
         )

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
-from gpulease.policy.pods import PodAsk
+from gpulease.policy.pods import ClusterQueue, PodAsk
 from gpulease.policy.projects import Projects
 from gpulease.policy.states import EndReason, EvidenceLevel, LeaseState, Verdict, WaitReason
 from gpulease.policy.steps import (
@@ -123,6 +123,11 @@ class GPUClass:
     time_outs: TimeOuts = field(default_factory=TimeOuts)
     fallback: tuple[str, ...] = ()  # classes that serve its requests, in order, when it is full
     pod: PodAsk | None = None  # how a cluster is asked for it; None is one whole card
+
+    @property
+    def queue(self) -> ClusterQueue | None:
+        """The cluster's own queue that admits its leases; ``None`` where our planner does."""
+        return self.pod.queue if self.pod is not None else None
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,26 @@ class Sharing(StrEnum):
     MPS = "mps"
 
 
+class QueueEngine(StrEnum):
+    """Who admits a class's pods in place of our planner; the values are the document's keys."""
+
+    KUEUE = "kueue"
+    KAI = "kai"
+
+
+@dataclass(frozen=True)
+class ClusterQueue:
+    """A queue of the cluster's own: it orders, borrows and preempts, our planner does not.
+
+    ``name`` is of a LocalQueue in the servers' namespace (Kueue) or of a leaf queue (KAI).
+    ``max_pending`` is how many pods of the class may wait there at once.
+    """
+
+    engine: QueueEngine
+    name: str
+    max_pending: int = 20
+
+
 @dataclass(frozen=True)
 class Toleration:
     """One taint that lease pods bear; an empty ``value`` tolerates every value of the key."""
@@ -69,7 +89,8 @@ class PodAsk:
     fraction asks for one replica but fills a card with others.  ``topology`` is where
     several cards of one lease should be alike: a node label (preferred) or, with DRA, a device
     attribute (demanded).  ``image`` "" follows the server's own.  ``requests`` and ``limits`` are
-    of CPU, memory and ephemeral storage; empty ones follow the server's own.
+    of CPU, memory and ephemeral storage; empty ones follow the server's own.  ``queue`` is the
+    cluster's own queue that admits the pods, ``None`` where our planner does.
     """
 
     kind: AskKind = AskKind.DEVICE_PLUGIN
@@ -94,6 +115,8 @@ class PodAsk:
     limits: Pairs = ()
     extra_resources: Pairs = ()
     extra_annotations: Pairs = ()
+    extra_labels: Pairs = ()
+    queue: ClusterQueue | None = None
 
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"

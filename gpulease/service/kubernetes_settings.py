@@ -161,7 +161,8 @@ class KubernetesSettings(Configurable):
             import kubernetes  # noqa: F401 (said here rather than at the first call)
 
             from gpulease.providers.kubernetes.official import OfficialClient
-            from gpulease.providers.kubernetes.provider import KubernetesProvider, Settings
+            from gpulease.providers.kubernetes.provider import KubernetesProvider
+            from gpulease.providers.kubernetes.settings import Settings
         except ImportError as error:
             raise GPULeaseError(
                 "no_kubernetes",

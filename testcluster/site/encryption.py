@@ -5,7 +5,6 @@ DNS knows, certificates before the first start, a pair for the lease service.  T
 checks the certificates of servers itself.
 """
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from testcluster import names
-from testcluster.api import Api, Object, path_of
+from testcluster.api import Api
 from testcluster.layout import NODE_ADDRESS
 from testcluster.site.shipped import HUB_NAMESPACE, OWN_NAMESPACE
 
@@ -100,8 +99,8 @@ def prepared(api: Api, directory: Path, hub: int, service: int) -> Iterator[None
     _make_certificates(directory)
     with (
         names.answering(api),
-        _named(api, "hub", HUB_NAMESPACE, hub),
-        _named(api, "gpulease", OWN_NAMESPACE, service),
+        names.given(api, "hub", HUB_NAMESPACE, hub),
+        names.given(api, "gpulease", OWN_NAMESPACE, service),
     ):
         yield
 
@@ -122,24 +121,3 @@ def _make_certificates(directory: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
-
-
-@contextmanager
-def _named(api: Api, name: str, namespace: str, port: int) -> Iterator[None]:
-    """Give a process at the node's address the name of a Service."""
-    ports = [{"name": "http", "port": port, "protocol": "TCP"}]
-    metadata = {"name": name, "namespace": namespace}
-    service: Object = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
-    slices: Object = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {**metadata, "labels": {"kubernetes.io/service-name": name}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [NODE_ADDRESS]}],
-        "ports": ports,
-    }
-    with contextlib.ExitStack() as made:
-        for document in (service | {"spec": {"ports": ports}}, slices):
-            api.create(document)
-            made.callback(api.delete, path_of(document))
-        yield

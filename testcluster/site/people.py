@@ -16,7 +16,7 @@ Student = Person
 @asynccontextmanager
 async def at_work(site: Site, name: str, notebook: str = "work.ipynb") -> AsyncIterator[Student]:
     """Log in, start the server's pod, open a notebook; stop the server afterwards."""
-    async with Browser(site.url) as browser:
+    async with Browser(site.url, site.tls) as browser:
         await browser.log_in(name, PASSWORD)
         await browser.spawn(seconds=LONG)
         await browser.visit(f"user/{name}/api/spec.yaml")

@@ -19,6 +19,8 @@ OWN_NAMESPACE = "gpulease-system"
 SHIPPED = REPOSITORY / "helm-values"
 #: What only hubs with a namespace for each user apply.
 USER_NAMESPACES = SHIPPED / "user-namespaces"
+#: What only clusters with Kueue apply.
+KUEUE = SHIPPED / "kueue"
 _LEFT_OUT = {"Kustomization", "Deployment", "DaemonSet", "Service", "PersistentVolumeClaim"}
 #: What the chart's own hub may do, as far as KubeSpawner needs it here.
 _HUB_RULES = [
@@ -32,9 +34,10 @@ _HUB_RULES = [
 
 
 def documents(folder: Path = SHIPPED) -> Iterator[Object]:
-    """Yield every shipped object; those for user namespaces only from their own folder."""
+    """Yield every shipped object; those for some sites only from their own folder."""
+    apart = {folder / USER_NAMESPACES.name, folder / KUEUE.name}
     for path in sorted(folder.rglob("*.yaml")):
-        if folder == SHIPPED and USER_NAMESPACES in path.parents:
+        if not apart.isdisjoint(path.parents):
             continue
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             if document and "kind" in document:
@@ -42,7 +45,10 @@ def documents(folder: Path = SHIPPED) -> Iterator[Object]:
 
 
 def apply(api: Api, folder: Path = SHIPPED) -> None:
-    """Create the namespaces, accounts, rights and policies; what is there stays."""
+    """Create the namespaces, accounts, rights and policies; what is there stays.
+
+    `folder` is the shipped one, a site's copy of it, or one for user namespaces.
+    """
     for document in sorted(documents(folder), key=lambda each: each["kind"] != "Namespace"):
         if document["kind"] in _LEFT_OUT or document["apiVersion"].startswith("monitoring."):
             continue

@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -51,6 +52,9 @@ class Site:
         # The kernel ends a child with the thread that started it; this one lives as long as we do.
         self._starter = ThreadPoolExecutor(1, "site")
 
+    #: Whom browsers trust, where the hub is called by https.
+    tls: ssl.SSLContext | None = None
+
     @property
     def url(self) -> str:
         """The hub's address for browsers."""
@@ -58,13 +62,7 @@ class Site:
 
     def start(self, name: str) -> None:
         """Start one process and wait until it answers."""
-        commands = {
-            "proxy": self._proxy_command(),
-            "hub": [sys.executable, "-m", "jupyterhub", "-f", "jupyterhub_config.py"],
-            "service": [sys.executable, "-m", "gpulease.cli", "service", "--config", "service.py"],
-            "agent": self._agent_command(),
-        }
-        self._running[name] = self._starter.submit(self._run, name, commands[name]).result()
+        self._running[name] = self._starter.submit(self._run, name, self._command(name)).result()
         self._wait_until_it_answers(name, self._address_of(name))
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
@@ -75,10 +73,9 @@ class Site:
 
     def stop(self) -> None:
         """End all of them in order."""
-        for name in reversed(PROCESSES):
-            if name in self._running:
-                with contextlib.suppress(ProcessLookupError):
-                    self.kill(name, signal.SIGTERM)
+        for name in reversed(tuple(self._running)):
+            with contextlib.suppress(ProcessLookupError):
+                self.kill(name, signal.SIGTERM)
         self._starter.shutdown()
 
     def pids(self) -> list[int]:
@@ -161,6 +158,15 @@ class Site:
             "agent": settings.url(ports.agent, "/metrics"),
         }[name]
 
+    def _command(self, name: str) -> list[str]:
+        """Return what starts a process."""
+        return {
+            "proxy": self._proxy_command(),
+            "hub": [sys.executable, "-m", "jupyterhub", "-f", "jupyterhub_config.py"],
+            "service": [sys.executable, "-m", "gpulease.cli", "service", "--config", "service.py"],
+            "agent": self._agent_command(),
+        }[name]
+
     def _proxy_command(self) -> list[str]:
         ports, encrypted = self.settings.ports, self.settings.encrypted
         program = "testcluster.site.tls_proxy" if encrypted else "gpulease.demo.proxy"
@@ -220,7 +226,7 @@ def running_site(
     """
     api = cluster.api
     shipped.apply(api)
-    _clear(api)
+    clear(api)
     homes.add_volumes(api, cluster.layout.volumes, homes_number)
     hub, own = (shipped.HUB_NAMESPACE, "hub"), (shipped.OWN_NAMESPACE, "gpulease")
     shipped.write_kubeconfig(api, directory / "hub.kubeconfig", *hub)
@@ -247,12 +253,12 @@ def running_site(
         finally:
             site.stop()
             cluster.wait_for_api()
-            _clear(api)
+            clear(api)
 
 
-def _clear(api: Api) -> None:
+def clear(api: Api, namespace: str = shipped.HUB_NAMESPACE) -> None:
     """End every pod in the servers' namespace, and wait until they are gone."""
-    path = f"/api/v1/namespaces/{shipped.HUB_NAMESPACE}/pods"
+    path = f"/api/v1/namespaces/{namespace}/pods"
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 1}
     for each in api.items(path):
         with contextlib.suppress(ApiError):  # it went by itself meanwhile

@@ -37,7 +37,8 @@ from gpulease.policy.model import (
 )
 from gpulease.providers.kubernetes.manifest import PodSettings
 from gpulease.providers.kubernetes.official import OfficialClient
-from gpulease.providers.kubernetes.provider import KubernetesProvider, Settings
+from gpulease.providers.kubernetes.provider import KubernetesProvider
+from gpulease.providers.kubernetes.settings import Settings
 from gpulease.service.agents import Agents
 from gpulease.service.evidence import Watch
 from gpulease.service.metrics import Metrics

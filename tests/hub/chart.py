@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,8 @@ KUBERNETES = "1.34.4"
 #: Where the chart's hub image has its configuration.
 _MOUNT = "/usr/local/etc/jupyterhub"
 
+_EVERYWHERE = {"ClusterRole", "ClusterRoleBinding", "PriorityClass"}
+
 Manifest = dict[str, Any]
 
 
@@ -41,6 +44,7 @@ class Install:
         namespace: where it goes.
         more: files of ours that are given after the values for every hub.
         servers: pattern of the namespace in which servers stand; "" is the hub's own.
+        edits: commands of docs/kubernetes.md that make our manifests fit, run beside `helm-values`.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -48,6 +52,20 @@ class Install:
     namespace: str = shipped.SERVERS
     more: tuple[str, ...] = ()
     servers: str = ""
+    edits: tuple[str, ...] = ()
+
+
+#: As docs/kubernetes.md gives them, for these names.
+NAMESPACE = (
+    "grep -rlw jupyterhub helm-values | xargs sed -i -E 's#(^|[^/])\\bjupyterhub\\b#\\1teaching#g'"
+)
+BASE_URL = (
+    "sed -i 's#/services/gpulease/#/jupyter/services/gpulease/#'"
+    " helm-values/agent/agent.yaml helm-values/service/*.yaml",
+    "sed -i '/JUPYTERHUB_BASE_URL/{n;s#/$#/jupyter/#}; s#/hub/api#/jupyter/hub/api#'"
+    " helm-values/service/service.yaml",
+)
+FULLNAME = "sed -i 's#//hub\\.#//uni-hub.#' helm-values/service/service.yaml"
 
 
 def _https(kind: str, **more: Any) -> Install:
@@ -78,6 +96,12 @@ INSTALLS: dict[str, Install] = {
         more=("user-namespaces/values-z2jh.yaml",),
         servers="jupyter-stu",
     ),
+    "all names": Install(
+        {"hub": {"baseUrl": "/jupyter"}, "fullnameOverride": "uni"},
+        release="spring",
+        namespace="teaching",
+        edits=(NAMESPACE, *BASE_URL, FULLNAME),
+    ),
     "no metadata block": Install({"singleuser": {"cloudMetadata": {"blockWithIptables": False}}}),
 }
 
@@ -103,24 +127,37 @@ needs_chart = pytest.mark.skipif(bool(why_no_chart()), reason=why_no_chart() or 
 @lru_cache(maxsize=len(INSTALLS))
 def rendered(name: str) -> tuple[Manifest, ...]:
     """Return the chart's objects for an install, with our values after the site's."""
-    install = INSTALLS[name]
-    done = subprocess.run(
-        [
-            *(str(helm()), "template", install.release, os.environ["GPULEASE_CHART"]),
-            *("--namespace", install.namespace, "--kube-version", KUBERNETES),
-            *("--values", "-", "--values", str(VALUES)),
-            *(word for name in install.more for word in ("--values", str(shipped.ROOT / name))),
-        ],
-        input=yaml.safe_dump(dict(install.values)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return render(INSTALLS[name])
+
+
+def render(install: Install, last: Mapping[str, Any] | None = None) -> tuple[Manifest, ...]:
+    """Return the chart's objects; `last` are values that count before all others."""
+    with tempfile.TemporaryDirectory() as directory:
+        files = []
+        for number, values in enumerate((install.values, last or {})):
+            files.append(Path(directory) / f"{number}.yaml")
+            files[-1].write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
+        given = [files[0], VALUES, *(shipped.ROOT / each for each in install.more), files[1]]
+        done = subprocess.run(
+            [
+                *(str(helm()), "template", install.release, os.environ["GPULEASE_CHART"]),
+                *("--namespace", install.namespace, "--kube-version", KUBERNETES),
+                *(word for each in given for word in ("--values", str(each))),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
-    return tuple(each for each in yaml.safe_load_all(done.stdout) if each)
+    objects = tuple(each for each in yaml.safe_load_all(done.stdout) if each)
+    for each in objects:
+        if each["kind"] not in _EVERYWHERE:
+            each["metadata"].setdefault("namespace", install.namespace)
+    return objects
 
 
-def one(objects: tuple[Manifest, ...], kind: str, component: str) -> Manifest:
+def one(objects: Sequence[Manifest], kind: str, component: str) -> Manifest:
     """Return the object of a kind that bears this component's label."""
     (found,) = (
         each
@@ -135,31 +172,44 @@ def one(objects: tuple[Manifest, ...], kind: str, component: str) -> Manifest:
 def configuration(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Run the rendered ``jupyterhub_config.py`` as the hub's container does; return its ``c``."""
     objects, install = rendered(name), INSTALLS[name]
-    mounted = directory / "mounted"
-    for folder, kind in (("config", "ConfigMap"), ("secret", "Secret")):
-        (mounted / folder).mkdir(parents=True)
-        for key, text in one(objects, kind, "hub")["data"].items():
-            plain = text if kind == "ConfigMap" else base64.b64decode(text).decode()
-            (mounted / folder / key).write_text(plain)
-    for key in ("jupyterhub_config.py", "z2jh.py"):
-        text = (mounted / "config" / key).read_text().replace(_MOUNT, str(mounted))
-        if importlib.util.find_spec("pycurl") is None:
-            # The chart's image has it, to be faster; the configuration is the same without.
-            text = text.replace("AsyncHTTPClient.configure(", "str(")
-        (mounted / key).write_text(text)
-    for each in objects:
-        if each["kind"] == "Service":
-            prefix = each["metadata"]["name"].upper().replace("-", "_")
-            port = str(each["spec"]["ports"][0]["port"])
-            monkeypatch.setenv(f"{prefix}_SERVICE_PORT", port)
+    file = mount(objects, directory / "mounted")
+    for key, value in service_ports(objects).items():
+        monkeypatch.setenv(key, value)
     monkeypatch.setenv("POD_NAMESPACE", install.namespace)
     monkeypatch.setenv("GPULEASE_SERVICE_TOKEN", "for this test only" * 2)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "z2jh", raising=False)
-    c, file = Config(), mounted / "jupyterhub_config.py"
+    c = Config()
     given = {"get_config": lambda: c, "c": c, "__file__": str(file), "__name__": "config"}
     try:
         exec(compile(file.read_text(), str(file), "exec"), given)
     finally:
         sys.modules.pop("z2jh", None)
     return c
+
+
+def mount(objects: Sequence[Manifest], directory: Path) -> Path:
+    """Write what the hub's container has mounted; return its ``jupyterhub_config.py``."""
+    for folder, kind in (("config", "ConfigMap"), ("secret", "Secret")):
+        (directory / folder).mkdir(parents=True)
+        for key, text in one(objects, kind, "hub")["data"].items():
+            plain = text if kind == "ConfigMap" else base64.b64decode(text).decode()
+            (directory / folder / key).write_text(plain)
+    for key in ("jupyterhub_config.py", "z2jh.py"):
+        text = (directory / "config" / key).read_text().replace(_MOUNT, str(directory))
+        if importlib.util.find_spec("pycurl") is None:
+            # The chart's image has it, to be faster; the configuration is the same without.
+            text = text.replace("AsyncHTTPClient.configure(", "str(")
+        (directory / key).write_text(text)
+    return directory / "jupyterhub_config.py"
+
+
+def service_ports(objects: Sequence[Manifest]) -> dict[str, str]:
+    """Return the variables by which a pod knows the ports of Services beside it."""
+    return {
+        f"{each['metadata']['name'].upper().replace('-', '_')}_SERVICE_PORT": str(
+            each["spec"]["ports"][0]["port"]
+        )
+        for each in objects
+        if each["kind"] == "Service"
+    }

@@ -29,7 +29,7 @@ def configured(tmp_path, monkeypatch):
 
 
 def base_path(name):
-    return "/jupyter/" if "base url" in name else "/"
+    return "/jupyter/" if "baseUrl" in chart.INSTALLS[name].values.get("hub", {}) else "/"
 
 
 # Traffic, by the policies of chart and manifests together.
@@ -43,8 +43,6 @@ class Site:
         given = [*shipped.load(), *(COPIED if install.servers else [])]
         ours = [shipped.renamed(each, install.namespace, shipped.SYSTEM) for each in given]
         policies = [each for each in (*ours, *objects) if each["kind"] == "NetworkPolicy"]
-        for each in objects:
-            each["metadata"].setdefault("namespace", install.namespace)
         self.policies = {
             space: [each for each in policies if each["metadata"]["namespace"] == space]
             for space in (install.namespace, shipped.SYSTEM)
@@ -141,6 +139,13 @@ async def test_a_hub_of_it_starts_servers_that_may_lease(name, configured, make_
     # By the list alone too, but for the names that a release gives.
     assert {each.what.split(" ")[0] for each in guard.inspect(pod)} <= {"priorityClassName"}
     what_must_flow_flows_and_nothing_else(Site(name, pod))
+
+
+def test_what_an_install_changes_in_our_manifests_is_documented():
+    text = (shipped.ROOT.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    commands = {each for install in chart.INSTALLS.values() for each in install.edits}
+    assert len(commands) == 4
+    assert [each for each in commands if each not in text] == []
 
 
 async def test_a_gpu_is_refused_all_the_same(configured, make_spawner):

@@ -9,8 +9,10 @@ from gpulease.policy.document.difference import differences
 from gpulease.policy.model import Device, EvidenceLevel
 from gpulease.policy.pods import (
     AskKind,
+    ClusterQueue,
     MIGStrategy,
     PodAsk,
+    QueueEngine,
     Sharing,
     Toleration,
     Where,
@@ -221,6 +223,9 @@ common = {
     "limits": computed,
     "extra_resources": numbers,
     "extra_annotations": pairs,
+    "extra_labels": pairs,
+    "queue": st.none()
+    | st.builds(ClusterQueue, st.sampled_from(QueueEngine), label, st.integers(1, 99)),
 }
 asks = st.one_of(
     st.builds(PodAsk, st.just(AskKind.DEVICE_PLUGIN), st.just("") | key, **common),

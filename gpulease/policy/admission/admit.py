@@ -6,6 +6,7 @@ work-conserving: a request under its limits that fits what is free and not held 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,10 +23,12 @@ from gpulease.policy.model import (
     EndReason,
     GPUClass,
     Lease,
+    LeaseState,
     Snapshot,
     Start,
     Wait,
 )
+from gpulease.policy.pods import ClusterQueue
 from gpulease.policy.reservations.seats import Doors
 
 
@@ -92,6 +95,12 @@ class _Pass:
         self._coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
         self._doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()})
         self._rooms: dict[tuple[str, int], Mapping[str, int]] = {}
+        #: Pods of each class that a queue of the cluster's has not let in yet.
+        self._pending = Counter(
+            each.gpu_class
+            for each in queue.holding(snapshot)
+            if each.state is LeaseState.STARTING and each.reason in ("starting", "cluster_queue")
+        )
 
     def serve(self, request: Lease) -> None:
         """Grant a request what it asks for, or say what it waits for."""
@@ -103,6 +112,9 @@ class _Pass:
         if why is not None:
             bound = self._limits.bound(request) if why == limits.QUOTA else None
             self._wait(request, why, bound.detail if bound is not None else "")
+            return
+        if gpu_class.queue is not None:
+            self._hand_over(request, gpu_class, gpu_class.queue)
             return
         reserved = self._doors.refusal(request, gpu_class.pool)
         if reserved:
@@ -120,6 +132,14 @@ class _Pass:
             self.outcome.actions.append(self._grant(request, chosen, gpu_class))
         else:
             self._leave_waiting(request, gpu_class)
+
+    def _hand_over(self, request: Lease, gpu_class: GPUClass, line: ClusterQueue) -> None:
+        """Let the cluster's own queue decide, whatever is free; it takes so many at once."""
+        if self._pending[gpu_class.name] >= line.max_pending:
+            self._wait(request, "queue_full")
+            return
+        self._pending[gpu_class.name] += 1
+        self.outcome.actions.append(self._grant(request, (), gpu_class))
 
     def substitute(self) -> None:
         """Serve by a fall-back who lacks a device that does not come free by itself."""

@@ -7,6 +7,7 @@ Owns the section's form::
       profile: 1g.10gb
       where: {memory_min: 9GiB, compute_min: "8.0", products: [NVIDIA A100-SXM4-80GB]}
       tolerations: [nvidia.com/gpu, gpulease/pool=slices:NoSchedule]
+      queue: {kueue: students, max_pending: 20}   # or {kai: students}
 
 Refuses to know what a pod looks like, and whether a cluster has what is asked for.
 """
@@ -21,8 +22,10 @@ from typing import Any, Final
 from gpulease.policy.document.nodes import Reader
 from gpulease.policy.pods import (
     AskKind,
+    ClusterQueue,
     MIGStrategy,
     PodAsk,
+    QueueEngine,
     Sharing,
     Toleration,
     Where,
@@ -41,6 +44,7 @@ _OWN: Final[Mapping[AskKind, tuple[str, ...]]] = {
 }
 PRESETS: Final = ("hami", "gpushare")
 WHERE: Final = tuple(field.name for field in fields(Where))
+QUEUE: Final = (*QueueEngine, "max_pending")
 KEYS: Final = (*(field.name for field in fields(PodAsk)), *PRESETS)
 _SOME_OWN = frozenset(key for own in _OWN.values() for key in own)
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -86,6 +90,8 @@ def read_pod(section: Reader, max_count: int) -> PodAsk:
             ).items()
         ),
         extra_annotations=section.pairs("extra_annotations", _annotation),
+        extra_labels=section.pairs("extra_labels", _extra_label),
+        queue=_queue(section.section("queue", QUEUE)) if "queue" in section.names else None,
     )
     _complete(section, ask, max_count)
     return ask
@@ -127,6 +133,16 @@ def _hami(section: Reader) -> PodAsk:
         if value > 100:
             section.wrong(key, f"{key} is more than one card.", "Write at most 100.")
     return hami(min(memory, 100), min(cores, 100))
+
+
+def _queue(section: Reader) -> ClusterQueue | None:
+    named = [engine for engine in QueueEngine if engine in section.names]
+    if len(named) != 1:
+        section.wrong("", "queue names no engine, or two.", "Write for example {kueue: students}.")
+        return None
+    name = _checked(section, named[0], _DOMAIN)
+    pending = section.whole("max_pending", ClusterQueue.max_pending, least=1)
+    return ClusterQueue(named[0], name, pending) if name else None
 
 
 def _where(section: Reader) -> Where:
@@ -230,6 +246,12 @@ def _annotation(name: str, _value: str) -> None:
         raise ValueError(f"{name!r} is gpulease's own.")
 
 
+def _extra_label(name: str, value: str) -> None:
+    _label(name, value)
+    if name.startswith(("gpulease/", "app.kubernetes.io/")):
+        raise ValueError(f"{name!r} is gpulease's own.")
+
+
 def _extra_resource(name: str, value: str) -> None:
     domain, slash, _ = name.rpartition("/")
     if not _qualified(name) or not slash or domain.endswith("kubernetes.io"):
@@ -276,6 +298,8 @@ def _shown(value: Any) -> Any:
         return value.value
     if isinstance(value, Where):
         return _where_tree(value)
+    if isinstance(value, ClusterQueue):
+        return {value.engine.value: value.name, "max_pending": value.max_pending}
     if not isinstance(value, tuple):
         return value
     if isinstance(value[0], Toleration):

@@ -157,13 +157,21 @@ def _pod(reader: Reader, max_count: int, pool: Pool | None) -> PodAsk | None:
 
 def _fit_together(classes: tuple[GPUClass, ...], readers: list[Reader]) -> None:
     """Note what is wrong between classes: fallbacks that are none, pools counted in two ways."""
-    names = {gpu_class.name for gpu_class in classes}
+    names = {gpu_class.name for gpu_class in classes if gpu_class.queue is None}
+    admits = {gpu_class.pool: gpu_class.queue is None for gpu_class in classes}
     counted: dict[str, tuple[str, int]] = {}
     for gpu_class, reader in zip(classes, readers, strict=True):
         for other in gpu_class.fallback:
             if other not in names or other == gpu_class.name or gpu_class.fallback.count(other) > 1:
                 message = f"{other!r} cannot be a fallback of {gpu_class.name}."
-                reader.wrong("fallback", message, "Name other classes on offer, each once.")
+                step = "Name other classes on offer, each once, and none of a cluster's queue."
+                reader.wrong("fallback", message, step)
+        if admits[gpu_class.pool] is not (gpu_class.queue is None):
+            message = f"In pool {gpu_class.pool} both gpulease and a cluster's queue would admit."
+            reader.wrong("pool", message, "Give classes with a queue a pool of their own.")
+        if gpu_class.queue is not None and gpu_class.fallback:
+            message = "What waits in a cluster's queue is served by no other class."
+            reader.wrong("fallback", message, "Remove the fallback or the queue.")
         ask = gpu_class.pod or PodAsk()
         unit = (resource_of(ask) or ask.kind.value, slot_units_of(ask))
         if counted.setdefault(gpu_class.pool, unit) != unit:

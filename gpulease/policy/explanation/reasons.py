@@ -17,6 +17,10 @@ PROGRESS: Final[dict[str, str]] = {
     "pulled_again": "It could not be loaded at once; the cluster tries again.",
     "files_not_there": "Your files cannot be reached there yet; the cluster tries again.",
     "claim_not_ready": "The GPU is not ready there yet; the cluster tries again.",
+    "in_cluster_queue": "Its turn has not come.",
+    "cluster_quota": "The queue's share of the GPUs is in use.",
+    "cluster_queue_again": "Others came before it; it is in the queue anew.",
+    "cluster_queue_stopped": "The queue admits nothing at present: an admin has to look at it.",
 }
 
 #: Code -> (sentence, next step).
@@ -136,12 +140,24 @@ WAITING: Final[Words] = {
         "Your notebook server is not to be found in the cluster.",
         "It is tried again in a moment; restart your server if it stays so.",
     ),
+    "queue_full": (
+        "As many requests of this class wait in the cluster's queue as may wait there at once.",
+        "It joins them by itself when one of them has its GPU.",
+    ),
+    "queue_preempted": (
+        "The cluster's queue gave the GPU to others before it was ready.",
+        "It is in the queue anew; its place there is lost.",
+    ),
 }
 
 #: What a starting lease does.
 STARTING: Final[Words] = {
     "starting": ("A GPU is yours; the process beside it is starting.", "It takes a few seconds."),
     "scheduling": ("A place beside a GPU is being found.", "It takes a moment."),
+    "cluster_queue": (
+        "Your request waits in the cluster's queue.",
+        "It starts by itself when the queue lets it in; you can work on without a GPU meanwhile.",
+    ),
     "pulling": (
         "The environment is being loaded onto the GPU's machine.",
         "The first time this takes minutes; none of it is charged.",
@@ -280,6 +296,10 @@ CAUSES: Final[Words] = {
     "evicted": (
         "The cluster took the machine with the GPU back.",
         "Run the cell again: it asks anew.",
+    ),
+    "queue_preempted": (
+        "The cluster's queue gave the GPU to others.",
+        "Run the cell again: it asks anew, and begins at the end of the queue.",
     ),
     "node_lost": (
         "The machine with the GPU stopped answering.",

@@ -5,6 +5,7 @@ Owns the reactions to what the provider shows; the first step of every plan.  Re
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -34,8 +35,11 @@ MAX_BACK_OFF = 60.0
 #: right: a quota is freed by people, a home that would not attach is mirrored at once, and who lost
 #: a device to others has waited for its place already and shall not be passed while one comes free.
 OTHERS_BACK_OFF = {"quota_exceeded": 30.0, "volume_failed": 1.0, "capacity_taken": BACK_OFF}
-#: Seconds that loading an image may take; every other stage of a start has ``start_max``.
+#: Seconds that loading an image may take.
 PULL_MAX = 1800.0
+#: The stages of a start that have a bound of their own; the others have ``start_max``.  The
+#: cluster's own queue takes as long as it takes.
+STAGE_MAX = {"pulling": PULL_MAX, "cluster_queue": math.inf}
 
 
 def observed_of(snapshot: Snapshot, lease: Lease) -> Observed | None:
@@ -111,7 +115,8 @@ def _check_start(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Act
     if stage != lease.reason:
         return Progress(lease.id, stage)
     since = lease.stage_since or lease.state_since or lease.created
-    bound = PULL_MAX if stage == "pulling" else time_outs_of(snapshot.policy, lease).start_max
+    own = time_outs_of(snapshot.policy, lease).start_max
+    bound = STAGE_MAX.get(stage, own)
     if (snapshot.now - since).total_seconds() >= bound:
         return _failed_start(snapshot, lease, "start_timeout")
     return None

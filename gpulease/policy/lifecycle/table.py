@@ -43,10 +43,12 @@ WAIT_REASONS = frozenset(
         "member_limit",
         "quota_only",
         "no_budget",
+        "queue_full",
+        "queue_preempted",
     }
 )
 #: What a start does at present, in the order in which it happens.
-STAGES = ("starting", "scheduling", "pulling", "starting_container", "connecting")
+STAGES = ("starting", "cluster_queue", "scheduling", "pulling", "starting_container", "connecting")
 #: Starts that failed by what was asked for: after a few in a row the request ends.
 OWN_FAILURES = frozenset(
     {
@@ -72,6 +74,7 @@ OTHERS_FAILURES = frozenset(
         "volume_failed",
         "cluster_unreachable",
         "server_pod_missing",
+        "queue_preempted",
     }
 )
 START_FAILURES = OWN_FAILURES | OTHERS_FAILURES

@@ -122,9 +122,13 @@ def _booked(
 
 
 def allowed_classes(policy: PolicyDocument, group: str) -> tuple[str, ...]:
-    """Return the names of the classes that a group may reserve."""
+    """Return the names of the classes that a group may reserve.
+
+    What a queue of the cluster's admits cannot be promised to anybody.
+    """
     allowed = policy.reservations.of_group(group).classes
-    return tuple(c.name for c in policy.classes if not allowed or c.name in allowed)
+    ours = [c.name for c in policy.classes if c.queue is None]
+    return tuple(name for name in ours if not allowed or name in allowed)
 
 
 def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:

@@ -15,6 +15,7 @@ from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, resource_of
 from gpulease.providers.kubernetes.asks_claims import REQUEST, template_name
 from gpulease.providers.kubernetes.asks_nodes import Terms, node_terms, tolerations
+from gpulease.providers.kubernetes.queues import queue_labels, queue_scheduler
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class PodFields:
 
     ``limits`` are the container's extended resources; ``claims`` the container's and
     ``resource_claims`` the pod's side of a DRA claim; ``terms`` are required and ``preferred``
-    preferred node conditions.
+    preferred node conditions.  ``scheduler`` "" is the cluster's default.
     """
 
     limits: dict[str, str] = field(default_factory=dict)
@@ -34,6 +35,8 @@ class PodFields:
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[dict[str, str]] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    scheduler: str = ""
 
 
 def ask_of(gpu_class: GPUClass) -> PodAsk:
@@ -66,6 +69,8 @@ def pod_fields(gpu_class: GPUClass, count: int) -> PodFields:
         node_selector=dict(ask.node_selector),
         tolerations=tolerations(ask),
         annotations=dict(ask.extra_annotations),
+        labels=dict(ask.extra_labels) | queue_labels(ask.queue),
+        scheduler=ask.scheduler or queue_scheduler(ask.queue),
     )
 
 

@@ -43,6 +43,7 @@ RESOURCE_SLICES = Resource("resourceslices", "resource.k8s.io")
 RESOURCE_CLAIMS = Resource("resourceclaims", "resource.k8s.io")
 CLAIM_TEMPLATES = Resource("resourceclaimtemplates", "resource.k8s.io")
 TOKEN_REVIEWS = Resource("tokenreviews", "authentication.k8s.io")
+WORKLOADS = Resource("workloads", "kueue.x-k8s.io", "v1beta1")
 
 
 @dataclass(frozen=True)

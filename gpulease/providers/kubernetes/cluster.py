@@ -19,6 +19,7 @@ from gpulease.providers.kubernetes.client import (
     QUOTAS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    WORKLOADS,
     Client,
     Manifest,
 )
@@ -71,6 +72,10 @@ class Cluster:
             changed=self._event_changed,
         )
         self._quotas = Watched(client, QUOTAS, where, keep=_kept_quota, changed=self._quota_changed)
+        #: Kueue's, once a class says that it is there.
+        self._workloads = Watched(
+            client, WORKLOADS, where, keep=pods.lean, changed=self._workload_changed, optional=True
+        )
         self._events_of: dict[str, dict[Key, Manifest]] = {}  # by the pod's UID
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -79,15 +84,24 @@ class Cluster:
         lists = (self._pods, self._nodes, self._slices, self._claims)
         everything = (*lists, self._events, self._quotas)
         for watched in everything:
-            task = asyncio.create_task(watched.run(), name=f"watch {watched.resource.plural}")
-            task.add_done_callback(_ended)
-            self._tasks.append(task)
+            self._watch(watched)
         needed = asyncio.gather(self._pods.synced(), self._nodes.synced())
         while True:
             done, _ = await asyncio.wait({needed}, timeout=_SAY_AFTER)
             if done:
                 return
             log.warning("the cluster is not known yet: %s", self.problem() or "listing")
+
+    def watch_workloads(self) -> None:
+        """Look at Kueue's Workloads from now on; without the right to it reasons are poorer."""
+        name = _watch_name(self._workloads)
+        if not any(task.get_name() == name for task in self._tasks):
+            self._watch(self._workloads)
+
+    def _watch(self, watched: Watched) -> None:
+        task = asyncio.create_task(watched.run(), name=_watch_name(watched))
+        task.add_done_callback(_ended)
+        self._tasks.append(task)
 
     async def close(self) -> None:
         """Stop watching."""
@@ -129,6 +143,10 @@ class Cluster:
     def quotas(self) -> list[Manifest]:
         """Every ResourceQuota where servers run; none while they may not be watched."""
         return [each for key, each in self._quotas.objects.items() if self.is_servers(key[0])]
+
+    def workloads(self, namespace: str) -> list[Manifest]:
+        """Return Kueue's Workloads of a namespace; none while they may not be watched."""
+        return [each for key, each in self._workloads.objects.items() if key[0] == namespace]
 
     @property
     def pods(self) -> PodIndex:
@@ -198,8 +216,17 @@ class Cluster:
         if after is not None:
             self._events_of.setdefault(_about(after), {})[key_of(after)] = after
 
+    def _workload_changed(self, before: Manifest | None, after: Manifest | None) -> None:
+        shown = after if after is not None else before
+        if shown is not None and self.is_servers(key_of(shown)[0]):
+            self._changed(None, None)  # who waits there reads why
+
     def _bump(self, *_: Manifest | None) -> None:
         self.version += 1
+
+
+def _watch_name(watched: Watched) -> str:
+    return f"watch {watched.resource.plural}"
 
 
 def _problems(watched: Iterable[Watched]) -> list[str]:

@@ -40,6 +40,9 @@ AUDIENCE: Final = "gpulease"
 #: Beyond the longest lease: starting up, pulling an image, saying goodbye (seconds).
 _SLACK: Final = 120.0
 _END_SECONDS: Final = 10.0
+#: A pod may wait so long (seconds) in a queue of the cluster's before its own end could come; from
+#: its start on ``activeDeadlineSeconds`` bounds it as any other.
+QUEUE_MAX: Final = 30 * 86400.0
 _TOKEN_VOLUME: Final = "gpulease-token"  # noqa: S105 - a name
 _MIRROR_VOLUME: Final = "gpulease-mirror"
 _MEMORY_VOLUME: Final = "gpulease-shm"
@@ -119,6 +122,7 @@ def lease_pod(
     Raises:
         GPULeaseError: ``bad_count``, ``no_server`` where the server's pod is no pod to follow.
     """
+    queued = timedelta(seconds=QUEUE_MAX if gpu_class.queue is not None else 0)
     making = _Making(
         lease,
         gpu_class,
@@ -127,7 +131,7 @@ def lease_pod(
         server,
         files,
         settings,
-        now + timedelta(seconds=settings.start_max + gpu_class.time_outs.hard_length),
+        now + queued + timedelta(seconds=settings.start_max + gpu_class.time_outs.hard_length),
     )
     return {
         "apiVersion": "v1",
@@ -175,7 +179,7 @@ def _metadata(making: _Making, now: datetime) -> dict[str, Any]:
     return {
         "name": labels.lease_pod_name(lease.id, lease.attempt),
         "namespace": owner["namespace"],
-        "labels": pod_labels(lease, gpu_class, instance),
+        "labels": making.said.labels | pod_labels(lease, gpu_class, instance),
         "annotations": making.said.annotations | described,
         "ownerReferences": [
             {
@@ -211,7 +215,7 @@ def _spec(making: _Making) -> dict[str, Any]:
         "resourceClaims": said.resource_claims,
         "runtimeClassName": making.ask.runtime_class or settings.runtime_class,
         "priorityClassName": making.ask.priority_class or settings.priority_class,
-        "schedulerName": making.ask.scheduler,
+        "schedulerName": said.scheduler,
         "imagePullSecrets": own.get("imagePullSecrets"),
         "dnsPolicy": own.get("dnsPolicy"),
         "dnsConfig": own.get("dnsConfig"),

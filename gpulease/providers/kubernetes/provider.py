@@ -26,36 +26,16 @@ from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.deletes import Deletes
 from gpulease.providers.kubernetes.homes import Homes
 from gpulease.providers.kubernetes.limiter import Limiter
-from gpulease.providers.kubernetes.manifest import PodSettings
-from gpulease.providers.kubernetes.reasons import Bounds, Reading, read_pod
+from gpulease.providers.kubernetes.reading import Reading
+from gpulease.providers.kubernetes.settings import Settings
 from gpulease.providers.kubernetes.slots import Attempt
+from gpulease.providers.kubernetes.start_reader import StartReader
 from gpulease.providers.kubernetes.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.tokens import Tokens
 from gpulease.providers.kubernetes.usage import Usage
 from gpulease.providers.kubernetes.watch import key_of
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a site says of its cluster.
-
-    Attributes:
-        pod: of all lease pods.
-        namespaces: patterns of the namespaces in which notebook servers run.
-        bind_timeout: seconds a pod may wait for its place.
-        attach_timeout: seconds a volume may take to attach.
-        rate: pods created a second.
-        agents: namespace and service account of the node agents.
-    """
-
-    pod: PodSettings
-    namespaces: tuple[str, ...]
-    bind_timeout: float = 10.0
-    attach_timeout: float = 20.0
-    rate: float = 10.0
-    agents: tuple[str, str] = ("gpulease", "gpulease-agent")
 
 
 @dataclass
@@ -114,6 +94,7 @@ class KubernetesProvider:
             settings=settings.pod,
             wake=wake,
         )
+        self._reader = StartReader(self._cluster, settings, classes, clock)
         self._tokens = Tokens(client, self._cluster, settings.pod.service_account, settings.agents)
         self._usage = Usage()
         self._capacity = Capacity(self._cluster, self._usage)
@@ -160,6 +141,8 @@ class KubernetesProvider:
         Raises:
             UnavailableError: pods or nodes are not known at present.
         """
+        if any(each.queue is not None for each in self._classes()):
+            self._cluster.watch_workloads()
         found = self._capacity.look(self._classes(), self._granted(), self._clock())
         self._homes.offered(frozenset(device.node for device in found))
         return found
@@ -290,7 +273,7 @@ class KubernetesProvider:
         held.seen = held.seen or pod is not None
         use = self._cluster.pods.use(key_of(pod)) if pod is not None else None
         over = use is not None and use.over
-        reading = self._read_start(held, pod) if not connected or over else Reading()
+        reading = self._reader.read(held.start, pod) if not connected or over else Reading()
         failed = reading.failed
         if not failed and link is not None and link.bye and not connected:
             failed = link.bye
@@ -326,21 +309,6 @@ class KubernetesProvider:
             devices=self._capacity.held.get((lease_id, attempt), ()),
             record=pods.record_of(pod) if living else None,
         )
-
-    def _read_start(self, held: _Held, pod: Manifest | None) -> Reading:
-        start = held.start
-        if start.failed:
-            return Reading(failed=start.failed, detail=start.detail)
-        if pod is None:
-            said = "asked_again" if start.detail else ""
-            return Reading("starting", detail=start.detail, said=said)
-        outs = next((c.time_outs for c in self._classes() if c.name == held.lease.gpu_class), None)
-        bounds = Bounds(
-            bind=self._settings.bind_timeout,
-            attach=self._settings.attach_timeout,
-            start=outs.start_max if outs is not None else Bounds.start,
-        )
-        return read_pod(pod, self._cluster.events_of(pod), now=self._clock(), bounds=bounds)
 
     def _parentless(self, held: _Held, pod: Manifest | None) -> bool:
         """Whether the pod of the notebook server is gone: the lease has nobody to drain to."""
@@ -380,7 +348,7 @@ class KubernetesProvider:
         pod = self._cluster.pod(held.start.key)
         if pod is None or self._starts.mirrored(held.lease.user, self._clock()):
             return
-        reading = self._read_start(held, pod)
+        reading = self._reader.read(held.start, pod)
         if reading.failed == "volume_failed":
             self._starts.mirror(held.lease.user, reading.detail, self._clock())
             log.warning("the home of %s is mirrored for a day: %s", held.lease.user, reading.detail,

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from gpulease.providers.kubernetes import queues
+from gpulease.providers.kubernetes.reading import Bounds, Reading
 
 Manifest = Mapping[str, Any]
 
@@ -76,33 +79,14 @@ _IN_USE: Final = ("Insufficient ", "Too many pods", "cannot allocate all claims"
 _MOST_DETAIL: Final = 500
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """How long (seconds) each step may take before it counts as failed."""
-
-    bind: float = 10.0
-    attach: float = 20.0
-    start: float = 60.0
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One reading of a start.
-
-    ``stage`` is what it does now, "" once it is over; ``failed`` why it failed, "" while it has
-    not.  ``detail`` is for admins, ``said`` a code of ``reasons.PROGRESS`` for the lease's
-    holder; ``numbers`` are JSON values.
-    """
-
-    stage: str = ""
-    failed: str = ""
-    detail: str = ""
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    said: str = ""
-
-
 def read_pod(
-    pod: Manifest, events: Iterable[Manifest] = (), *, now: datetime, bounds: Bounds | None = None
+    pod: Manifest,
+    events: Iterable[Manifest] = (),
+    *,
+    now: datetime,
+    bounds: Bounds | None = None,
+    workloads: Iterable[Manifest] = (),
+    held_until: datetime | None = None,
 ) -> Reading:
     """Return what the pod's start is doing or why it failed.
 
@@ -114,8 +98,12 @@ def read_pod(
             a pull cannot be told from other preparations, nor a volume that does not attach.
         now: the present, in UTC.
         bounds: how long each step may take.
+        workloads: Kueue's in the pod's namespace, as far as they may be read.
+        held_until: when a queue of the cluster's was last seen to hold it back.
     """
-    seen = _Seen(pod, sorted(events, key=_last), now, bounds or Bounds())
+    seen = _Seen(
+        pod, sorted(events, key=_last), now, bounds or Bounds(), tuple(workloads), held_until
+    )
     for step in _STEPS:
         reading = step(seen)
         if reading is not None:
@@ -151,6 +139,8 @@ class _Seen:
     events: Sequence[Manifest]
     now: datetime
     bounds: Bounds
+    workloads: tuple[Manifest, ...] = ()
+    held_until: datetime | None = None
 
     @property
     def status(self) -> Manifest:
@@ -171,6 +161,20 @@ class _Seen:
         """Return the seconds from an API time until now; 0 where there is none."""
         at = _time(text)
         return max(0.0, (self.now - at).total_seconds()) if at is not None else 0.0
+
+
+def _queued(seen: _Seen) -> Reading | None:
+    """Read a pod that a queue of the cluster's holds back, or takes away for others."""
+    taken = queues.taken_back(seen.pod)
+    if taken:
+        return Reading(failed="queue_preempted", detail=_cut(taken))
+    found = queues.waiting(seen.pod, seen.workloads)
+    if found is None:
+        return None
+    numbers = {} if found.ahead is None else {"ahead": found.ahead}
+    ahead = "" if found.ahead is None else f" {found.ahead} before it there."
+    detail = _cut(f"{found.detail}{ahead}")
+    return Reading("cluster_queue", detail=detail, numbers=numbers, said=found.said)
 
 
 def _failed_pod(seen: _Seen) -> Reading | None:
@@ -247,6 +251,8 @@ def _unbound(seen: _Seen) -> Reading | None:
     message = scheduled.get("message") or ""
     numbers = _scheduling_numbers(message)
     waited = seen.since((seen.pod.get("metadata") or {}).get("creationTimestamp"))
+    if seen.held_until is not None:
+        waited = min(waited, (seen.now - seen.held_until).total_seconds())
     detail = _cut(message)
     if waited < seen.bounds.bind:
         said = "no_room_yet" if message else ""
@@ -333,6 +339,7 @@ def _running(seen: _Seen) -> Reading | None:
 
 #: What is asked of a pod, in this order; the first answer counts.
 _STEPS: Final[tuple[Callable[[_Seen], Reading | None], ...]] = (
+    _queued,
     _failed_pod,
     _disrupted,
     _node_lost,

@@ -62,6 +62,7 @@ class Start:
     failed: str = ""
     detail: str = ""
     owner: str = ""  # UID of the server's pod
+    held_until: datetime | None = None  # when a queue of the cluster's held it back last
     key: Key = ("", "")  # of the pod
     created: bool = False
     unwanted: bool = False

@@ -1,6 +1,6 @@
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, TimeOuts
-from gpulease.policy.pods import AskKind, PodAsk, Sharing
-from gpulease.providers.kubernetes.manifest import deadline, grace, lease_pod
+from gpulease.policy.pods import AskKind, ClusterQueue, PodAsk, QueueEngine, Sharing
+from gpulease.providers.kubernetes.manifest import QUEUE_MAX, deadline, grace, lease_pod
 from gpulease.providers.kubernetes.pods import record_of
 from gpulease.providers.kubernetes.volumes import decide
 from tests.providers.kubernetes.server_pods import (
@@ -292,6 +292,24 @@ def test_the_classs_annotations_never_replace_ours():
     said = made(replace(CLASS, pod=ask))["metadata"]["annotations"]
     assert said["site/a"] == "b"
     assert said["karpenter.sh/do-not-disrupt"] == "true"
+
+
+def test_a_pod_for_a_queue_of_the_clusters_says_so_and_waits_there_without_losing_its_time():
+    line = ClusterQueue(QueueEngine.KUEUE, "students")
+    ask = PodAsk(queue=line, extra_labels=(("site/a", "b"), ("gpulease/lease", "mine")))
+    plain, queued = made(), made(replace(CLASS, pod=ask))
+    marks = queued["metadata"]["labels"]
+    assert marks == plain["metadata"]["labels"] | {
+        "kueue.x-k8s.io/queue-name": "students",
+        "site/a": "b",
+    }
+    ends = [
+        datetime.fromisoformat(each["metadata"]["annotations"][labels.ENDS])
+        for each in (plain, queued)
+    ]
+    assert (ends[1] - ends[0]).total_seconds() == QUEUE_MAX
+    for key in ("activeDeadlineSeconds", "terminationGracePeriodSeconds"):
+        assert queued["spec"][key] == plain["spec"][key]
 
 
 def test_a_pod_without_containers_is_no_server():

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gpulease.policy.explanation import reasons
 from gpulease.policy.lifecycle import OTHERS_FAILURES, OWN_FAILURES, STAGES, START_FAILURES
-from gpulease.providers.kubernetes.reasons import Bounds, read_pod, read_refusal
+from gpulease.providers.kubernetes.reading import Bounds
+from gpulease.providers.kubernetes.reasons import read_pod, read_refusal
 from tests.providers.kubernetes.failing_pods import CASES
 
 RECORDED = json.loads(Path(__file__).with_name("statuses.json").read_text(encoding="utf-8"))
@@ -269,8 +270,9 @@ def test_what_a_start_meets_is_said_to_its_holder(code):
 
 
 def test_every_word_of_progress_is_met_somewhere():
-    """``asked_again`` is the provider's: while no server takes the pod."""
-    assert set(MET) | {"", "asked_again"} == set(reasons.PROGRESS)
+    """``asked_again`` is the provider's, while no server takes the pod; test_queues has its own."""
+    queues = {"in_cluster_queue", "cluster_quota", "cluster_queue_again", "cluster_queue_stopped"}
+    assert set(MET) | {"", "asked_again"} | queues == set(reasons.PROGRESS)
 
 
 def test_a_claim_that_is_never_prepared_is_given_up():

@@ -1,0 +1,28 @@
+"""What a site says of its cluster, beside the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpulease.providers.kubernetes.manifest import PodSettings
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a site says of its cluster.
+
+    Attributes:
+        pod: of all lease pods.
+        namespaces: patterns of the namespaces in which notebook servers run.
+        bind_timeout: seconds a pod may wait for its place.
+        attach_timeout: seconds a volume may take to attach.
+        rate: pods created a second.
+        agents: namespace and service account of the node agents.
+    """
+
+    pod: PodSettings
+    namespaces: tuple[str, ...]
+    bind_timeout: float = 10.0
+    attach_timeout: float = 20.0
+    rate: float = 10.0
+    agents: tuple[str, str] = ("gpulease", "gpulease-agent")
