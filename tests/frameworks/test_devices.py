@@ -196,6 +196,22 @@ def test_sparse_and_small_and_empty_tensors_of_the_device(pair):
     assert pair.ns["seen"] == (f"{DEVICE}:0", f"{DEVICE}:0", 11, True)
 
 
+def test_losses_of_the_device_in_a_list_come_home_and_have_their_graphs_there(trained):
+    trained.gpu(
+        "losses = [F.cross_entropy(model(X[:n]), y[:n]) for n in range(2, 302)]; plain = [v.detach() for v in losses]; host = torch.ones(1, requires_grad=True) * 2; mixed = [*losses[:2], host, losses[2]]"
+    )
+    trained.home(
+        "v = [x.item() for x in losses]; same = [a.data_ptr() == b.data_ptr() for a, b in zip(losses, plain)]"
+    )
+    assert all(trained.ns["same"])
+    trained.gpu(
+        "w = [x.item() for x in losses]; where = {str(x.device) for x in losses}, str(host.device); losses[7].backward()"
+    )
+    trained.home("w, where, mixed[2].item()")
+    assert trained.ns["v"] == trained.ns["w"]
+    assert trained.ns["where"] == ({f"{DEVICE}:0"}, "cpu")
+
+
 def test_a_default_device_stays_on_its_side(pair):
     pair.home("import torch; torch.set_default_device('meta'); a = 1")
     try:
@@ -328,3 +344,18 @@ finally:
     trained.home("kept, big")
     assert trained.ns["kept"] == 7
     assert trained.ns["big"].sum() == 0
+
+
+@only_standin
+def test_what_is_put_away_beside_the_gpu_counts_as_in_use_there(trained):
+    trained.side.side.ledger.costs.update({f"n:{n}": (9.0, 1) for n in ("model", "opt", "loss")})
+    trained.home("pass")
+    with pytest.raises(CellError) as caught:
+        trained.gpu("""
+torch.standin.limit(torch.standin.memory_allocated() + 5000)
+try:
+    torch.zeros(2**22, dtype=torch.uint8).to('standin')
+finally:
+    torch.standin.limit(2**62)
+""")
+    assert "loss, model, opt: " in str(caught.value)

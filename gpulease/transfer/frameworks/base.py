@@ -33,6 +33,9 @@ class Framework(Protocol):
         ``scratch`` is the framework's own for one walk.
         """
 
+    def inside_all(self, objects: list[Any], scratch: dict[Any, Any]) -> Inside:
+        """Return what these objects reach together: what the walk asks."""
+
     def prepare(self, claimed: list[Any], packing: Packing) -> None:
         """Look at all claimed objects of a group, before any of them is pickled."""
 
@@ -75,6 +78,12 @@ class Aside:
     def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:  # noqa: ARG002
         """Reach nothing."""
         return Inside([])
+
+    def inside_all(self, objects: list[Any], scratch: dict[Any, Any]) -> Inside:
+        """Return what each reaches, one after the other."""
+        found = [self.inside(obj, scratch) for obj in objects]
+        values = [value for each in found for value in each.values]
+        return Inside(values, [span for each in found for span in each.spans])
 
     def prepare(self, claimed: list[Any], packing: Packing) -> None:
         """Look at nothing."""
@@ -121,6 +130,8 @@ class Packing:
     group: tuple[str, ...] = ()
     #: The framework's own, for one pass.
     scratch: dict[Any, Any] = field(default_factory=dict)
+    #: What the framework noted in the walk that found the group (its ``scratch`` there).
+    walked: dict[Any, Any] = field(default_factory=dict)
     #: Object id to a number that goes up with every write; a part of the group's digest.
     versions: dict[str, int] = field(default_factory=dict)
     _memory: dict[int, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import Check, Group, merge, names_of
 from gpulease.transfer.values.ledger import Base
 from gpulease.transfer.values.pickling import Packed
@@ -57,6 +58,7 @@ class _State:
         return self.survey.by_root.get("u:" + oid)
 
 
+@collector_waits()
 def plan(
     side: Side,
     wanted: Wanted,

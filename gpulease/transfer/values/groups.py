@@ -75,6 +75,8 @@ class Group:
     unbounded: bool = False
     arrays: list[Any] = field(default_factory=list)
     claimed: list[Any] = field(default_factory=list)
+    #: What frameworks noted in the walk, which is the same for all groups of one.
+    noted: dict[Any, dict[Any, Any]] = field(default_factory=dict)
     spans: set[tuple[int, int]] = field(default_factory=set)
     inner: dict[int, Any] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
@@ -114,6 +116,7 @@ def merge(groups: Iterable[Group]) -> Group:
         out.unbounded |= group.unbounded
         out.arrays += group.arrays
         out.claimed += group.claimed
+        out.noted = group.noted
         out.spans |= group.spans
         out.inner |= group.inner
         out.made |= group.made

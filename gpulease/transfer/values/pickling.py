@@ -150,6 +150,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._plain: set[type] = set()
 
     def reducer_override(self, obj: Any) -> Any:
+        if getattr(type(obj), "gpulease_stands", False):
+            return obj.__reduce__()  # a framework's own, in place of something of the user's
         culprits = self.context.culprits
         if culprits:
             if sealed.is_wanted(obj, culprits):
@@ -172,6 +174,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)
+        framework = frameworks.of(type(obj))
+        if framework is not None:
+            reduced = framework.reduce(obj, self.context.packing(framework))
+            return super().reducer_override(obj) if reduced is NotImplemented else reduced
         if is_unit(obj):
             return tokens.unit, (self.context.refer(self.context.registry.oid(obj)),)
         if type(obj) is types.CellType:
@@ -179,10 +185,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if oid is None:
                 raise RefusedError("a closure cell that no function holds")
             return tokens.unit, (self.context.refer(oid),)
-        framework = frameworks.of(type(obj))
-        if framework is not None:
-            reduced = framework.reduce(obj, self.context.packing(framework))
-            return super().reducer_override(obj) if reduced is NotImplemented else reduced
         if isinstance(obj, Storage):
             return tokens.storage, (obj.buffer(),)
         if type(obj) is types.ModuleType and sys.modules.get(obj.__name__) is obj:
@@ -407,6 +409,7 @@ def _prepare(group: Group, context: _Context, names: Mapping[str, Any]) -> list[
         packing.arrays, packing.known = group.arrays, set(map(id, objects))
         packing.names = {id(value): name for name, value in names.items()}
         packing.group = group.names
+        packing.walked = group.noted.get(framework, {})
         framework.prepare(objects, packing)
         found = ((obj, framework.content(obj, packing)) for obj in objects)
         contents += [(obj, content) for obj, content in found if content is not None]

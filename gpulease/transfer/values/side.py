@@ -18,6 +18,7 @@ from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 
+from .collector import collector_waits
 from .commit import commit, undisturbed
 from .groups import Check, Group, counted_with, merge, name_root
 from .ledger import Absent, Base, Ledger
@@ -228,6 +229,7 @@ class Side:
 
     # ---- receiving
 
+    @collector_waits()
     def receive(
         self,
         incoming: Incoming,

@@ -123,8 +123,13 @@ class Walk:
             all_of_it = len(kinds) == len(there)
             common = found if all_of_it else [obj for obj in found if type(obj) in kinds]
             return self._visit_together(root, part, common)
-        few = {id(obj): obj for obj in found if type(obj) in special}  # a class, of its instances
-        out = self._visit_each(root, part, list(few.values()))
+        claimed = {kind for kind in special if frameworks.of(kind) is not None}
+        out: list[Any] = []
+        if claimed:
+            out += self._visit_claimed(root, part, [obj for obj in found if type(obj) in claimed])
+        if rest := special - claimed:
+            few = {id(obj): obj for obj in found if type(obj) in rest}  # a class, of its instances
+            out += self._visit_each(root, part, list(few.values()))
         kinds -= special
         if kinds:
             common = [obj for obj in found if type(obj) in kinds]
@@ -133,9 +138,15 @@ class Walk:
 
     def _visit_together(self, root: str, part: Group, found: list[Any]) -> list[Any]:
         """Enter objects of types that ``_is_common``."""
+        return self._entered(root, part, found, self._ns)
+
+    def _entered(
+        self, root: str, part: Group, found: list[Any], namespace: Any = None
+    ) -> list[Any]:
+        """Enter objects; return those that were not met before."""
         owner = self._owner
         fresh = dict(zip(map(id, found), found, strict=True))
-        if fresh.pop(id(self._ns), None) is not None:
+        if namespace is not None and fresh.pop(id(namespace), None) is not None:
             part.has_namespace = True
         for key in owner.keys() & fresh.keys():
             del fresh[key]
@@ -168,9 +179,6 @@ class Walk:
             kind = type(obj)
             key = id(obj)
             if key in owner and owner[key] == root:
-                continue
-            if (claims := frameworks.of(kind)) is not None:
-                out.extend(self._claimed(claims, root, part, obj))
                 continue
             if kind is types.FunctionType or kind is object or isinstance(obj, type):
                 if is_unit(obj, self._by_value):
@@ -213,26 +221,24 @@ class Walk:
             known = self._live[kind] = live_kind(kind) is not None
         return known
 
-    def _claimed(
-        self, framework: frameworks.Framework, root: str, part: Group, obj: Any
-    ) -> list[Any]:
-        """Enter an object of a framework; return those to look into that it reaches."""
-        if id(obj) in self._owner:
-            self._union(root, self._owner[id(obj)])
+    def _visit_claimed(self, root: str, part: Group, found: list[Any]) -> list[Any]:
+        """Enter objects of frameworks; return those to look into that they reach."""
+        fresh = self._entered(root, part, found)
+        if not fresh:
             return []
-        self._owner[id(obj)] = root
-        part.inner[id(obj)] = obj
-        self._keep.append(obj)
-        part.claimed.append(obj)
-        part.objects += 1
-        inside = framework.inside(obj, self._scratch.setdefault(framework, {}))
-        for low, high in inside.spans:
-            if (low, high) not in part.spans:
-                part.spans.add((low, high))
-                part.nbytes += high - low
-        values = inside.values
-        if is_unit(type(obj), self._by_value):
-            values = [type(obj), *values]
+        self._keep.append(fresh)
+        part.claimed += fresh
+        part.objects += len(fresh)
+        kinds = set(map(type, fresh))
+        values: list[Any] = [kind for kind in kinds if is_unit(kind, self._by_value)]
+        for framework in {frameworks.of(kind): None for kind in kinds}:
+            assert framework is not None
+            own = [obj for obj in fresh if frameworks.of(type(obj)) is framework]
+            inside = framework.inside_all(own, self._scratch.setdefault(framework, {}))
+            spans = set(inside.spans) - part.spans
+            part.spans |= spans
+            part.nbytes += sum(high - low for low, high in spans)
+            values += inside.values
         if not values:
             return []
         self._keep.append(values)
@@ -357,6 +363,7 @@ class Walk:
                 buckets.setdefault(self._find(root), []).append(part)
         groups = [merge(parts) for parts in buckets.values()]
         for group in groups:
+            group.noted = self._scratch
             group.needs.difference_update(group.oids)
         return sorted(groups, key=lambda g: g.roots)
 

@@ -22,10 +22,18 @@ class _Torch(Aside):
 
     def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:
         if isinstance(obj, torch.Tensor):
-            return faces.inside(obj, scratch)
+            return faces.inside_all([obj], scratch)
         if isinstance(obj, torch.UntypedStorage):
             return Inside([], [memories.span(obj)])
         return objects.inside(obj)
+
+    def inside_all(self, objects: list[Any], scratch: dict[Any, Any]) -> Inside:
+        tensors = [obj for obj in objects if isinstance(obj, torch.Tensor)]
+        found = faces.inside_all(tensors, scratch)
+        if len(tensors) == len(objects):
+            return found
+        rest = super().inside_all([o for o in objects if not isinstance(o, torch.Tensor)], scratch)
+        return Inside(found.values + rest.values, found.spans + rest.spans)
 
     def prepare(self, claimed: list[Any], packing: Packing) -> None:
         tensors = [obj for obj in claimed if isinstance(obj, torch.Tensor)]

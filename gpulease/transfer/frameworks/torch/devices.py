@@ -12,13 +12,17 @@ from typing import Any
 
 import torch
 
-_tags: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+#: Storage to device; ``data`` says at once whether there is any.
+_tags: Any = weakref.WeakKeyDictionary()
 
 
 def tag_of(storage: torch.UntypedStorage) -> str:
     """Return the device on which a storage belongs, '' for this side's own memory."""
     own = storage.device
-    return str(own) if own.type not in ("cpu", "meta") else _tags.get(storage, "")
+    if own.type not in ("cpu", "meta"):
+        return str(own)
+    tag: str = _tags.get(storage, "") if _tags.data else ""
+    return tag
 
 
 def is_here(tag: str, side: str) -> bool:
@@ -53,7 +57,7 @@ def _there(tag: str) -> str:
 def is_tagged(tensor: torch.Tensor) -> bool:
     """Say whether a tensor of this side's memory belongs on a device."""
     with torch._C.DisableTorchFunctionSubclass():
-        if not _tags or tensor.device.type != "cpu":
+        if not _tags.data or tensor.device.type != "cpu":
             return False
         try:
             return tensor.untyped_storage() in _tags

@@ -9,37 +9,59 @@ import torch
 from gpulease.transfer.frameworks.base import Inside, Packing
 
 from . import graphs, loading
-from .memories import is_plain, memory_of, span
+from .memories import is_plain, memory_of, seen, span
 
 
-def inside(tensor: torch.Tensor, scratch: dict[Any, Any]) -> Inside:
-    """Return what a tensor reaches: its gradient, hooks, attributes, and its graph's leaves."""
+def inside_all(tensors: list[torch.Tensor], scratch: dict[Any, Any]) -> Inside:
+    """Return what tensors reach: their gradients, hooks, attributes, and their graphs' leaves."""
+    values: list[Any] = []
+    spans: list[tuple[int, int]] = []
+    memory = seen(scratch)
+    graph = graphs.reached(scratch)
     with torch._C.DisableTorchFunctionSubclass():
-        if not is_plain(tensor):
-            return _inside_other(tensor)
-        values = list((content(tensor) or {}).values())
-        if tensor.grad_fn is not None:
-            values.append(graphs.leaves(tensor, scratch)[0])
-        return Inside(values, [span(tensor.untyped_storage())])
+        for tensor in tensors:
+            if not is_plain(tensor):
+                other = _inside_other(tensor)
+                values += other.values
+                spans += other.spans
+                continue
+            storage = tensor.untyped_storage()
+            low, high = span(storage)
+            memory[id(tensor)] = (storage, low, high)
+            spans.append((low, high))
+            beside = _content(tensor)
+            if beside:
+                values += beside.values()
+            node = tensor.grad_fn
+            if node is not None:
+                values.append(graph.leaves(node)[0])
+    return Inside(values, spans)
 
 
 def content(tensor: torch.Tensor) -> dict[str, Any] | None:
     """Return what is put into the tensor of the other side, beside its memory."""
+    if type(tensor) is torch.Tensor:
+        return _content(tensor)
     with torch._C.DisableTorchFunctionSubclass():
-        out: dict[str, Any] = {}
-        if tensor.is_leaf or tensor.retains_grad:
-            if tensor.grad is not None:
-                out["grad"] = tensor.grad
-            if not tensor.is_leaf:
-                out["retain"] = True
-            elif tensor._backward_hooks:
-                out["hooks"] = tensor._backward_hooks
-            post = tensor._post_accumulate_grad_hooks if tensor.is_leaf else None
-            if post:
-                out["post"] = post
-        if tensor.__dict__:
-            out["attributes"] = tensor.__dict__
-        return out or None
+        return _content(tensor)
+
+
+def _content(tensor: torch.Tensor) -> dict[str, Any] | None:
+    out: dict[str, Any] = {}
+    if tensor.is_leaf:
+        if tensor.grad is not None:
+            out["grad"] = tensor.grad
+        if tensor._backward_hooks:
+            out["hooks"] = tensor._backward_hooks
+        if post := tensor._post_accumulate_grad_hooks:
+            out["post"] = post
+    elif tensor.retains_grad:
+        if tensor.grad is not None:
+            out["grad"] = tensor.grad
+        out["retain"] = True
+    if tensor.__dict__:
+        out["attributes"] = tensor.__dict__
+    return out or None
 
 
 def reduce(tensor: torch.Tensor, packing: Packing) -> Any:

@@ -66,6 +66,27 @@ def memory(stage: Stage, oid: str, size: int, tag: str, data: Any) -> torch.Unty
 
 
 @staged
+def small_memories(  # noqa: PLR0917 - a pickle passes arguments by position
+    stage: Stage, oids: str, sizes: list[int], tags: list[str], column: bytearray, data: bytes
+) -> list[torch.UntypedStorage]:
+    """Return the storages of a table; ``data`` has their bytes one after the other."""
+    out = []
+    writes = plan_of(stage).writes
+    end = 0
+    for oid, size, tag in zip(oids.split(","), sizes, column, strict=True):
+        part, end = data[end : end + size], end + size
+        storage = stage.live(oid)
+        if storage is None or storage.nbytes() != size:
+            storage = devices.empty(size, tags[tag], stage.registry.side)
+            write(storage, part)
+            stage.make(oid, storage)
+        else:
+            writes.append((storage, part))
+        out.append(storage)
+    return out
+
+
+@staged
 def meta_memory(stage: Stage, oid: str, size: int) -> torch.UntypedStorage:
     """Return a storage without memory."""
     live = stage.live(oid)
@@ -230,8 +251,8 @@ class _Elsewhere(torch.autograd.Function):  # type: ignore[misc]
         *_leaves: torch.Tensor,
     ) -> Any:
         ctx.label, ctx.where = label, where
-        ctx.signatures = [row[1] for row in rows]
-        return tuple(face(kind, storage, row) for _, _, kind, storage, row in rows)
+        ctx.signatures = [signed for signed, *_ in rows]
+        return tuple(face(kind, storage, row) for _, kind, storage, row in rows)
 
     @staticmethod
     def backward(ctx: Any, *_grads: torch.Tensor) -> Any:
@@ -261,25 +282,31 @@ def signature(tensor: torch.Tensor, side: str) -> str:
 
 @staged
 def graph_tensors(
-    stage: Stage, label: str, where: str, leaves: tuple[torch.Tensor, ...], rows: list[Any]
+    stage: Stage, label: str, where: str, leaves: tuple[torch.Tensor, ...], columns: Any
 ) -> list[torch.Tensor]:
     """Return a batch of tensors whose graph stayed: known ones unless their graph is another."""
-    out: list[torch.Tensor] = [None] * len(rows)
-    new: list[int] = []
+    oids, looks, column, table, places, others = columns
+    side = stage.registry.side
+    other = iter(others)
+    out: list[Any] = []
+    new: list[tuple[int, str, tuple[str, Any, Any, Any]]] = []
     faces = plan_of(stage).faces
-    for index, (oid, signed, _, storage, row) in enumerate(rows):
+    for index, (oid, look, place) in enumerate(zip(oids.split(","), column, places, strict=True)):
+        storage = next(other) if place is None else table[place]
+        signed, kind, row = looks[look]
         live = stage.live(oid)
         known = live is not None and live.grad_fn is not None
-        if known and signature(live, stage.registry.side) == signed and _shows(live, storage, row):
-            out[index] = live
+        if known and signature(live, side) == signed and _shows(live, storage, row):
+            out.append(live)
             faces.append((live, oid, None, None, None))
         else:
-            new.append(index)
+            out.append(None)
+            new.append((index, oid, (signed, kind, storage, row)))
     if new:
         with torch.inference_mode(False), torch.enable_grad(), _requiring(leaves):
-            made = _Elsewhere.apply(label, where, [rows[index] for index in new], *leaves)
-        for index, tensor in zip(new, made, strict=True):
-            out[index] = stage.make(rows[index][0], tensor)
+            made = _Elsewhere.apply(label, where, [row for _, _, row in new], *leaves)
+        for (index, oid, _), tensor in zip(new, made, strict=True):
+            out[index] = stage.make(oid, tensor)
     return out
 
 

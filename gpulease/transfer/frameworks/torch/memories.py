@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import operator
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,6 +19,8 @@ from . import devices, loading
 
 #: Smaller storages travel inside the pickle, as bytes.
 _SMALL = 64 * 2**10
+#: So many of a device are joined there to be fetched: room for 16 MiB.
+_AT_ONCE = 256
 _NO_DISPATCH = getattr(torch.Tensor, "__torch_dispatch__", None)
 
 Row = tuple[Any, int, tuple[int, ...], tuple[int, ...]]
@@ -26,16 +31,21 @@ Span = tuple[int, int, torch.UntypedStorage | None, Any]
 class Memory:
     """Stands for one storage in the pickle."""
 
+    gpulease_stands = True
+
     def __init__(
         self, storage: torch.UntypedStorage, packing: Packing, *, lasting: bool = True
     ) -> None:
         self.storage = storage
-        self._lasting = lasting
-        self.low = storage.data_ptr()
+        self.lasting = lasting
         self._packing = packing
+        #: Its number in the group's table of small storages.
+        self.place: int | None = None
 
     def __reduce__(self) -> Any:
-        oid = self._packing.oid(self.storage) if self._lasting else ""
+        if self.place is not None:
+            return operator.getitem, (table(self._packing), self.place)
+        oid = self._packing.oid(self.storage) if self.lasting else ""
         size, tag = self.storage.nbytes(), devices.tag_of(self.storage)
         if self.storage.device.type == "meta":
             return loading.meta_memory, (oid, size)
@@ -51,6 +61,41 @@ class Memory:
         raw._gpulease_keep = storage  # type: ignore[attr-defined]
         view = memoryview(raw).cast("B")
         return self._packing.memory(oid, view) if oid else pickle.PickleBuffer(view)
+
+
+class Table:
+    """Small storages of one group that are pickled together: a list of losses has thousands."""
+
+    gpulease_stands = True
+
+    def __init__(self, packing: Packing) -> None:
+        self._packing = packing
+        self.storages: list[torch.UntypedStorage] = []
+
+    def __reduce__(self) -> Any:
+        oids = ",".join(map(self._packing.oid, self.storages))
+        sizes = [storage.nbytes() for storage in self.storages]
+        devices_of = [storage.device for storage in self.storages]
+        tags: dict[str, int] = {}
+        column = [tags.setdefault(devices.tag_of(s), len(tags)) for s in self.storages]
+        data = b"".join(_bytes_of(self.storages, sizes, devices_of))
+        return loading.small_memories, (oids, sizes, list(tags), bytearray(column), data)
+
+
+def _bytes_of(
+    storages: list[torch.UntypedStorage], sizes: list[int], places: list[torch.device]
+) -> Iterator[bytes]:
+    """Yield the bytes of small storages; those of a device in a row are fetched together."""
+    if all(place.type == "cpu" for place in set(places)):
+        pointers = [storage.data_ptr() for storage in storages]
+        yield from map(ctypes.string_at, pointers, sizes)
+        return
+    for place, run in itertools.groupby(zip(places, storages, strict=True), lambda each: each[0]):
+        mine = [storage for _, storage in run]
+        for start in range(0, len(mine), _AT_ONCE):
+            flat = [loading.flat(storage) for storage in mine[start : start + _AT_ONCE]]
+            joined = torch.cat(flat) if place.type == "cpu" else torch.cat(flat).cpu()
+            yield ctypes.string_at(joined.data_ptr(), joined.nbytes)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -72,19 +117,51 @@ def span(storage: torch.UntypedStorage) -> tuple[int, int]:
     return low, low + (storage.nbytes() if low else 0)
 
 
+def seen(scratch: dict[Any, Any]) -> dict[int, tuple[torch.UntypedStorage, int, int]]:
+    """Return storage and span of the plain tensors, by ``id``, that a walk has seen."""
+    found: dict[int, tuple[torch.UntypedStorage, int, int]] = scratch.setdefault("seen", {})
+    return found
+
+
+def table(packing: Packing) -> Table:
+    """Return the group's table of small storages."""
+    found = packing.scratch.get("table")
+    if found is None:
+        found = packing.scratch["table"] = Table(packing)
+    return found
+
+
+def put_in_table(tensors: list[torch.Tensor], packing: Packing) -> None:
+    """Have the memory of tensors that the walk has seen pickled together, where it is small.
+
+    Only of tensors that are themselves pickled together: others may be left out when what holds
+    them is pickled.
+    """
+    storages = table(packing).storages
+    memories, known = packing.scratch["memories"], seen(packing.walked)
+    for tensor in tensors:
+        storage, low, high = known[id(tensor)]
+        memory, _ = memories[storage._cdata]
+        own = type(memory) is Memory and memory.storage is storage and memory.place is None
+        if own and low and high - low < _SMALL:
+            memory.place = len(storages)
+            storages.append(storage)
+
+
 def find_memory(tensors: list[torch.Tensor], packing: Packing) -> None:
     """Find out which storages and arrays show the same memory, and what stands for it."""
     memories: dict[int, tuple[Any, int]] = packing.scratch.setdefault("memories", {})
     spans: list[Span] = []
     away: list[Span] = []
+    walked = seen(packing.walked)
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in tensors:
-            if not is_plain(tensor):
+            found = walked.get(id(tensor))
+            if found is None:
                 continue
-            storage = tensor.untyped_storage()
+            storage, low, high = found
             if storage._cdata not in memories:
                 memories[storage._cdata] = (Memory(storage, packing), 0)
-                low, high = span(storage)
                 if low < high:
                     (away if devices.tag_of(storage) else spans).append((low, high, storage, None))
     arrays = [a for a in packing.arrays if a.size and not a.dtype.hasobject]
@@ -95,15 +172,19 @@ def find_memory(tensors: list[torch.Tensor], packing: Packing) -> None:
 
 
 def _find_shared(spans: list[Span], memories: dict[int, tuple[Any, int]], packing: Packing) -> None:
-    spans.sort(key=lambda each: each[:2])
+    spans.sort(key=operator.itemgetter(0, 1))
     run: list[Span] = []
     end = -1
     for each in spans:
-        if each[0] >= end:
-            _share(run, memories, packing)
-            run = []
+        low, high, _, _ = each
+        if low >= end:
+            if len(run) > 1:
+                _share(run, memories, packing)
+            run = [each]
+            end = high
+            continue
         run.append(each)
-        end = max(end, each[1])
+        end = max(end, high)
     _share(run, memories, packing)
 
 
@@ -130,7 +211,8 @@ def _share(run: list[Span], memories: dict[int, tuple[Any, int]], packing: Packi
 
 def memory_of(tensor: torch.Tensor, packing: Packing) -> tuple[Any, Row]:
     """Return what stands for a tensor's memory, and how the tensor lies in it."""
-    storage = tensor.untyped_storage()
+    known = packing.walked.get("seen", {}).get(id(tensor))
+    storage = tensor.untyped_storage() if known is None else known[0]
     memories = packing.scratch.setdefault("memories", {})
     found = memories.get(storage._cdata)
     if found is None:  # the walk did not see it: a value's own way of being pickled made it
