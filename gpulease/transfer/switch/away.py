@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from gpulease.channel.keys import Endpoint
@@ -28,8 +27,9 @@ from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
 from .expected import NOTHING_NEW, Expected, asked_early
+from .imports import import_ahead
 from .messages import abandoned, internal
-from .park import read_parked, write_parked
+from .park import take_parked, write_parked
 from .planning import Wanted, gone_names, plan
 from .room import explain_no_room
 from .threads import UserThreads
@@ -79,6 +79,7 @@ class AwaySide:
             "result": self._result,
             "drop": self._drop,
             "unpark": self._unpark,
+            "import": self._import,
         }
 
     # ---- called by the companion kernel
@@ -381,18 +382,14 @@ class AwaySide:
     def _unpark(self, message: Message) -> None:
         with self._lock:
             self._must_be_idle()
-            try:
-                incoming = read_parked(message.body["path"])
-            finally:
-                # Once read it is this side's; read again later it would be an old value.
-                with suppress(OSError):
-                    Path(message.body["path"]).unlink()
-            outcome = self.side.receive(incoming)
-            self.side.ledger.forget_peer()
-            survey = self.side.survey()
-            parked = sorted(n for g in incoming.groups for n in names_of(g.roots))
-            absent = {n: self.side.absent(n, survey).to_json() for n in parked if n in self.side.ns}
-        self._reply(message, {"absent": absent, "failed": outcome.to_json()["failed"]})
+            taken = take_parked(self.side, message.body["path"])
+        self._reply(message, taken)
+
+    def _import(self, message: Message) -> None:
+        with self._lock, suppress(AbandonedError):  # a cell that starts waits for one package
+            self._must_be_idle()
+            import_ahead(self.side, message.body["names"], self._check(message))
+        self._reply(message, {})
 
     def _away_names(self) -> list[str]:
         base = self.side.ledger.base

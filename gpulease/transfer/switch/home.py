@@ -35,6 +35,7 @@ from .arrivals import Arrivals
 from .bringing import Bringing
 from .concurrent import ConcurrentThreads
 from .expected import NOTHING_NEW
+from .imports import ImportsAhead
 from .large import Large
 from .messages import away_note, thread_notes
 from .origins import Origins
@@ -91,6 +92,7 @@ class HomeSide:
         self.owner = Place.HOME
         self.peer = Peer(self.settings.memory_margin, available)
         self._large = Large(self.peer.room)
+        self._imports = ImportsAhead(self.peer)
         self.arrivals = Arrivals(
             self.side, self.unavailable, self.peer, on_staged, self._large.marked
         )
@@ -128,6 +130,7 @@ class HomeSide:
             self._close_wire()
             raise
         self._behind = WriteBehind(self.peer, self.arrivals)
+        self._imports.connected()
         return notes
 
     def disconnect(
@@ -286,6 +289,7 @@ class HomeSide:
         self._dirty = True
         self.side.supersede()
         self.unavailable.rebound()
+        self._imports.tell()
 
     def commit_pending(self) -> bool:
         """Commit what is staged (main thread, between cells); True if there was something."""

@@ -32,7 +32,9 @@ def _rows(side: Side, framework: frameworks.Framework) -> list[tuple[str, int]]:
     """Return names that share memory, and the bytes that they have on a device, largest first."""
     assert isinstance(framework, OnDevice)
     rows = []
-    for group in side.survey().groups:
+    values = {**side.withheld, **side.ns}  # what is put away has its memory as well
+    names = [*side.names(), *side.withheld]
+    for group in side.survey_roots(names, (), values).groups:
         memory: dict[int, int] = {}
         for obj in group.claimed:
             memory |= framework.use_of(obj)

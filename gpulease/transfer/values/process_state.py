@@ -83,6 +83,16 @@ class ProcessState:
         """The other side has taken over what ``capture`` returned."""
         self._agreed = data
 
+    @property
+    def is_agreed(self) -> bool:
+        """Whether both sides ever had the same state."""
+        return bool(self._agreed)
+
+    def agree_as_it_is(self) -> None:
+        """What changed since the last agreement is not the notebook's doing."""
+        if self._agreed:
+            self._agreed = self._pickle()
+
     def forget_peer(self) -> None:
         """The other side is new: it has none of this."""
         self._agreed = b""

@@ -167,6 +167,15 @@ class Incoming:
             {name: Absent.from_json(data) for name, data in header["withheld"].items()},
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[Incoming]) -> Incoming:
+        """Return one with the groups of all, which say nothing else."""
+        groups = [group for part in parts for group in part.groups]
+        modules = [module for part in parts for module in part.modules]
+        required = [each for part in parts for each in part.required]
+        size = sum(part.nbytes for part in parts)
+        return cls(groups, required, modules, {}, (), (), False, b"", (), size)
+
 
 @dataclass
 class Outcome:
