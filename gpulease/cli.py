@@ -28,6 +28,7 @@ _EXTRA_OF = {
     "grpc": "agent",
     "jupyterhub": "demo",
     "jupyter_server": "lab",
+    "nbformat": "lab",
     "pydantic": "service",
     "sqlalchemy": "service",
     "alembic": "service",
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_policy(commands)
     _add_reservations(commands)
     _add_simulate(commands)
+    _add_verify(commands)
     _add_db(commands)
     _add_admin(commands)
     usage_command.add_parsers(commands)
@@ -182,6 +184,27 @@ def _policy_whatif(arguments: argparse.Namespace) -> int:
     from gpulease.simulate_command import whatif
 
     return whatif(arguments, _read(arguments.file))
+
+
+def _add_verify(commands: Commands) -> None:
+    from gpulease.verify import command
+
+    parser = commands.add_parser(
+        "verify",
+        help="run a notebook in a plain kernel and with its cells on the GPU, and compare",
+        description="Runs a notebook in a plain kernel, and placed in several patterns with a"
+        " companion on this machine. Compares what each cell shows and what each variable is, and"
+        " says for each difference in which cell it is and what to do. Exit status 0 when there is"
+        " none.",
+    )
+    command.add_arguments(parser)
+    parser.set_defaults(run=_verify)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from gpulease.verify import command
+
+    return command.run(arguments)
 
 
 def _add_simulate(commands: Commands) -> None:

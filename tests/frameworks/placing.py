@@ -1,14 +1,11 @@
 """Plays a notebook's cells at home and beside the GPU in every pattern, against one process."""
 
-import random
 import sys
 
 import pytest
 
+from gpulease.verify.placements import SEED, placements
 from tests.transfer.kinds import empty, plain
-
-#: Printed with a failure; another one gives other random placements.
-SEED = 1122
 
 
 def each(notebooks, quick=()):
@@ -19,13 +16,8 @@ def each(notebooks, quick=()):
 
 def patterns(name, count):
     """Return by name where each cell runs: True beside the GPU."""
-    rng = random.Random(f"{SEED} {name}")
-    return {
-        "alternating from the GPU": [i % 2 == 0 for i in range(count)],
-        "alternating from home": [i % 2 == 1 for i in range(count)],
-        f"random by seed {SEED}": [rng.random() < 0.5 for _ in range(count)],
-        "all beside the GPU": [True] * count,
-    }
+    wanted = ("alternating", "alternating-home", "random", "gpu")
+    return {p.name: p.away for p in placements(wanted, count, f"{SEED} {name}")}
 
 
 def check(cells, where, pairs):

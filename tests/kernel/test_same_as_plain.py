@@ -1,12 +1,11 @@
 """A GPU cell and the same cell in a plain kernel, compared message by message."""
 
-import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from gpulease.verify import outputs
 from tests.kernel.parts import Cell, HomeKernel
 
 CELLS = {
@@ -185,38 +184,5 @@ def test_output_widget_takes_what_a_gpu_block_prints(home: HomeKernel) -> None:
 
 
 def seen(cell: Cell) -> list[Any]:
-    """What a person saw, without what may differ: addresses, times, ids, file names."""
-    found: list[Any] = []
-    for message in cell.messages:
-        kind, content = message["msg_type"], dict(message["content"])
-        if kind == "stream":
-            # Only the flushing of streams is a matter of time.
-            for earlier in reversed(found):
-                if earlier[0] != "stream":
-                    break
-                if earlier[1] == content["name"]:
-                    earlier[2] += content["text"]
-                    break
-            else:
-                found.append(["stream", content["name"], content["text"]])
-        else:
-            found.append([kind, content])
-    reply = {k: cell.reply.get(k) for k in ("status", "ename", "evalue", "payload", "traceback")}
-    reply["execution_count"] = cell.reply.get("execution_count")
-    for item in found:
-        if item[0] == "stream":
-            item[2] = item[2].replace("\r", "\n")
-    streams = sorted((i for i in found if i[0] == "stream"), key=lambda i: str(i[1]))
-    others = [i for i in found if i[0] != "stream"]
-    return json.loads(_neutral(json.dumps([streams, others, reply])))
-
-
-def _neutral(text: str) -> str:
-    ids: dict[str, str] = {}
-    text = re.sub(r"[0-9a-f]{32}", lambda m: ids.setdefault(m[0], f"id{len(ids)}"), text)
-    text = re.sub(r"ipykernel_\d+/\d+\.py", "ipykernel/cell.py", text)
-    text = re.sub(r"\(\d+\.py, line", "(cell.py, line", text)
-    text = re.sub(r"0x[0-9a-f]{6,}", "0xADDRESS", text)
-    text = re.sub(r"(CPU times|Wall time): .*?\\n", "TIME", text)
-    text = re.sub(r"iVBOR[A-Za-z0-9+/=\\n]{200,}", "PNG", text)
-    return re.sub(r"\d\d:\d\d&lt;[^\"]*", "BAR", text)
+    """What a person saw of a cell."""
+    return outputs.seen(cell.messages, cell.reply)

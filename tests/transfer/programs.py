@@ -1,12 +1,9 @@
-"""Random notebook programs, and what a namespace looks like from inside.
+"""Random notebook programs.
 
-`cells` draws cells of plain statements over a few names; `picture` shows values together with
-who is who, so that two runs can be compared across processes.
+`cells` draws cells of plain statements over a few names.
 """
 
-import functools
-import types
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict
 
 from hypothesis import strategies as st
 
@@ -114,110 +111,4 @@ cells = st.lists(
 )
 
 
-def picture(space, names):
-    """Return a printable form of these names' values, with identities numbered by first sight."""
-    seen = {}
-    keep = []
-
-    def show(value):
-        numpy = type(value).__module__ == "numpy"
-        if value is None or isinstance(value, bool | int | float | str | bytes):
-            return f"{type(value).__name__} {value!r}"
-        if numpy and type(value).__name__ != "ndarray":
-            return repr(value)
-        if isinstance(value, type) and value.__module__ != "__main__":
-            return repr(value)
-        if isinstance(value, types.ModuleType | types.BuiltinFunctionType | type(len)):
-            return getattr(value, "__name__", "builtin")
-        if isinstance(value, tuple):
-            return "(" + ", ".join(show(v) for v in value) + ")"
-        if id(value) in seen:
-            return f"#{seen[id(value)]}"
-        number = seen[id(value)] = len(seen)
-        keep.append(value)
-        return f"#{number}={inside(value)}"
-
-    def inside(value):
-        if type(value).__name__ == "ndarray":
-            address = value.__array_interface__["data"][0]
-            base = seen.setdefault(("base", *root(value)), address)
-            return f"array {value.dtype} {value.shape} {value.tolist()} at {address - base}"
-        if isinstance(value, list | deque):
-            return type(value).__name__ + "[" + ", ".join(show(v) for v in value) + "]"
-        if isinstance(value, set | frozenset):
-            return "{" + ", ".join(sorted(show(v) for v in value)) + "}"
-        if isinstance(value, bytearray):
-            return repr(value)
-        if isinstance(value, dict):
-            extra = show(value.default_factory) if isinstance(value, defaultdict) else ""
-            items = ", ".join(f"{show(k)}: {show(v)}" for k, v in dict.items(value))
-            return f"{type(value).__name__} {extra} {{{items}}}"
-        if isinstance(value, types.FunctionType):
-            cells = [show_cell(cell) for cell in value.__closure__ or ()]
-            return (f"function {value.__qualname__} {show(value.__defaults__)} {cells} "
-                    f"{show(value.__dict__)}")  # fmt: skip
-        if isinstance(value, type):
-            inner = {k: v for k, v in vars(value).items() if not k.startswith("__")}
-            return f"class {value.__name__} " + ", ".join(
-                f"{k}: {show(v)}" for k, v in sorted(inner.items())
-            )
-        if isinstance(value, functools.partial):
-            return f"partial {show(value.func)} {show(value.args)}"
-        if isinstance(value, BaseException):
-            return f"{type(value).__name__} {show(value.args)} {show(value.__cause__)}"
-        if isinstance(value, types.MethodType):
-            return f"method {show(value.__func__)} {show(value.__self__)}"
-        if hasattr(value, "__next__"):
-            try:
-                over = value.__reduce__()[1][0]
-            except RuntimeError:
-                return "iterator over a set that changed"
-            if type(over) in (list, tuple) and not over:
-                return "iterator at its end"  # travels as a fresh one over nothing: the same
-            return f"iterator {show(value.__reduce__()[1])} {value.__reduce__()[2:]}"
-        space = getattr(value, "__dict__", None)
-        kind = show(type(value)) if isinstance(type(value), type) else ""
-        return f"object {kind} " + (show(dict(space)) if space is not None else "")
-
-    def root(array):
-        import numpy as np
-
-        for name, low, high in spans:
-            at = np.lib.array_utils.byte_bounds(array)
-            if at[0] < high and low < at[1]:
-                return (name,)
-        return (id(array),)
-
-    def show_cell(cell):
-        try:
-            return show_identity(cell, show(cell.cell_contents))
-        except ValueError:
-            return "empty"
-
-    def show_identity(cell, text):
-        number = seen.setdefault(("cell", id(cell)), len(seen))
-        return f"cell{number} {text}"
-
-    spans = memory_spans(space, names)
-    return [f"{name} = {show(space[name])}" for name in names if name in space]
-
-
-def memory_spans(space, names):
-    """Return the memory that arrays bound to names cover, joined where they overlap."""
-    import numpy as np
-
-    spans = sorted(
-        np.lib.array_utils.byte_bounds(space[name])
-        for name in names
-        if type(space.get(name)).__name__ == "ndarray"
-    )
-    joined = []
-    for low, high in spans:
-        if joined and low < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
-        else:
-            joined.append((low, high))
-    return [(index, low, high) for index, (low, high) in enumerate(joined)]
-
-
-__all__ = ["NAMES", "PRELUDE", "Counter", "OrderedDict", "cells", "picture"]
+__all__ = ["NAMES", "PRELUDE", "Counter", "OrderedDict", "cells"]

@@ -1,5 +1,6 @@
 """Differential: any program, its cells placed anywhere, gives what a plain process gives."""
 
+import os
 import sys
 import types
 
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 from gpulease.errors import GPULeaseError
+from gpulease.verify.picture import picture
 from tests.transfer.companion_main import run
-from tests.transfer.programs import NAMES, PRELUDE, cells, picture
+from tests.transfer.programs import NAMES, PRELUDE, cells
 
 WATCHED = (*NAMES, "errors")
 
@@ -51,8 +53,12 @@ def check(pair, program, monkeypatch):
     assert picture(pair.ns, WATCHED) == expected
 
 
+NIGHTLY = os.environ.get("GPULEASE_NIGHTLY") == "1"
+#: Programs for each of the three tests.
+PROGRAMS = 700 if NIGHTLY else 67
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(7200)] if NIGHTLY else []
 _settings = settings(
-    max_examples=40,
+    max_examples=PROGRAMS,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

@@ -1,0 +1,64 @@
+"""What a cell showed, without what may differ between two runs of the very same kernel.
+
+Addresses, message ids, process ids, names of temporary files, times, and where the text of a
+stream was cut into messages.  The order in which stdout and stderr reach a page is a matter of time
+too, so the two are compared apart from each other and from what was displayed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Message = Mapping[str, Any]
+
+_DURATION = re.compile(r"\b\d+(?:\.\d+)?(?:e-?\d+)?\s?(?:ns|us|µs|μs|ms|s|sec|seconds|min)\b")
+
+
+def seen(messages: Iterable[Message], reply: Mapping[str, Any]) -> list[Any]:
+    """Return what a person saw: streams, everything else in order, the reply."""
+    found: list[Any] = []
+    for message in messages:
+        kind, content = message["msg_type"], dict(message["content"])
+        if kind == "stream":
+            _add_text(found, content["name"], content["text"])
+        else:
+            found.append([kind, content])
+    for item in found:
+        if item[0] == "stream":
+            item[2] = item[2].replace("\r", "\n")
+    kept = ("status", "ename", "evalue", "payload", "traceback", "execution_count")
+    streams = sorted((i for i in found if i[0] == "stream"), key=lambda i: str(i[1]))
+    others = [i for i in found if i[0] != "stream"]
+    shown = [streams, others, {key: reply.get(key) for key in kept}]
+    result: list[Any] = json.loads(neutral(json.dumps(shown)))
+    return result
+
+
+def _add_text(found: list[Any], name: str, text: str) -> None:
+    for earlier in reversed(found):
+        if earlier[0] != "stream":
+            break
+        if earlier[1] == name:
+            earlier[2] += text
+            return
+    found.append(["stream", name, text])
+
+
+def neutral(text: str) -> str:
+    """Replace in JSON text what differs from run to run."""
+    ids: dict[str, str] = {}
+    text = re.sub(r"[0-9a-f]{32}", lambda m: ids.setdefault(m[0], f"id{len(ids)}"), text)
+    text = re.sub(r"ipykernel_\d+/\d+\.py", "ipykernel/cell.py", text)
+    text = re.sub(r"\(\d+\.py, line", "(cell.py, line", text)
+    text = re.sub(r"0x[0-9a-f]{6,}", "0xADDRESS", text)
+    text = re.sub(r"(CPU times|Wall time): .*?\\n", "TIME", text)
+    text = re.sub(r"iVBOR[A-Za-z0-9+/=\\n]{200,}", "PNG", text)
+    return re.sub(r"\d\d:\d\d&lt;[^\"]*", "BAR", text)
+
+
+def without_durations(text: str) -> str:
+    """Replace lengths of time, as programs print them."""
+    return _DURATION.sub("TIME", text)

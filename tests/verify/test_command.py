@@ -1,0 +1,53 @@
+"""``gpulease verify`` on real kernels: a notebook that may be placed anywhere, one that may not."""
+
+import json
+
+import nbformat
+import pytest
+
+from gpulease.cli import main
+
+GOOD = (
+    "import numpy as np\na = np.arange(5.); b = a[1:3]; box = {'in': [a]}",
+    "a += 1; print(a)",
+    "%%gpu\nb[:] = 9\nprint('there')\na",
+    "%%time\nimport random; random.seed(1); r = random.random()",
+    "class C: pass\nc = C(); c.box = box\n1 / 0",
+)
+BAD = ("import random\nx = random.random()", "g = (i for i in range(3))", "next(g)")
+
+
+def write(path, sources):
+    cells = [nbformat.v4.new_markdown_cell("# Title")]
+    cells += [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    return str(path)
+
+
+def test_a_notebook_that_may_be_placed_anywhere(tmp_path, capsys):
+    path = write(tmp_path / "good.ipynb", GOOD)
+    patterns = [w for p in ("alternating-home", "killed") for w in ("--pattern", p)]
+    assert main(["verify", path, *patterns]) == 0
+    said = capsys.readouterr().out
+    assert "cells that fail there too: 6" in said
+    assert "same     alternating-home" in said
+    assert "every placement gives what a plain kernel gives" in said
+
+
+def test_one_that_may_not_says_which_cell_and_what_to_do(tmp_path, capsys):
+    path = write(tmp_path / "bad.ipynb", BAD)
+    assert main(["verify", path, "--pattern", "alternating-home", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["not_repeatable"] == [{"cell": 2, "name": "x"}]
+    (finding,) = report["placements"][0]["findings"]
+    assert (finding["cell"], finding["kind"]) == (4, "error")
+    assert "g cannot travel" in finding["found"]
+    assert "on one side" in finding["advice"]
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"cells": 3}', "not json"])
+def test_what_is_no_notebook_is_refused(tmp_path, capsys, content):
+    path = tmp_path / "x.ipynb"
+    path.write_text(content)
+    assert main(["verify", str(path)]) in (1, 2)
+    assert "cannot be used" in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""Placements and differences: pure, from runs that never were."""
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.verify.compare import Steady, compare, steady
+from gpulease.verify.notebook import CodeCell
+from gpulease.verify.placements import PATTERNS, placement, placements
+from gpulease.verify.runner import CellRun, NotebookRun
+
+CELLS = [CodeCell(2, "x = 1"), CodeCell(4, "print(x)"), CodeCell(5, "y = x")]
+
+
+def text(said):
+    return {"msg_type": "stream", "content": {"name": "stdout", "text": said}}
+
+
+def ran(*said, values=None, aliases=(), failed=None, stayed=None):
+    cells = [CellRun([text(each)], {"status": "ok"}) for each in said]
+    if failed is not None:
+        cells[failed] = CellRun([], {"status": "error", "ename": "GPULeaseError", "evalue": "no"})
+    picture = {"values": values or {}, "aliases": [list(a) for a in aliases]}
+    return NotebookRun(cells, picture, stayed or {})
+
+
+def kinds(plain, placed, what=None):
+    return [(f.cell, f.kind, f.name) for f in compare(CELLS, plain, placed, what or Steady())]
+
+
+def test_every_pattern_places_every_cell_and_a_seed_repeats_it():
+    for pattern in PATTERNS:
+        assert len(placement(pattern, 7).away) == 7
+    assert placement("random", 50, 1) == placement("random", 50, 1)
+    assert placement("random", 50, 1).away != placement("random", 50, 2).away
+    assert placement("alternating", 3).away == (True, False, True)
+    assert placement("alternating-home", 3).away == (False, True, False)
+    assert [p.name for p in placements(["gpu", "gpu"], 2)] == ["gpu"]
+    with pytest.raises(GPULeaseError, match="no pattern"):
+        placement("sideways", 3)
+
+
+def test_the_same_is_the_same():
+    run = ran("", "1", "", values={"x": ["int", "1", "d1"]})
+    assert kinds(run, run) == []
+
+
+def test_an_output_is_named_by_its_cell():
+    assert kinds(ran("", "1", ""), ran("", "2", "")) == [(4, "output", "")]
+
+
+def test_after_an_error_nothing_is_compared():
+    found = compare(CELLS, ran("", "1", "3"), ran("", "1", "4", failed=1), Steady())
+    assert [(f.cell, f.kind) for f in found] == [(4, "error")]
+    assert "on one side" in found[0].advice
+
+
+def test_values_types_and_what_is_missing():
+    plain = ran("", "", "", values={"x": ["int", "1", "a"], "y": ["int", "1", "a"]})
+    other = ran("", "", "", values={"x": ["int", "2", "b"], "y": ["float", "1", "a"]})
+    assert kinds(plain, other) == [(2, "value", "x"), (5, "type", "y")]
+    gone = ran("", "", "", values={"x": ["int", "1", "a"]})
+    assert kinds(plain, gone) == [(5, "missing", "y")]
+    gone.stayed["y"] = "a generator"
+    assert kinds(plain, gone) == [(5, "stays", "y")]
+
+
+def test_an_alias_that_is_lost_and_one_that_is_new():
+    plain, other = ran("", "", "", aliases=[["x", "y"]]), ran("", "", "")
+    assert kinds(plain, other) == kinds(other, plain) == [(2, "alias", "x")]
+
+
+def test_what_differs_from_run_to_run_is_set_aside():
+    one = ran("", "0.3", "", values={"x": ["float", "0.3", "a"]})
+    two = ran("", "0.7", "", values={"x": ["float", "0.7", "b"]})
+    what = steady(CELLS, one, two)
+    assert [(r.cell, r.name) for r in what.remarks] == [(4, ""), (2, "x")]
+    assert kinds(one, two, what) == []
+
+
+def test_times_are_not_compared():
+    assert kinds(ran("", "took 3.1 s", ""), ran("", "took 12 ms", "")) == []
+
+
+def test_a_cell_is_placed_by_its_first_line_and_loses_its_own():
+    cell = CodeCell(1, "%%gpu --wait 5m\nx = 1\n%gpu keep")
+    assert "%gpu" not in cell.plain.replace("# %%gpu", "")
+    assert cell.away.startswith("%%gpu\n")
+    assert CodeCell(1, "%%time\nx").away == "%%gpu\n%%time\nx"

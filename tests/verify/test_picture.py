@@ -1,0 +1,82 @@
+"""Two namespaces have one picture exactly when a person could tell no difference."""
+
+import types
+from collections import defaultdict
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpulease.verify.picture import picture
+
+BASE = "import numpy as np, pandas as pd, functools\nfrom collections import defaultdict, deque\n"
+
+
+def look(source):
+    main = types.ModuleType("__main__")
+    exec(BASE + source, main.__dict__)
+    return picture(main.__dict__, [n for n in main.__dict__ if len(n) == 1])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a = [1]", "a = [2]"),
+        ("a = 1", "a = 1.0"),
+        ("a = 1", "a = True"),
+        ("a = 1", "a = np.int64(1)"),
+        ("a = [1]; b = a", "a = [1]; b = [1]"),
+        ("a = []; b = {'k': a}", "a = []; b = {'k': []}"),
+        ("a = np.zeros(3)", "a = np.zeros(3, 'f4')"),
+        ("a = np.zeros(9); b = a[2:]", "a = np.zeros(9); b = a[2:].copy()"),
+        ("a = np.zeros(9); b = a[2:5]", "a = np.zeros(9); b = a[4:7]"),
+        ("a = np.zeros((2, 3))", "a = np.zeros((3, 2))"),
+        ("a = pd.DataFrame({'x': [1, 2]})", "a = pd.DataFrame({'x': [1., 2.]})"),
+        ("a = pd.Series([1, 2], name='x')", "a = pd.Series([1, 2])"),
+        ("def a(): return 1", "def a(): return b"),
+        ("def a(x=1): return x", "def a(x=2): return x"),
+        ("def f():\n    n = []\n    return (lambda: n), (lambda: n)\na, b = f()\ndel f",
+         "def f():\n    n = []\n    return lambda: n\na, b = f(), f()\ndel f"),
+        ("class a: n = 1", "class a: n = 2"),
+        ("class c: pass\na = c(); a.x = 1", "class c: pass\na = c(); a.x = 2"),
+        ("class c:\n    __slots__ = ('x',)\na = c(); a.x = 1",
+         "class c:\n    __slots__ = ('x',)\na = c(); a.x = 2"),
+        ("a = defaultdict(list)", "a = defaultdict(set)"),
+        ("a = functools.partial(int, 1)", "a = functools.partial(int, 2)"),
+        ("a = iter([1, 2]); next(a)", "a = iter([1, 2])"),
+        ("a = ValueError('x')", "a = ValueError('y')"),
+        ("a = [1, 2]", "a = (1, 2)"),
+        ("a = {1: 2, 3: 4}", "a = {3: 4, 1: 2}"),
+    ],
+)  # fmt: skip
+def test_what_differs_is_seen(one, other):
+    assert look(one) == look(one)
+    assert look(one) != look(other)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a = {'x', 'y', 'z'}",
+        "a = object()",
+        "a = []; a.append(a)",
+        "class c: pass\na = c(); a.me = a",
+        "a = float('nan')",
+        "import threading\na = threading.Lock(); b = (i for i in ())",
+        "a = [[]]\nfor _ in range(5000): a = [a]",
+    ],
+)
+def test_what_may_differ_does_not(source):
+    assert look(source) == look(source)
+
+
+def test_the_paths_of_an_alias_are_named():
+    found = look("a = [1]; b = {'in': [a]}; c = (a,)")
+    assert found["aliases"] == [["a", "b['in'][0]", "c[0]"]]
+    assert found["values"]["a"][:2] == ["list", "#0=list[1]"]
+
+
+def test_only_what_is_there_is_looked_at():
+    assert picture({"a": defaultdict(int)}, ["a", "b"])["values"].keys() == {"a"}
+    assert np.zeros(1).nbytes
+    assert pd.DataFrame().empty
