@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpulease import __version__, database_command, usage_command
+from gpulease import __version__, database_command, runs_command, usage_command
 from gpulease.companion import cli as companion
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent import arguments as agent
@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_db(commands)
     _add_admin(commands)
     usage_command.add_parsers(commands)
+    runs_command.add_parsers(commands)
     _add_doctor(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)

@@ -32,6 +32,7 @@ def configure(c: Config, options: DemoOptions | None = None) -> None:
         allow_service_as_root=True,
         spawner_class=DemoSpawner,
         instructors={GROUP: ["instructor"]},
+        whole_notebooks=True,
     )
 
 

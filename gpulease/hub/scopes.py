@@ -26,7 +26,8 @@ CUSTOM_SCOPES: Final[dict[str, dict[str, Any]]] = {
 }
 
 #: What the service itself asks of the hub: who is in which group, which servers are active, and
-#: to note that a server with a busy lease is in use.  It can neither start nor stop anything.
+#: to note that a server with a busy lease is in use.  With these it can neither start nor stop
+#: anything.
 SERVICE_SCOPES: Final = (
     "list:users",
     "list:groups",
@@ -37,6 +38,10 @@ SERVICE_SCOPES: Final = (
     "read:servers",
     "users:activity",
 )
+
+#: What it needs beside for runs of whole notebooks: to start and remove their servers.  JupyterHub
+#: has no scope for named servers alone, and JupyterHub 5 none for starting alone.
+RUN_SCOPES: Final = ("servers",)
 
 #: A server's token without gpulease, where the ``server`` role cannot be read.
 DEFAULT_SERVER_SCOPES: Final = ("users:activity!user", "access:servers!server")
@@ -70,12 +75,12 @@ def role_name(prefix: str, group: str) -> str:
     return f"{prefix}-{plain}-{mark}" if plain else f"{prefix}-{mark}"
 
 
-def service_role(service_name: str) -> dict[str, Any]:
+def service_role(service_name: str, *, whole_notebooks: bool = False) -> dict[str, Any]:
     """Return the role of the lease service."""
     return {
         "name": "gpulease-service",
         "description": "The GPU lease service",
-        "scopes": list(SERVICE_SCOPES),
+        "scopes": [*SERVICE_SCOPES, *(RUN_SCOPES if whole_notebooks else ())],
         "services": [service_name],
     }
 

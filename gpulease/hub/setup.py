@@ -39,6 +39,7 @@ def setup_gpulease(
     admins: Sequence[str] = (),
     admin_groups: Sequence[str] = (),
     home_card: bool = True,
+    whole_notebooks: bool = False,
 ) -> None:
     """Add gpulease to a hub's configuration ``c``.
 
@@ -63,6 +64,8 @@ def setup_gpulease(
         admins: users who administer GPUs; hub admins of ``Authenticator.admin_users`` do too.
         admin_groups: groups whose members administer GPUs.
         home_card: whether the hub's home page shows the card "Request GPU".
+        whole_notebooks: whether people may have whole notebooks run (``gpulease submit``): named
+            servers are switched on, and the service may start and stop servers.
 
     Raises:
         GPULeaseError: ``hub_config_conflict`` where the site uses one of our names,
@@ -97,7 +100,10 @@ def setup_gpulease(
         instructors=instructors or {},
         admins=[*admins, *sorted(merge.set_members(c.Authenticator, "admin_users"))],
         admin_groups=admin_groups,
+        whole_notebooks=whole_notebooks,
     )
+    if whole_notebooks:
+        _allow_named_servers(hub)
     _add_spawner(
         c,
         spawner_class,
@@ -167,8 +173,9 @@ def _add_roles(
     instructors: Mapping[str, Sequence[str]],
     admins: Sequence[str],
     admin_groups: Sequence[str],
+    whole_notebooks: bool,
 ) -> None:
-    roles = [scopes.service_role(service_name)]
+    roles = [scopes.service_role(service_name, whole_notebooks=whole_notebooks)]
     if admins or admin_groups:
         users = list(dict.fromkeys(admins))
         roles.append(scopes.admin_role(users, admin_groups, service_name))
@@ -188,6 +195,21 @@ def _add_roles(
             }
         )
     merge.add_named(c.JupyterHub, "load_roles", roles, setting="c.JupyterHub.load_roles")
+
+
+def _allow_named_servers(hub: Any) -> None:
+    """Switch named servers on, unless the site has switched them off by itself.
+
+    Raises:
+        GPULeaseError: ``hub_config_conflict``.
+    """
+    if "allow_named_servers" in hub and not hub.allow_named_servers:
+        raise GPULeaseError(
+            "hub_config_conflict",
+            "Whole notebooks run in named servers, and c.JupyterHub.allow_named_servers is False.",
+            next_step="Remove that setting, or whole_notebooks=True.",
+        )
+    hub.allow_named_servers = True
 
 
 def _add_spawner(c: Config, spawner_class: Any, service_name: str, service_url: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpulease.errors import GPULeaseError
@@ -25,6 +26,7 @@ from gpulease.kernel.status import (
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import describe, no_service
 from gpulease.protocol import LeaseView
+from gpulease.runs import submission
 
 if TYPE_CHECKING:
     from gpulease.kernel.session import Session
@@ -188,6 +190,14 @@ def _connect(session: Session, words: list[str]) -> str:
     )
 
 
+def _submit(session: Session, words: list[str]) -> str:
+    bus = session.link.bus
+    if bus is None:
+        raise no_service()
+    wanted = submission.read(words, Path.cwd(), parse_duration)
+    return submission.said(bus.call("submit", wanted)["items"])
+
+
 def _help(session: Session, words: list[str]) -> str:  # noqa: ARG001
     return HELP
 
@@ -228,5 +238,5 @@ COMMANDS: dict[str, Callable[[Session, list[str]], str]] = {
     "on": _on, "off": _off, "request": _request, "keep": _keep, "return": _return,
     "fetch": _fetch, "resolve": _resolve, "recover": _recover, "config": _config,
     "connect": _connect, "help": _help, "variables": _variables,
-    "status": _status,
+    "status": _status, "submit": _submit,
 }  # fmt: skip

@@ -20,12 +20,13 @@ from gpulease.kernel.execution import Executor
 from gpulease.kernel.files import Files
 from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.lease import LeaseLink
+from gpulease.kernel.options import parse_options
 from gpulease.kernel.outputs import Results
 from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.sources import Sources
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import Progress, Waiter
-from gpulease.protocol import ENV_SHARED
+from gpulease.protocol import ENV_CELL_OPTIONS, ENV_SHARED
 from gpulease.transfer.api import Home, SwitchReport
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,10 @@ class Parts(ABC):
         self._io: IOThread | None = None
         self._home: Home | None = None
         self._depth = 0
-        self.default_class: str | None = None
-        self.default_wait: float | None = None
+        #: What GPU cells ask for where they say nothing; ``%gpu config`` changes class and wait.
+        self.defaults = parse_options(os.environ.get(ENV_CELL_OPTIONS, ""))
+        self.default_class = self.defaults.gpu_class
+        self.default_wait = self.defaults.wait
         self._shared = _sites_shared()
         self.on_change: Callable[[], None] = lambda: None
         self.results = Results(shell, self._fetch_result)

@@ -7,6 +7,7 @@ after it.  All of it on the kernel's main thread.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,10 +130,14 @@ class Session(Parts):
 
     def options(self, line: str) -> CellOptions:
         """Parse a ``%%gpu`` line with this notebook's settings (``%gpu config``) behind it."""
-        found = parse_options(line)
-        if found.wait is None and self.default_wait is not None:
-            return CellOptions(**{**found.__dict__, "wait": self.default_wait})
-        return found
+        found, given = parse_options(line), self.defaults
+        return replace(
+            found,
+            wait=self.default_wait if found.wait is None else found.wait,
+            count=given.count if found.count is None else found.count,
+            seconds=given.seconds if found.seconds is None else found.seconds,
+            project=given.project if found.project is None else found.project,
+        )
 
     def before_home(self, way: Route) -> None:
         """Pass the gate (``wrap.Cells``)."""

@@ -29,12 +29,13 @@ log = logging.getLogger("gpulease.lab")
 
 _REPORT_SECONDS = 1.0
 _LOOK_SECONDS = 30.0
-#: What the front end lists: a person's newest leases, what is reserved next for their groups, and
-#: what is left of their budgets.
-_LISTS = {
-    "history": "leases?mine=1&limit=20",
-    "reservations": "reservations?limit=10",
-    "projects": "projects",
+#: What is passed on as it is.  The front end lists a person's newest leases, what is reserved next
+#: for their groups, and what is left of their budgets; a kernel submits a whole notebook.
+_CALLS = {
+    "history": ("GET", "leases?mine=1&limit=20"),
+    "reservations": ("GET", "reservations?limit=10"),
+    "projects": ("GET", "projects"),
+    "submit": ("POST", "runs"),
 }
 
 
@@ -169,8 +170,9 @@ class Core:
         if name == "ask":
             wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}
             return await self.client.ask(cast("AskBody", wanted))
-        if name in _LISTS:
-            return await self.client.call("GET", _LISTS[name])
+        if name in _CALLS:
+            method, path = _CALLS[name]
+            return await self.client.call(method, path, args if method == "POST" else None)
         return await self._call_about(_lease_id(args), self.client, kernel_id, name, args)
 
     @staticmethod

@@ -7,6 +7,7 @@ activity for the hub's culler, and the address of its handlers.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,9 @@ from gpulease.lab.core import Core
 from gpulease.lab.handlers import HANDLERS
 from gpulease.lab.schema import LEASE_SCHEMA, LEASE_SCHEMA_ID
 from gpulease.protocol import ENV_BUS, ENV_SERVICE_URL
+from gpulease.runs.names import run_of
+
+log = logging.getLogger("gpulease.lab")
 
 _KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 _ACTIVITY_SECONDS = 30.0
@@ -58,6 +62,7 @@ class GPULeaseLab(ExtensionApp):
     serverapp: Any
     core: Core | None = None
     _activity: asyncio.Task[None] | None = None
+    _run: asyncio.Task[None] | None = None  # of a whole notebook, where this server is for one
 
     def initialize_settings(self) -> None:
         """Say where the bus is before the first kernel starts."""
@@ -87,11 +92,19 @@ class GPULeaseLab(ExtensionApp):
         await self.core.open()
         self._listen(serverapp)
         self._activity = asyncio.ensure_future(self._refresh_activity())
+        run_id = run_of(os.environ.get("JUPYTERHUB_SERVER_NAME", ""))
+        if run_id and self.core.client is not None:
+            from gpulease.lab.run_worker import RunWorker  # most servers need no nbclient
+
+            worker = RunWorker(run_id, self.core.client, kernels, Path(serverapp.root_dir))
+            self._run = asyncio.ensure_future(worker.run())
+            self._run.add_done_callback(_log_failure)
 
     async def stop_extension(self) -> None:
         """End supervisors and bus."""
-        if self._activity is not None:
-            self._activity.cancel()
+        for task in (self._activity, self._run):
+            if task is not None:
+                task.cancel()
         if self.core is not None:
             await self.core.close(self.stop_seconds)
         forget(self._path)
@@ -119,13 +132,20 @@ class GPULeaseLab(ExtensionApp):
         self.serverapp.event_logger.emit(schema_id=LEASE_SCHEMA_ID, data=event)
 
     def _working(self) -> bool:
+        if self._run is not None and not self._run.done():
+            return True
         core = self.core
         return core is not None and core.board.working(datetime.now(UTC), self.activity_cap)
 
     async def _refresh_activity(self) -> None:
-        """Keep a server with a busy lease from being culled, up to the cap."""
+        """Keep a server with a run, or a busy lease up to the cap, from being culled."""
         while True:
             if self._working():
                 times = self.serverapp.web_app.settings["last_activity_times"]
                 times["gpulease"] = datetime.now(UTC)
             await asyncio.sleep(_ACTIVITY_SECONDS)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("the run's execution failed", exc_info=task.exception())

@@ -23,6 +23,10 @@ ENV_AUTOLOAD: Final = "GPULEASE_AUTOLOAD"
 #: Variables with secrets that a site lets notebooks take to the GPU, with commas between.
 ENV_SHARED: Final = "GPULEASE_SHARED_VARIABLES"
 
+#: What GPU cells ask for where they say nothing, written as behind ``%%gpu``; set by
+#: ``gpulease.lab`` for the kernel of a whole notebook's run.
+ENV_CELL_OPTIONS: Final = "GPULEASE_CELL_OPTIONS"
+
 #: What a lease pod's manifest tells ``gpulease companion --pod``, beside ``ENV_LEASE`` and
 #: ``ENV_SERVICE_URL``: which start of the lease this is (1 is the first);
 ENV_ATTEMPT: Final = "GPULEASE_ATTEMPT"

@@ -98,12 +98,14 @@ def service_of(demo: RunningDemo) -> psutil.Process | None:
     return _first(demo, lambda process: {"gpulease.cli", "service"} <= set(process.cmdline()))
 
 
-def server_of(demo: RunningDemo, user: str) -> psutil.Process | None:
+def server_of(demo: RunningDemo, user: str, name: str = "") -> psutil.Process | None:
     """The process of somebody's notebook server, while it runs."""
 
     def theirs(process: psutil.Process) -> bool:
-        serves = "jupyterhub.singleuser" in process.cmdline()
-        return serves and process.environ().get("JUPYTERHUB_USER") == user
+        if "jupyterhub.singleuser" not in process.cmdline():
+            return False
+        said = process.environ()
+        return (said.get("JUPYTERHUB_USER"), said.get("JUPYTERHUB_SERVER_NAME", "")) == (user, name)
 
     return _first(demo, theirs)
 

@@ -75,6 +75,18 @@ def test_the_service_may_neither_start_nor_stop_nor_impersonate():
     }
 
 
+def test_whole_notebooks_need_named_servers_and_the_right_to_start_them():
+    c = external(Config(), whole_notebooks=True)
+    assert c.JupyterHub.allow_named_servers
+    assert "servers" in role(c, "gpulease-service")["scopes"]
+    assert "allow_named_servers" not in external(Config()).JupyterHub
+    c = Config()
+    c.JupyterHub.allow_named_servers = False
+    with pytest.raises(GPULeaseError) as refused:
+        external(c, whole_notebooks=True)
+    assert refused.value.reason == "hub_config_conflict"
+
+
 def test_admins_and_instructors_get_roles():
     c = Config()
     c.Authenticator.admin_users = {"root"}

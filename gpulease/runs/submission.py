@@ -1,0 +1,114 @@
+"""What a person types to have a notebook run, in a terminal and behind ``%gpu submit``.
+
+Owns the options and what they become as the body of ``POST runs``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gpulease.errors import GPULeaseError
+from gpulease.runs.parameters import read_array, read_parameters
+
+USAGE = (
+    "submit NOTEBOOK [--class NAME] [--count N] [--for 2h] [-p NAME=VALUE]... [--after RUN]..."
+    " [--array 1-20] [--on-loss restart|fail] [--project NAME]"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a parser."""
+    parser.add_argument("notebook", metavar="NOTEBOOK", help="the notebook, an .ipynb file")
+    parser.add_argument("--class", dest="gpu_class", metavar="NAME", help="GPU class of its cells")
+    parser.add_argument("--count", type=int, default=1, metavar="N", help="so many GPUs")
+    parser.add_argument("--for", dest="length", metavar="2h", help="a GPU for at most so long")
+    parser.add_argument("--project", metavar="NAME", help="charge its GPUs to this project")
+    parser.add_argument(
+        "-p", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
+        help="set a parameter of the notebook; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--after", action="append", default=[], metavar="RUN",
+        help="only when this run, or every run of this array, has succeeded; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--array", metavar="1-20", help="a run for each number, with the parameter array_index"
+    )
+    parser.add_argument(
+        "--on-loss", choices=("fail", "restart"), default="fail",
+        help="what follows when the notebook's kernel dies",
+    )  # fmt: skip
+
+
+def body(
+    arguments: argparse.Namespace, folder: Path, seconds: Callable[[str], float]
+) -> dict[str, Any]:
+    """Return the body of ``POST runs``.
+
+    Args:
+        arguments: of a parser with ``add_arguments``.
+        folder: what a relative path begins at.
+        seconds: reads a duration such as ``2h``.
+
+    Raises:
+        GPULeaseError: ``no_notebook``, ``bad_parameter``, ``bad_array``, and those of ``seconds``.
+    """
+    notebook = folder / Path(arguments.notebook).expanduser()
+    if notebook.suffix != ".ipynb" or not notebook.is_file():
+        raise GPULeaseError(
+            "no_notebook",
+            f"There is no notebook {notebook}.",
+            next_step="Name an .ipynb file.",
+            status=404,
+        )
+    if arguments.array is not None:
+        read_array(arguments.array)
+    return {
+        "notebook": str(notebook.resolve()),
+        "gpu_class": arguments.gpu_class,
+        "count": arguments.count,
+        "seconds": seconds(arguments.length) if arguments.length else None,
+        "project": arguments.project,
+        "parameters": read_parameters(arguments.parameters),
+        "after": arguments.after,
+        "array": arguments.array,
+        "on_loss": arguments.on_loss,
+    }
+
+
+def read(words: Sequence[str], folder: Path, seconds: Callable[[str], float]) -> dict[str, Any]:
+    """Return the body of what stands behind ``%gpu submit``.
+
+    Raises:
+        GPULeaseError: ``bad_option``, and those of ``body``.
+    """
+    parser = _Parser(prog="%gpu submit", add_help=False)
+    add_arguments(parser)
+    return body(parser.parse_args(list(words)), folder, seconds)
+
+
+def said(runs: Sequence[dict[str, Any]]) -> str:
+    """Return what a person reads after a submission."""
+    if len(runs) == 1:
+        run = runs[0]
+        return f"Submitted: run {run['id']}. Its output will be in {run['result']}."
+    first, last = runs[0], runs[-1]
+    return (
+        f"Submitted: {len(runs)} runs, array {first['array']}. Their output will be in "
+        f"{first['result']} to {Path(last['result']).name}."
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that raises in place of ending the process: a kernel goes on."""
+
+    def error(self, message: str) -> NoReturn:
+        raise GPULeaseError(
+            "bad_option",
+            f"%gpu submit: {message}.",
+            next_step=f"Usage: %gpu {USAGE}",
+            status=422,
+        )
