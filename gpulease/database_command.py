@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.units import say_count
 from gpulease.private_files import UMASK
 
 #: Where the address comes from when no option says it: an address may hold a password.
@@ -63,10 +64,12 @@ def _do(arguments: argparse.Namespace, address: str) -> str:
 
     if arguments.action == "backup":
         rows = store.backup(address, arguments.file)
-        return f"{rows} rows are in {arguments.file}. The service's key file is not among them."
+        kept = f"{say_count(rows, 'row is', 'rows are')} in {arguments.file}"
+        return f"{kept}. The service's key file is not among them."
     if arguments.action == "restore":
         rows = store.restore(address, arguments.file, replace=arguments.replace)
-        return f"{rows} rows were restored. Leases that run and are not among them are adopted."
+        restored = say_count(rows, "row was", "rows were")
+        return f"{restored} restored. Leases that run and are not among them are adopted."
     if arguments.action == "export":
         return json.dumps(store.export(address, arguments.user), indent=2)
     opened = store.Store.open(address)
@@ -74,7 +77,10 @@ def _do(arguments: argparse.Namespace, address: str) -> str:
         pseudonym, number = opened.forget(arguments.user)
     finally:
         opened.close()
-    return f"{number} leases of {arguments.user} are under {pseudonym} now."
+    return (
+        f"{say_count(number, 'lease', 'leases')} of {arguments.user} "
+        f"{'is' if number == 1 else 'are'} under {pseudonym} now."
+    )
 
 
 def address_of(given: str | None) -> str:

@@ -15,7 +15,7 @@ c = get_config()
 c.JupyterHub.bind_url = "http://127.0.0.1:8000/"
 c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {"root"}
-c.JupyterHub.default_url = "/hub/home"  # where the card "Request GPU" is
+c.JupyterHub.default_url = "/hub/home"  # where the card "GPU" is
 
 setup_gpulease(
     c,

@@ -345,7 +345,7 @@ class Supervisor:
         await self._companions.stop_all()
         left = await tree.end_tree(self._marks, os.getpid(), grace=0.5)
         await self._companions.clean_up()
-        detail = f"{len(left)} processes could not be ended" if left else ""
+        detail = f"processes that could not be ended: {len(left)}" if left else ""
         self._say_bye(reason, detail, parked)
         await asyncio.sleep(0)
         self._beside.cancel()

@@ -6,9 +6,10 @@ is for.  Grants are kept apart: they hold the supervisor's credential and are fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import cast
 
 from gpulease.protocol import ClassView, GrantView, KernelReport, LeaseView
@@ -111,15 +112,28 @@ class Board:
         """Return the kernel that ran a cell last."""
         return max(self.last_cell, key=lambda kernel: self.last_cell[kernel], default=None)
 
-    def kernels(self, alive: Iterable[str]) -> list[KernelReport]:
-        """Return the report on the kernels that live."""
+    def kernels(
+        self, alive: Iterable[str], notebooks: Mapping[str, str] = MappingProxyType({})
+    ) -> list[KernelReport]:
+        """Return the report on the kernels that live; ``notebooks``: kernel -> path."""
         living = sorted(alive)
         self.sticky.intersection_update(living)
+        leases: dict[str | None, list[str]] = {}
+        for lease in self.all_shown():
+            leases.setdefault(lease["kernel_id"], []).append(lease["id"])
         reports = []
         for kernel_id in living:
             last = self.last_cell.get(kernel_id)
             when = last.isoformat() if last is not None else None
-            reports.append(KernelReport(id=kernel_id, last_cell=when, busy=kernel_id in self.busy))
+            reports.append(
+                KernelReport(
+                    id=kernel_id,
+                    last_cell=when,
+                    busy=kernel_id in self.busy,
+                    notebook=notebooks.get(kernel_id, ""),
+                    leases=leases.get(kernel_id, []),
+                )
+            )
         return reports
 
     def working(self, now: datetime, cap: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.lab.board import Board
 from gpulease.lab.supervisors import Supervisors
-from gpulease.protocol import AskBody
+from gpulease.protocol import AskBody, MessageView
 from gpulease.service_tls import trusted
 
 log = logging.getLogger("gpulease.lab")
@@ -48,6 +48,7 @@ class Core:
         token: the server's own token.
         standby: whether a supervisor is started ahead.
         alive: ids of the kernels that live.
+        notebooks: paths of the notebooks of kernels, by the kernel's id.
         on_change: called with every event that kernels get, for the front end.
     """
 
@@ -60,11 +61,15 @@ class Core:
         standby: bool,
         alive: Callable[[], Iterable[str]],
         on_change: Callable[[dict[str, Any]], None],
+        notebooks: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
     ) -> None:
         self.board = Board()
+        self.messages: list[MessageView] = []
+        self._whose: dict[str, str | None] = {}
         self.bus = UnixServer(bus_path, self._greeting, self.call, "The notebook server failed")
         self._alive = alive
         self._on_change = on_change
+        self._notebooks = notebooks
         self._parkings: set[Parking] = set()
         self._beside = KeptTasks(log, "the server extension's work failed")
         self._report_due: asyncio.TimerHandle | None = None
@@ -104,11 +109,13 @@ class Core:
         kind = message.get("type")
         if kind == "snapshot":
             gone = self.board.take_snapshot(message["leases"], message["classes"])
+            self._take_messages(message.get("messages", []))
             self._tell_kernels(self._snapshot())
             for lease_id in gone:
                 self._ended(lease_id)
             for lease_id in list(self.board.grants):
                 self._granted(lease_id)
+            self._look_whose()
         elif kind == "lease":
             self._tell_kernels({"event": "lease", "lease": self.board.take_lease(message["lease"])})
             lease_id = message["lease"]["id"]
@@ -116,11 +123,12 @@ class Core:
                 self._granted(lease_id)
             elif message["lease"]["state"] == "ended":
                 self._ended(lease_id)
+            self._look_whose()
         elif kind == "classes":
             self.board.classes = list(message["classes"])
             self._tell_kernels({"event": "classes", "classes": self.board.classes})
         elif kind == "messages":
-            self._on_change({"event": "messages", "messages": message["messages"]})
+            self._take_messages(message["messages"])
         else:
             log.warning("the lease service said something unknown: %r", kind)
 
@@ -206,6 +214,10 @@ class Core:
             "sticky": sorted(self.board.sticky),
         }
 
+    def _take_messages(self, messages: list[MessageView]) -> None:
+        self.messages = messages
+        self._on_change({"event": "messages", "messages": messages})
+
     def _tell_kernels(self, event: dict[str, Any]) -> None:
         self.bus.push(event)
         self._on_change(event)
@@ -218,7 +230,19 @@ class Core:
         if self._report_due is not None:
             self._report_due.cancel()
             self._report_due = None
-        self._tell_service({"type": "kernels", "kernels": self.board.kernels(self._alive())})
+        self._beside.keep(self._report())
+
+    def _look_whose(self) -> None:
+        """Report which lease is for which kernel, where that changed."""
+        whose = {lease["id"]: lease["kernel_id"] for lease in self.board.all_shown()}
+        if whose != self._whose:
+            self._whose = whose
+            self.kernels_changed()
+
+    async def _report(self) -> None:
+        names = await self._notebooks() if self._notebooks is not None else {}
+        kernels = self.board.kernels(self._alive(), names)
+        self._tell_service({"type": "kernels", "kernels": kernels})
 
     def _granted(self, lease_id: str) -> None:
         assert self.supervisors is not None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
+from jupyter_core.utils import ensure_async
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float
 
@@ -87,6 +88,7 @@ class GPULeaseLab(ExtensionApp):
             standby=self.standby,
             alive=lambda: list(kernels.list_kernel_ids()),
             on_change=self._emit,
+            notebooks=lambda: _notebooks(serverapp.session_manager),
         )
         serverapp.web_app.settings["gpulease"] = self.core
         await self.core.open()
@@ -149,3 +151,13 @@ class GPULeaseLab(ExtensionApp):
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.error("the run's execution failed", exc_info=task.exception())
+
+
+async def _notebooks(sessions: Any) -> dict[str, str]:
+    """Return the path of each kernel's notebook."""
+    found = await ensure_async(sessions.list_sessions())
+    return {
+        each["kernel"]["id"]: each["path"]
+        for each in found
+        if each.get("kernel") and each["type"] == "notebook"
+    }

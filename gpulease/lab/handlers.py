@@ -91,6 +91,7 @@ class StatusHandler(_Handler):
                     "page_kernel": board.latest_kernel(),
                     "leases": board.all_shown(),
                     "classes": board.classes,
+                    "messages": self.core.messages,
                 }
             )
         )

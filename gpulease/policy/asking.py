@@ -16,6 +16,7 @@ from gpulease.policy import budgets, lifecycle, limits, queue
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
 from gpulease.policy.projects import Project
 from gpulease.policy.reservations.seats import in_hold
+from gpulease.policy.units import say_count
 
 #: A lease that leaves for one of these may be asked back while it drains.
 REVOCABLE = frozenset({EndReason.IDLE, EndReason.RETURNED})
@@ -230,7 +231,8 @@ def _new(
     if own >= snapshot.policy.waiting_per_user:
         raise GPULeaseError(
             "too_many_waiting",
-            f"{own} requests of {ask.user} wait already, as many as one person may have.",
+            f"{ask.user} has {say_count(own, 'request', 'requests')} waiting already, as many as "
+            "one person may have.",
             next_step="Withdraw one of them, or wait until one has started.",
             numbers={"waiting": own, "max": snapshot.policy.waiting_per_user},
             status=429,
@@ -239,7 +241,7 @@ def _new(
     if length >= snapshot.policy.queue_max:
         raise GPULeaseError(
             "queue_full",
-            f"The queue is full: {length} requests wait.",
+            f"The queue is full: {say_count(length, 'request waits', 'requests wait')}.",
             next_step="Try again in a few minutes.",
             numbers={"waiting": length, "max": snapshot.policy.queue_max},
             status=429,

@@ -53,6 +53,11 @@ def say_duration(seconds: float) -> str:
     return " ".join(f"{number} {words[unit]}" for number, unit in parts)
 
 
+def say_count(number: int, one: str, many: str) -> str:
+    """Return a number with what it counts: ``1 request waits``, ``3 requests wait``."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def parse_size(text: str | float) -> int:
     """Return bytes; a bare number is bytes already."""
     if isinstance(text, bool):

@@ -109,6 +109,7 @@ class LeaseView(TypedDict):
     wait: NotRequired[float]  # how long a GPU cell that says nothing waits for it
     detail: NotRequired[str]  # to admins alone: the provider's own words on this attempt
     blockers: NotRequired[list[Blocker]]  # what the last drain could not bring home
+    notebook: NotRequired[str]  # to the holder alone: the notebook that uses it, "" is unknown
     busy_share: NotRequired[float | None]  # 0..1 of the time since active; None is not known
     grant: NotRequired[GrantView]  # on the server's own channel only
 
@@ -124,6 +125,8 @@ class ClassView(TypedDict):
     free: int
     queued: int
     max_count: NotRequired[int]  # the most devices one request may ask for
+    price: NotRequired[float]  # GPU-hours that a budget pays for an hour of one device
+    expected_start: NotRequired[str | None]  # of one device asked for now; None is unknown
 
 
 class AskBody(TypedDict):
@@ -200,3 +203,5 @@ class KernelReport(TypedDict):
     id: str
     last_cell: str | None  # when a cell ran last, ISO; the newest is the page's kernel
     busy: bool
+    notebook: NotRequired[str]  # its path on the server, "" for none
+    leases: NotRequired[list[str]]  # those that are for it

@@ -206,6 +206,8 @@ class KernelReport(BaseModel):
     id: Annotated[str, Field(max_length=128)]
     last_cell: Annotated[str, Field(max_length=40)] | None = None
     busy: bool = False
+    notebook: Annotated[str, Field(max_length=1000)] = ""
+    leases: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] = []
 
 
 class FromServer(BaseModel):

@@ -1,7 +1,8 @@
 """A lease as others than its holder read it.
 
 Owns that the provider's own words (names of nodes, images, volumes) go to admins alone, and that
-nobody is told to do what only the holder can.  Those of a start are its newest: within one stage
+nobody is told to do what only the holder can, and which
+notebook uses a lease to its holder alone.  Those of a start are its newest: within one stage
 they change without a change of the record.
 """
 
@@ -38,6 +39,8 @@ def with_detail(asker: Asker, lease: Lease, view: LeaseView) -> LeaseView:
     if asker.name == lease.user and not asker.admin:
         return view  # the very one, so that it is written once for all who read it
     own = view.copy()
+    if asker.name != lease.user:
+        own["notebook"] = ""
     if asker.admin and lease.detail:
         own["detail"] = lease.detail
     if asker.name != lease.user:

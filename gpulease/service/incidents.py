@@ -18,7 +18,7 @@ from gpulease.providers.base import Provider
 from gpulease.service.auth import Asker
 from gpulease.service.ledger import Ledger
 from gpulease.service.orphans import ContendedCapacity, Orphans
-from gpulease.service.shapes import IncidentView
+from gpulease.service.shapes import ChangeView, IncidentView
 from gpulease.store import Incident
 
 #: Taken by others, run unknown to the database, a home that would not attach.
@@ -37,6 +37,14 @@ class Incidents:
         store = self._ledger.store
         rows, total = await self._ledger.call(store.incidents, WHYS, offset=offset, limit=limit)
         return [_view(row) for row in rows], total
+
+    async def changes(self, words: str, offset: int, limit: int) -> tuple[list[ChangeView], int]:
+        """Return the audit's changes that have every word, newest first, and their number."""
+        store = self._ledger.store
+        rows, total = await self._ledger.call(
+            store.changes, words.split(), offset=offset, limit=limit
+        )
+        return [_change(row) for row in rows], total
 
     async def recall(
         self,
@@ -80,6 +88,20 @@ def note_for(asker: Asker, source: str, target: str, note: str) -> str:
     """
     failed = source == LeaseState.STARTING.value and target == LeaseState.QUEUED.value
     return "" if failed and not asker.admin else note
+
+
+def _change(row: Incident) -> ChangeView:
+    return {
+        "at": row.at.isoformat(),
+        "who": row.who,
+        "why": row.why,
+        "user": row.user,
+        "lease": row.lease_id,
+        "gpu_class": row.gpu_class,
+        "source": row.source or "",
+        "target": row.target,
+        "note": row.note,
+    }
 
 
 def _view(row: Incident) -> IncidentView:

@@ -79,6 +79,12 @@ class PageQuery(Query):
     limit: Annotated[_Whole, Field(ge=0, le=PAGE_MAX)] = 50
 
 
+class AuditQuery(PageQuery):
+    """Words that a change has in a name, reason, note or its lease's id; "" is every one."""
+
+    q: Annotated[str, Field(max_length=200)] = ""
+
+
 class LeasesQuery(PageQuery):
     """Which leases: ``mine`` are the asker's own, ``live`` those that have not ended."""
 

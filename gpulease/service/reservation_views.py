@@ -11,6 +11,7 @@ from gpulease.policy.model import Snapshot
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.departures import first_gpus
 from gpulease.policy.reservations.seats import effective, in_hold, seating
+from gpulease.policy.units import say_count
 from gpulease.service.reservation_bodies import body_of
 from gpulease.service.shapes import ReservationView, WindowView
 
@@ -109,7 +110,7 @@ def _sentence(reservation: Reservation, ahead: list[Window], snapshot: Snapshot)
     start, end = wall_clock(window.start, zone), wall_clock(window.end, zone)
     people = len(reservation.named)
     whom = (
-        f"{people} {'person' if people == 1 else 'people'} named"
+        f"{say_count(people, 'person', 'people')} named"
         if people
         else f"the members of {reservation.group}"
     )

@@ -10,19 +10,23 @@ from typing import Any
 
 from gpulease.policy.document import MAX_TEXT
 from gpulease.policy.document.edit import with_time_outs
+from gpulease.policy.document.schema import json_schema
 from gpulease.policy.document.time_outs_section import form
 from gpulease.policy.reclaim.preview import warned_by
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import PolicyBody, TimeOutsBody, WhatIfBody
+from gpulease.service.device_map import DeviceState, device_map
 from gpulease.service.operations import answers
 from gpulease.service.parts import Services
-from gpulease.service.queries import PageQuery
+from gpulease.service.queries import AuditQuery, PageQuery
 from gpulease.service.scopes import ACCESS, PUBLIC, needs_scope
 from gpulease.service.shapes import (
     AskerView,
+    ChangeView,
     HealthView,
     IncidentView,
+    Items,
     Page,
     PolicyAbout,
     PolicyChecked,
@@ -56,6 +60,16 @@ class Policy(BaseHandler):
         policies = self.services.policies
         saved = await policies.save(body.text, self.asker.name, body.base_version)
         self.answer(saved.view(pinned=policies.pinned))
+
+
+class PolicySchema(BaseHandler):
+    """``policy/schema``: the JSON Schema of the document, for editors."""
+
+    @needs_scope(ACCESS)
+    @answers({200: dict[str, Any]})
+    async def get(self) -> None:
+        """Answer the schema."""
+        self.answer(json_schema())
 
 
 class PolicyCheck(BaseHandler):
@@ -150,6 +164,28 @@ class IncidentList(BaseHandler):
         query = self.query(PageQuery)
         items, total = await self.services.incidents.page(query.offset, query.limit)
         self.answer_page(items, total, query)
+
+
+class AuditList(BaseHandler):
+    """``audit``: every change of a lease, for admins."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Page[ChangeView]}, query=AuditQuery)
+    async def get(self) -> None:
+        """Answer a page, newest first, of the changes in which every word of ``q`` occurs."""
+        query = self.query(AuditQuery)
+        items, total = await self.services.incidents.changes(query.q, query.offset, query.limit)
+        self.answer_page(items, total, query)
+
+
+class DeviceList(BaseHandler):
+    """``devices``: what each device does now, for whom and why; for admins."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Items[DeviceState]})
+    async def get(self) -> None:
+        """Answer every device, by pool, node and name."""
+        self.answer({"items": device_map(self.services.loop.shown())})
 
 
 class Me(BaseHandler):

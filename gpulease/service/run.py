@@ -182,7 +182,7 @@ class RunningService:
             loop=loop,
             commands=commands,
             policies=policies,
-            views=Views(loop, provider.server_started),
+            views=Views(loop, provider.server_started, servers.notebook_of),
             history=History(ledger, commands),
             incidents=Incidents(ledger),
             metrics=metrics,

@@ -46,6 +46,7 @@ class Servers:
         self._every = every
         self._joined: dict[tuple[str, str], int] = {}
         self._kernels: dict[tuple[str, str], set[str]] = {}
+        self._reports: dict[tuple[str, str], Sequence[KernelReport]] = {}
         self._missed: dict[str, int] = {}  # lease -> looks in a row that found no server
         self._told: dict[tuple[str, str], datetime] = {}
         self._wanted = asyncio.Event()
@@ -63,6 +64,7 @@ class Servers:
         if self._joined[key] <= 0:
             del self._joined[key]
             self._kernels.pop(key, None)
+            self._reports.pop(key, None)
         self._wanted.set()
 
     def linked(self, user: str, server: str) -> bool:
@@ -75,10 +77,22 @@ class Servers:
         alive = {report.id for report in reports}
         ended = self._kernels.get(key, set()) - alive
         self._kernels[key] = alive
+        if _whose(reports) != _whose(self._reports.get(key, ())):
+            self._loop.wake()  # a lease may have another notebook now
+        self._reports[key] = reports
         for lease in self._ledger.live():
             if (lease.user, lease.server) == key:
                 self._links.revoke(lease.id, ended)
                 self.check_keys(lease)
+
+    def notebook_of(self, lease: Lease) -> str:
+        """Return the path of the notebook that a lease is for, ``""`` while none is known."""
+        if lease.state in (LeaseState.QUEUED, LeaseState.ENDED) and lease.kernel_id is None:
+            return ""
+        for report in self._reports.get((lease.user, lease.server), ()):
+            if lease.id in report.leases or report.id == lease.kernel_id:
+                return report.notebook
+        return ""
 
     def check_keys(self, lease: Lease) -> None:
         """Withdraw the keys of kernels that ended while nobody looked, as far as they are known."""
@@ -165,3 +179,7 @@ class Servers:
         """Report one server; what the hub did not take is reported with the next look."""
         await self._hub.refresh_activity(*key, now)
         self._told[key] = now
+
+
+def _whose(reports: Sequence[KernelReport]) -> list[tuple[str, str, list[str]]]:
+    return [(report.id, report.notebook, report.leases) for report in reports]

@@ -77,6 +77,20 @@ class IncidentView(TypedDict):
     note: str
 
 
+class ChangeView(TypedDict):
+    """One change of a lease, as the audit has it."""
+
+    at: str
+    who: str
+    why: str
+    user: str
+    lease: str
+    gpu_class: str
+    source: str
+    target: str
+    note: str
+
+
 class AskerView(TypedDict):
     """Whom the service takes the asker for, and what they may do."""
 

@@ -7,9 +7,9 @@ Owns the putting together of a ``LeaseView`` from the record, the snapshot and t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypedDict
 
 from gpulease.errors import GPULeaseError
@@ -68,14 +68,25 @@ class _MadeFrom:
     simulated: bool
     outs: TimeOuts
     lab: str
+    notebook: str
 
     def same_as(self, other: _MadeFrom) -> bool:
         """Whether the same view comes of it; records and policies are compared by identity."""
         return (
             self.lease is other.lease
             and self.policy is other.policy
-            and (self.ahead, self.said, self.devices, self.simulated, self.lab, self.outs)
-            == (other.ahead, other.said, other.devices, other.simulated, other.lab, other.outs)
+            and self._rest() == other._rest()
+        )
+
+    def _rest(self) -> tuple[object, ...]:
+        return (
+            self.ahead,
+            self.said,
+            self.devices,
+            self.simulated,
+            self.lab,
+            self.outs,
+            self.notebook,
         )
 
 
@@ -92,9 +103,15 @@ class Views:
     What a round costs is so in step with what changed, not with what there is.
     """
 
-    def __init__(self, loop: Reconciler, server_started: ServerStarted | None) -> None:
+    def __init__(
+        self,
+        loop: Reconciler,
+        server_started: ServerStarted | None,
+        notebook_of: Callable[[Lease], str] = lambda _: "",
+    ) -> None:
         self._loop = loop
         self._server_started = server_started
+        self._notebook_of = notebook_of
         self._made: dict[str, _Made] = {}
 
     def lease(self, lease: Lease) -> LeaseView:
@@ -142,6 +159,7 @@ class Views:
             _simulated(lease, snapshot),
             time_outs_at(snapshot, lease),
             labs.about(snapshot, lease),
+            self._notebook_of(lease),
         )
         figures = self._figures(lease, snapshot, made_from.outs)
         made = self._made.get(lease.id)
@@ -211,6 +229,7 @@ class Views:
             "end": _end(lease, said.sentence),
             "click_runs_cells": lease.origin in ("page", "lab") and policy.click_runs_cells,
             "wait": outs.wait,
+            "notebook": of.notebook,
             "blockers": [] if lease.state is LeaseState.ENDED else _blockers(lease),
         }
 
@@ -236,6 +255,7 @@ class Views:
         """Return what is on offer and what of it is free now."""
         snapshot = snapshot or self._loop.shown()
         free = capacity.free_devices(snapshot)
+        starts = forecast.next_starts(snapshot)
         total = Counter(device.pool for device in snapshot.devices)
         queued = Counter(
             lease.gpu_class for lease in snapshot.leases if lease.state is LeaseState.QUEUED
@@ -250,6 +270,8 @@ class Views:
                 "free": len(free.get(each.pool, ())),
                 "queued": queued[each.name],
                 "max_count": each.max_count,
+                "price": each.price,
+                "expected_start": _to_the_minute(starts.get(each.pool)),
             }
             for each in snapshot.policy.classes
         ]
@@ -347,6 +369,14 @@ def budget_view(left: budgets.Remainder | None) -> BudgetView | None:
 
 def _stepped(use: float | None) -> float | None:
     return None if use is None else round(round(use / _STEP) * _STEP, 2)
+
+
+def _to_the_minute(at: datetime | None) -> str | None:
+    """Return an estimate in whole minutes, rounded up, so that its wavering tells nobody anew."""
+    if at is None:
+        return None
+    whole = at.replace(second=0, microsecond=0)
+    return _iso(whole if whole == at else whole + timedelta(minutes=1))
 
 
 def _iso(at: datetime | None) -> str | None:

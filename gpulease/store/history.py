@@ -175,10 +175,39 @@ def incidents(
     chosen: list[sa.ColumnElement[bool]] = [TransitionRow.why.in_(whys)]
     if since is not None:
         chosen.append(TransitionRow.at >= since)
-    total = session.scalar(sa.select(sa.func.count(TransitionRow.id)).where(*chosen))
+    return _found(session, chosen, offset=offset, limit=limit)
+
+
+def changes(
+    session: Session, words: Sequence[str], *, offset: int, limit: int
+) -> tuple[list[Incident], int]:
+    """Return the changes that have every word, newest first, and how many there are."""
+    places = (
+        TransitionRow.who,
+        TransitionRow.why,
+        TransitionRow.note,
+        TransitionRow.lease_id,
+        LeaseRow.user,
+        LeaseRow.gpu_class,
+    )
+    chosen = [
+        sa.or_(*(place.icontains(word, autoescape=True) for place in places)) for word in words
+    ]
+    return _found(session, chosen, offset=offset, limit=max(0, min(limit, MAX_PAGE)))
+
+
+def _found(
+    session: Session,
+    chosen: Sequence[sa.ColumnElement[bool]],
+    *,
+    offset: int,
+    limit: int | None,
+) -> tuple[list[Incident], int]:
+    of_lease = LeaseRow.id == TransitionRow.lease_id
+    count = sa.select(sa.func.count(TransitionRow.id)).join(LeaseRow, of_lease)
     query = (
         sa.select(TransitionRow, LeaseRow.user, LeaseRow.gpu_class)
-        .join(LeaseRow, LeaseRow.id == TransitionRow.lease_id)
+        .join(LeaseRow, of_lease)
         .where(*chosen)
         .order_by(TransitionRow.id.desc())
         .offset(offset)
@@ -193,11 +222,12 @@ def incidents(
             who=row.who,
             why=row.why,
             source=row.source,
+            target=row.target,
             note=row.note,
         )
         for row, user, gpu_class in session.execute(query)
     ]
-    return found, total or 0
+    return found, session.scalar(count.where(*chosen)) or 0
 
 
 def lengths(session: Session, last: int) -> list[float]:

@@ -76,7 +76,7 @@ class TransitionRecord:
 
 @dataclass(frozen=True)
 class Incident:
-    """A row of the audit that an admin should know of, with whose lease it was."""
+    """A row of the audit, with whose lease it was."""
 
     lease_id: str
     user: str
@@ -85,6 +85,7 @@ class Incident:
     who: str
     why: str
     source: str
+    target: str
     note: str
 
 

@@ -259,6 +259,17 @@ class Store:
         with self._read() as session:
             return history.incidents(session, whys, since=since, offset=offset, limit=limit)
 
+    def changes(
+        self, words: Sequence[str], *, offset: int = 0, limit: int = 50
+    ) -> tuple[list[Incident], int]:
+        """Return the changes that have every word, newest first, and their number.
+
+        A word is looked for, whatever its case, in who made the change and why, its note, and the
+        lease's id, user and class.
+        """
+        with self._read() as session:
+            return history.changes(session, words, offset=offset, limit=limit)
+
     def typical_length(self, last: int = 50) -> float | None:
         """Return the median seconds from active to end of the last leases; ``None`` is unknown."""
         with self._read() as session:

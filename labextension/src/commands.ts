@@ -5,7 +5,7 @@ import { ICommandPalette } from '@jupyterlab/apputils';
 
 import type { Actions } from './actions';
 import { roughly } from './time';
-import { available } from './words';
+import { available, priced } from './words';
 
 export const CommandIDs = {
   request: 'gpulease:request',
@@ -50,8 +50,8 @@ function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
         return trans.__('Request GPU');
       }
       const name = count && count > 1 ? `${count} × ${found.title}` : found.title;
-      const price = found.price ? trans.__(' · price %1', found.price) : '';
-      return trans.__('Request %1 · %2', name, available(found, trans) + price);
+      const offer = available(found, leases.now(), trans) + priced(found, trans);
+      return trans.__('Request %1 · %2', name, offer);
     },
     isEnabled: () => actions.lease() === null && leases.up,
     execute: args => {

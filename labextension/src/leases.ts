@@ -9,7 +9,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 import { Api } from './api';
 import { Options } from './options';
 import { LEASE_SCHEMA } from './wire';
-import type { IGPUClass, ILease, IStatus, LeaseEvent } from './wire';
+import type { IGPUClass, ILease, IMessage, IStatus, LeaseEvent } from './wire';
 
 export const ILeases = new Token<ILeases>(
   'gpulease:ILeases',
@@ -33,6 +33,8 @@ export interface ILeases {
   readonly up: boolean;
   readonly live: readonly ILease[];
   readonly classes: readonly IGPUClass[];
+  /** What instructors and admins tell this person now. */
+  readonly messages: readonly IMessage[];
   /** Leases that ended while this page was open, newest first. */
   readonly ended: readonly ILease[];
   /** The address of the lease service's page, "" where there is none. */
@@ -63,6 +65,7 @@ export class Leases implements ILeases, IDisposable {
   up = false;
   page = '';
   classes: readonly IGPUClass[] = [];
+  messages: readonly IMessage[] = [];
   ended: ILease[] = [];
 
   constructor(
@@ -167,6 +170,7 @@ export class Leases implements ILeases, IDisposable {
     this.up = status.up;
     this.page = status.service_page ?? '';
     this.classes = status.classes;
+    this.messages = status.messages ?? [];
     this.clockIs(status.now);
     this.replace(status.leases);
     this.tell();
@@ -184,6 +188,9 @@ export class Leases implements ILeases, IDisposable {
         break;
       case 'classes':
         this.classes = event.classes;
+        break;
+      case 'messages':
+        this.messages = event.messages;
         break;
       case 'link':
         this.up = event.up;

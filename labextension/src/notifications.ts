@@ -21,8 +21,10 @@ export class Notifier {
     leases.moved.connect((_, change) => this.moved(change));
     leases.tick.connect(() => this.title());
     leases.changed.connect(() => this.title());
+    leases.changed.connect(() => this.messages());
     document.addEventListener('visibilitychange', () => this.title());
     leases.live.forEach(after => this.moved({ before: null, after }));
+    this.messages();
   }
 
   private moved({ before, after }: ILeaseChange): void {
@@ -39,6 +41,28 @@ export class Notifier {
       this.granted(after);
     } else if (after.state === 'ended' && before !== null) {
       this.ended(after);
+    }
+  }
+
+  /** Each message once in this browser, also over a reload; one that is taken back goes. */
+  private messages(): void {
+    const now = this.actions.leases.now();
+    const current = this.actions.leases.messages.filter(
+      each => Date.parse(each.until) > now
+    );
+    for (const [id, shown] of this.told) {
+      if (!current.some(each => each.id === id)) {
+        this.told.delete(id);
+        Notification.dismiss(shown);
+      }
+    }
+    for (const each of current) {
+      if (!this.told.has(each.id) && !read().includes(each.id)) {
+        remember(each.id);
+        const text = `${each.by}${each.group && ` (${each.group})`}: ${each.text}`;
+        this.told.set(each.id, Notification.emit(text, 'info', { autoClose: false }));
+        this.system(each.id, text);
+      }
     }
   }
 
@@ -116,11 +140,11 @@ export class Notifier {
       const id = Notification.emit(text, kind, { autoClose, actions });
       this.shown.set(lease.id, id);
     }
-    this.system(lease, text);
+    this.system(lease.id, text);
   }
 
   /** The browser's own, where it is allowed; one for each lease, the newest. */
-  private system(lease: ILease, text: string): void {
+  private system(tag: string, text: string): void {
     const { systemNotifications } = this.actions.options;
     const supported = 'Notification' in window;
     if (!document.hidden || !systemNotifications || !supported) {
@@ -131,7 +155,7 @@ export class Notifier {
     }
     const said = new window.Notification(this.trans.__('GPU'), {
       body: text,
-      tag: lease.id
+      tag
     });
     said.onclick = () => {
       window.focus();
@@ -172,6 +196,28 @@ export class Notifier {
 
   private readonly trans: TranslationBundle;
   private readonly shown = new Map<string, string>();
+  private readonly told = new Map<string, string>();
+}
+
+const READ = 'gpulease:messages';
+const READ_KEPT = 50;
+
+/** Ids of messages that this browser has shown; without storage each page load shows them anew. */
+function read(): string[] {
+  try {
+    const found: unknown = JSON.parse(localStorage.getItem(READ) ?? '[]');
+    return Array.isArray(found) ? found.map(String) : [];
+  } catch {
+    return [];
+  }
+}
+
+function remember(id: string): void {
+  try {
+    localStorage.setItem(READ, JSON.stringify([id, ...read()].slice(0, READ_KEPT)));
+  } catch {
+    // not remembered, but shown
+  }
 }
 
 const SEPARATOR = ' \u2014\u200a';

@@ -5,13 +5,14 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { Actions } from './actions';
+import { Budgets } from './budgets';
 import type { INotebooks } from './notebooks';
 import { Sparkline } from './sparkline';
 import { clock, hour, roughly, until } from './time';
 import { Reservations } from './reservations';
 import type { ILease, IProject, IReservation } from './wire';
 import { Variables } from './variables';
-import { available, gpuName, here, short } from './words';
+import { available, gpuName, here, priced, short } from './words';
 
 export class GPUPanel extends ReactWidget {
   constructor(
@@ -116,6 +117,10 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
   const now = leases.now();
   const said = short(lease, leases.classes, now, trans);
   const sticky = actions.link()?.state?.sticky ?? false;
+  const holds = lease?.state === 'active' || lease?.state === 'warned';
+  const others = holds
+    ? (leases.classes.find(each => each.name === lease.gpu_class)?.queued ?? 0)
+    : 0;
   return (
     <section className={`gpulease-${said.level}`} aria-label={trans.__('Your GPU')}>
       <h3>
@@ -135,6 +140,16 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
         </p>
       ) : (
         <LeaseFacts lease={lease} now={now} trans={trans} />
+      )}
+      {others > 0 && (
+        <p>
+          {trans._n(
+            '%1 person waits for such a GPU: return it when you are done.',
+            '%1 others wait for such a GPU: return it when you are done.',
+            others,
+            others
+          )}
+        </p>
       )}
       <div className="gpulease-actions">
         {lease === null && (
@@ -264,47 +279,12 @@ function Offer({ actions }: { actions: Actions }): JSX.Element {
         {leases.classes.map(each => (
           <li key={each.name}>
             <b>{each.title}</b>
-            <span>{available(each, trans)}</span>
+            <span>{available(each, leases.now(), trans) + priced(each, trans)}</span>
           </li>
         ))}
       </ul>
     </section>
   );
-}
-
-/** What the person may still spend. */
-function Budgets(props: {
-  found: readonly IProject[];
-  trans: TranslationBundle;
-}): JSX.Element | null {
-  const { trans } = props;
-  const found = props.found.filter(each => each.budget !== null);
-  if (found.length === 0) {
-    return null;
-  }
-  const day = { day: 'numeric', month: 'short' } as const;
-  return (
-    <section>
-      <h3>{trans.__('Budget left')}</h3>
-      <ul className="gpulease-past">
-        {found.map(({ name, title, budget }) => (
-          <li key={name}>
-            <b>{title || name}</b>:{' '}
-            {trans.__(
-              '%1 of %2 GPU-hours, until %3',
-              round(budget!.left),
-              round(budget!.of),
-              new Date(budget!.until).toLocaleDateString(undefined, day)
-            )}
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
-}
-
-function round(hours: number): number {
-  return Math.round(hours * 10) / 10;
 }
 
 /** What `%gpu` says of files, where they are mirrored. */

@@ -63,6 +63,6 @@ export class StatusItem extends ReactWidget {
     const [first] = leases.classes;
     return first === undefined
       ? trans.__('No GPU')
-      : trans.__('No GPU · %1', available(first, trans));
+      : trans.__('No GPU · %1', available(first, leases.now(), trans));
   }
 }

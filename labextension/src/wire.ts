@@ -58,7 +58,20 @@ export interface IGPUClass {
   free: number;
   queued: number;
   max_count?: number;
-  price?: number | null;
+  price?: number;
+  /** Of one device asked for now; `null` is unknown. */
+  expected_start?: string | null;
+}
+
+/** What an instructor or an admin tells this person. */
+export interface IMessage {
+  id: string;
+  at: string;
+  until: string;
+  by: string;
+  /** "" is everybody. */
+  group: string;
+  text: string;
 }
 
 /** A window of a reservation that is not over. */
@@ -95,6 +108,7 @@ export interface IStatus {
   service_page?: string;
   leases: ILease[];
   classes: IGPUClass[];
+  messages?: IMessage[];
 }
 
 /** An event of `urn:gpulease:lab:lease:v1`. */
@@ -102,6 +116,7 @@ export type LeaseEvent = { now?: string } & (
   | { event: 'snapshot'; leases: ILease[]; classes: IGPUClass[] }
   | { event: 'lease'; lease: ILease }
   | { event: 'classes'; classes: IGPUClass[] }
+  | { event: 'messages'; messages: IMessage[] }
   | { event: 'link'; up: boolean }
 );
 

@@ -65,7 +65,7 @@ const HOUR = 3600;
 
 /** Whole hours where minutes do not matter yet: a button has no room for them. */
 function inHours(seconds: number): number {
-  return seconds < 3 * HOUR ? seconds : Math.floor(seconds / HOUR) * HOUR;
+  return seconds < 3 * HOUR ? seconds : Math.round(seconds / HOUR) * HOUR;
 }
 
 /** The same where nothing else says that it is about a GPU: in the status bar, in a title. */
@@ -124,12 +124,22 @@ function warned(lease: ILease, now: number, words: IWords): string {
     : words.__('Released in %1', clock(left));
 }
 
-/** What is free of a class: `1 of 4 available, 3 waiting`. */
-export function available(each: IGPUClass, words: IWords): string {
-  const free = words.__('%1 of %2 available', each.free, each.total);
-  return each.queued
-    ? `${free}, ${words._n('%1 waiting', '%1 waiting', each.queued, each.queued)}`
-    : free;
+/** What is free of a class: `1 of 4 available`, `0 of 4 available, 3 waiting, in about 12 min`. */
+export function available(each: IGPUClass, now: number, words: IWords): string {
+  const said = [words.__('%1 of %2 available', each.free, each.total)];
+  if (each.queued) {
+    said.push(words._n('%1 waiting', '%1 waiting', each.queued, each.queued));
+  }
+  const wait = each.free ? null : until(each.expected_start, now);
+  if (wait !== null) {
+    said.push(words.__('in about %1', roughly(Math.max(60, wait))));
+  }
+  return said.join(', ');
+}
+
+/** What an hour takes off a budget, where that is not one GPU-hour; else "". */
+export function priced(each: IGPUClass, words: IWords): string {
+  return (each.price ?? 1) === 1 ? '' : words.__(' · price %1', each.price);
 }
 
 const UTC = /\b(\d{1,2}):(\d\d)(?::\d\d)? UTC\b/g;

@@ -117,8 +117,16 @@ test('no time is no countdown', () => {
 });
 
 test('what is free is told with who waits', () => {
-  assert.equal(available(T4, words), '1 of 4 available');
-  assert.equal(available({ ...T4, queued: 2 }, words), '1 of 4 available, 2 waiting');
+  assert.equal(available(T4, NOW, words), '1 of 4 available');
+  assert.equal(
+    available({ ...T4, queued: 2 }, NOW, words),
+    '1 of 4 available, 2 waiting'
+  );
+  const full = { ...T4, free: 0, queued: 1, expected_start: after(720) };
+  assert.equal(
+    available(full, NOW, words),
+    '0 of 4 available, 1 waiting, in about 12 min'
+  );
 });
 
 test('a time in UTC is told in the reader\u2019s zone, on the day that is near', () => {

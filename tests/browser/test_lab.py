@@ -230,6 +230,35 @@ def test_the_students_whole_path(
     give_back(page)
 
 
+async def message_of_admin(demo: RunningDemo, text: str) -> str:
+    """Tell everybody something; return the message's id."""
+    async with Browser(demo.url) as admin:
+        await admin.log_in("admin", "admin")
+        await admin.open_service()
+        body = {"text": text, "seconds": 600}
+        return str((await admin.service_api("POST", "messages", body))["id"])
+
+
+async def take_back(demo: RunningDemo, message: str) -> None:
+    async with Browser(demo.url) as admin:
+        await admin.log_in("admin", "admin")
+        await admin.open_service()
+        await admin.service_api("DELETE", f"messages/{message}", {})
+
+
+def test_a_message_is_shown_once_and_goes_when_it_is_taken_back(student: Student) -> None:
+    page = student.page
+    toast = ".Toastify__toast >> text=admin: The hub is updated at 18:00."
+    told = in_a_thread(message_of_admin(student.demo, "The hub is updated at 18:00."))
+    page.wait_for_selector(toast)
+    other = student.tab()
+    Lab(other, address(student.demo))
+    other.wait_for_selector(STATUS)
+    assert other.locator(toast).count() == 0, "this browser has shown it"
+    in_a_thread(take_back(student.demo, told))
+    page.wait_for_selector(toast, state="detached")
+
+
 def test_two_tabs_of_one_notebook_tell_the_same(student: Student) -> None:
     one, two = student.page, student.tab()
     Lab(two, address(student.demo))

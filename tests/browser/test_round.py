@@ -12,6 +12,7 @@ import pytest
 
 from tests.browser.demo import RunningDemo, running_demo
 from tests.browser.pictures import Pictures
+from tests.browser.test_watchers import in_editor, put_in_editor
 from tests.helpers import WaitedTooLongError, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -178,16 +179,16 @@ def test_an_admin_changes_a_time_out_on_a_page(
     log_in(demo, page, "admin")
     page.goto(f"{demo.service}policy")
     page.click("#advanced summary")
-    page.wait_for_function("() => document.getElementById('policy-text').value.length > 0")
-    text = page.input_value("#policy-text")
-    page.fill("#policy-text", f"{text}\nnonsense: 1\n")
+    page.wait_for_function("() => document.getElementById('policy-text').value?.length > 0")
+    text = in_editor(page)
+    put_in_editor(page, f"{text}\nnonsense: 1\n")
     page.click("#policy-check")
     page.wait_for_selector(".gl-finding-error")
-    number = page.input_value("#policy-text").splitlines().index("nonsense: 1") + 1
+    number = in_editor(page).splitlines().index("nonsense: 1") + 1
     assert f"Line {number}" in page.inner_text(".gl-finding-error")
     pictures.take(page, "policy")
     before = page.inner_text("#policy-state")
-    page.fill("#policy-text", f"{text}\n# looked at\n")
+    put_in_editor(page, f"{text}\n# looked at\n")
     page.click("#policy-save")
     page.wait_for_selector("text=(in force)")
 

@@ -29,7 +29,7 @@ def test_asking_says_what_is_free_and_sends_one_ask(stage: Stage, page: Any) -> 
     assert page.is_checked("#class-b")  # the one that has something free
     assert page.is_visible("#simulated")
     page.click("label[for=class-a]")
-    page.wait_for_selector("text=You get a place in the queue")
+    page.wait_for_selector("text=You get place 4 in the queue")
     page.click("text=Request GPU")
     state_shown(page, "queued")
     (asked,) = stage.called("POST", "leases")
@@ -406,7 +406,6 @@ def test_the_theme_is_the_hubs_and_is_toggled_for_both(stage: Stage, profile: An
 def test_the_card_in_the_hubs_page_asks_and_is_as_high_as_it_is(stage: Stage, page: Any) -> None:
     page.goto(stage.url.replace("/services/gpulease/", "/hub/home"))
     card = page.frame_locator("iframe")
-    assert card.locator("a:has-text('Details')").get_attribute("target") == "_top"
     card.locator("text=Request GPU").click()
     card.locator('[data-state="queued"]').wait_for()
     assert stage.called("POST", "leases")
@@ -454,7 +453,32 @@ def test_who_holds_is_told_that_others_wait(stage: Stage, page: Any) -> None:
     page.wait_for_selector(".gl-lease")
     assert page.locator(".gl-others").count() == 0
     stage.put_classes([gpu_class(free=0, queued=2)])
-    page.wait_for_selector(".gl-others:has-text('2 wait for such a GPU')")
+    page.wait_for_selector(".gl-others:has-text('2 others wait for such a GPU')")
+    stage.put_classes([gpu_class(free=0, queued=1)])
+    page.wait_for_selector(".gl-others:has-text('1 person waits for such a GPU')")
+
+
+def test_time_and_price_are_said_before_asking_on_page_and_card(stage: Stage, page: Any) -> None:
+    stage.classes = [
+        gpu_class(name="a", free=0, queued=2, price=2.0, expected_start=soon(720)),
+        gpu_class(name="b", free=0, queued=1, price=1.0, expected_start=None),
+    ]
+    page.goto(stage.url)
+    first = text_of(page, "[data-key=class-a]")
+    assert re.search(
+        r"expected in about 12 min \(\d\d:\d\d.*\) · an hour counts 2 GPU-hours", first
+    )
+    assert "not known yet · an hour counts 1 GPU-hour" in text_of(page, "[data-key=class-b]")
+    page.click("label[for=class-a]")
+    page.wait_for_selector("text=You get place 3 in the queue; expected in about 12 min")
+    page.goto(f"{stage.url}card")
+    page.wait_for_selector("#card-class")
+    assert "expected in about 12 min" in text_of(page, "#card-class")
+    assert page.locator("h1:not(.visually-hidden), h2, a").count() == 0  # the hub's page has them
+    stage.put(lease(notebook="week1/lab.ipynb"))
+    page.wait_for_selector("text=week1/lab.ipynb")
+    page.goto(stage.url)
+    page.wait_for_selector("#leases >> text=week1/lab.ipynb")
 
 
 def test_what_is_reserved_next_and_left_this_week_is_said(stage: Stage, page: Any) -> None:

@@ -10,6 +10,16 @@ from tests.pages.stage import Stage, lease, soon
 
 pytestmark = pytest.mark.browser
 ADMIN = PageReader("root", admin=True)
+TEXT = "#policy-text .cm-content"
+
+
+def put_in_editor(page: Any, text: str) -> None:
+    page.evaluate("text => { document.getElementById('policy-text').value = text; }", text)
+
+
+def in_editor(page: Any) -> str:
+    found: str = page.evaluate("document.getElementById('policy-text').value")
+    return found
 
 
 def people(stage: Stage) -> None:
@@ -121,17 +131,16 @@ def test_findings_carry_their_lines_and_lead_there(stage: Stage, page: Any) -> N
     stage.policy["text"] = "pools: {}\nclasses:\n  sim:\n    poo: local\n"
     stage.findings = [{"line": 4, "column": 5, "level": "error", "sentence": "Unknown key poo."}]
     page.goto(stage.url + "policy#advanced")
-    page.wait_for_function("() => document.getElementById('policy-text').value.includes('poo')")
+    page.wait_for_function("() => document.getElementById('policy-text').value?.includes('poo')")
     assert page.is_disabled("#policy-save")  # nothing is changed
-    page.fill("#policy-text", page.input_value("#policy-text") + "# more\n")
+    put_in_editor(page, in_editor(page) + "# more\n")
     page.click("#policy-save")
-    page.wait_for_selector("text=1 to mend before it can be saved.")
+    page.wait_for_selector("text=1 error to fix before saving.")
     assert not stage.called("PUT", "policy")
-    assert page.inner_text(".gl-line-error").strip() == "4"
+    assert page.locator("#policy-text .cm-lintRange-error").inner_text() == "poo: local"
     page.click("text=Unknown key poo.")
     picked = page.evaluate(
-        "() => { const t = document.getElementById('policy-text');"
-        "return t.value.slice(t.selectionStart, t.selectionEnd) }"
+        "document.getElementById('policy-text').shadowRoot.getSelection().toString()"
     )
     assert picked == "    poo: local"
     assert page.evaluate("document.activeElement.id") == "policy-text"
@@ -141,13 +150,13 @@ def test_saving_makes_a_version_and_an_old_one_is_restored(stage: Stage, page: A
     stage.reader = ADMIN
     page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=version 1, by root")
-    page.fill("#policy-text", "pools: {a: {}}\n")
+    put_in_editor(page, "pools: {a: {}}\n")
     page.click("#policy-save")
     page.wait_for_selector("text=Version 2 (in force)")
     assert stage.called("PUT", "policy")[0]["base_version"] == 1
     page.click("[aria-label='Restore version 1']")
     page.wait_for_selector("text=version 1 is in the editor")
-    assert page.input_value("#policy-text") == "pools: {}\n"
+    assert in_editor(page) == "pools: {}\n"
     page.click("#policy-save")
     page.wait_for_selector("text=Version 3 (in force)")
     assert [each["text"] for each in stage.called("PUT", "policy")] == [
@@ -181,10 +190,10 @@ def test_a_save_that_is_refused_keeps_what_was_typed(stage: Stage, page: Any) ->
     stage.answers["PUT policy"] = (409, {"title": "Somebody saved version 2.", "reason": "stale"})
     page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=version 1, by root")
-    page.fill("#policy-text", "mine: 1\n")
+    put_in_editor(page, "mine: 1\n")
     page.click("#policy-save")
     page.wait_for_selector('#gl-alerts [data-reason="stale"]')
-    assert page.input_value("#policy-text") == "mine: 1\n"
+    assert in_editor(page) == "mine: 1\n"
     wait_for(lambda: page.is_enabled("#policy-save"))
     page.once("dialog", lambda dialog: dialog.accept())  # leaving asks first
 
@@ -260,7 +269,7 @@ def test_after_a_save_it_is_said_what_was_changed(stage: Stage, page: Any) -> No
     stage.changes = ["set idle from 5m to 1m"]
     page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=version 1, by root")
-    page.fill("#policy-text", "pools: {a: {}}\n")
+    put_in_editor(page, "pools: {a: {}}\n")
     page.click("#policy-save")
     page.wait_for_selector("#policy-findings >> text=Saved as version 2")
     said = page.inner_text("#policy-findings")
@@ -324,19 +333,107 @@ def test_a_conflict_of_time_outs_shows_both_sides_and_keeps_the_edit(
     wait_for(lambda: len(stage.called("PUT", "policy")) == 2)
 
 
+def test_sliders_move_the_time_outs_and_say_what_last_week_would_have_been(
+    stage: Stage, page: Any
+) -> None:
+    stage.reader = ADMIN
+    page.goto(stage.url + "policy")
+    page.wait_for_selector("#out-idle-slider")
+    page.focus("#out-idle-slider")
+    page.keyboard.press("ArrowLeft")
+    assert page.input_value("#out-idle") == "4"
+    page.wait_for_selector("#outs-found >> text=set idle to 4m")
+    page.wait_for_selector("#outs-replay >> text=Waits would have been 12 min shorter.")
+    (asked,) = stage.called("POST", "whatif")
+    assert asked == {"text": '{"idle": "4m"}', "days": 7}
+    page.fill("#out-idle", "20")
+    page.select_option("#out-idle-unit", "s")
+    wait_for(lambda: page.get_attribute("#out-idle-slider", "aria-valuetext") == "20 seconds")
+    stage.answers["POST whatif"] = (
+        409,
+        {"title": "There is nothing to replay.", "reason": "no_history", "next_step": ""},
+    )
+    page.fill("#out-idle", "30")
+    page.wait_for_selector("#outs-replay >> text=There is nothing to replay.")
+
+
+def test_the_editor_completes_by_the_schema_and_marks_while_typing(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.policy["text"] = "pools:\n  cards:\n    spare: 1\n"
+    page.goto(stage.url + "policy#advanced")
+    page.wait_for_selector("text=version 1, by root")
+    page.locator(TEXT).focus()
+    page.keyboard.press("Control+End")
+    page.keyboard.type("    ev")
+    page.wait_for_selector("#policy-text .cm-tooltip-autocomplete >> text=evidence")
+    assert "spare" not in page.inner_text("#policy-text .cm-tooltip-autocomplete")
+    assert "How use is seen." in page.inner_text("#policy-text .cm-completionInfo")
+    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('evidence')")
+    page.keyboard.type("pro")
+    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('process')")
+    assert in_editor(page) == "pools:\n  cards:\n    spare: 1\n    evidence: process"
+    stage.findings = [{"line": 3, "column": 5, "level": "error", "sentence": "Too few."}]
+    page.keyboard.type("\n")
+    page.wait_for_selector("#policy-text .cm-lintRange-error")
+    page.wait_for_selector("#policy-findings >> text=Too few.")
+
+
+def test_every_device_is_on_the_map_with_who_and_why(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.devices = [
+        {"uuid": f"G{n}", "name": f"T4 {n}", "pool": "cards", "node": f"n{n % 2}", "use": use,
+         "memory": 16 << 30, "simulated": True, "user": user, "lease": "", "gpu_class": "t4",
+         "why": why}
+        for n, (use, user, why) in enumerate([
+            ("free", "", ""), ("busy", "grace", "Something computes on it."),
+            ("warned", "joan", "Its holder is warned."),
+            ("quarantined", "", "It is not healthy."), ("reserved", "", "It is reserved for x."),
+        ])
+    ]  # fmt: skip
+    page.goto(stage.url + "admin")
+    page.wait_for_selector(".gl-tile")
+    assert page.locator(".gl-shelf h3").all_inner_texts() == [
+        "cards · n0 3 devices", "cards · n1 2 devices"
+    ]  # fmt: skip
+    assert "quarantined 1" in page.inner_text(".gl-legend")
+    page.click("[aria-label='T4 2, warned, joan']")
+    said = page.inner_text(".gl-device")
+    assert "joan" in said
+    assert "Its holder is warned." in said
+    stage.devices[2] |= {"use": "free", "user": "", "why": ""}
+    stage.put(lease("ended", id="l9", user="joan"))
+    page.wait_for_selector("[aria-label='T4 2, free']")
+
+
+def test_the_audit_is_searched(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.audit = [
+        {"at": soon(-n), "who": "planner", "why": why, "user": user, "lease": f"l{n}",
+         "gpu_class": "t4", "source": "active", "target": "warned", "note": ""}
+        for n, (why, user) in enumerate([("idle", "grace"), ("idle", "joan"), ("keep", "grace")])
+    ]  # fmt: skip
+    page.goto(stage.url + "admin")
+    page.wait_for_selector("#audit tbody tr:nth-child(3)")
+    page.fill("#audit-search", "grace idle")
+    page.wait_for_selector("#audit tbody tr:nth-child(2)", state="detached")
+    assert "grace" in page.inner_text("#audit tbody tr")
+    page.fill("#audit-search", "nobody")
+    page.wait_for_selector("#audit >> text=Nothing is found.")
+
+
 def test_a_conflict_of_documents_shows_both_sides_and_keeps_the_edit(
     stage: Stage, page: Any
 ) -> None:
     stage.reader = ADMIN
     page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=version 1, by root")
-    page.fill("#policy-text", "mine: 1\n")
+    put_in_editor(page, "mine: 1\n")
     stage.answers["PUT policy"] = (409, CHANGED)
     stage.policy |= {"version": 2, "text": "theirs: 2\n", "author": "joan"}
     page.click("#policy-save")
     page.wait_for_selector("#policy-conflict:has-text('joan saved version 2 meanwhile.')")
     assert page.locator(".gl-line-differs").all_text_contents() == ["theirs: 2\n", "mine: 1\n"]
-    assert page.input_value("#policy-text") == "mine: 1\n"
+    assert in_editor(page) == "mine: 1\n"
     stage.answers.clear()
     page.click("text=Save mine over it")
     wait_for(lambda: len(stage.called("PUT", "policy")) == 2)

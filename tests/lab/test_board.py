@@ -71,7 +71,17 @@ def test_a_restarted_kernel_is_the_pages_kernel_no_more():
     board.take_lease(lease())
     board.forget_kernel("k1")
     assert board.shown("a")["kernel_id"] is None
-    assert board.kernels(["k1"]) == [{"id": "k1", "last_cell": None, "busy": False}]
+    bare = {"id": "k1", "last_cell": None, "busy": False, "notebook": "", "leases": []}
+    assert board.kernels(["k1"]) == [bare]
+
+
+def test_a_report_says_which_notebook_a_lease_is_for():
+    board = Board()
+    board.cell("k1", True, NOW)
+    board.take_lease(lease())
+    (first, second) = board.kernels(["k1", "k2"], {"k1": "week1/lab.ipynb"})
+    assert (first["notebook"], first["leases"]) == ("week1/lab.ipynb", ["a"])
+    assert (second["notebook"], second["leases"]) == ("", [])
 
 
 def test_that_cells_ran_on_the_gpu_outlives_a_restart_and_not_the_kernel():

@@ -108,7 +108,11 @@ def test_a_lost_service_is_told_and_reports_are_made_again(tmp_path):
                 service.readers[-1].close()
                 await kernel.event("link", lambda e: not e["up"])
                 await wait_for_async(lambda: _supervisors(service, "started"), 30, "the report")
-                assert any(report["type"] == "kernels" for report in service.reports)
+                await wait_for_async(
+                    lambda: any(report["type"] == "kernels" for report in service.reports),
+                    30,
+                    "the kernels' report",
+                )
                 assert len(service.of_type("hello")) == 1
             finally:
                 await kernel.close()
@@ -330,6 +334,20 @@ def test_kernels_are_reported_with_the_one_that_ran_a_cell_last(tmp_path):
                 told = await bus.event("lease")
                 assert told["lease"]["kernel_id"] == kernel["id"]
                 assert "grant" not in told["lease"]
+                session = {
+                    "path": "week1/lab.ipynb",
+                    "type": "notebook",
+                    "name": "",
+                    "kernel": {"id": kernel["id"]},
+                }
+                await notebook.json("/api/sessions", "POST", session)
+                await bus.call("cell", busy=False)
+
+                def named():
+                    found = [r["kernels"] for r in service.reports if r["type"] == "kernels"]
+                    return found[-1][0]["notebook"] == "week1/lab.ipynb" and found[-1][0]["leases"]
+
+                await wait_for_async(named, 30, "the notebook's name in the report")
             finally:
                 await bus.close()
 

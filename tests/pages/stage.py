@@ -19,6 +19,7 @@ from tornado.web import Application, HTTPError, RequestHandler, StaticFileHandle
 from tornado.websocket import WebSocketHandler
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.document.schema import json_schema
 from gpulease.policy.document.time_outs_section import form
 from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.pages import PageReader, Site, handlers
@@ -112,6 +113,8 @@ class Stage:
         self.reader = PageReader("ada")
         self.groups: dict[str, list[str]] = {"cs101": ["grace", "joan", "linus", "mary"]}
         self.usage: list[dict[str, Any]] = []
+        self.devices: list[dict[str, Any]] = []
+        self.audit: list[dict[str, Any]] = []
         self.projects: list[dict[str, Any]] = []
         self.reservations: list[dict[str, Any]] = []
         self.incidents: list[dict[str, Any]] = []
@@ -119,6 +122,11 @@ class Stage:
         self.versions = [dict(self.policy)]
         self.time_outs = [asdict(each) | {"value": each.default} for each in form()]
         self.warned = 0
+        self.replayed: dict[str, Any] = {
+            "sentences": ["Waits would have been 12 min shorter."],
+            "assumption": "People behave as they did.",
+            "complete": True,
+        }
         self.health: dict[str, Any] = {
             "status": "ok", "provider": {"name": "local", "devices": 2}
         }  # fmt: skip
@@ -245,6 +253,16 @@ class API(Base):
             self.finish({"items": stage.groups[self.get_argument("group")]})
         elif self.path_name == "reservations":
             self.finish({"items": stage.reservations, "total": len(stage.reservations)})
+        elif self.path_name == "devices":
+            self.finish({"items": stage.devices})
+        elif self.path_name == "audit":
+            words = self.get_argument("q").lower().split()
+            found = [
+                each
+                for each in stage.audit
+                if all(word in json.dumps(each).lower() for word in words)
+            ]
+            self.finish({"items": found[offset : offset + limit], "total": len(found)})
         elif self.path_name == "usage":
             self.finish({"items": stage.usage})
         elif self.path_name == "projects":
@@ -253,6 +271,8 @@ class API(Base):
             self.finish({"items": stage.servers})
         elif self.path_name == "policy":
             self.finish(stage.policy)
+        elif self.path_name == "policy/schema":
+            self.finish(json_schema())
         elif self.path_name == "policy/time-outs":
             version = stage.policy["version"]
             self.finish(
@@ -284,6 +304,9 @@ class API(Base):
             self.finish(
                 {"ok": not stage.findings, "findings": stage.findings, "changes": stage.changes}
             )
+            return
+        if self.path_name == "whatif":
+            self.finish(stage.replayed)
             return
         if self.path_name == "policy/time-outs":
             found = {

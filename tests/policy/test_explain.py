@@ -12,7 +12,12 @@ from gpulease.policy import lifecycle
 from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import reasons
 from gpulease.policy.explanation.explain import admin_step, explain, refusal
-from gpulease.policy.explanation.forecast import expected_end, expected_start, position
+from gpulease.policy.explanation.forecast import (
+    expected_end,
+    expected_start,
+    next_starts,
+    position,
+)
 from gpulease.policy.model import End, EndReason, LeaseState
 from tests.policy.build import (
     NOW,
@@ -183,6 +188,14 @@ def test_position_counts_the_own_pool_only():
 def start_in(view, lease_id="r9"):
     when = expected_start(view, lease_id)
     return None if when is None else (when - NOW).total_seconds()
+
+
+def test_when_one_more_may_start_is_known_before_anybody_asks():
+    assert next_starts(snapshot([], 1)) == {"cards": NOW}
+    full = snapshot([draining(0, left=2)], 1)
+    assert next_starts(full) == {"cards": at(2)}
+    behind = snapshot([draining(0, left=2), request(9, reason="no_capacity")], 1)
+    assert next_starts(behind) == {}, "who waits takes what is known to come free"
 
 
 WAITING = request(9, reason="no_capacity")

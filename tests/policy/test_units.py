@@ -9,6 +9,7 @@ from gpulease.policy.units import (
     format_size,
     parse_duration,
     parse_size,
+    say_count,
     say_duration,
 )
 
@@ -54,6 +55,11 @@ def test_durations_come_back(seconds):
 @given(st.integers(0, 2**50))
 def test_sizes_come_back(size):
     assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 seats"), (1, "1 seat"), (2, "2 seats")])
+def test_a_number_agrees_with_what_it_counts(number, said):
+    assert say_count(number, "seat", "seats") == said
 
 
 @pytest.mark.parametrize(

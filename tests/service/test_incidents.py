@@ -157,3 +157,29 @@ async def test_admins_read_incidents_and_nobody_else(site: Site) -> None:
         told = (await client.call("GET", "leases/r1/events"))["items"]
         (failed,) = [each for each in told if each["why"] == "capacity_taken"]
         assert failed["note"] == note
+
+
+async def test_the_audit_is_searched_by_words(tmp_path) -> None:
+    book = await ledger(tmp_path)
+    await fails(book, 1, "capacity_taken", 300)
+    await fails(book, 2, "image_error", 200, detail="100%_broken")
+    whole, number = await Incidents(book).changes("", 0, 50)
+    assert [(each["why"], each["user"]) for each in whole] == [
+        ("image_error", "user2"), ("asked", "user2"), ("capacity_taken", "user1"),
+        ("asked", "user1"),
+    ]  # fmt: skip
+    assert (whole[0]["source"], whole[0]["target"], number) == ("starting", "queued", 4)
+    for words, found in (("USER1", 2), ("user1 taken", 1), ("100%_b", 1), ("%", 1), ("zz", 0)):
+        rows, number = await Incidents(book).changes(words, 0, 1)
+        assert (len(rows), number) == (min(found, 1), found), words
+    book.close()
+
+
+async def test_admins_alone_search_the_audit_and_see_all_devices(site: Site) -> None:
+    admin = site.client(site.hub.admin_token())
+    assert (await admin.call("GET", "audit?q=nothing"))["total"] == 0
+    assert {each["use"] for each in (await admin.call("GET", "devices"))["items"]} == {"free"}
+    for path in ("audit", "devices"):
+        with pytest.raises(GPULeaseError) as refused:
+            await site.client(site.hub.page_token("stu")).call("GET", path)
+        assert refused.value.status == 403

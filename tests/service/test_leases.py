@@ -271,6 +271,21 @@ async def test_a_page_with_no_server_running_must_say_so(site, hub) -> None:
     assert refused.value.reason == "no_server"
 
 
+async def test_the_holder_alone_reads_which_notebook_uses_the_gpu(site: Site, hub) -> None:
+    lease, channel, supervisor = await active_lease(site)
+    report = {"id": "k1", "notebook": "week1/lab.ipynb", "leases": [lease["id"]]}
+    await channel.say({"type": "kernels", "kernels": [report]})
+    own, admin = site.client(hub.page_token("stu")), site.client(hub.admin_token())
+
+    async def named() -> bool:
+        return (await own.lease(lease["id"]))["notebook"] == "week1/lab.ipynb"
+
+    await wait_for_async(named, 10, "the notebook's name")
+    assert (await admin.lease(lease["id"]))["notebook"] == ""
+    await supervisor.close()
+    await channel.close()
+
+
 async def test_a_kernel_that_ended_loses_its_key(site: Site) -> None:
     lease, channel, supervisor = await active_lease(site)
     await channel.say({"type": "kernels", "kernels": [{"id": "k1"}, {"id": "k2"}]})

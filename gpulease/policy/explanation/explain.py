@@ -15,7 +15,7 @@ from gpulease.policy.explanation import reasons
 from gpulease.policy.health.checks import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, PolicyDocument, TimeOuts
-from gpulease.policy.units import say_duration
+from gpulease.policy.units import say_count, say_duration
 
 _WORDS: Mapping[LeaseState, reasons.Words] = {
     LeaseState.QUEUED: reasons.WAITING,
@@ -128,7 +128,7 @@ def _left_behind(lease: Lease) -> str:
         return f"Could not leave before: {names}. What still cannot is parked, or lost."
     if lease.state is not LeaseState.ENDED:
         return ""
-    parked = "1 value is" if lease.parked == 1 else f"{lease.parked} values are"
+    parked = say_count(lease.parked, "value is", "values are")
     kept = f"{parked} parked: the notebook's next GPU cell finds them." if lease.parked else ""
     return f"{kept} {f'Lost: {names}.' if names else ''}".strip()
 

@@ -52,19 +52,42 @@ def forecasts(snapshot: Snapshot) -> Mapping[str, Forecast]:
     Each request of a line takes the devices that come free first; what those hold again
     afterwards is not looked into.
     """
-    lines: dict[str, list[Lease]] = {}
-    for request in turns(snapshot):
-        lines.setdefault(queue.pool_of(snapshot, request), []).append(request)
     bounds = limits.Limits.of(snapshot)
     counted = _counted(snapshot)
     found: dict[str, Forecast] = {}
-    for pool, line in lines.items():
-        starts = _starts(snapshot, line, pool, bounds) if snapshot.capacity_known else {}
+    for pool, line in _lines(snapshot).items():
+        starts = _starts(snapshot, line, pool, bounds)[0] if snapshot.capacity_known else {}
         before = 0
         for request in line:
             found[request.id] = Forecast(before + 1, starts.get(request.id))
             before += request.id in counted
     return found
+
+
+@once
+def next_starts(snapshot: Snapshot) -> Mapping[str, datetime]:
+    """Return when one more device of a pool, asked for now, may start; unknown ones are left out.
+
+    Limits of a person or project are not looked into: nobody asks yet.
+    """
+    if not snapshot.capacity_known:
+        return {}
+    lines, bounds = _lines(snapshot), limits.Limits.of(snapshot)
+    found = {}
+    for pool in {each.pool for each in snapshot.policy.classes}:
+        _, left = _starts(snapshot, lines.get(pool, []), pool, bounds)
+        if left:
+            found[pool] = left[0]
+    return found
+
+
+@once
+def _lines(snapshot: Snapshot) -> Mapping[str, list[Lease]]:
+    """Return each pool's queue in the order of its turns."""
+    lines: dict[str, list[Lease]] = {}
+    for request in turns(snapshot):
+        lines.setdefault(queue.pool_of(snapshot, request), []).append(request)
+    return lines
 
 
 def _counted(snapshot: Snapshot) -> frozenset[str]:
@@ -80,9 +103,9 @@ def _counted(snapshot: Snapshot) -> frozenset[str]:
 
 def _starts(
     snapshot: Snapshot, line: list[Lease], pool: str, bounds: limits.Limits
-) -> dict[str, datetime]:
-    """Return the known starts of one line."""
-    slots = _slots(snapshot, pool, sum(request.count for request in line))
+) -> tuple[dict[str, datetime], list[datetime]]:
+    """Return the known starts of one line, and when devices come free that it leaves."""
+    slots = _slots(snapshot, pool, sum(request.count for request in line) + 1)
     starts: dict[str, datetime] = {}
     exhausted = False
     for request in line:
@@ -98,7 +121,7 @@ def _starts(
         starts[request.id] = max(free_at, request.not_before or free_at)
         if not blocked:
             slots = slots[request.count :]
-    return starts
+    return starts, [] if exhausted else slots
 
 
 def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:

@@ -12,6 +12,7 @@ from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState, Snapshot
 from gpulease.policy.reservations.departures import OVER, REASONS, departures, first_gpus
 from gpulease.policy.reservations.seats import claimable, fits, in_hold, seating, window_of
+from gpulease.policy.units import say_count
 
 
 def about(snapshot: Snapshot, lease: Lease) -> str:
@@ -47,7 +48,7 @@ def _waiting(snapshot: Snapshot, lease: Lease) -> str:
     window = claimable(snapshot, lease) or _next(snapshot, lease)
     if window is not None:
         seats = seating(snapshot).seats.get(window.key, window.of.seats)
-        many = f"{seats} seat{'s' if seats != 1 else ''}"
+        many = say_count(seats, "seat", "seats")
         if snapshot.now >= window.start:
             return f"{_name(window)} is on until {_clock(window.end, window)}, with {many}."
         first = _clock(first_gpus(snapshot, window), window)

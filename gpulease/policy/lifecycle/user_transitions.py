@@ -14,6 +14,7 @@ from gpulease.policy import model
 from gpulease.policy.lifecycle.moves import NO_WARNING, back, drain, end, move, require
 from gpulease.policy.lifecycle.table import HOLDING
 from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, TimeOuts
+from gpulease.policy.units import say_count
 
 #: Warned for one of these, the holder cannot keep the lease.
 NOT_KEEPABLE = frozenset(
@@ -85,7 +86,7 @@ def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
     if lease.keeps >= time_outs.keeps:
         return GPULeaseError(
             "keep_used_up",
-            f"Keep was used {lease.keeps} of {time_outs.keeps} times.",
+            f"Keep was used {lease.keeps} of {say_count(time_outs.keeps, 'time', 'times')}.",
             next_step="Run a GPU cell: a lease in use stays.",
             numbers={"keeps": lease.keeps, "max": time_outs.keeps},
             status=409,

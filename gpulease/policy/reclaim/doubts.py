@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from gpulease.policy import queue
 from gpulease.policy.model import Alert, LeaseState, Snapshot, Verdict
+from gpulease.policy.units import say_count
 
 #: Leases whose idle stretch began within so many seconds of each other turned idle "together".
 TOGETHER = 2.0
@@ -91,8 +92,8 @@ def mass_idle(snapshot: Snapshot) -> Alert | None:
     return Alert(
         "",
         "mass_idle",
-        f"{together} of {len(watched)} leases turned idle in the same moment: nothing is "
-        "reclaimed until the monitoring has been looked at.",
+        f"{together} of {say_count(len(watched), 'lease', 'leases')} turned idle in the same "
+        "moment: nothing is reclaimed until the monitoring has been looked at.",
         {"together": together, "leases": len(watched)},
     )
 

@@ -22,7 +22,7 @@ from gpulease.policy.reservations.feasibility import (
     most_seats,
     nearest,
 )
-from gpulease.policy.units import say_duration
+from gpulease.policy.units import say_count, say_duration
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
         )
     if wanted.seats_per_person > wanted.seats:
         raise refused(
-            f"One person could claim {wanted.seats_per_person} seats, but there are "
-            f"{wanted.seats}.",
+            f"One person could claim {say_count(wanted.seats_per_person, 'seat', 'seats')}, but "
+            f"the reservation has {wanted.seats}.",
             "Give more seats, or fewer to each person.",
         )
     if wanted.idle is not None and not terms.idle_least <= wanted.idle <= terms.idle_most:
@@ -204,7 +204,8 @@ def _refuse_stacking(
     number = len(ahead) + len(booked)
     if own.windows is not None and number > own.windows:
         raise refused(
-            f"{wanted.group} would have {number} windows ahead; it may have {own.windows}.",
+            f"{wanted.group} would have {say_count(number, 'window', 'windows')} ahead; it may "
+            f"have {own.windows}.",
             "Shorten the series, or cancel what you do not need.",
             windows=number,
             most=own.windows,
@@ -231,13 +232,14 @@ def _conflict(
     first = found[0]
     what = f"{wanted.seats} x {wanted.gpu_class}"
     sentence = (
-        f"{what} do not fit on {_at(first.window, first.window.start)}: {first.missing} are "
+        f"{what} {'does' if wanted.seats == 1 else 'do'} not fit on "
+        f"{_at(first.window, first.window.start)}: {say_count(first.missing, 'is', 'are')} "
         f"missing from {_at(first.window, first.at)} on."
     )
     if first.others:
         sentence += f" Reserved then: {'; '.join(_named(o, first.window) for o in first.others)}."
     if len(found) > 1:
-        sentence += f" {len(found)} of {ahead} windows do not fit."
+        sentence += f" {len(found)} of {say_count(ahead, 'window', 'windows')} do not fit."
     return GPULeaseError(
         "reservation_conflict",
         sentence,
@@ -285,12 +287,13 @@ def _steps(offer: Offer, wanted: Reservation) -> str:
     if offer.nearest is not None:
         steps.append(f"The nearest time that fits begins at {offer.nearest:%a %d %b %Y %H:%M}.")
     if offer.seats:
-        steps.append(f"{_seats(offer.seats)} at your time.")
+        steps.append(f"{say_count(offer.seats, 'seat fits', 'seats fit')} at your time.")
     if offer.classes:
         steps.append(f"The class {' or '.join(offer.classes)} has room then.")
     if offer.split is not None:
         half = -(-wanted.seats // 2)
-        steps.append(f"Or split it: {half} seats now and {half} from {offer.split:%H:%M}.")
+        now = say_count(half, "seat", "seats")
+        steps.append(f"Or split it: {now} now and {half} from {offer.split:%H:%M}.")
     return " ".join(steps) or "Ask an admin: nothing fits within two weeks."
 
 
@@ -324,7 +327,3 @@ def _at(window: Window, at: datetime) -> str:
 
 def _minutes(at: datetime | None) -> str | None:
     return at.isoformat(timespec="minutes") if at is not None else None
-
-
-def _seats(number: int) -> str:
-    return "1 seat fits" if number == 1 else f"{number} seats fit"

@@ -50,6 +50,12 @@ def test_a_refusal_names_the_conflict_and_the_nearest_window_that_fits():
     assert "1 seat fits at your time. The class slice has room then." in error.next_step
 
 
+def test_one_seat_that_is_missing_is_told_of_in_the_singular():
+    error = refusal(reservation(seats=1), reservation("b", seats=4))
+    assert "1 x t4 does not fit on" in error.sentence
+    assert ": 1 is missing from" in error.sentence
+
+
 def test_half_the_seats_twice_are_offered():
     offer = refusal(reservation(seats=6)).numbers["offer"]
     assert (offer["seats"], offer["split"]) == (4, "2026-03-02T17:00")

@@ -1,6 +1,8 @@
 // The admin's page: every lease, and ending one with a reason that its student reads.
 import * as api from "./api.js";
 import { alertError, h, onAction, update } from "./dom.js";
+import { showAudit } from "./audit.js";
+import { showDevices } from "./devices.js";
 import { ending } from "./ending.js";
 import { drawer } from "./holder.js";
 import { isLive, stateWord, tick } from "./lease.js";
@@ -66,6 +68,7 @@ showMessages(live);
 everySecond(() => tick(live.now()));
 onAction(document.body, (action, target) => {
   if (action === "open-end") openEnd(target.dataset.id);
+  if (action === "audit-page") turnAudit(Number(target.dataset.offset));
   if (action === "page") readEnded(Number(target.dataset.offset));
   if (action === "live-page") {
     offset = Number(target.dataset.offset);
@@ -77,3 +80,5 @@ $("search").addEventListener("input", () => {
   draw();
 });
 readUsage();
+showDevices($("devices"), live);
+const turnAudit = showAudit($("audit"), $("audit-search"));

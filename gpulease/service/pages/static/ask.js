@@ -1,7 +1,7 @@
 // The form that asks for a GPU.  Makes markup from what is on offer; asks nothing itself.
 import { h } from "./dom.js";
 import { simulatedBadge } from "./lease.js";
-import { bytes, serverName } from "./words.js";
+import { about, bytes, count, serverName, when } from "./words.js";
 
 /** "2 of 3 free", "none of 3 free, 4 waiting". */
 export function freeWords(item) {
@@ -10,7 +10,20 @@ export function freeWords(item) {
   return item.queued ? `${free}, ${item.queued} waiting` : free;
 }
 
-function classOption(item, chosen) {
+/** When a request made now may start, where none is free: "expected in about 12 min (14:32)". */
+export function expectedWords(item, now) {
+  if (item.free || !item.total) return "";
+  if (!item.expected_start) return "when one comes free is not known yet";
+  return `expected ${about(item.expected_start, now)} (${when(item.expected_start)})`;
+}
+
+/** What an hour of it takes off a budget, where classes differ in that. */
+export function priceWords(item, classes) {
+  if (!classes.some((one) => (one.price ?? 1) !== 1)) return "";
+  return `an hour counts ${count(item.price ?? 1, "GPU-hour", "GPU-hours")}`;
+}
+
+function classOption(item, chosen, classes, now) {
   const id = `class-${item.name}`;
   return h(
     "div",
@@ -22,6 +35,7 @@ function classOption(item, chosen) {
       { class: "gl-class-about", id: `${id}-about` },
       item.memory ? `${bytes(item.memory)} · ` : "",
       h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)),
+      [expectedWords(item, now), priceWords(item, classes)].filter(Boolean).map((words) => ` · ${words}`),
     ),
   );
 }
@@ -66,12 +80,13 @@ function hoursChoice(chosen) {
 }
 
 /** What the click does, before it is made. */
-function promise(holder, chosen) {
+function promise(holder, chosen, now) {
   if (holder.servers.length === 0) return "Your server starts first; the GPU follows it by itself.";
   const free = chosen && chosen.free > 0;
-  return free
-    ? "It comes to your running notebook in a moment. Plain cells then run beside the GPU, with all your variables."
-    : "You get a place in the queue. Your notebook goes on meanwhile, and the GPU comes to it by itself.";
+  if (free) return "It comes to your running notebook in a moment. Plain cells then run on the GPU, with all your variables.";
+  const place = chosen?.queued ? `You get place ${chosen.queued + 1} in the queue` : "You get a place in the queue";
+  const expected = chosen ? expectedWords(chosen, now) : "";
+  return `${place}${expected ? `; ${expected}` : ""}. Your notebook goes on meanwhile, and the GPU comes to it by itself.`;
 }
 
 /** The first class that has something free, else the first. */
@@ -85,7 +100,7 @@ export function askWords(holder) {
 }
 
 /** The whole form.  `choice` holds what the person picked; `more`: they hold a lease already. */
-export function askForm(classes, holder, choice, more) {
+export function askForm(classes, holder, choice, more, now) {
   const picked = classes.some((item) => item.name === choice.gpuClass) ? choice.gpuClass : defaultClass(classes);
   const item = classes.find((one) => one.name === picked);
   const heading = h("h2", { class: "h4", id: "ask-heading", "data-key": "heading" }, more ? "Request one for another server" : "Request a GPU");
@@ -95,11 +110,11 @@ export function askForm(classes, holder, choice, more) {
     h(
       "form",
       { id: "ask-form", "data-key": "form" },
-      h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label fs-6" }, "GPU class"), classes.map((one) => classOption(one, picked))),
+      h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label fs-6" }, "GPU class"), classes.map((one) => classOption(one, picked, classes, now))),
       countChoice(item, choice.count),
       hoursChoice(choice.hours),
       serverChoice(holder, choice.server),
-      h("p", { class: "gl-next", "data-key": "promise" }, promise(holder, item)),
+      h("p", { class: "gl-next", "data-key": "promise" }, promise(holder, item, now)),
       h("button", { class: "btn btn-primary", type: "submit", "data-action": "ask", "data-key": "submit", disabled: holder.busy }, askWords(holder)),
     ),
   ];

@@ -152,7 +152,7 @@ export class Booking {
     return [
       h("p", { class: "gl-fits-not" }, h("strong", {}, "It does not fit. "), problem.title),
       problem.next_step ? h("p", { class: "gl-small" }, problem.next_step) : null,
-      h("div", { class: "gl-actions" }, nearest ? offer("nearest", nearest, `Take ${span(nearest, shifted(nearest, this.length))}`) : null, seats ? offer("seats", seats, `Take ${seats} ${seats === 1 ? "seat" : "seats"}`) : null, classes.map((name) => offer("class", name, `Take ${name}`))),
+      h("div", { class: "gl-actions" }, nearest ? offer("nearest", nearest, `Take ${span(nearest, shifted(nearest, this.length))}`) : null, seats ? offer("seats", seats, `Take ${count(seats, "seat", "seats")}`) : null, classes.map((name) => offer("class", name, `Take ${name}`))),
     ];
   }
 

@@ -1,10 +1,11 @@
 // The card on the hub's home page: the compact student page.  Where pages of people's servers could
 // frame it, it changes nothing: it says how things stand and leads to the page where they are changed.
 import { h, meta, onAction, update } from "./dom.js";
-import { askWords, countChoice, defaultClass, freeWords } from "./ask.js";
+import { askWords, countChoice, defaultClass, expectedWords, freeWords, priceWords } from "./ask.js";
 import { Holder, drawer } from "./holder.js";
 import { leaseBody, stateBadge, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
+import { showMine } from "./mine.js";
 import { showMessages } from "./notices.js";
 import { bytes, serverName } from "./words.js";
 
@@ -37,13 +38,13 @@ function classPicker(picked) {
     h(
       "select",
       { class: "form-select", id: "card-class" },
-      live.classes.map((item) => h("option", { value: item.name, selected: item.name === picked }, `${item.title || item.name}: ${freeWords(item)}`)),
+      live.classes.map((item) => h("option", { value: item.name, selected: item.name === picked }, `${item.title || item.name}: ${[freeWords(item), expectedWords(item, live.now()), priceWords(item, live.classes)].filter(Boolean).join(", ")}`)),
     ),
   );
 }
 
 const oneClass = (item) =>
-  h("p", { class: "mb-0", "data-key": `class-${item.name}` }, h("strong", {}, item.title || item.name), item.memory ? ` · ${bytes(item.memory)}` : "", ": ", h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)));
+  h("p", { class: "mb-0", "data-key": `class-${item.name}` }, h("strong", {}, item.title || item.name), item.memory ? ` · ${bytes(item.memory)}` : "", ": ", h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)), [expectedWords(item, live.now()), priceWords(item, live.classes)].filter(Boolean).map((words) => ` · ${words}`));
 
 function offer() {
   if (holder.servers === null) return h("p", { "data-key": "wait" }, "Looking up your servers…");
@@ -78,6 +79,7 @@ const redraw = drawer(draw);
 holder.addEventListener("change", redraw);
 showLink(live);
 showMessages(live);
+showMine($("mine"), live);
 everySecond(() => tick(live.now()));
 holder.lookUpServers();
 $("card").addEventListener("change", (event) => {

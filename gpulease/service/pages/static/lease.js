@@ -1,7 +1,7 @@
 // Shows one lease: what is happening, why, what comes next and when, what can be done now.
 // Pure but for the elements it makes.  The sentences are the service's.
 import { h } from "./dom.js";
-import { about, bytes, capital, clock, duration, localTimes, percent, secondsUntil, serverName, when } from "./words.js";
+import { about, bytes, capital, clock, count, duration, localTimes, percent, secondsUntil, serverName, when } from "./words.js";
 
 const STATES = {
   queued: ["Waiting in the queue", "secondary"],
@@ -107,7 +107,7 @@ function devices(lease) {
 function queuedFacts(lease, now) {
   return [
     fact("Place in the queue", lease.position === 1 ? "1 (next)" : (lease.position ?? "not known yet")),
-    fact("Expected", about(lease.expected_start, now)),
+    fact("Expected", about(lease.expected_start, now), lease.expected_start ? ` (${when(lease.expected_start)})` : ""),
     fact("Waiting for", since(lease.created, now)),
   ];
 }
@@ -128,6 +128,7 @@ function startingSteps(lease) {
 
 function activeFacts(lease, now) {
   return [
+    lease.notebook ? fact("Notebook", lease.notebook) : null,
     lease.devices.length ? fact(lease.devices.length > 1 ? "Devices" : "Device", devices(lease)) : null,
     fact("GPU use, last 10 s", useMeter(lease)),
     fact("Counts as", verdictBadge(lease)),
@@ -167,7 +168,7 @@ function leftBehind(lease) {
   return h(
     "details",
     { class: "gl-blockers", "data-key": "blockers" },
-    h("summary", {}, lease.state === "ended" ? `${found.length} variables are lost` : `${found.length} variables cannot leave`),
+    h("summary", {}, count(found.length, ...(lease.state === "ended" ? ["variable is lost", "variables are lost"] : ["variable cannot leave", "variables cannot leave"]))),
     h("ul", {}, found.map((item) => h("li", {}, item.name ? h("code", {}, item.name) : null, item.name ? ": " : "", item.sentence))),
   );
 }
@@ -251,7 +252,7 @@ export function leaseBody(lease, now, { busy = false, withActions = true, server
     leftBehind(lease),
     body(lease, now),
     lease.next_step ? h("p", { class: "gl-next", "data-key": "next" }, lease.next_step) : null,
-    waiting && ["active", "warned"].includes(lease.state) ? h("p", { class: "gl-others", "data-key": "others" }, waiting === 1 ? "Somebody waits for such a GPU: return it when you are done." : `${waiting} wait for such a GPU: return it when you are done.`) : null,
+    waiting && ["active", "warned"].includes(lease.state) ? h("p", { class: "gl-others", "data-key": "others" }, `${count(waiting, "person waits", "others wait")} for such a GPU: return it when you are done.`) : null,
     doable ? h("div", { class: "gl-actions", "data-key": "actions" }, doable) : null,
   ];
 }

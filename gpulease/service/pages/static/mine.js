@@ -1,7 +1,7 @@
 // What is the reader's beside leases: the next reservation, and what is left of budgets.
 import * as api from "./api.js";
 import { alertError, h, update } from "./dom.js";
-import { about, when } from "./words.js";
+import { about, count, when } from "./words.js";
 
 const EVERY = 60_000; // ms
 
@@ -36,7 +36,7 @@ function reserved(one, now) {
   const open = one.state === "open";
   const time = open ? `now, until ${when(one.end)}` : `${when(one.start)} to ${when(one.end)} (${about(one.start, now)})`;
   const left = one.seats - one.claimed;
-  const seats = open ? `${left} of ${one.seats} seats left` : `${one.seats} ${one.seats === 1 ? "seat" : "seats"}`;
+  const seats = open ? `${left} of ${count(one.seats, "seat", "seats")} left` : count(one.seats, "seat", "seats");
   return h("p", { class: "gl-mine", "data-key": "reserved" }, h("strong", {}, open ? "Reserved for you now: " : "Next reserved: "), `${name}, ${time}; ${seats} of ${one.of.gpu_class} for ${one.of.group}.`);
 }
 

@@ -1,28 +1,20 @@
 // The policy editor: check, save as a new version, restore an earlier one.
 import * as api from "./api.js";
 import { alertError, announce, clearAlert, h, onAction, update } from "./dom.js";
+import "./editor.js";
 import { pager } from "./pager.js";
 import { TimeOuts } from "./timeouts.js";
-import { when } from "./words.js";
+import { count, when } from "./words.js";
 
 const SIZE = 10;
+const TYPED = 600; // ms after the last key until the text is checked
 const $ = (id) => document.getElementById(id);
 const text = $("policy-text");
 let saved = null; // the version the editor began from
 let versions = { offset: 0, total: 0, items: [] };
-let findings = [];
+let typed = null; // the check that follows typing
+let turn = 0; // an older check's answer is not shown
 let conflicting = null; // the version that somebody saved meanwhile
-
-function drawLines() {
-  const marked = new Map(findings.map((finding) => [finding.line, finding.level ?? "error"]));
-  const count = text.value.split("\n").length;
-  const lines = Array.from({ length: count }, (_, index) => {
-    const level = marked.get(index + 1);
-    return h("span", { class: level ? `gl-line-${level}` : null }, `${index + 1}\n`);
-  });
-  $("policy-lines").replaceChildren(...lines);
-  $("policy-lines").scrollTop = text.scrollTop;
-}
 
 function drawState() {
   const changed = saved !== null && text.value !== saved.text;
@@ -48,18 +40,18 @@ function findingItem(finding) {
 }
 
 function drawFindings(result) {
-  findings = result.findings ?? [];
+  const findings = result.findings ?? [];
   const changes = [...(result.changes ?? [])];
   const errors = findings.filter((finding) => (finding.level ?? "error") === "error").length;
   const bad = errors > 0;
   const warned = result.warned ?? 0;
   const verdict = bad
-    ? h("p", { class: "text-danger-emphasis" }, `${errors} to mend before it can be saved.`)
+    ? h("p", { class: "text-danger-emphasis" }, `${count(errors, "error", "errors")} to fix before saving.`)
     : h("p", { class: "text-success-emphasis" }, findings.length ? "It can be saved; mind this:" : "It is valid.");
-  if (warned) changes.unshift(`warn ${warned === 1 ? "1 running lease" : `${warned} running leases`} now`);
+  if (warned) changes.unshift(`warn ${count(warned, "running lease", "running leases")} now`);
   $("policy-findings").replaceChildren(verdict, h("ul", { class: "list-unstyled" }, findings.map(findingItem)));
   $("policy-findings").append(...changeList("Saving it would", changes));
-  drawLines();
+  text.mark(findings);
   return !bad;
 }
 
@@ -75,6 +67,8 @@ function drawSaved(changes) {
 }
 
 async function attempt(work) {
+  clearTimeout(typed); // what is done now is shown, not what was typed before
+  turn += 1;
   try {
     await work();
     clearAlert();
@@ -125,9 +119,8 @@ async function save(event) {
 function take(document_) {
   saved = document_;
   text.value = document_.text;
-  text.disabled = false;
   text.readOnly = Boolean(document_.pinned);
-  drawLines();
+  text.mark([]);
   drawState();
 }
 
@@ -157,21 +150,22 @@ const restore = (version) =>
     $("policy-save").focus();
   });
 
-function goToLine(line) {
-  const lines = text.value.split("\n");
-  const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
-  text.focus();
-  text.setSelectionRange(start, start + (lines[line - 1]?.length ?? 0));
-  const height = text.scrollHeight / Math.max(lines.length, 1);
-  text.scrollTop = Math.max(0, (line - 5) * height);
+// Checked while one types, so that what is wrong is marked where it stands.
+async function whileTyping() {
+  const [now, mine] = [text.value, ++turn];
+  if (saved === null || now === saved.text) return;
+  try {
+    const checked = await api.post("policy/check", { text: now });
+    if (mine === turn) drawFindings(checked);
+  } catch (error) {
+    if (!(error instanceof api.Refusal)) throw error; // Check and Save say what is refused
+  }
 }
 
 text.addEventListener("input", () => {
-  drawLines();
   drawState();
-});
-text.addEventListener("scroll", () => {
-  $("policy-lines").scrollTop = text.scrollTop;
+  clearTimeout(typed);
+  typed = setTimeout(whileTyping, TYPED);
 });
 $("policy-check").addEventListener("click", check);
 $("policy-form").addEventListener("submit", save);
@@ -185,7 +179,7 @@ onAction(document.body, (action, target) => {
     take(conflicting);
     $("policy-findings").replaceChildren();
   }
-  if (action === "line") goToLine(Number(target.dataset.line));
+  if (action === "line") text.goTo(Number(target.dataset.line));
   if (action === "restore") restore(Number(target.dataset.version));
   if (action === "page") attempt(() => readVersions(Number(target.dataset.offset)));
 });
@@ -198,6 +192,7 @@ const outs = new TimeOuts($("outs"), (policy) => {
 });
 $("advanced").open = window.location.hash === "#advanced";
 attempt(async () => {
+  text.schema = await api.get("policy/schema");
   take(await api.get("policy"));
   await readVersions();
   await outs.read();

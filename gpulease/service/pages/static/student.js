@@ -36,7 +36,7 @@ function draw() {
   $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
   const may = holder.mayAsk();
   $("ask").hidden = !may;
-  if (may) update($("ask"), askForm(live.classes, holder, choice, current.length > 0));
+  if (may) update($("ask"), askForm(live.classes, holder, choice, current.length > 0, now));
   drawHistory();
 }
 

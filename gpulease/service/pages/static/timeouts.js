@@ -1,7 +1,8 @@
 // Time-outs as a form: what each means, its bounds and default, and what a change would do at once.
 import * as api from "./api.js";
 import { announce, h, update } from "./dom.js";
-import { duration } from "./words.js";
+import { Replay } from "./replay.js";
+import { count, duration } from "./words.js";
 
 const WAIT = 300; // ms after the last key until the service is asked
 const UNITS = [["d", 86400, "days"], ["h", 3600, "hours"], ["m", 60, "minutes"], ["s", 1, "seconds"]];
@@ -33,11 +34,25 @@ function inUnits(seconds) {
   return [seconds / size, unit];
 }
 
+const COUNTS = [0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 50, 100];
+const SECONDS = [0, 1, 5, 10, 15, 30, 45, 60, 90, ...[2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50, 60, 90].map((each) => each * 60), ...[2, 3, 4, 5, 6, 8, 10, 12, 18, 24, 36, 48, 72, 96, 168, 336, 720, 2160, 4320, 8784].map((each) => each * 3600)];
+
+/** What a slider can be put to: round values within the bounds, and what is in force. */
+function steps(item) {
+  const round = (item.counted ? COUNTS : SECONDS).filter((each) => each >= item.least && each <= item.most);
+  return [...new Set([...round, item.value])].sort((a, b) => a - b);
+}
+
+const nearest = (values, wanted) => values.reduce((best, each, index) => (Math.abs(each - wanted) < Math.abs(values[best] - wanted) ? index : best), 0);
+
 export class TimeOuts {
   /** `place` gets the form; `saved(policy)` is called after a save. */
   constructor(place, saved) {
     Object.assign(this, { place, saved, items: [], version: 0, pinned: false, asked: 0, checked: null });
-    place.addEventListener("input", () => this.#soon());
+    place.addEventListener("input", (event) => {
+      this.#slide(event.target);
+      this.#soon();
+    });
     place.addEventListener("submit", (event) => this.#save(event));
     place.addEventListener("click", (event) => this.#choose(event.target.closest("[data-choice]")?.dataset.choice));
   }
@@ -56,8 +71,10 @@ export class TimeOuts {
       h("div", { class: "gl-form" }, first.map((item) => this.#field(item))),
       h("details", { class: "mt-3" }, h("summary", {}, "More time-outs"), h("div", { class: "gl-form mt-2" }, more.map((item) => this.#field(item)))),
       h("div", { class: "gl-found", id: "outs-found" }),
+      h("div", { class: "gl-found", id: "outs-replay", role: "status" }),
       h("div", { class: "gl-actions mt-3" }, h("button", { class: "btn btn-primary", type: "submit", id: "outs-save", disabled: true }, "Save"), h("button", { class: "btn btn-outline-contrast", type: "button", "data-choice": "undo", id: "outs-undo", disabled: true }, "Undo changes"), this.pinned ? h("span", { class: "text-body-secondary" }, "Pinned to a file: change it there.") : null),
     );
+    this.replay = new Replay(this.place.querySelector("#outs-replay"));
     this.#say();
   }
 
@@ -77,8 +94,25 @@ export class TimeOuts {
         h("input", { class: "form-control", id, type: "number", min: 0, step: item.counted ? 1 : "any", required: true, value: number, "data-name": item.name, "aria-describedby": `${id}-help`, readonly: this.pinned }),
         item.counted ? null : h("select", { class: "form-select gl-unit", id: `${id}-unit`, "aria-label": `Unit of ${title}`, disabled: this.pinned }, UNITS.map(([each, , word]) => h("option", { value: each, selected: each === unit }, word))),
       ),
+      h("input", { class: "form-range", type: "range", id: `${id}-slider`, min: 0, max: steps(item).length - 1, step: 1, value: nearest(steps(item), item.value), "aria-label": title, "aria-valuetext": say(item.value), disabled: this.pinned }),
       h("div", { class: "form-text", id: `${id}-help` }, help, " ", h("span", { title: item.why || null }, bounds)),
     );
+  }
+
+  /** A slider and its field follow each other. */
+  #slide(target) {
+    const item = this.items.find((each) => target.id.startsWith(`out-${each.name}`) && target.id.slice(4 + each.name.length).match(/^(-slider|-unit)?$/));
+    if (!item) return;
+    const [field, unit, slider] = ["", "-unit", "-slider"].map((part) => this.place.querySelector(`#out-${item.name}${part}`));
+    const size = () => UNITS.find(([each]) => each === unit?.value)?.[1] ?? 1;
+    if (target === slider) {
+      const [number, chosen] = item.counted ? [steps(item)[slider.value], ""] : inUnits(steps(item)[slider.value]);
+      field.value = number;
+      if (unit) unit.value = chosen;
+    } else {
+      slider.value = nearest(steps(item), Number(field.value) * size());
+    }
+    slider.setAttribute("aria-valuetext", `${field.value} ${unit?.selectedOptions[0].textContent ?? ""}`.trim());
   }
 
   /** What the form says now, of those that differ from what is in force, as the document writes it. */
@@ -120,6 +154,7 @@ export class TimeOuts {
 
   #say() {
     const { checked } = this;
+    this.replay.of(checked?.valid ? checked.text : "");
     const place = this.place.querySelector("#outs-found");
     const valid = checked?.valid ?? null;
     place.dataset.fits = valid === null ? "" : String(valid);
@@ -129,7 +164,7 @@ export class TimeOuts {
       update(place, h("p", { class: "text-body-secondary mb-0" }, "Change a value to see what it would do. Nothing is applied before you save."));
       return;
     }
-    const warned = checked.warned === 1 ? "1 running lease" : `${checked.warned} running leases`;
+    const warned = count(checked.warned, "running lease", "running leases");
     const effect = checked.warned ? `${warned} would be warned now.` : "No running lease would be warned now.";
     update(
       place,

@@ -58,6 +58,9 @@ export function localTimes(sentence) {
   });
 }
 
+/** "1 variable", "3 variables": a number with what it counts. */
+export const count = (number, one, many) => `${number.toLocaleString()} ${number === 1 ? one : many}`;
+
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** The name of a server as its owner reads it. */

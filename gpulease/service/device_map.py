@@ -1,0 +1,165 @@
+"""Each device with what it does now, for whom and why: the capacity as an admin looks at it.
+
+Pure, from a snapshot.  What stands in words is ``policy.explanation``'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
+
+from gpulease.policy import capacity, queue
+from gpulease.policy.admission.holds import holds
+from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, Verdict
+from gpulease.policy.reservations.seats import in_hold, seating
+
+Use = Literal[
+    "free",
+    "reserved",
+    "starting",
+    "busy",
+    "quiet",
+    "idle",
+    "unknown",
+    "warned",
+    "draining",
+    "occupied",
+    "quarantined",
+    "lost",
+]
+USES: tuple[Use, ...] = get_args(Use)
+
+
+_PARTS = re.compile(r"[0-9]+|[^0-9]+")
+
+
+class DeviceState(TypedDict):
+    """One device: what it is, what it does, and for whom."""
+
+    uuid: str
+    name: str
+    pool: str
+    node: str
+    memory: int
+    simulated: bool
+    use: Use
+    user: str
+    lease: str
+    gpu_class: str
+    why: str
+
+
+def device_map(snapshot: Snapshot) -> list[DeviceState]:
+    """Return every device, by pool, node and name."""
+    held = {uuid: lease for lease in queue.holding(snapshot) for uuid in lease.devices}
+    kept = _kept(snapshot)
+    ordered = sorted(
+        snapshot.devices,
+        key=lambda d: (d.pool, *map(_natural, (d.node, d.name, d.uuid))),
+    )
+    return [_state(snapshot, device, held.get(device.uuid), kept) for device in ordered]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return what sorts ``GPU 2`` before ``GPU 10``."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in _PARTS.findall(name)]
+
+
+def _state(
+    snapshot: Snapshot, device: Device, lease: Lease | None, kept: Mapping[str, str]
+) -> DeviceState:
+    use, why = _broken(device) or _use(snapshot, device, lease, kept)
+    return {
+        "uuid": device.uuid,
+        "name": device.name,
+        "pool": device.pool,
+        "node": device.node,
+        "memory": device.memory,
+        "simulated": device.simulated,
+        "use": use,
+        "user": lease.user if lease is not None else "",
+        "lease": lease.id if lease is not None else "",
+        "gpu_class": lease.gpu_class if lease is not None else "",
+        "why": why,
+    }
+
+
+def _broken(device: Device) -> tuple[Use, str] | None:
+    if device.lost:
+        return "lost", "It is not seen any more: nobody knows what runs on it."
+    if not device.healthy:
+        return "quarantined", "It is not healthy: it is given to nobody until it works again."
+    if device.serves == () and device.occupied_by is None:
+        return "quarantined", "It serves none of its pool's classes: see Health."
+    return None
+
+
+def _use(
+    snapshot: Snapshot, device: Device, lease: Lease | None, kept: Mapping[str, str]
+) -> tuple[Use, str]:
+    if lease is not None:
+        return _of_lease(snapshot, lease)
+    if device.occupied_by == "foreign":
+        return "occupied", "Processes that are no lease's use it."
+    if device.occupied_by is not None:
+        return "draining", "Processes of a lease that ended are still on it."
+    if device.leaving:
+        return "quarantined", "Its node takes nothing new: it is about to go."
+    return ("reserved", kept[device.uuid]) if device.uuid in kept else ("free", "")
+
+
+_BY_STATE: Mapping[LeaseState, tuple[Use, str]] = {
+    LeaseState.STARTING: ("starting", "The lease starts."),
+    LeaseState.DRAINING: ("draining", "Variables are brought back to the notebook."),
+}
+_BY_VERDICT: Mapping[Verdict, tuple[Use, str]] = {
+    Verdict.BUSY: ("busy", "Something computes on it."),
+    Verdict.QUIET: ("quiet", "A cell runs, but the GPU rests."),
+    Verdict.IDLE: ("idle", "No cell runs on it."),
+    Verdict.UNKNOWN: ("unknown", "There is no data on its use."),
+}
+
+
+def _of_lease(snapshot: Snapshot, lease: Lease) -> tuple[Use, str]:
+    if lease.state is LeaseState.WARNED:
+        until = f" until {lease.warned_until:%H:%M:%S} UTC" if lease.warned_until else ""
+        return "warned", f"Its holder is warned{until}."
+    if lease.state in _BY_STATE:
+        return _BY_STATE[lease.state]
+    evidence = snapshot.evidence.get(lease.id)
+    return _BY_VERDICT[evidence.verdict if evidence is not None else Verdict.UNKNOWN]
+
+
+def _kept(snapshot: Snapshot) -> dict[str, str]:
+    """Return the free devices that are kept for somebody, with a sentence on whom for.
+
+    A reservation keeps a number of a pool's devices and no particular ones: the last ones stand
+    for them here.
+    """
+    waiting = {request.id: request for request in queue.waiting(snapshot)}
+    found = {
+        uuid: f"It is kept for {waiting[lease_id].user}, who waits."
+        for uuid, lease_id in holds(snapshot).items()
+        if lease_id in waiting
+    }
+    rest: dict[str, list[Device]] = {
+        pool: [each for each in devices if each.uuid not in found]
+        for pool, devices in capacity.free_devices(snapshot).items()
+    }
+    left = seating(snapshot).left
+    for window in in_hold(snapshot.windows, snapshot.now):
+        mine = _last(rest.get(window.pool, []), left.get(window.key, 0))
+        name = window.of.title or window.of.name
+        why = f"It is reserved for “{name}” of {window.of.group}."
+        found |= {device.uuid: why for device in mine}
+    return found
+
+
+def _last(devices: list[Device], number: int) -> Sequence[Device]:
+    """Take so many off the end of a list, or all there are."""
+    taken = devices[len(devices) - min(number, len(devices)) :]
+    del devices[len(devices) - len(taken) :]
+    return taken

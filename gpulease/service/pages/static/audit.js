@@ -1,0 +1,50 @@
+// Every change of a lease: who, when, why; found by words, page by page.
+import * as api from "./api.js";
+import { alertError, h, update } from "./dom.js";
+import { pager } from "./pager.js";
+import { when } from "./words.js";
+
+const SIZE = 25;
+const WAIT = 300; // ms after the last key until the service is asked
+
+/** Fill `place` from the audit by the words in `field`; returns what turns the pages. */
+export function showAudit(place, field) {
+  let timer = null;
+  let asked = 0;
+
+  async function read(offset = 0) {
+    const turn = ++asked;
+    try {
+      const answer = await api.get(`audit?q=${encodeURIComponent(field.value.trim())}&offset=${offset}&limit=${SIZE}`);
+      if (turn === asked) update(place, table({ offset, total: answer.total, items: answer.items }));
+    } catch (error) {
+      alertError(error);
+    }
+  }
+  field.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(read, WAIT);
+  });
+  read();
+  return read;
+}
+
+function table(list) {
+  if (!list.total) return h("p", { class: "text-body-secondary", "data-key": "empty" }, "Nothing is found.");
+  const heads = ["When", "Whose", "Change", "By", "Why"];
+  const cell = (label, ...value) => h("td", { "data-label": label }, h("div", {}, ...value));
+  const row = (item) =>
+    h(
+      "tr",
+      { "data-key": `${item.lease}-${item.at}-${item.why}` },
+      cell("When", when(item.at)),
+      cell("Whose", h("strong", {}, item.user), h("div", { class: "gl-small" }, `${item.gpu_class}, ${item.lease}`)),
+      cell("Change", item.source === item.target ? item.target : [item.source, item.target].filter(Boolean).join(" → ")),
+      cell("By", item.who),
+      cell("Why", item.why, item.note ? h("div", { class: "gl-small" }, `“${item.note}”`) : null),
+    );
+  return [
+    h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, "Changes of leases"), h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, list.items.map(row))),
+    pager(list, SIZE, "audit-page"),
+  ];
+}

@@ -1,0 +1,109 @@
+// Every device as a tile: what it does now, for whom and why, by pool and node.
+import * as api from "./api.js";
+import { alertError, h, update } from "./dom.js";
+import { bytes, count, localTimes } from "./words.js";
+
+const EVERY = 2000; // ms between two looks, while leases change
+const ALWAYS = 30_000; // ms: some devices change without any lease
+
+const USES = {
+  free: "free",
+  reserved: "reserved",
+  starting: "starting",
+  busy: "busy",
+  quiet: "quiet",
+  idle: "idle",
+  unknown: "no data",
+  warned: "warned",
+  draining: "saving variables",
+  occupied: "used by others",
+  quarantined: "quarantined",
+  lost: "lost",
+};
+
+/** Keep `place` showing them; `live` says when something changed. */
+export function showDevices(place, live) {
+  let timer = null;
+  let items = [];
+  let chosen = null;
+
+  async function read() {
+    timer = null;
+    try {
+      ({ items } = await api.get("devices"));
+      draw();
+    } catch (error) {
+      if (!(error instanceof api.Refusal)) throw error;
+      if (error.status) alertError(error); // that the service is away is said at the bottom
+    }
+  }
+  const soon = () => {
+    timer ??= setTimeout(read, EVERY);
+  };
+  const draw = () => update(place, map(items, chosen));
+
+  place.addEventListener("click", (event) => {
+    const tile = event.target.closest("[data-uuid]");
+    if (!tile) return;
+    chosen = chosen === tile.dataset.uuid ? null : tile.dataset.uuid;
+    draw();
+  });
+  live.addEventListener("change", soon);
+  setInterval(() => document.hidden || soon(), ALWAYS);
+  read();
+}
+
+function map(items, chosen) {
+  if (!items.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, "No device is seen.");
+  const found = items.find((item) => item.uuid === chosen);
+  return [legend(items), [...grouped(items)].map(([name, group]) => shelf(name, group, chosen)), found ? about(found) : null];
+}
+
+/** Groups in the order of the list: "pool" or "pool · node". */
+function grouped(items) {
+  const groups = new Map();
+  for (const item of items) {
+    const name = [item.pool, item.node].filter(Boolean).join(" · ");
+    groups.set(name, [...(groups.get(name) ?? []), item]);
+  }
+  return groups;
+}
+
+function legend(items) {
+  const number = (use) => items.filter((item) => item.use === use).length;
+  const present = Object.keys(USES).filter(number);
+  return h("ul", { class: "gl-legend", "data-key": "legend" }, present.map((use) => h("li", { "data-key": use }, h("span", { class: `gl-swatch gl-use-${use}`, "aria-hidden": "true" }), `${USES[use]} ${number(use)}`)));
+}
+
+function shelf(name, items, chosen) {
+  return h(
+    "div",
+    { class: "gl-shelf", "data-key": name },
+    h("h3", { class: "h6" }, name, h("span", { class: "gl-small" }, ` ${count(items.length, "device", "devices")}`)),
+    h("ul", { class: "gl-tiles" }, items.map((item) => h("li", { "data-key": item.uuid }, tile(item, item.uuid === chosen)))),
+  );
+}
+
+function tile(item, pressed) {
+  const words = [item.name || item.uuid, USES[item.use], item.user].filter(Boolean);
+  return h(
+    "button",
+    { type: "button", class: `gl-tile gl-use-${item.use}`, "data-uuid": item.uuid, "aria-pressed": String(pressed), "aria-label": words.join(", "), title: [...words, localTimes(item.why)].filter(Boolean).join(", ") },
+    h("span", { class: "gl-tile-use" }, USES[item.use]),
+    h("span", { class: "gl-tile-who" }, item.user || item.name || item.uuid),
+  );
+}
+
+function about(item) {
+  const fact = (name, value) => (value ? h("div", { class: "gl-fact", "data-key": name }, h("dt", {}, name), h("dd", {}, value)) : null);
+  return h(
+    "dl",
+    { class: "gl-facts gl-device", "data-key": "about", role: "status" },
+    fact("Device", [item.name, bytes(item.memory)].filter(Boolean).join(" · ")),
+    fact("Identifier", item.uuid),
+    fact("Now", USES[item.use]),
+    fact("Who", item.user),
+    fact("Class", item.gpu_class),
+    fact("Why", localTimes(item.why)),
+  );
+}

@@ -1,0 +1,55 @@
+// What other time-outs would have made of last week, worked out by the service while one tries them.
+import * as api from "./api.js";
+import { h, update } from "./dom.js";
+
+const WAIT = 700; // ms after the last change until the service is asked
+const AGAIN = 5000; // ms until it is asked again while it works on another
+const DAYS = 7;
+
+/** Keeps `place` saying it for the document that was given last; "" for none. */
+export class Replay {
+  constructor(place) {
+    Object.assign(this, { place, text: "", timer: null });
+  }
+
+  of(text) {
+    if (text === this.text) return;
+    this.text = text;
+    this.#soon(WAIT);
+    this.#say(text ? "Working out what last week would have been…" : "");
+  }
+
+  #soon(wait) {
+    clearTimeout(this.timer);
+    if (this.text) this.timer = setTimeout(() => this.#ask(), wait);
+  }
+
+  async #ask() {
+    const { text } = this;
+    let found;
+    try {
+      found = await api.post("whatif", { text, days: DAYS });
+    } catch (error) {
+      if (!(error instanceof api.Refusal)) throw error;
+      if (text !== this.text) return;
+      if (error.status === 429) this.#soon(AGAIN);
+      else this.#say(`${error.sentence} ${error.nextStep}`.trim());
+      return;
+    }
+    if (text === this.text) this.#show(found);
+  }
+
+  #say(sentence) {
+    update(this.place, sentence ? h("p", { class: "gl-small mb-0" }, sentence) : null);
+  }
+
+  #show(found) {
+    const cut = found.complete ? "" : " Not all of it could be replayed in time.";
+    update(
+      this.place,
+      h("h3", { class: "h6" }, "Last week, had it been so"),
+      h("ul", { class: "mb-1" }, found.sentences.map((sentence) => h("li", {}, sentence))),
+      h("p", { class: "gl-small mb-0" }, `${found.assumption}${cut}`),
+    );
+  }
+}

@@ -1,0 +1,59 @@
+"""What each device does, for whom and why, as the map of devices shows it."""
+
+from dataclasses import replace
+
+from gpulease.policy.model import Snapshot
+from gpulease.service.device_map import USES, device_map
+from tests.policy.build import (
+    active,
+    busy,
+    cards,
+    draining,
+    idle,
+    quiet,
+    request,
+    snapshot,
+    starting,
+    warned,
+)
+from tests.policy.reservations.build import window
+
+
+def uses(view: Snapshot) -> list[tuple[str, str]]:
+    return [(each["use"], each["user"]) for each in device_map(view)]
+
+
+def test_every_use_of_a_device_is_told_with_who_has_it() -> None:
+    names = [device.uuid for device in cards(12)]
+    leases = [
+        active(0, names[0]),
+        active(1, names[1]),
+        active(2, names[2]),
+        active(3, names[3]),
+        replace(warned(4), devices=(names[4],)),
+        replace(draining(5), devices=(names[5],)),
+        starting(6, names[6]),
+    ]
+    there = list(cards(12))
+    there[7] = replace(there[7], healthy=False)
+    there[8] = replace(there[8], lost=True)
+    there[9] = replace(there[9], occupied_by="foreign")
+    evidence = {"r0": busy(), "r1": quiet(10), "r2": idle(10)}
+    view = snapshot(leases, tuple(there), evidence, windows=(window(start=-60.0, seats=1),))
+    found = uses(view)
+    assert found == [
+        ("busy", "user0"), ("quiet", "user1"), ("idle", "user2"), ("unknown", "user3"),
+        ("warned", "user4"),
+        ("draining", "user5"), ("starting", "user6"), ("quarantined", ""), ("lost", ""),
+        ("occupied", ""), ("free", ""), ("reserved", ""),
+    ]  # fmt: skip
+    assert {use for use, _ in found} == set(USES), "one that is missing here is untested"
+    whys = [each["why"] for each in device_map(view)]
+    assert whys[-1] == "It is reserved for “lab” of cs101."
+    assert "14:00:30" in whys[4]
+
+
+def test_what_was_given_up_for_somebody_is_kept_for_them() -> None:
+    gone = replace(draining(0), nominated_for="r9")
+    view = snapshot([gone, request(9)], cards(2))
+    assert uses(view)[0] == ("draining", "user0")
