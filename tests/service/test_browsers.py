@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from http.cookies import SimpleCookie
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -261,3 +262,31 @@ async def test_a_page_that_is_not_there_is_said_in_the_pages_look(site: Site, hu
         assert response.code == 404, path
         assert response.headers["Content-Type"].startswith("text/html"), path
         assert b"There is no page at this address." in response.body
+
+
+async def test_who_manages_a_group_by_the_policy_has_its_page(
+    run: Any, tmp_path: Path, hub: Hub
+) -> None:
+    file = tmp_path / "first.yaml"
+    file.write_text(
+        "pools: {simulated-gpu: {}}\nclasses: {gpu: {pool: simulated-gpu}}\n"
+        "reservations: {groups: {cs101: {managers: [tom]}}}\n"
+    )
+    async with run(first_policy_file=file) as site:
+        site.hub.user("ada", groups=("cs101",))
+        for name, groups in (("tom", [{"name": "cs101"}]), ("eve", None)):
+            site.hub.user(name, "")
+            headers, token = await page(site, site.hub, name)
+            headers["X-XSRFToken"] = token
+            navigates = {**headers, "Sec-Fetch-Mode": "navigate"}
+            menu = (await fetch(site, "", **navigates)).body.decode()
+            assert ('href="/services/gpulease/group"' in menu) is bool(groups)
+            code = 200 if groups else 403
+            assert (await fetch(site, "group", **navigates)).code == code
+            found = await fetch(site, "api/groups", **headers)
+            assert found.code == code
+            assert json.loads(found.body).get("items") == groups
+        headers, token = await page(site, site.hub, "tom")
+        headers["X-XSRFToken"] = token
+        members = await fetch(site, "api/groups/members?group=cs101", **headers)
+        assert json.loads(members.body) == {"items": ["ada", "stu"]}
