@@ -266,6 +266,46 @@ def test_a_lost_link_is_said_and_mended(stage: Stage, page: Any) -> None:
     state_shown(page, "warned")
 
 
+def test_tabs_share_one_channel_that_outlives_the_one_that_opened_it(
+    stage: Stage, profile: Any
+) -> None:
+    stage.put(lease("queued"))
+    first, second = profile.new_page(), profile.new_page()
+    first.goto(stage.url)
+    state_shown(first, "queued")
+    second.goto(stage.url)
+    state_shown(second, "queued")  # at once, from what the first has heard
+    stage.put(lease("active"))
+    for tab in (first, second):
+        state_shown(tab, "active")
+    first.close()
+    stage.put(lease("warned"))
+    state_shown(second, "warned")
+    assert stage.opened == 1
+    stage.drop()
+    wait_for(lambda: stage.opened == 2, DEADLINE / 1000, "the channel again")
+    stage.put(lease("draining"))
+    state_shown(second, "draining")
+    second.close()
+    wait_for(lambda: not stage.sockets, DEADLINE / 1000, "nobody looks any more")
+
+
+def test_a_browser_without_shared_workers_has_a_channel_for_each_tab(
+    stage: Stage, profile: Any
+) -> None:
+    profile.add_init_script("delete window.SharedWorker")
+    stage.put(lease("active"))
+    tabs = [profile.new_page() for _ in range(2)]
+    for tab in tabs:
+        tab.goto(stage.url)
+        state_shown(tab, "active")
+    assert stage.opened == 2
+    stage.drop()
+    stage.put(lease("warned"))
+    for tab in tabs:
+        state_shown(tab, "warned")
+
+
 def test_notes_and_names_stay_text(stage: Stage, page: Any) -> None:
     evil = '<img src=x onerror="document.title=1"><b>bold</b>'
     end = {"reason": "forced", "sentence": evil, "note": evil, "at": soon(-5)}

@@ -1,92 +1,102 @@
-// One websocket a page: snapshot, then deltas; reconnects and resumes by itself.  Owns the page's
-// picture of leases and classes and the difference between the browser's clock and the service's.
+// A page's end of the live channel: the picture of leases and classes, kept up to date.  The tabs of
+// one person share one websocket by a worker; where there is none, a page has its own.
+import { Channel } from "./channel.js";
 import { meta } from "./dom.js";
-
-const FIRST_RETRY = 500; // ms; doubles
-const LAST_RETRY = 15000; // ms
+import { Picture } from "./picture.js";
 
 export class Live extends EventTarget {
+  #picture = new Picture();
+  #port = null; // of the shared worker
+  #channel = null; // the page's own
+
   constructor() {
     super();
-    this.leases = new Map();
-    this.classes = [];
-    this.messages = [];
     this.link = "connecting"; // connecting | up | down
-    this.resume = null;
-    this.retry = FIRST_RETRY;
-    this.skew = 0;
-    this.ready = false;
-    this.timer = null;
-    window.addEventListener("online", () => this.#again(0));
-    document.addEventListener("visibilitychange", () => {
-      if (!document.hidden && this.link === "down") this.#again(0);
-    });
-    window.addEventListener("pagehide", () => this.socket?.close());
-    this.#open();
+    window.addEventListener("online", () => this.#wake());
+    document.addEventListener("visibilitychange", () => document.hidden || this.#wake());
+    window.addEventListener("pagehide", () => this.#leave());
+    window.addEventListener("pageshow", (event) => event.persisted && this.#join());
+    this.#join();
+  }
+
+  get leases() {
+    return this.#picture.leases;
+  }
+
+  get classes() {
+    return this.#picture.classes;
+  }
+
+  get messages() {
+    return this.#picture.messages;
+  }
+
+  /** Whether anything was heard yet. */
+  get ready() {
+    return this.#picture.ready;
   }
 
   /** The service's clock now, in ms; countdowns are by it, whatever the browser's clock says. */
   now() {
-    return Date.now() + this.skew;
+    return this.#picture.now();
   }
 
-  #open() {
-    clearTimeout(this.timer);
-    const url = new URL(`${meta("prefix")}api/events`, window.location.href);
-    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-    url.searchParams.set("_xsrf", meta("xsrf"));
-    if (this.resume !== null) url.searchParams.set("resume", this.resume);
-    const socket = new WebSocket(url);
-    this.socket = socket;
-    socket.addEventListener("message", (event) => {
-      if (socket === this.socket) this.#take(JSON.parse(event.data));
-    });
-    socket.addEventListener("close", (event) => {
-      if (socket === this.socket) this.#lost(event);
-    });
-  }
-
-  #take(message) {
-    this.retry = FIRST_RETRY;
-    if (message.now) this.skew = Date.parse(message.now) - Date.now();
-    if (message.type === "snapshot") {
-      this.leases = new Map(message.leases.map((lease) => [lease.id, lease]));
-      this.classes = message.classes;
-      this.messages = message.messages ?? [];
-      this.ready = true;
-    } else if (message.type === "lease") {
-      this.put(message.lease, false);
-    } else if (message.type === "classes") {
-      this.classes = message.classes;
-    } else if (message.type === "messages") {
-      this.messages = message.messages;
-    }
-    if (message.id !== undefined && message.id !== null) this.resume = message.id;
-    this.#setLink("up");
+  /** Take a lease that a REST answer brought. */
+  put(lease) {
+    this.#picture.put(lease);
     this.#changed();
   }
 
-  /** Take a lease that a REST answer brought; an older version than what is shown is ignored. */
-  put(lease, tell = true) {
-    const known = this.leases.get(lease.id);
-    if (!known || lease.version >= known.version) this.leases.set(lease.id, lease);
-    if (tell) this.#changed();
+  #join() {
+    if (typeof SharedWorker === "undefined") this.#alone();
+    else this.#share();
   }
 
-  #lost(event) {
+  #share() {
+    // The name keeps people apart who use this browser one after the other.
+    const worker = new SharedWorker(new URL("./shared.js", import.meta.url), { type: "module", name: `gpulease ${meta("user")}` });
+    worker.addEventListener("error", () => {
+      if (this.#port === worker.port) this.#alone();
+    });
+    this.#port = worker.port;
+    worker.port.addEventListener("message", ({ data }) => {
+      if (this.#port !== worker.port) return;
+      if (data.said) this.#take(data.said);
+      if (data.link) this.#setLink(data.link);
+      if (data.denied) this.#denied();
+    });
+    worker.port.start();
+    worker.port.postMessage({ hello: { prefix: meta("prefix"), token: meta("xsrf") } });
+  }
+
+  #alone() {
+    this.#port = null;
+    const channel = new Channel(meta("prefix"), meta("xsrf"));
+    this.#channel = channel;
+    channel.addEventListener("message", ({ detail }) => this.#take(detail));
+    channel.addEventListener("link", ({ detail }) => this.#setLink(detail));
+    channel.addEventListener("denied", () => this.#denied());
+  }
+
+  #wake() {
+    this.#port?.postMessage({ wake: true });
+    this.#channel?.wake();
+  }
+
+  #leave() {
+    this.#port?.postMessage({ bye: true });
+    this.#channel?.close();
+    this.#port = this.#channel = null;
+  }
+
+  #take(message) {
+    this.#picture.take(message);
+    this.#changed();
+  }
+
+  #denied() {
     this.#setLink("down");
-    if (event.code === 4401 || event.code === 4403) {
-      this.dispatchEvent(new Event("denied"));
-      return;
-    }
-    this.#again(this.retry * (0.75 + Math.random() / 2));
-    this.retry = Math.min(this.retry * 2, LAST_RETRY);
-  }
-
-  #again(delay) {
-    if (this.socket && this.socket.readyState <= WebSocket.OPEN) return;
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.#open(), delay);
+    this.dispatchEvent(new Event("denied"));
   }
 
   #setLink(link) {
