@@ -327,6 +327,25 @@ def test_a_service_that_restarts_is_waited_for(student: Student, pictures: Pictu
     give_back(page)
 
 
+def test_notebook_7_has_button_marks_and_panel_too(student: Student) -> None:
+    demo = student.demo
+    demo.write_notebook("student", "seven.ipynb", ["%%gpu\nprint('on the GPU')"])
+    page = student.context.new_page()
+    page.goto(f"{demo.url}user/student/notebooks/seven.ipynb", timeout=LONG)
+    shown(page, "Request GPU")
+    page.click(BUTTON)
+    shown(page, "left")
+    cell = page.locator(".jp-Notebook .jp-Cell >> nth=0")
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Shift+Enter")
+    cell.locator(".gpulease-mark").wait_for(timeout=LONG)
+    assert "on the GPU" in "".join(cell.locator(".jp-OutputArea-output").all_inner_texts())
+    cell.locator(".gpulease-mark").click()  # opens the panel
+    page.wait_for_selector(OPEN_PANEL)
+    page.wait_for_selector(f"{PANEL} >> text=Return GPU")
+    give_back(page)
+
+
 def test_by_keyboard_alone_and_with_names_for_everything(student: Student) -> None:
     page = student.page
     page.bring_to_front()
