@@ -36,6 +36,9 @@ URGENT = ".gpulease-button.gpulease-urgent"
 PANEL = ".gpulease-panel"
 WARNING = ".Toastify__toast >> text=Your GPU is not used"
 OPEN_PANEL = f"{PANEL} h3:visible"
+#: JupyterLab rejects a promise so in the second tab of a workspace, and takes another name; Notebook
+#: 7 looks for a command and a schema that it has not loaded.
+THEIRS = ("Window name candidate", "filebrowser:open-path", "(reading 'schema')")
 #: Nobody is warned but by a test that wants it.
 LATE = {"idle": 3600, "idle_under_pressure": 3600, "warning": 60}
 
@@ -93,8 +96,7 @@ def student(opened: Student) -> Iterator[Student]:
     yield opened
     for page in opened.context.pages[1:]:
         page.close()
-    # JupyterLab rejects a promise so in the second tab of a workspace, and takes another name.
-    assert not [each for each in complaints if "Window name candidate" not in each]
+    assert not [each for each in complaints if not any(own in each for own in THEIRS)]
 
 
 def shown(page: Any, text: str) -> None:
