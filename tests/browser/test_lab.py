@@ -36,8 +36,8 @@ URGENT = ".gpulease-button.gpulease-urgent"
 PANEL = ".gpulease-panel"
 WARNING = ".Toastify__toast >> text=Your GPU is not used"
 OPEN_PANEL = f"{PANEL} h3:visible"
-#: JupyterLab rejects a promise so in the second tab of a workspace, and takes another name; Notebook
-#: 7 looks for a command and a schema that it has not loaded.
+#: JupyterLab rejects a promise so in the second tab of a workspace, and takes another name.
+#: Notebook 7 looks for a command and a schema that it has not loaded.
 THEIRS = ("Window name candidate", "filebrowser:open-path", "(reading 'schema')")
 #: Nobody is warned but by a test that wants it.
 LATE = {"idle": 3600, "idle_under_pressure": 3600, "warning": 60}
