@@ -102,9 +102,12 @@ def _spent(snapshot: Snapshot) -> Mapping[tuple[str, str], float]:
     """Return what each person has spent of each project's budget in its present period."""
     projects = snapshot.policy.projects
     found = dict(snapshot.spent)
+    periods = {
+        each.name: each.budget.period(snapshot.now) for each in projects.leaves if each.budget
+    }
     for lease in queue.holding(snapshot):
         project = projects.home(lease.project)
-        period = project.budget.period(snapshot.now) if project.budget is not None else None
+        period = periods.get(project.name)
         if period is not None:
             key = project.name, lease.user
             found[key] = found.get(key, 0.0) + charged(lease, period[0], snapshot.now)
@@ -154,14 +157,11 @@ def of_lease(snapshot: Snapshot, lease: Lease) -> Remainder | None:
     return remainder(snapshot, lease.project, lease.user)
 
 
-def is_over(snapshot: Snapshot, lease: Lease) -> bool:
+def _is_over(snapshot: Snapshot, lease: Lease, found: Remainder) -> bool:
     """Whether nothing is left of what a lease is charged to, or too little to let a request start.
 
     A request needs a minimum runtime's worth, no more: what is left may be used up to the last.
     """
-    found = of_lease(snapshot, lease)
-    if found is None:
-        return False
     if lease.state is not LeaseState.QUEUED:
         return found.left <= 0
     gpu_class = queue.class_of(snapshot.policy, lease.gpu_class)
@@ -186,11 +186,16 @@ def _over(snapshot: Snapshot, at_zero: AtZero) -> list[str]:
     budgets: dict[str, Budget | None] = {x.name: x.budget for x in snapshot.policy.projects.leaves}
     if not any(budgets.values()):
         return []
-    found = []
+    home, left, found = snapshot.policy.projects.home, dict[tuple[str, str], Remainder | None](), []
     for lease in snapshot.leases:
-        budget = budgets.get(snapshot.policy.projects.home(lease.project).name)
+        project = home(lease.project).name
+        budget = budgets.get(project)
         if budget is None or budget.at_zero is not at_zero or lease.state is LeaseState.ENDED:
             continue
-        if is_over(snapshot, lease):
+        key = project, lease.user
+        if key not in left:
+            left[key] = remainder(snapshot, project, lease.user)
+        mine = left[key]
+        if mine is not None and _is_over(snapshot, lease, mine):
             found.append(lease.id)
     return found

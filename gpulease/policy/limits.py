@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from gpulease.policy import budgets, queue
 from gpulease.policy.model import Bound, Lease, PolicyDocument, Snapshot
+from gpulease.policy.projects import Project
 
 #: Why a request waits that a bound of the site's has no room for.
 QUOTA = "quota_exceeded"
@@ -29,16 +31,19 @@ class Limits:
     ) -> None:
         self._policy = policy
         self._unpaid = unpaid
-        self._bounds = tuple(bounds)
-        self._left = [bound.left for bound in self._bounds]
+        self.bounds = tuple(bounds)
+        self._left = [bound.left for bound in self.bounds]
         self._meant: dict[tuple[str, str], list[int]] = {}  # request and class -> its bounds
-        for index, bound in enumerate(self._bounds):
+        for index, bound in enumerate(self.bounds):
             for key in bound.takes:
                 self._meant.setdefault(key, []).append(index)
-        self._pools = {each.name: each.pool for each in policy.classes}
+        self._classes = policy.by_name
+        self._shared = bool(policy.projects.all)
         self._users: Counter[str] = Counter()
         self._servers: Counter[tuple[str, str]] = Counter()
-        self._units: Counter[tuple[str, ...]] = Counter()  # (project[, person], pool) -> units
+        self._mine: Counter[tuple[str, str, str]] = Counter()  # project, person, pool -> units
+        self._units: dict[tuple[str, str], _Units] = {}  # of a project in a pool
+        self._rules: dict[tuple[str, str], _Rules] = {}  # of a project, for a class
         for lease in held:
             self.grant(lease)
 
@@ -53,55 +58,102 @@ class Limits:
         """Count one more lease of this user, server and project."""
         self._users[lease.user] += 1
         self._servers[lease.user, lease.server] += 1
-        projects = self._policy.projects
-        if projects.all:
-            pool, units = self._pools.get(lease.gpu_class, ""), len(lease.devices) or lease.count
-            home = projects.home(lease.project)
-            self._units[home.name, lease.user, pool] += units
-            for project in projects.above(home):
-                self._units[project.name, pool] += units
+        if self._shared:
+            rules = self._rules_of(lease)
+            units = len(lease.devices) or lease.count
+            if rules.home.bounds_people:
+                self._mine[rules.home.name, lease.user, rules.pool] += units
+            for counter in rules.counters:
+                counter.units += units
 
     def start(self, lease: Lease) -> None:
         """Count a lease that this plan starts, as the class it is served by."""
         self.grant(lease)
         key = (lease.id, lease.gpu_class)
         for index in self._meant.get(key, ()):
-            self._left[index] -= self._bounds[index].takes[key]
+            self._left[index] -= self.bounds[index].takes[key]
 
     def bound(self, lease: Lease) -> Bound | None:
         """Return a bound of the site's that has too little left to serve this request so."""
         key = (lease.id, lease.gpu_class)
         for index in self._meant.get(key, ()):
-            wanted = self._bounds[index].takes[key]
+            wanted = self.bounds[index].takes[key]
             if wanted > 0 and wanted > self._left[index]:
-                return self._bounds[index]
+                return self.bounds[index]
         return None
 
     def exceeded(self, lease: Lease) -> str:
         """Return the wait reason when one more would be above a limit, else ``""``."""
-        if self._servers[lease.user, lease.server] >= self._policy.leases_per_server:
-            return "server_limit"
-        if self._users[lease.user] >= self._policy.leases_per_user:
-            return "user_limit"
+        user = lease.user
+        if user in self._users:
+            if self._servers[user, lease.server] >= self._policy.leases_per_server:
+                return "server_limit"
+            if self._users[user] >= self._policy.leases_per_user:
+                return "user_limit"
         if lease.id in self._unpaid:
             return "no_budget"
-        return self._of_project(lease) if self._policy.projects.all else ""
+        if not self._shared:
+            return ""
+        rules = self._rules_of(lease)
+        return self._of_project(lease, rules) if rules.bounding or lease.in_quota_only else ""
 
-    def _of_project(self, lease: Lease) -> str:
-        projects, pool = self._policy.projects, self._pools.get(lease.gpu_class, "")
-        home = projects.home(lease.project)
+    def _rules_of(self, lease: Lease) -> _Rules:
+        key = lease.project, lease.gpu_class
+        found = self._rules.get(key)
+        if found is None:
+            gpu_class = self._classes.get(lease.gpu_class)
+            pool = gpu_class.pool if gpu_class is not None else ""
+            found = self._rules[key] = self._new_rules(lease.project, pool)
+        return found
+
+    def _new_rules(self, name: str, pool: str) -> _Rules:
+        projects = self._policy.projects
+        home = projects.home(name)
+        counters = [
+            (self._units.setdefault((each.name, pool), _Units()), each.share(pool).limit)
+            for each in projects.above(home)
+        ]
+        limits = tuple([(counter, limit) for counter, limit in counters if limit is not None])
+        # A department's units matter where they are bounded, a project's to who keeps to its quota.
+        counted = [c for n, (c, limit) in enumerate(counters) if not n or limit is not None]
+        bounding = bool(limits) or home.bounds_people
+        return _Rules(home, pool, limits, tuple(counted), bounding)
+
+    def _of_project(self, lease: Lease, rules: _Rules) -> str:
+        home, pool = rules.home, rules.pool
         member = home.member(lease.user).limit
-        mine = self._units[home.name, lease.user, pool] + lease.count
-        if member is not None and mine > member:
-            return "member_limit"
-        for project in projects.above(home):
-            limit = project.share(pool).limit
-            if limit is not None and self._units[project.name, pool] + lease.count > limit:
+        if member is not None:
+            mine = self._mine[home.name, lease.user, pool]
+            if mine + lease.count > member:
+                return "member_limit"
+        for counter, limit in rules.limits:
+            if counter.units + lease.count > limit:
                 return "project_limit"
         if lease.in_quota_only:
-            own = projects.guarantee(home, pool)
-            return "quota_only" if self._units[home.name, pool] + lease.count > own else ""
+            own = self._policy.projects.guarantee(home, pool)
+            return "quota_only" if rules.counters[0].units + lease.count > own else ""
         return ""
+
+
+@dataclass(slots=True)
+class _Units:
+    """How many units a project holds of a pool."""
+
+    units: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What bounds the leases of one project in one pool.
+
+    ``counters``: what their units add to, the project's own first.
+    """
+
+    home: Project
+    pool: str
+    limits: tuple[tuple[_Units, int], ...]
+    counters: tuple[_Units, ...]
+    bounding: bool
 
 
 def kept_waiting(lease: Lease, now: datetime, limits: Limits) -> str | None:
@@ -115,4 +167,4 @@ def kept_waiting(lease: Lease, now: datetime, limits: Limits) -> str | None:
         return lease.reason or "backing_off"
     if exceeded := limits.exceeded(lease):
         return exceeded
-    return QUOTA if limits.bound(lease) is not None else None
+    return QUOTA if limits.bounds and limits.bound(lease) is not None else None

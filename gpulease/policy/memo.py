@@ -27,3 +27,8 @@ def once(question: Callable[[Snapshot], R]) -> Callable[[Snapshot], R]:
         return cast("R", known[question])
 
     return answered
+
+
+def carry(question: Callable[[Snapshot], R], known: Snapshot, to: Snapshot) -> None:
+    """Let a snapshot have the answer of another, for a question that is the same of both."""
+    to.memo[question.__wrapped__] = question(known)  # type: ignore[attr-defined]

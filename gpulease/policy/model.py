@@ -10,8 +10,8 @@ A *request* and the *lease* it becomes are one record, ``Lease``: it begins ``qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
@@ -68,7 +68,6 @@ __all__ = [
     "Wait",
     "WaitReason",
     "Warn",
-    "without",
 ]
 
 
@@ -172,6 +171,11 @@ class PolicyDocument:
     runs_per_user: int = 2  # of whole notebooks, at once
     reservations: ReservationTerms = field(default_factory=ReservationTerms)
     projects: Projects = field(default_factory=Projects)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, GPUClass]:
+        """The classes by name; of two that share one, the first."""
+        return {each.name: each for each in reversed(self.classes)}
 
 
 @dataclass(frozen=True)
@@ -304,6 +308,7 @@ class Snapshot:
     ``use``: (project, person, pool) -> device-seconds of leases that are over, decayed until now.
     ``spent``: (project, person) -> GPU-hours at their price that leases which are over have taken
     of the project's budget in its present period; what runs now is not in it.
+    ``away``: from when until when nobody watched, before the service was started last.
     """
 
     now: datetime
@@ -320,13 +325,9 @@ class Snapshot:
     windows: tuple[Window, ...] = ()  # those that are open, and those that come within a day
     use: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     spent: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    away: tuple[datetime, datetime] | None = None
 
     @cached_property
     def memo(self) -> dict[Any, Any]:
         """What was worked out of it already: ``policy.memo``."""
         return {}
-
-
-def without(snapshot: Snapshot, settled: Set[str]) -> Snapshot:
-    """Return a snapshot without some of its leases."""
-    return replace(snapshot, leases=tuple(x for x in snapshot.leases if x.id not in settled))

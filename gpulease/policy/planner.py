@@ -10,7 +10,7 @@ from gpulease.policy import queue
 from gpulease.policy.admission import Admission, admit, holds
 from gpulease.policy.health import reactions, stuck
 from gpulease.policy.isolation import isolated
-from gpulease.policy.model import Action, End, Snapshot, without
+from gpulease.policy.model import Action, End, Snapshot
 from gpulease.policy.reclaim import Doubts, decide, nominations
 
 
@@ -35,7 +35,7 @@ def _steps(snapshot: Snapshot) -> list[Action]:
     settled = healed.keys()
     # Leases that leave anyway are paired first, then idle ones, then what is held over quota.
     taken = nominations(snapshot, admitted, settled, doubts=doubts)
-    rest = without(snapshot, settled)
+    rest = queue.without(snapshot, settled)
     leaving = [
         decide(rest, lease, taken, reclaims=doubts.reclaims(queue.pool_of(rest, lease)))
         for lease in queue.holding(rest)

@@ -101,13 +101,26 @@ class Project:
     people: tuple[tuple[str, Member], ...] = ()
     budget: Budget | None = None
 
+    @cached_property
+    def _shares(self) -> Mapping[str, Share]:
+        return dict(self.pools)
+
+    @cached_property
+    def _people(self) -> Mapping[str, Member]:
+        return dict(self.people)
+
+    @cached_property
+    def bounds_people(self) -> bool:
+        """Whether it sets a limit to any of its people."""
+        return any(each.limit is not None for each in (self.members, *self._people.values()))
+
     def share(self, pool: str) -> Share:
         """Return what is its own of a pool."""
-        return dict(self.pools).get(pool, Share())
+        return self._shares.get(pool, Share())
 
     def member(self, user: str) -> Member:
         """Return how one of its people is treated."""
-        return dict(self.people).get(user, self.members)
+        return self._people.get(user, self.members)
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,22 @@ class Projects:
         return {}
 
     @cached_property
+    def _guaranteed(self) -> dict[tuple[str, str], int]:
+        return {}
+
+    @cached_property
+    def _below(self) -> Mapping[str, tuple[Project, ...]]:
+        found: dict[str, list[Project]] = {}
+        for each in self.all:
+            if each.parent:
+                found.setdefault(each.parent, []).append(each)
+        return {name: tuple(those) for name, those in found.items()}
+
+    def below(self, project: Project) -> tuple[Project, ...]:
+        """Return the projects of a department, in the order of the document."""
+        return self._below.get(project.name, ())
+
+    @cached_property
     def open_to_all(self) -> Project:
         """The project of those who are in no other; without one of the document's, a nameless."""
         return next((each for each in self.leaves if each.everyone), Project(""))
@@ -167,14 +196,17 @@ class Projects:
 
     def guarantee(self, project: Project, pool: str) -> int:
         """Return what is guaranteed of a pool: a department has at least what its projects have."""
-        below = sum(self.guarantee(x, pool) for x in self.all if x.parent == project.name != "")
-        return max(project.share(pool).guarantee, below)
+        key = project.name, pool
+        if key not in self._guaranteed:
+            below = sum(self.guarantee(each, pool) for each in self.below(project))
+            self._guaranteed[key] = max(project.share(pool).guarantee, below)
+        return self._guaranteed[key]
 
     def guarantees(self, pool: str) -> dict[str, int]:
         """Return what is guaranteed of a pool, by hub group, departments' own under their names."""
         found: dict[str, int] = {}
         for each in self.all:
-            below = sum(self.guarantee(x, pool) for x in self.all if x.parent == each.name)
+            below = sum(self.guarantee(x, pool) for x in self.below(each))
             own = self.guarantee(each, pool) - below
             if own > 0:
                 key = each.group or f"project {each.name}"

@@ -26,6 +26,7 @@ from tests.policy.build import (
     snapshot,
     starting,
 )
+from tests.policy.fairness.build import project, shared
 
 NODES = 10
 POLICY = policy(leases_per_user=2)
@@ -102,6 +103,40 @@ def singles(number: int) -> Snapshot:
     )
 
 
+SHARED = replace(
+    POLICY,
+    leases_per_user=99,
+    projects=shared(*(project(f"p{n}", 2) for n in range(6)), strength=1.0).projects,
+)
+
+
+def in_projects(number: int) -> Snapshot:
+    """Two projects borrow from four others, who wait for their own."""
+    leases = [
+        active(n, user=f"a{n}", project=f"p{n % 2}", server=f"a{n}", pool="cards")
+        for n in range(number)
+    ]
+    queued = [
+        request(number + n, project=f"p{n % 6}", server=f"r{n}", user=f"u{n // 2}")
+        for n in range(number)
+    ]
+    holders = {each.devices[0]: each.id for each in leases}
+    return snapshot(
+        [*leases, *queued],
+        devices(number, holders),
+        {each.id: idle(5) for each in leases},
+        [seen(each, connected=True, in_use=True) for each in leases],
+        policy=SHARED,
+    )
+
+
+def long_queue(number: int) -> Snapshot:
+    """A site that stays as it is, and more and more who wait for it."""
+    site = in_projects(12)
+    queued = [request(99 + n, project=f"p{n % 6}", server=f"w{n}") for n in range(number)]
+    return replace(site, leases=(*site.leases, *queued))
+
+
 WORLDS: dict[str, Callable[[int], Snapshot]] = {
     "all queued": all_queued,
     "all starting, elsewhere": all_starting,
@@ -110,6 +145,7 @@ WORLDS: dict[str, Callable[[int], Snapshot]] = {
     "full, and as many wait": lambda number: all_active(number, waiting=True),
     "full, idle for those who wait": lambda n: all_active(n, idle_for=OUTS.idle + 1, waiting=True),
     "all draining, and as many wait": all_draining,
+    "projects borrow, and others wait for their own": in_projects,
     "pairs on many nodes, and others wait for pairs": pairs,
     "full nodes, and others wait for whole ones": singles,
 }
@@ -140,3 +176,11 @@ def test_four_times_as_much_costs_about_four_times_as_much(
 ) -> None:
     small, large = (steps(work, WORLDS[world](number)) for number in (60, 240))
     assert large <= 6 * small, f"{small} steps for 60, {large} for 240"
+
+
+def test_a_long_queue_costs_less_than_its_length_in_sorting() -> None:
+    """Ten times the queue of the same site costs about ten times as much, and little each."""
+    short, long = (steps(plan, long_queue(number)) for number in (200, 2000))
+    assert long <= 11 * short, f"{short} steps for 200, {long} for 2,000"
+    each = (long - short) / 1800
+    assert each < 150, f"{each:.0f} steps for each request that nothing can be done for"

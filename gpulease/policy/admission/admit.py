@@ -2,12 +2,17 @@
 
 Owns who of the waiting gets which free device in this plan, and why the others wait.  It is
 work-conserving: a request under its limits that fits what is free and not held never waits.
+
+Of a long queue only the beginning is gone through one by one.  Free devices and open seats only
+become fewer while a plan is made, so requests that want the same are of one *kind*: where one of
+them cannot be served, none after it can.  Once all kinds are settled so, the rest is told why it
+waits kind by kind.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpulease.policy import capacity, limits, queue
@@ -15,7 +20,7 @@ from gpulease.policy.admission import substitution
 from gpulease.policy.admission.holds import gathers
 from gpulease.policy.capacity import fitting
 from gpulease.policy.capacity.inventory import Inventory, joined
-from gpulease.policy.fairness import turns
+from gpulease.policy.fairness.turns import Line, lines
 from gpulease.policy.model import (
     Action,
     Device,
@@ -47,20 +52,26 @@ class Unmet:
 
 @dataclass
 class Admission:
-    """The outcome of one pass over the queue."""
+    """The outcome of one pass over the queue.
+
+    Attributes:
+        actions: what is done to the requests.
+        started: pool -> the requests that start on its devices.
+        lacking: those that nothing but capacity keeps waiting -> their pool, what each lacks there.
+    """
 
     actions: list[Action] = field(default_factory=list)
-    unmet: list[Unmet] = field(default_factory=list)
+    started: dict[str, list[Lease]] = field(default_factory=dict)
+    lacking: dict[str, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
+    queues: Sequence[Line] = ()
 
-
-def served(snapshot: Snapshot, admitted: Admission) -> dict[str, list[Lease]]:
-    """Return the requests that start in this plan, by the pool that they are granted from."""
-    requests = {request.id: request for request in queue.waiting(snapshot)}
-    found: dict[str, list[Lease]] = {}
-    for action in admitted.actions:
-        if isinstance(action, Start) and action.lease_id in requests:
-            found.setdefault(action.pool, []).append(requests[action.lease_id])
-    return found
+    def unmet(self, pool: str | None = None) -> Iterator[Unmet]:
+        """Yield those that lack devices (of one pool), in the order of turns."""
+        for line in self.queues:
+            for request in line if pool is None or line.pool in (None, pool) else ():
+                found = self.lacking.get(request.id)
+                if found is not None and pool in (None, found[0]):
+                    yield Unmet(request, *found)
 
 
 def admit(
@@ -74,8 +85,8 @@ def admit(
         ending: the leases that end in this same plan.
     """
     through = _Pass(snapshot, held, ending)
-    for request in through.requests:
-        through.serve(request)
+    for line in through.outcome.queues:
+        through.serve_line(line)
     through.substitute()
     return through.outcome
 
@@ -84,10 +95,10 @@ class _Pass:
     """One pass over the queue, with what is left at each step."""
 
     def __init__(self, snapshot: Snapshot, held: Mapping[str, str], ending: frozenset[str]) -> None:
-        self.outcome = Admission()
-        self.requests = turns(snapshot)
+        self.outcome = Admission(queues=lines(snapshot))
         self._snapshot = snapshot
         self._limits = limits.Limits.of(snapshot, bounds=True)
+        self._keepers = frozenset(held.values())
         free = capacity.free_devices(snapshot)
         coming = capacity.coming_devices(snapshot, ending)
         pools = free.keys() | coming.keys() | {each.pool for each in snapshot.policy.classes}
@@ -102,16 +113,104 @@ class _Pass:
             if each.state is LeaseState.STARTING and each.reason in ("starting", "cluster_queue")
         )
 
-    def serve(self, request: Lease) -> None:
+    def serve_line(self, line: Line) -> None:
+        """Grant in turn what is free, as long as any kind of request could be served."""
+        opened = self._open(line)
+        keepers = {x.id for x in line.all if x.id in self._keepers} if self._keepers else set()
+        seen: set[str] = set()
+        if opened or keepers:
+            for request in line:
+                seen.add(request.id)
+                keepers.discard(request.id)
+                self._serve(request)
+                kind = self._kind(request)
+                if kind in opened and self._is_settled(request):
+                    opened.discard(kind)
+                if not opened and not keepers:
+                    break
+        self._tell_rest(line, seen)
+
+    def _kind(self, request: Lease) -> Hashable:
+        """Return what all requests have in common of which none is served where one is not."""
+        if request.count == 1 and not self._doors.any:
+            return request.gpu_class
+        waits = request.count > 1 and gathers(request, self._snapshot)
+        return request.gpu_class, request.count, waits, self._doors.kind(request)
+
+    def _open(self, line: Line) -> set[Hashable]:
+        """Return the kinds of which something could be served, or kept, at all."""
+        some = {pool for pool, left in self._free.items() if left}
+        some |= {pool for pool, left in self._coming.items() if left}
+        classes = self._snapshot.policy.by_name.values()
+        names = {each.name for each in classes if each.pool in some or each.queue is not None}
+        if not names:
+            return set()
+        return {self._kind(request) for request in line.all if request.gpu_class in names}
+
+    def _is_settled(self, request: Lease) -> bool:
+        """Whether nothing is left for any request of this kind, neither to take nor to keep."""
+        gpu_class = queue.class_of(self._snapshot.policy, request.gpu_class)
+        if gpu_class is None:
+            return True
+        if gpu_class.queue is not None:
+            return self._pending[gpu_class.name] >= gpu_class.queue.max_pending
+        free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
+        if coming.loose(gpu_class.name):
+            return False
+        if self._doors.refusal(request, gpu_class.pool):
+            return True
+        if self._doors.window_for(request) is not None:
+            return not free.has_room(gpu_class.name, request.count)
+        if request.count > 1 and gathers(request, self._snapshot):
+            return not free.loose(gpu_class.name)
+        return not any(len(x) >= request.count for x in free.loose(gpu_class.name).values())
+
+    def _tell_rest(self, line: Line, seen: set[str]) -> None:
+        """Say to all who were not looked at one by one what they wait for."""
+        known: dict[Hashable, tuple[str, tuple[str, Mapping[str, int]] | None]] = {}
+        now, bounds, outcome = self._snapshot.now, self._limits, self.outcome
+        for request in line.all:
+            if request.id in seen:
+                continue
+            why = limits.kept_waiting(request, now, bounds)
+            if why is not None:
+                self._wait(request, why)
+                continue
+            kind = self._kind(request)
+            if kind not in known:
+                known[kind] = self._waits_for(request)
+            reason, lacks = known[kind]
+            if lacks is not None:
+                outcome.lacking[request.id] = lacks
+            if not reason:
+                outcome.actions.append(End(request.id, "unknown_class", EndReason.DENIED))
+            elif reason != request.reason:
+                outcome.actions.append(Wait(request.id, reason))
+
+    def _waits_for(self, request: Lease) -> tuple[str, tuple[str, Mapping[str, int]] | None]:
+        """Return why a request waits that finds nothing ("": there is no such class), and what it
+        lacks where only capacity is missing.
+        """
+        gpu_class = queue.class_of(self._snapshot.policy, request.gpu_class)
+        if gpu_class is None:
+            return "", None
+        if gpu_class.queue is not None:
+            return "queue_full", None
+        reserved = self._doors.refusal(request, gpu_class.pool)
+        if reserved:
+            return reserved, None
+        lacks = gpu_class.pool, self._missing(request, gpu_class)
+        return self._lacking(request, gpu_class), lacks
+
+    def _serve(self, request: Lease) -> None:
         """Grant a request what it asks for, or say what it waits for."""
         gpu_class = queue.class_of(self._snapshot.policy, request.gpu_class)
         if gpu_class is None:
             self.outcome.actions.append(End(request.id, "unknown_class", EndReason.DENIED))
             return
-        why = self._kept_waiting(request)
+        why = limits.kept_waiting(request, self._snapshot.now, self._limits)
         if why is not None:
-            bound = self._limits.bound(request) if why == limits.QUOTA else None
-            self._wait(request, why, bound.detail if bound is not None else "")
+            self._wait(request, why)
             return
         if gpu_class.queue is not None:
             self._hand_over(request, gpu_class, gpu_class.queue)
@@ -143,27 +242,44 @@ class _Pass:
 
     def substitute(self) -> None:
         """Serve by a fall-back who lacks a device that does not come free by itself."""
+        classes, lacking = self._snapshot.policy.by_name, self.outcome.lacking
+        falls = {name for name, each in classes.items() if each.fallback}
+        if not falls or not any(self._free.values()):
+            return
+        opened = {
+            self._may_fall(x)
+            for line in self.outcome.queues
+            for x in line.all
+            if x.gpu_class in falls and x.id in lacking
+        }
         served: dict[str, Start] = {}
-        for want in self.outcome.unmet:
+        for want in self.outcome.unmet() if opened else ():
             request = want.request
-            if min(want.missing.values(), default=1) == 0 or self._limits.exceeded(request):
+            kind = self._may_fall(request)
+            if kind not in opened or min(want.missing.values(), default=1) == 0:
                 continue
             other = substitution.substitute(
                 self._snapshot.policy, request, self._free, self._preferred_node(request)
             )
             if other is None or self._doors.refusal(_as(request, other[0]), other[0].pool):
+                opened.discard(kind)
+                if not opened:
+                    break
                 continue
             gpu_class, chosen = other
             instead = _as(request, gpu_class)
-            if not self._limits.exceeded(instead) and self._limits.bound(instead) is None:
+            if self._limits.exceeded(request) or self._limits.exceeded(instead):
+                continue
+            if self._limits.bound(instead) is None:
                 served[request.id] = self._grant(request, chosen, gpu_class, gpu_class.name)
-        found = self.outcome
-        found.unmet = [each for each in found.unmet if each.request.id not in served]
-        found.actions = [each for each in found.actions if each.lease_id not in served]
-        found.actions += served.values()
+        if served:
+            self.outcome.lacking = {k: v for k, v in lacking.items() if k not in served}
+            actions = [each for each in self.outcome.actions if each.lease_id not in served]
+            self.outcome.actions = [*actions, *served.values()]
 
-    def _kept_waiting(self, request: Lease) -> str | None:
-        return limits.kept_waiting(request, self._snapshot.now, self._limits)
+    def _may_fall(self, request: Lease) -> Hashable:
+        """Return the kind of a request, and the classes that it may be served by at all."""
+        return self._kind(request), self._snapshot.policy.projects.home(request.project).classes
 
     def _preferred_node(self, request: Lease) -> str:
         return self._snapshot.preferred_nodes.get(request.id, "")
@@ -171,32 +287,43 @@ class _Pass:
     def _grant(
         self, request: Lease, chosen: Sequence[Device], gpu_class: GPUClass, fallback: str = ""
     ) -> Start:
-        self._free[gpu_class.pool].take(chosen)
+        pool = gpu_class.pool
+        self._free[pool].take(chosen)
         served = _as(request, gpu_class)
         self._limits.start(served)
-        self._doors.let_in(served, gpu_class.pool)
-        devices = tuple(d.uuid for d in chosen)
-        price, pool = gpu_class.price, gpu_class.pool
-        return Start(request.id, "starting", devices, fallback, price, pool)
+        self._doors.let_in(served, pool)
+        self.outcome.started.setdefault(pool, []).append(request)
+        devices = tuple([d.uuid for d in chosen])
+        return Start(request.id, "starting", devices, fallback, gpu_class.price, pool)
 
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
-        lines = joined(free.line(request), coming.line(request))
+        missing = self._missing(request, gpu_class)
+        self.outcome.lacking[request.id] = gpu_class.pool, missing
+        self._wait(request, self._lacking(request, gpu_class))
+        line = joined(free.line(request), coming.line(request))
         hoped = fitting.of_one_node(
-            lines, request.count, preferred_node=self._preferred_node(request)
+            line, request.count, preferred_node=self._preferred_node(request)
         )
-        room = self._room(gpu_class, request.count)
-        missing = room
-        if lines:
-            missing = {node: max(0, n - len(lines.get(node, ()))) for node, n in room.items()}
-        self.outcome.unmet.append(Unmet(request, gpu_class.pool, missing))
-        lacking = "no_capacity" if room else "quarantined"
-        if free.has_room(gpu_class.name, request.count):
-            lacking = "held"
-        self._wait(request, self._doors.lacking(request) or lacking)
         if gathers(request, self._snapshot):
             free.keep(hoped, request)
         coming.take(hoped)
+
+    def _missing(self, request: Lease, gpu_class: GPUClass) -> Mapping[str, int]:
+        """Return what a request lacks on each node, with what is free or comes there counted."""
+        free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
+        line = joined(free.line(request), coming.line(request))
+        room = self._room(gpu_class, request.count)
+        if not line:
+            return room
+        return {node: max(0, n - len(line.get(node, ()))) for node, n in room.items()}
+
+    def _lacking(self, request: Lease, gpu_class: GPUClass) -> str:
+        """Return the reason of a request that found nothing."""
+        lacking = "no_capacity" if self._room(gpu_class, request.count) else "quarantined"
+        if self._free[gpu_class.pool].has_room(gpu_class.name, request.count):
+            lacking = "held"
+        return self._doors.lacking(request) or lacking
 
     def _room(self, gpu_class: GPUClass, count: int) -> Mapping[str, int]:
         """Return the nodes that could serve so many devices of a class at all, each with ``count``.
@@ -210,11 +337,16 @@ class _Pass:
             self._rooms[key] = dict.fromkeys(sorted(fitting.room(suiting, count)), count)
         return self._rooms[key]
 
-    def _wait(self, request: Lease, reason: str, detail: str = "") -> None:
-        if reason != request.reason:
-            self.outcome.actions.append(Wait(request.id, reason, detail=detail))
+    def _wait(self, request: Lease, reason: str) -> None:
+        if reason == request.reason:
+            return
+        bound = self._limits.bound(request) if reason == limits.QUOTA else None
+        detail = bound.detail if bound is not None else ""
+        self.outcome.actions.append(Wait(request.id, reason, detail=detail))
 
 
 def _as(request: Lease, gpu_class: GPUClass) -> Lease:
     """Return a request as it would be served by a class."""
+    if request.gpu_class == gpu_class.name:
+        return request
     return replace(request, gpu_class=gpu_class.name)

@@ -6,14 +6,14 @@ holds what comes free until it has them all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from math import log2
 
 from gpulease.policy import limits, queue
 from gpulease.policy.capacity import coming_devices, free_devices
 from gpulease.policy.capacity.fitting import suits, together
-from gpulease.policy.fairness import turns
-from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.policy.fairness.turns import lines
+from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
 
 #: A request for several devices gathers them in turns: for this long (seconds) it takes what is
 #: there or waits, then for twice as long it holds what comes free, and so on with doubled turns.
@@ -33,29 +33,65 @@ def holds(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Mapping[s
         snapshot: with the ended leases whose nominee still waits.
         ending: the leases that end in this same plan.
     """
-    bounds = limits.Limits.of(snapshot, bounds=True)
-    admissible = [
-        each for each in turns(snapshot) if limits.kept_waiting(each, snapshot.now, bounds) is None
-    ]
     free = free_devices(snapshot)
     coming = coming_devices(snapshot, ending)
     claims, reclaimed = _nominated(snapshot)
+    if not reclaimed and not coming:
+        return {}
+    pools = {
+        pool: _Kept(reclaimed, free.get(pool, ()), coming.get(pool, ()))
+        for pool in free.keys() | coming.keys()
+    }
+    bounds = limits.Limits.of(snapshot, bounds=True)
     held: dict[str, str] = {}
-    for pool in sorted({queue.pool_of(snapshot, request) for request in admissible}):
-        line = [request for request in admissible if queue.pool_of(snapshot, request) == pool]
-        now, soon = free.get(pool, []), coming.get(pool, [])
-        open_now = sum(device.uuid not in reclaimed for device in now)
-        loose = {device.uuid for device in soon if device.uuid not in reclaimed}
-        _claim_rest(line, claims, open_now, len(loose))
-        kept = [d for d in [*now, *soon] if d.uuid in reclaimed or d.uuid in loose]
+    for line in lines(snapshot):
+        here = {queue.pool_of(snapshot, each) for each in line.all} & pools.keys()
+        nominees = {each.id for each in line.all if each.id in claims}
         for request in line:
-            count = min(request.count, claims.get(request.id, 0))
-            if not count or not kept:
-                continue
-            mine = together([d for d in kept if suits(request.gpu_class, d)], count)
-            held.update((device.uuid, request.id) for device in mine)
-            kept = [device for device in kept if device.uuid not in held]
+            nominees.discard(request.id)
+            kept = pools.get(queue.pool_of(snapshot, request))
+            if kept is not None and kept.devices:
+                if limits.kept_waiting(request, snapshot.now, bounds) is None:
+                    mine = kept.claim(request, claims.get(request.id, 0))
+                    held.update((device.uuid, request.id) for device in mine)
+            elif all(not pools[pool].devices for pool in here):
+                break
+            if not nominees and all(pools[pool].unclaimed == 0 for pool in here):
+                break
     return held
+
+
+class _Kept:
+    """The devices of one pool that were given up, or come free by themselves, and are kept."""
+
+    def __init__(self, reclaimed: Set[str], now: Sequence[Device], soon: Sequence[Device]) -> None:
+        loose = {device.uuid for device in soon if device.uuid not in reclaimed}
+        self.devices = [d for d in [*now, *soon] if d.uuid in reclaimed or d.uuid in loose]
+        self._open_now = sum(device.uuid not in reclaimed for device in now)
+        self._loose = len(loose)
+
+    @property
+    def unclaimed(self) -> int:
+        """How many devices anybody may still claim."""
+        return self._loose
+
+    def claim(self, request: Lease, given_up: int) -> list[Device]:
+        """Return what is kept for the next in turn.
+
+        That is what was given up in its name (a number), and then what comes free by itself, after
+        what is free for all.
+        """
+        missing = max(0, request.count - given_up)
+        now = min(missing, self._open_now)
+        later = min(missing - now, self._loose)
+        self._open_now, self._loose = self._open_now - now, self._loose - later
+        count = min(request.count, given_up + later)
+        if not count:
+            return []
+        mine = together([d for d in self.devices if suits(request.gpu_class, d)], count)
+        gone = {device.uuid for device in mine}
+        self.devices = [device for device in self.devices if device.uuid not in gone]
+        return mine
 
 
 def _nominated(snapshot: Snapshot) -> tuple[dict[str, int], set[str]]:
@@ -68,16 +104,6 @@ def _nominated(snapshot: Snapshot) -> tuple[dict[str, int], set[str]]:
             claims[lease.nominated_for] = claims.get(lease.nominated_for, 0) + len(lease.devices)
             reclaimed.update(lease.devices if lease.state is LeaseState.ENDED else ())
     return claims, reclaimed
-
-
-def _claim_rest(line: Sequence[Lease], claims: dict[str, int], open_now: int, loose: int) -> None:
-    """Let the first in the line claim what comes free by itself, after what is free for all."""
-    for request in line:
-        missing = max(0, request.count - claims.get(request.id, 0))
-        now = min(missing, open_now)
-        later = min(missing - now, loose)
-        open_now, loose = open_now - now, loose - later
-        claims[request.id] = claims.get(request.id, 0) + later
 
 
 def gathers(request: Lease, snapshot: Snapshot) -> bool:

@@ -117,12 +117,12 @@ class Window:
         """What names the window in records: the reservation and when the rule begins it."""
         return f"{self.of.id}@{self.original:%Y%m%dT%H%M}"
 
-    @property
+    @cached_property
     def order(self) -> tuple[datetime, str]:
         """Sort key: the sooner before the later, whatever the order of a listing."""
         return self.start, self.key
 
-    @property
+    @cached_property
     def hold_from(self) -> datetime:
         """From when on its GPUs are kept free."""
         return self.start - timedelta(seconds=self.lead)
@@ -140,6 +140,8 @@ class Window:
 
     def end_for(self, user: str) -> datetime:
         """Return when a person's seat ends."""
+        if not self.of.extra_time:
+            return self.end
         return self.end + timedelta(seconds=dict(self.of.extra_time).get(user, 0.0))
 
     def seats_at(self, at: datetime) -> int:

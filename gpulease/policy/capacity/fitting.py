@@ -49,6 +49,8 @@ def of_one_node(
 ) -> list[Device]:
     """Return what ``together`` does, of devices that are sorted by node already."""
     wanted = set(preferred)
+    if not wanted:
+        return _nearest_of(nodes, count, preferred_node)
 
     def rank(node: str) -> tuple[int, int, bool, int, str]:
         there = nodes[node]
@@ -58,6 +60,27 @@ def of_one_node(
 
     best = min(nodes, key=rank, default=None)
     return list(nodes[best][:count]) if best is not None else []
+
+
+def _nearest_of(
+    nodes: Mapping[str, Sequence[Device]], count: int, preferred_node: str
+) -> list[Device]:
+    """Return what ``of_one_node`` does where no device is preferred: most often, so in one go."""
+    if preferred_node and len(nodes.get(preferred_node, ())) >= count:
+        return list(nodes[preferred_node][:count])
+    most, best, least = 0, "", 0
+    for node, there in nodes.items():
+        number = len(there)
+        enough = min(number, count)
+        if enough < most or not enough:
+            continue
+        if (
+            enough > most
+            or node == preferred_node
+            or (best != preferred_node and (number, node) < (least, best))
+        ):
+            most, best, least = enough, node, number
+    return list(nodes[best][:count]) if most else []
 
 
 def room(devices: Iterable[Device], count: int) -> frozenset[str]:

@@ -33,8 +33,8 @@ class Inventory:
         self._loose: dict[str, dict[str, list[Device]]] = {}  # class -> node -> devices
         self._count: dict[str, Counter[str]] = {}  # class -> node -> how many, kept ones as well
 
-    def __contains__(self, device: Device) -> bool:
-        return device.uuid in self._left
+    def __len__(self) -> int:
+        return len(self._left)
 
     def line(self, request: Lease) -> Nodes:
         """Return what a request may take, by node, what is kept for it first."""

@@ -7,12 +7,13 @@ guaranteed to their own project, which covers its reservation first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 
 from gpulease.policy import budgets, capacity, limits, queue
-from gpulease.policy.fairness.division import Claim, divide, target, weighed
+from gpulease.policy.fairness.division import Claim, alike, divide, target, weighed
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.memo import once
 from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
@@ -25,45 +26,179 @@ SPENT = "\0spent"
 PREEMPTED = "preempted"
 
 
-@dataclass(eq=False)
 class Node:
-    """A department, a project or a person in one pool; counts are units of the pool."""
+    """A department, a project or a person in one pool; counts are units of the pool.
 
-    name: str
-    parent: Node | None = None
-    guarantee: int = 0
-    limit: int | None = None
-    weight: float = 1.0
-    held: int = 0
-    waiting: int = 0
-    share: int = 0
-    target: float = 0.0
-    used: float = 0.0  # of the pool's whole capacity, 0 to 1, decayed
-    below: dict[str, Node] = field(default_factory=dict)
+    Shares are worked out when they are asked for, from the root down, and so are the people of a
+    project listed: of a long queue most people's are never needed.
+
+    Attributes:
+        guarantee: what is its own.
+        held: what it holds.
+        waiting: what its requests ask for that could start if everything were free.
+        used: of the pool's whole capacity, 0 to 1, decayed.
+    """
+
+    __slots__ = (
+        "_below",
+        "_people",
+        "_share",
+        "_strength",
+        "_target",
+        "divided",
+        "guarantee",
+        "held",
+        "limit",
+        "name",
+        "parent",
+        "used",
+        "waiting",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        parent: Node | None = None,
+        *,
+        guarantee: int = 0,
+        limit: int | None = None,
+        weight: float = 1.0,
+        strength: float = 0.0,
+        people: People | None = None,
+    ) -> None:
+        self.name, self.parent, self.guarantee = name, parent, guarantee
+        self.limit, self.weight = limit, weight
+        self.held = self.waiting = 0
+        self.used = 0.0
+        self._share, self._target = 0, 0.0
+        self.divided = False
+        self._below: dict[str, Node] = {}
+        self._people = people
+        self._strength = strength
+
+    @property
+    def below(self) -> dict[str, Node]:
+        """What belongs to it, by name."""
+        people, self._people = self._people, None
+        if people is not None:
+            self._below = people.nodes(self)
+        return self._below
+
+    def holders(self) -> Mapping[str, int]:
+        """Return what each of a project's people holds, of those who hold anything."""
+        if self._people is not None:
+            return self._people.held
+        return {name: node.held for name, node in self._below.items() if node.held}
+
+    @property
+    def share(self) -> int:
+        """What it may have, in whole units."""
+        if self.parent is not None and not self.parent.divided:
+            self.parent.divide()
+        return self._share
+
+    @property
+    def target(self) -> float:
+        """The same before rounding."""
+        if self.parent is not None and not self.parent.divided:
+            self.parent.divide()
+        return self._target
 
     @property
     def saturation(self) -> float:
         """What it holds of its target; without one, more than any other."""
         return self.held / self.target if self.target > 0 else float(self.held + 1) * 1e9
 
+    def settle(self, share: int, target: float) -> None:
+        """Say how much it may have; the root's is the pool's, and all else follows."""
+        self._share, self._target = share, target
+
     def wanted(self) -> int:
         """Return the units that it and those below it hold or wait for, within their limits."""
-        if self.below:
-            found = sum(node.wanted() for node in self.below.values())
-        else:
+        unlisted = self._people is not None and not self._people.bounded
+        if unlisted or not self.below:
             found = self.held + self.waiting
+        else:
+            found = sum(node.wanted() for node in self._below.values())
         return found if self.limit is None else min(found, self.limit)
+
+    def divide(self) -> None:
+        """Work out the shares of all that belongs to it."""
+        units, self.divided = self.share, True
+        wanted = {each: want for each in self.below.values() if (want := each.wanted())}
+        # Of equals the one that holds more comes first, so that rounding moves nothing.
+        ranked = sorted(wanted, key=lambda each: (-each.held, each.name))
+        if self._all_alike(ranked):
+            shares_of = alike(units, [wanted[each] for each in ranked])
+            for each, (share, part) in zip(ranked, shares_of, strict=True):
+                each.settle(share, part)
+            return
+        weights = {each.name: each.weight for each in wanted if wanted[each] > each.guarantee}
+        if self._strength > 0 and any(each.used for each in wanted):
+            used = {name: self._below[name].used for name in weights}
+            weights = weighed(weights, used, self._strength)
+        keys = [f"{rank:09}" for rank in range(len(ranked))]
+        claims = [
+            Claim(key, each.guarantee, weights.get(each.name, 0.0), wanted[each])
+            for key, each in zip(keys, ranked, strict=True)
+        ]
+        shares, targets = divide(units, claims), target(units, claims)
+        for key, each in zip(keys, ranked, strict=True):
+            each.settle(shares[key], targets[key])
+
+    def _all_alike(self, siblings: Sequence[Node]) -> bool:
+        """Whether nothing but what they want tells siblings apart, as most people of a project."""
+        weights = {each.weight for each in siblings}
+        own = any(each.guarantee or (self._strength > 0 and each.used) for each in siblings)
+        return len(weights) == 1 and weights != {0.0} and not own
+
+
+@dataclass(eq=False)
+class People:
+    """Who holds, waits and has used how much of one project, until they are asked for."""
+
+    project: Project
+    held: Counter[str] = field(default_factory=Counter)
+    used: dict[str, float] = field(default_factory=dict)
+    waiting: list[Lease] = field(default_factory=list)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether what they want is bounded one by one."""
+        return self.project.bounds_people
+
+    def nodes(self, above: Node) -> dict[str, Node]:
+        """Return a node for each of them."""
+        found: dict[str, Node] = {}
+        for user, units in self.held.items():
+            self.node(above, found, user).held = units
+        for user, used in self.used.items():
+            self.node(above, found, user).used = used
+        for request in self.waiting:
+            self.node(above, found, request.user).waiting += request.count
+        return found
+
+    def node(self, above: Node, known: dict[str, Node], user: str) -> Node:
+        """Return one person's node, made where there is none yet."""
+        found = known.get(user)
+        if found is None:
+            member = self.project.member(user)
+            found = Node(user, above, limit=member.limit, weight=member.weight)
+            known[user] = found
+        return found
 
 
 class Tree:
     """All nodes of one pool; ``leaf`` gives a lease's own."""
 
     def __init__(self, projects: Projects, pool: str, covered: Mapping[str, int]) -> None:
-        self.root = Node("")
+        self.root = Node("", strength=projects.strength)
         self._projects = projects
         self._pool = pool
         self._covered = covered
         self._nodes: dict[str, Node] = {}
+        self._people: dict[str, People] = {}
         for project in projects.all:
             self._node(project)
 
@@ -73,38 +208,63 @@ class Tree:
             parent = self._projects.by_name.get(project.parent)
             above = self._node(parent) if parent is not None else self.root
             own = self._projects.guarantee(project, self._pool)
+            people = People(project) if not self._projects.below(project) else None
             found = Node(
                 project.name,
                 above,
                 guarantee=max(0, own - self._covered_of(project)),
                 limit=project.share(self._pool).limit,
                 weight=project.weight,
+                strength=self._projects.strength,
+                people=people,
             )
+            if people is not None:
+                self._people[project.name] = people
             above.below[project.name] = self._nodes[project.name] = found
         return found
 
     def _covered_of(self, project: Project) -> int:
         """Return the units of its guarantee that reservations of its own groups cover."""
         mine = self._covered.get(project.group, 0) if project.group else 0
-        return mine + sum(
-            self._covered_of(each) for each in self._projects.all if each.parent == project.name
-        )
+        return mine + sum(self._covered_of(each) for each in self._projects.below(project))
+
+    def project(self, lease: Lease, *, spent: bool) -> Node:
+        """Return the node of the project that a lease is charged to."""
+        if spent:
+            return self._node(_SPENT)
+        home = self._projects.home(lease.project)
+        return self._nodes.get(home.name) or self._node(home)
 
     def leaf(self, lease: Lease, *, spent: bool) -> Node:
         """Return the node of a lease's holder in the project that it is charged to."""
-        project = Project(SPENT, weight=0.0) if spent else self._projects.home(lease.project)
-        node = self._node(project)
-        found = node.below.get(lease.user)
-        if found is None:
-            member = project.member(lease.user)
-            found = Node(lease.user, node, limit=member.limit, weight=member.weight)
-            node.below[lease.user] = found
-        return found
+        node = self.project(lease, spent=spent)
+        below = node.below
+        return below.get(lease.user) or self._people[node.name].node(node, below, lease.user)
 
-    def settle(self, units: int, projects: Projects) -> None:
-        """Work the shares out, from the pool's units down to each person."""
-        self.root.share, self.root.target = units, float(units)
-        _divide(self.root, projects.strength)
+    def hold(self, lease: Lease, units: int, *, spent: bool) -> None:
+        """Count a lease as held; before anybody's share is asked for."""
+        node = self.project(lease, spent=spent)
+        self._people[node.name].held[lease.user] += units
+        for each in above(node):
+            each.held += units
+
+    def wait(self, request: Lease, *, spent: bool) -> None:
+        """Count a request; before anybody's share is asked for."""
+        node = self.project(request, spent=spent)
+        self._people[node.name].waiting.append(request)
+        node.waiting += request.count
+
+    def use(self, project: Project, user: str, part: float) -> None:
+        """Count past use, a part of the pool's capacity; before anybody's share is asked for."""
+        node = self._node(project)
+        used = self._people[node.name].used
+        used[user] = min(1.0, used.get(user, 0.0) + part)
+        for each in above(node):
+            each.used = min(1.0, each.used + part)
+
+
+#: The project of leases that only take what nobody else wants.
+_SPENT = Project(SPENT, weight=0.0)
 
 
 def above(leaf: Node) -> Iterator[Node]:
@@ -113,28 +273,6 @@ def above(leaf: Node) -> Iterator[Node]:
     while node is not None and node.parent is not None:
         yield node
         node = node.parent
-
-
-def _divide(node: Node, strength: float) -> None:
-    if not node.below:
-        return
-    wanted = {each.name: each.wanted() for each in node.below.values()}
-    weights = {
-        each.name: each.weight for each in node.below.values() if wanted[each.name] > each.guarantee
-    }
-    used = {name: node.below[name].used for name in weights}
-    weights = weighed(weights, used, strength)
-    # Of equals the one that holds more comes first, so that rounding moves nothing.
-    ranked = sorted(node.below.values(), key=lambda each: (-each.held, each.name))
-    keys = {each.name: f"{rank:09}" for rank, each in enumerate(ranked)}
-    claims = [
-        Claim(keys[each.name], each.guarantee, weights.get(each.name, 0.0), wanted[each.name])
-        for each in ranked
-    ]
-    shares, targets = divide(node.share, claims), target(node.share, claims)
-    for each in ranked:
-        each.share, each.target = shares[keys[each.name]], targets[keys[each.name]]
-        _divide(each, strength)
 
 
 @once
@@ -150,17 +288,19 @@ def standing(snapshot: Snapshot) -> Mapping[str, Tree]:
     for lease in queue.holding(snapshot):
         tree = trees.get(queue.pool_of(snapshot, lease))
         if tree is not None and stays(snapshot, lease):
-            for node in above(tree.leaf(lease, spent=lease.id in over)):
-                node.held += units_of(lease)
+            tree.hold(lease, units_of(lease), spent=lease.id in over)
+    classes = snapshot.policy.by_name
     for request in admissible(snapshot):
-        tree = trees.get(queue.pool_of(snapshot, request))
+        gpu_class = classes.get(request.gpu_class)
+        tree = trees.get(gpu_class.pool if gpu_class is not None else "")
         if tree is not None:
-            tree.leaf(request, spent=request.id in over).waiting += request.count
+            tree.wait(request, spent=request.id in over)
     there = capacity.in_service(snapshot)
     units = {pool: len(there.get(pool, ())) - reserved.get(pool, 0) for pool in pools}
     _count_use(snapshot, trees, units)
     for pool, tree in trees.items():
-        tree.settle(max(0, units[pool]), projects)
+        there_for_all = max(0, units[pool])
+        tree.root.settle(there_for_all, float(there_for_all))
     return trees
 
 
@@ -181,10 +321,10 @@ def stays(snapshot: Snapshot, lease: Lease) -> bool:
 @once
 def admissible(snapshot: Snapshot) -> tuple[Lease, ...]:
     """Return the requests that could start if everything were free, first come first."""
-    bounds = limits.Limits.of(snapshot)
+    bounds, now = limits.Limits.of(snapshot), snapshot.now
     found = []
     for request in queue.waiting(snapshot):
-        if limits.kept_waiting(request, snapshot.now, bounds) is None:
+        if limits.kept_waiting(request, now, bounds) is None:
             bounds.grant(request)
             found.append(request)
     return tuple(found)
@@ -213,10 +353,9 @@ def _count_use(snapshot: Snapshot, trees: Mapping[str, Tree], units: Mapping[str
     if projects.strength <= 0 or projects.half_life <= 0:
         return
     full = projects.half_life / log(2)
-    for (project, user, pool), seconds in snapshot.use.items():
+    for (name, user, pool), seconds in snapshot.use.items():
         if pool in trees and units[pool] > 0:
-            lease = Lease("", user, "", "", 1, (snapshot.now, 0), snapshot.now, project=project)
-            _add_use(trees[pool].leaf(lease, spent=False), seconds / (units[pool] * full))
+            trees[pool].use(projects.home(name), user, seconds / (units[pool] * full))
     for lease in queue.holding(snapshot):
         pool = queue.pool_of(snapshot, lease)
         if pool not in trees or units[pool] <= 0 or not stays(snapshot, lease):
@@ -226,9 +365,4 @@ def _count_use(snapshot: Snapshot, trees: Mapping[str, Tree], units: Mapping[str
         seconds = max(least, (snapshot.now - since).total_seconds())
         decayed = full * (1 - 0.5 ** (seconds / projects.half_life))
         share = units_of(lease) * decayed / (units[pool] * full)
-        _add_use(trees[pool].leaf(lease, spent=False), share)
-
-
-def _add_use(leaf: Node, share: float) -> None:
-    for node in above(leaf):
-        node.used = min(1.0, node.used + share)
+        trees[pool].use(projects.home(lease.project), lease.user, share)

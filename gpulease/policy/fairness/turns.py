@@ -4,14 +4,17 @@ Without projects it is first come, first served.  With projects the turn goes, a
 tree, to who has least of what is theirs: below the guarantee before above it, then by what is held
 of the target; of equals to who asked first.  A person's own requests keep their order.  Each turn
 counts as if it were granted, so a project that asks for a hundred does not get them in one go.
+
+Turns are worked out as far as they are asked for: of ten thousand requests a plan that has room for
+ten asks for some dozen.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heapreplace
 
 from gpulease.policy import budgets, queue
 from gpulease.policy.fairness.standing import Node, Tree, admissible, standing
@@ -21,99 +24,186 @@ from gpulease.policy.model import Lease, Snapshot
 _Key = tuple[bool, float, datetime, int, str]
 
 
+class Line:
+    """Requests in the order in which they are served; to be gone through often.
+
+    ``all``: the same ones, first come first.  ``pool``: of all of them, ``None`` for several.
+    """
+
+    def __init__(self, all_: Sequence[Lease], source: Iterable[Lease], pool: str | None) -> None:
+        self.all, self.pool = all_, pool
+        self._source = iter(source)
+        self._known: list[Lease] = []
+
+    def __iter__(self) -> Iterator[Lease]:
+        at = 0
+        while True:
+            if at == len(self._known):
+                following = next(self._source, None)
+                if following is None:
+                    return
+                self._known.append(following)
+            yield self._known[at]
+            at += 1
+
+
 @once
-def turns(snapshot: Snapshot) -> tuple[Lease, ...]:
-    """Return the queued requests in the order in which they are served."""
+def lines(snapshot: Snapshot) -> Sequence[Line]:
+    """Return the queues that are served one after the other: one of each pool, or one for all."""
     trees = standing(snapshot)
     if not trees:
-        return queue.waiting(snapshot)
+        requests = queue.waiting(snapshot)
+        return [Line(requests, requests, None)]
     over = budgets.exhausted(snapshot)
-    startable = frozenset(request.id for request in admissible(snapshot))
-    lines: dict[str, list[Lease]] = {}
-    for request in queue.waiting(snapshot):
-        lines.setdefault(queue.pool_of(snapshot, request), []).append(request)
-    ordered: list[Lease] = []
-    for pool in sorted(lines, key=lambda each: (queue.order(lines[each][0]), each)):
-        tree = trees.get(pool)
-        line = lines[pool]
-        ordered += _in_turn(tree, line, over, startable) if tree is not None else line
-    return tuple(ordered)
+    startable = frozenset([request.id for request in admissible(snapshot)])
+    return [
+        Line(
+            requests,
+            _in_turn(trees[pool], requests, over, startable) if pool in trees else requests,
+            pool,
+        )
+        for pool, requests in queue.by_pool(snapshot).items()
+    ]
+
+
+@once
+def turns(snapshot: Snapshot) -> tuple[Lease, ...]:
+    """Return all queued requests in the order in which they are served."""
+    return tuple([request for line in lines(snapshot) for request in line])
 
 
 def _in_turn(
-    tree: Tree, line: Iterable[Lease], over: frozenset[str], startable: frozenset[str]
-) -> Iterable[Lease]:
+    tree: Tree, line: Sequence[Lease], over: frozenset[str], startable: frozenset[str]
+) -> Iterator[Lease]:
     root = _Branch(tree.root)
-    count = 0
+    known: dict[tuple[str, bool], list[Lease]] = {}
     for request in line:
-        root.add(tree.leaf(request, spent=request.id in over), request)
-        count += 1
+        key = request.project, request.id in over
+        mine = known.get(key)
+        if mine is None:
+            mine = known[key] = root.people(tree.project(request, spent=key[1])).line
+        mine.append(request)
     root.begin()
-    for _ in range(count):
-        yield root.next(startable)
+    for _ in line:
+        request = root.next()
+        yield request
+        root.count(request.count if request.id in startable else 0)
 
 
 class _Branch:
-    """A node with the requests that wait below it, and its own count of what is held."""
+    """A department with the projects that wait below it, and its own count of what is held."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
-        self._held = node.held
-        self.line: deque[Lease] = deque()
+        self.node = node
+        self.held = node.held
         self.below: dict[str, _Branch] = {}
-        self._heap: list[tuple[_Key, _Branch]] = []
+        self._heap: list[tuple[_Key, str, _Branch]] = []
 
-    def add(self, leaf: Node, request: Lease) -> None:
-        """Take a request in, in the order of the queue; for the root."""
-        path = [leaf]
-        while path[-1].parent is not None and path[-1].parent is not self._node:
-            path.append(path[-1].parent)
+    def people(self, project: Node) -> _People:
+        """Return the people of a project, made where there are none yet; for the root."""
+        path = [project]
+        while (parent := path[-1].parent) is not None and parent is not self.node:
+            path.append(parent)
         branch = self
-        for node in reversed(path):
+        for node in reversed(path[1:]):
             branch = branch.below.setdefault(node.name, _Branch(node))
-        branch.line.append(request)
+        found = branch.below.setdefault(project.name, _People(project))
+        assert isinstance(found, _People), "a project has people, a department has projects"
+        return found
 
     def begin(self) -> None:
         """Put what is below in order; once all requests are in."""
         for branch in self.below.values():
             branch.begin()
-        self._heap = [(branch.key(), branch) for branch in self.below.values()]
+        self._heap = [(branch.key(), branch.node.name, branch) for branch in self.below.values()]
         heapify(self._heap)
 
-    def next(self, startable: frozenset[str]) -> Lease:
-        """Return the request whose turn it is."""
-        if not self.below:
-            request = self.line.popleft()
+    def next(self) -> Lease:
+        """Return the request whose turn it is; it stays there until it is counted."""
+        return self._heap[0][2].next()
+
+    def count(self, units: int) -> None:
+        """Count the turn of the request that is next, and go on to the one after it."""
+        branch = self._heap[0][2]
+        branch.count(units)
+        self.held += units
+        if branch.empty():
+            heappop(self._heap)
         else:
-            _, branch = self._heap[0]
-            request = branch.next(startable)
-            if branch.empty():
-                self._drop_first()
-            else:
-                heapreplace(self._heap, (branch.key(), branch))
-        if request.id in startable:
-            self._held += request.count
-        return request
-
-    def __lt__(self, other: _Branch) -> bool:
-        return self._node.name < other._node.name
-
-    def _drop_first(self) -> None:
-        last = self._heap.pop()
-        if self._heap:
-            heapreplace(self._heap, last)
+            heapreplace(self._heap, (branch.key(), branch.node.name, branch))
 
     def empty(self) -> bool:
         """Whether everybody below has had their turns."""
-        return not self.line and not self._heap
-
-    def first(self) -> Lease:
-        """Return the request that would be next."""
-        return self.line[0] if self.line else self._heap[0][1].first()
+        return not self._heap
 
     def key(self) -> _Key:
         """Return its place among its siblings; the least is next."""
-        node, first = self._node, self.first()
-        full = node.target if node.target > 0 else 1e-9
+        node, first = self.node, self.next()
         at, number = first.ticket
-        return self._held >= node.guarantee, self._held / full, at, number, first.id
+        full = node.target or 1e-9
+        return self.held >= node.guarantee, self.held / full, at, number, first.id
+
+
+class _People(_Branch):
+    """A project with the requests of its people.
+
+    Who holds nothing and had no turn yet comes first, in the order of the queue: of them nobody's
+    share need be known.
+    """
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.line: list[Lease] = []
+        self._at = 0
+        self._had: dict[str, int] = {}
+        self._later: dict[str, deque[Lease]] = {}
+        self._again: list[tuple[float, datetime, int, str, str]] | None = None
+
+    def begin(self) -> None:
+        """Find the first; once all requests are in."""
+        self._had = dict(self.node.holders())
+        self._skip()
+
+    def next(self) -> Lease:
+        """Return the request whose turn it is."""
+        if self._at < len(self.line):
+            return self.line[self._at]
+        assert self._again, "asked where nobody waits"
+        return self._later[self._again[0][-1]][0]
+
+    def count(self, units: int) -> None:
+        """Count the turn of the request that is next, and go on to the one after it."""
+        self.held += units
+        if self._at < len(self.line):
+            if units:
+                self._had[self.line[self._at].user] = units
+            self._at += 1
+            self._skip()
+            return
+        assert self._again, "asked where nobody waits"
+        user = self._again[0][-1]
+        self._had[user] += units
+        self._later[user].popleft()
+        if self._later[user]:
+            heapreplace(self._again, self._place(user))
+        else:
+            heappop(self._again)
+
+    def empty(self) -> bool:
+        """Whether everybody has had their turns."""
+        return self._at == len(self.line) and not self._again
+
+    def _skip(self) -> None:
+        """Put those aside who hold something; at the end of the line it is their turn."""
+        line, had = self.line, self._had
+        while self._at < len(line) and (user := line[self._at].user) in had:
+            self._later.setdefault(user, deque()).append(line[self._at])
+            self._at += 1
+        if self._at == len(line) and self._again is None:
+            self._again = [self._place(user) for user in self._later]
+            heapify(self._again)
+
+    def _place(self, user: str) -> tuple[float, datetime, int, str, str]:
+        first = self._later[user][0]
+        full = self.node.below[user].target or 1e-9
+        return self._had[user] / full, *first.ticket, first.id, user

@@ -27,10 +27,8 @@ def time_outs_of(policy: PolicyDocument, lease: Lease) -> TimeOuts:
 
     A lease whose class was taken out of the policy goes on under the document's own.
     """
-    for gpu_class in policy.classes:
-        if gpu_class.name == lease.gpu_class:
-            return gpu_class.time_outs
-    return policy.time_outs
+    gpu_class = policy.by_name.get(lease.gpu_class)
+    return policy.time_outs if gpu_class is None else gpu_class.time_outs
 
 
 def claim(lease: Lease, now: datetime) -> Lease:

@@ -33,6 +33,9 @@ class Givers:
             if node is not None:
                 self.devices[node] += len(lease.devices)
 
+    def __len__(self) -> int:
+        return len(self._leases)
+
     def to(self, gpu_class: str, node: str | None) -> Iterable[Lease]:
         """Return those that suit a class, on one node or (``None``) anywhere."""
         key = gpu_class, node

@@ -7,20 +7,20 @@ order: what leaves anyway, what is idle, what is held over quota (``over_quota``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from heapq import heapify, heapreplace
 
 from gpulease.policy import queue
-from gpulease.policy.admission.admit import Admission, Unmet, served
+from gpulease.policy.admission.admit import Admission, Unmet
 from gpulease.policy.capacity.devices import known_devices
 from gpulease.policy.capacity.fitting import node_of, suits
 from gpulease.policy.fairness.standing import PREEMPTED
-from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot, without
+from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
 from gpulease.policy.reclaim.doubts import Doubts
 from gpulease.policy.reclaim.givers import Givers
-from gpulease.policy.reclaim.over_quota import Borrowed
+from gpulease.policy.reclaim.over_quota import Borrowed, Useful
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reservations.seats import claimable, returns_to
 
@@ -52,23 +52,36 @@ def nominations(
         settled: leases whose step in this plan is something else.
         doubts: where nothing is reclaimed.
     """
-    taken, rest = Taken(), without(snapshot, settled)
-    unmet = [want for want in admitted.unmet if doubts.reclaims(want.pool)]
-    started = served(snapshot, admitted)
-    for pool in sorted({want.pool for want in unmet}):
+    taken, rest = Taken(), queue.without(snapshot, settled)
+    for pool in sorted({pool for pool, _ in admitted.lacking.values()}):
+        if not doubts.reclaims(pool):
+            continue
         supply = _Supply(rest, pool, reclaims=doubts.reclaims_at_all)
-        wants = [want for want in unmet if want.pool == pool]
-        for want in wants:
-            supply.take_own(want)
-        for want in wants:
-            supply.take_leaving(want)
-            supply.take_idle(want)
+        wants = _Wants(snapshot, admitted, pool)
+        supply.pair(wants)
         borrowed = Borrowed(snapshot, pool, supply.taken_for, settled)
-        for request in started.get(pool, ()):
+        for request in () if borrowed.nothing else admitted.started.get(pool, ()):
             borrowed.coming(request)
         taken.borrowed.update(supply.take_over_quota(wants, borrowed))
         taken.by.update(supply.taken_for)
     return taken
+
+
+class _Wants:
+    """Those who lack devices of a pool: ``all`` first come first, itself in the order of turns."""
+
+    def __init__(self, snapshot: Snapshot, admitted: Admission, pool: str) -> None:
+        self._snapshot, self._admitted, self._pool = snapshot, admitted, pool
+
+    @cached_property
+    def all(self) -> Sequence[Unmet]:
+        """All of them, in no need of their turns."""
+        lacking, pool = self._admitted.lacking, self._pool
+        found = [(x, lacking.get(x.id)) for x in queue.waiting(self._snapshot)]
+        return [Unmet(x, *lacks) for x, lacks in found if lacks is not None and lacks[0] == pool]
+
+    def __iter__(self) -> Iterator[Unmet]:
+        return self._admitted.unmet(self._pool)
 
 
 class _Supply:
@@ -80,6 +93,7 @@ class _Supply:
         self._waiting = queue.waiting_ids(snapshot)
         self._missing: dict[str, int] = {}
         self._near: dict[str, str | None] = {}
+        self._least: dict[int, int] = {}  # the fewest that are missing anywhere
         self._devices = known_devices(snapshot)
         leases = [x for x in queue.holding(snapshot) if queue.pool_of(snapshot, x) == pool]
         leaving = sorted((x for x in leases if self._leaves(x)), key=self._leaves_first)
@@ -101,10 +115,8 @@ class _Supply:
     def take_own(self, want: Unmet) -> None:
         """Give a request what already leaves in its name."""
         request = want.request.id
-        own = self._own.get(request, ())
-        if own:
-            self._settle(want)
-        for lease in own:
+        self._settle(want)
+        for lease in self._own[request]:
             if self._helps(lease, want):
                 self._take(lease, request, request)
 
@@ -130,26 +142,87 @@ class _Supply:
                 for lease in helping:
                     self._take(lease, request, request)
 
-    def take_over_quota(self, wants: Sequence[Unmet], borrowed: Borrowed) -> set[str]:
+    def pair(self, wants: _Wants) -> None:
+        """Hand out what leaves and what is idle, as long as any kind of request gets something."""
+        if not self._leaving and not self._idle and not any(self._seats.values()):
+            return
+        for want in wants.all:
+            if want.request.id in self._own:
+                self.take_own(want)
+        opened = {self._kind(want) for want in wants.all}
+        for want in wants:
+            kind, request = self._kind(want), want.request.id
+            if kind not in opened:
+                continue
+            before = len(self.taken_for)
+            self.take_leaving(want)
+            self.take_idle(want)
+            if len(self.taken_for) == before and self._missing[request] > 0:
+                opened.discard(kind)
+            if not opened or not (self._leaving or self._idle or any(self._seats.values())):
+                break
+
+    def take_over_quota(self, wants: _Wants, borrowed: Borrowed) -> set[str]:
         """Ask leases to leave that others hold over quota, for those who are entitled to it."""
         found: set[str] = set()
         if borrowed.nothing:
             return found
-        lacking = [want for want in wants if self._missing[want.request.id] > 0]
-        for want in wants:
-            if self._missing[want.request.id] <= 0:
+        for want in wants.all:
+            if self._missing_of(want) <= 0:
                 borrowed.coming(want.request)
-        for want in lacking:
-            request = want.request.id
-            for near in self._places(want):
-                self._near[request], self._missing[request] = near
-                helps = partial(self._useful, want)
-                for lease in borrowed.take(want.request, helps, self._missing[request]):
-                    self._take(lease, request, request)
-                    found.add(lease.id)
-                if self._missing[request] <= 0:
+        every = {self._kind(want, borrowed) for want in wants.all}
+        opened = set(every)
+        for want in wants:
+            kind = self._kind(want, borrowed)
+            if kind not in opened or self._missing_of(want) <= 0:
+                continue
+            if taken := self._take_borrowed(want, borrowed):
+                found |= taken
+                opened = set(every)
+            elif borrowed.hopeless(want.request):
+                opened.discard(kind)
+                if not opened:
                     break
         return found
+
+    def _take_borrowed(self, want: Unmet, borrowed: Borrowed) -> set[str]:
+        request, found = want.request.id, set[str]()
+        if not borrowed.may_take(want.request):
+            return found
+        if request not in self._near:
+            self._settle(want)
+        for near in self._places(want):
+            self._near[request], self._missing[request] = near
+            kind = want.request.gpu_class, near[0]
+            helps = Useful(kind, partial(self._useful, want))
+            for lease in borrowed.take(want.request, helps, self._missing[request]):
+                self._take(lease, request, request)
+                found.add(lease.id)
+            if self._missing[request] <= 0:
+                break
+        return found
+
+    def _kind(self, want: Unmet, borrowed: Borrowed | None = None) -> Hashable:
+        """Return what requests have in common of which none gets anything where one does not.
+
+        ``borrowed``: of what is held over quota; then their project counts, and not their seats.
+        """
+        request = want.request
+        own = request.id if request.id in self._own else ""
+        lacks = request.gpu_class, request.count, id(want.missing), own
+        if borrowed is not None:
+            return lacks, borrowed.kind(request)
+        seats = claimable(self._snapshot, request) if self._seats else None
+        return lacks, seats and seats.key
+
+    def _missing_of(self, want: Unmet) -> int:
+        known = self._missing.get(want.request.id)
+        if known is None:
+            key = id(want.missing)
+            known = self._least.get(key)
+            if known is None:
+                known = self._least[key] = min(want.missing.values(), default=0)
+        return known
 
     def _places(self, want: Unmet) -> list[tuple[str | None, int]]:
         """Return the nodes that a request could gather on, with what it lacks there, best first."""

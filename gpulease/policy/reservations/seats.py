@@ -9,7 +9,7 @@ ends, for the seat is then free again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -41,6 +41,19 @@ class Seating:
 def in_hold(windows: Iterable[Window], at: datetime) -> list[Window]:
     """Return the windows whose GPUs are kept at an instant: from the lead to the last end."""
     return sorted((w for w in windows if w.hold_from <= at < w.last_end), key=lambda w: w.order)
+
+
+@once
+def _held_now(snapshot: Snapshot) -> Sequence[Window]:
+    return in_hold(snapshot.windows, snapshot.now)
+
+
+@once
+def _named(snapshot: Snapshot) -> frozenset[str]:
+    """Return the people that some window treats differently from others of their groups."""
+    of = [window.of for window in snapshot.windows]
+    named = {user for each in of for user in each.named}
+    return frozenset(named | {user for each in of for user, _ in each.extra_time})
 
 
 @once
@@ -87,7 +100,7 @@ def returns_to(snapshot: Snapshot, lease: Lease) -> Window | None:
 def claimable(snapshot: Snapshot, request: Lease) -> Window | None:
     """Return the window that is held now and that a request is entitled to."""
     now = snapshot.now
-    return next((w for w in in_hold(snapshot.windows, now) if fits(w, request, now)), None)
+    return next((w for w in _held_now(snapshot) if fits(w, request, now)), None)
 
 
 def time_outs_at(snapshot: Snapshot, lease: Lease) -> TimeOuts:
@@ -141,9 +154,13 @@ def lends(window: Window, now: datetime) -> bool:
 def demand(snapshot: Snapshot) -> Mapping[str, int]:
     """Return how many seats the queue wants of each window that is held now."""
     wanted: Counter[str] = Counter()
-    held = in_hold(snapshot.windows, snapshot.now)
-    for request in queue.waiting(snapshot) if held else ():
-        window = claimable(snapshot, request)
+    special, known = _named(snapshot), dict[Hashable, Window | None]()
+    for request in queue.waiting(snapshot) if _held_now(snapshot) else ():
+        user = request.user if request.user in special else None
+        kind = request.gpu_class, request.groups, user
+        if kind not in known:
+            known[kind] = claimable(snapshot, request)
+        window = known[kind]
         if window is not None and request.server_ready:
             wanted[window.key] += request.count
     return wanted
@@ -179,12 +196,23 @@ class Doors:
         self._free = dict(free)
         found = seating(snapshot)
         self._left, self._used = dict(found.left), dict(found.used)
-        self._held = in_hold(snapshot.windows, self._now)
+        self._held = _held_now(snapshot)
         self._kept = {w.key: _kept(snapshot, w, found) for w in self._held}
         self._coming = sorted(
             (w for w in snapshot.windows if w.hold_from > self._now), key=lambda w: w.order
         )
         self._slack: dict[str, int] = {}
+        of = [window.of for window in (*self._held, *self._coming)]
+        self.any = bool(of)
+        self._special = {*_named(snapshot), *(user for _, user in self._used)}
+
+    def kind(self, request: Lease) -> Hashable:
+        """Return what decides of a request's own, beside its class and count, whether it is let in.
+
+        Those who are named by a window, or sit in one, are each of their own kind.
+        """
+        user = request.user
+        return request.groups, user if user in self._special else None
 
     def window_for(self, request: Lease) -> Window | None:
         """Return the window in which a request can claim seats now."""
@@ -227,6 +255,7 @@ class Doors:
             return
         claim = (window.key, request.user)
         self._used[claim] = self._used.get(claim, 0) + request.count
+        self._special.add(request.user)
         self._left[window.key] -= request.count
         self._kept[window.key] = max(0, self._kept[window.key] - request.count)
 
