@@ -66,6 +66,7 @@ class Reconciler:
         windows: the windows of reservations that are open at an instant or come soon.
         use: what leases that are over have used, decayed until an instant; ``Snapshot.use``.
         spent: what they have taken of the present budgets; ``Snapshot.spent``.
+        away_from: when the service before this one was there last, if that is known.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Reconciler:
         windows: Callable[[datetime], tuple[Window, ...]] = lambda _: (),
         use: Callable[[datetime], Mapping[tuple[str, str, str], float]] = lambda _: {},
         spent: Callable[[datetime], Mapping[tuple[str, str], float]] = lambda _: {},
+        away_from: datetime | None = None,
     ) -> None:
         self._ledger = ledger
         self._provider = provider
@@ -95,6 +97,7 @@ class Reconciler:
         self._windows = windows
         self._use = use
         self._spent = spent
+        self._away = (away_from, max(away_from, clock())) if away_from is not None else None
         self.alerts: list[Alert] = []
         self.rounds = 0
         self.problem = ""
@@ -141,6 +144,7 @@ class Reconciler:
             windows=self._windows(now),
             use=self._use(now),
             spent=self._spent(now),
+            away=self._away,
         )
 
     def shown(self) -> Snapshot:

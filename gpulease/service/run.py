@@ -163,6 +163,7 @@ class RunningService:
             windows=reservations.windows,
             use=usage.use,
             spent=usage.spent,
+            away_from=store.last_beat,
         )
         servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
         commands = LeaseCommands(ledger, loop, links, hub, policies)
@@ -373,7 +374,8 @@ class RunningService:
         while True:
             await asyncio.sleep(_FENCE_EVERY)
             try:
-                await self.services.ledger.call(self.services.ledger.store.check)
+                store = self.services.ledger.store
+                await self.services.ledger.call(store.check, datetime.now(UTC))
             except GPULeaseError as error:
                 log.critical("%s", error, extra={"reason": error.reason})
                 if error.reason in {"store_fenced", "store_in_use"} and not self._fenced.done():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from datetime import datetime
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -20,6 +21,8 @@ from gpulease.store import fence
 from gpulease.store.models import MetaRow
 
 _NAMES = ("instance_id", "epoch", "writes")
+#: When a writer of this database was there last.
+_BEAT = "beat"
 
 
 class Continuity:
@@ -33,6 +36,7 @@ class Continuity:
         self._unsure: int | None = None  # a commit that may or may not have happened
         self.instance_id = ""
         self.epoch = 0
+        self.last_beat: datetime | None = None
 
     def take_over(self, session: Session) -> None:
         """Raise the epoch: whoever wrote before writes no more."""
@@ -49,6 +53,12 @@ class Continuity:
                 self._writes = int(row.value)
             else:
                 self.instance_id = row.value
+        beat = session.get(MetaRow, _BEAT)
+        self.last_beat = datetime.fromisoformat(beat.value) if beat is not None else None
+
+    def beat(self, session: Session, now: datetime) -> None:
+        """Note that this writer is there, for the one that comes after it."""
+        session.merge(MetaRow(name=_BEAT, value=now.isoformat()))
 
     def require_same_file(self) -> None:
         """Say when the file is another one by now; called before each transaction.

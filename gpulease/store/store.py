@@ -122,8 +122,10 @@ class Store:
         self._reading.dispose()
         self._lock.release()
 
-    def check(self) -> None:
+    def check(self, now: datetime | None = None) -> None:
         """Say whether this process may still write; called at each heartbeat of the service.
+
+        ``now``: note that it was there, for the writer that comes after it.
 
         Raises:
             GPULeaseError: ``store_fenced``, ``store_replaced`` or ``store_unavailable``.
@@ -133,8 +135,14 @@ class Store:
             self._lock.release()
             with translated():
                 self._lock = fence.writer_lock(self._reading)
-        with self._write():
-            pass
+        with self._write() as session:
+            if now is not None:
+                self._continuity.beat(session, now)
+
+    @property
+    def last_beat(self) -> datetime | None:
+        """When the writer before this one was there last; ``None`` where that is not known."""
+        return self._continuity.last_beat
 
     @property
     def epoch(self) -> int:

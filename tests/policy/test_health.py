@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpulease.policy import lifecycle
+from gpulease.policy.evidence.idleness import WINDOW
 from gpulease.policy.health import BACK_OFF, MAX_FAILURES
 from gpulease.policy.model import Activate, Drain, End, EndReason, LeaseState, Requeue, Start
 from gpulease.policy.planner import plan
@@ -20,6 +21,7 @@ from tests.policy.build import (
     seen,
     snapshot,
     starting,
+    unknown,
     warned,
 )
 
@@ -195,3 +197,32 @@ def test_a_drain_on_a_faulty_device_goes_on():
 def test_what_is_observed_of_an_unknown_lease_is_ignored():
     stranger = replace(seen(active(7)), lease_id="nobody")
     assert plan(snapshot([], observed=[stranger], now=NOW)) == []
+
+
+@pytest.mark.parametrize(
+    ("evidence", "until"),
+    [
+        ({}, -600),  # nothing was heard since the service came back
+        ({"r0": unknown(60)}, -600),
+        ({"r0": unknown(20)}, -20 - WINDOW),  # it was heard of after that, and then not any more
+        ({"r0": busy()}, None),  # it is heard of still
+    ],
+)
+def test_what_ended_while_the_service_was_away_is_charged_until_the_service_left(evidence, until):
+    """The last beat was ten minutes ago, and the service is back for a minute."""
+    lease = active(0, charged_from=at(-1800))
+    dead = [seen(lease, gone=True, connected=False)]
+    view = snapshot([lease], evidence=evidence, observed=dead, away=(at(-600), at(-60)))
+    (action,) = [each for each in plan(view) if isinstance(each, End)]
+    assert action.last_seen == (None if until is None else at(until))
+    ended = lifecycle.apply(lease, action, NOW, OUTS)
+    assert ended.charged_until == (NOW if until is None else at(until))
+    assert ended.charge_estimated == (until is not None)
+
+
+def test_a_lease_that_began_after_the_service_was_away_is_none_of_that():
+    lease = active(0, active_since=at(-30), charged_from=at(-30))
+    dead = [seen(lease, gone=True, connected=False)]
+    view = snapshot([lease], observed=dead, away=(at(-600), at(-60)))
+    (action,) = [each for each in plan(view) if isinstance(each, End)]
+    assert action.last_seen is None

@@ -142,3 +142,14 @@ def test_a_second_writer_is_refused_though_another_database_is_in_its_place(file
         assert error.value.reason == "store_in_use"
         other.stdin.close()
         other.wait(30)
+
+
+def test_the_next_writer_learns_when_the_last_one_was_there(file):
+    first = Store.open(f"sqlite:///{file}")
+    assert first.last_beat is None
+    first.check(NOW)
+    first.check()
+    first.close()
+    second = Store.open(f"sqlite:///{file}")
+    assert second.last_beat == NOW
+    second.close()

@@ -78,12 +78,19 @@ def _check(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Action | 
 def _last_seen(snapshot: Snapshot, lease: Lease) -> datetime | None:
     """Return when something was heard of a lease last; ``None`` where it still was, just now.
 
-    In the favour of who pays: the last sample came at most one window before it was missed.
+    In the favour of who pays: the last sample came at most one window before it was missed, and of
+    what ended while the service was away nobody knows when it did.
     """
     evidence = snapshot.evidence.get(lease.id)
-    if evidence is None or evidence.unknown_since is None:
-        return None
-    return evidence.unknown_since - timedelta(seconds=WINDOW)
+    silent = evidence.unknown_since if evidence is not None else None
+    heard = silent - timedelta(seconds=WINDOW) if silent is not None else None
+    if snapshot.away is None:
+        return heard
+    left, back = snapshot.away
+    since = lease.active_since or snapshot.now
+    if since < back and (evidence is None or (heard is not None and heard < back)):
+        return left if heard is None else min(left, heard)  # not heard of since nobody watched
+    return heard
 
 
 def device_trouble(snapshot: Snapshot, lease: Lease) -> str:
