@@ -155,15 +155,13 @@ class _Pass:
         if gpu_class.queue is not None:
             return self._pending[gpu_class.name] >= gpu_class.queue.max_pending
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
-        if coming.loose(gpu_class.name):
-            return False
-        if self._doors.refusal(request, gpu_class.pool):
-            return True
+        if coming.loose(gpu_class.name) or self._doors.refusal(request, gpu_class.pool):
+            return not coming.loose(gpu_class.name)
         if self._doors.window_for(request) is not None:
             return not free.has_room(gpu_class.name, request.count)
-        if request.count > 1 and gathers(request, self._snapshot):
-            return not free.loose(gpu_class.name)
-        return not any(len(x) >= request.count for x in free.loose(gpu_class.name).values())
+        gathering = request.count > 1 and gathers(request, self._snapshot)
+        least = 1 if gathering else request.count
+        return not any(len(there) >= least for there in free.loose(gpu_class.name).values())
 
     def _tell_rest(self, line: Line, seen: set[str]) -> None:
         """Say to all who were not looked at one by one what they wait for."""
