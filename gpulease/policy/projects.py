@@ -52,6 +52,7 @@ class Budget:
     last: date | None = None
     zone: str = "UTC"
     at_zero: AtZero = AtZero.END
+    contact: tuple[str, ...] = ()  # addresses that are told when most of it is spent
 
     def of(self, user: str) -> float | None:
         """Return what one person may spend of it."""

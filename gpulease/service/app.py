@@ -41,6 +41,7 @@ from gpulease.service.option_values import (
     read_configuration,
     readable_file,
     size_option,
+    smtp_login,
 )
 from gpulease.service.options import Options
 from gpulease.service.run import RunningService
@@ -118,6 +119,12 @@ class GPULeaseService(Application):
     notify_smtp = Unicode(
         "", help="Relay by which people are told of their labs, such as smtp://mail:25."
     ).tag(config=True)
+    notify_smtp_user = Unicode(
+        "", help="Name at that relay, where it asks for a login; the login is sent encrypted only."
+    ).tag(config=True)
+    notify_smtp_password_file = Unicode("", help="File with its password, in one line.").tag(
+        config=True
+    )
     notify_from = Unicode("gpulease@localhost", help="The address that such mail is from.").tag(
         config=True
     )
@@ -248,6 +255,7 @@ class GPULeaseService(Application):
             park_limit=size_option("park_limit", self.park_limit),
             park_expiry=self.park_days * 86400.0,
             smtp=self.notify_smtp,
+            smtp_login=smtp_login(self.notify_smtp_user, self.notify_smtp_password_file),
             mail_from=self.notify_from,
             webhook=self.notify_webhook,
             tick=self.tick,

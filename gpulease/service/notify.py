@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import smtplib
+import ssl
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from email.message import EmailMessage
@@ -53,16 +54,28 @@ class Channel(Protocol):
 class Mail:
     """Sends e-mail through a relay; who has no address is not told.
 
+    With a login everything is encrypted: by ``smtps``, or by STARTTLS before the login is sent.
+
     Args:
         url: ``smtp://host:port`` or ``smtps://host:port``.
         sender: the address that it comes from.
+        login: name and password at the relay, ``None`` where it asks for none.
+        context: whom to trust; the system's authorities by default.
     """
 
-    def __init__(self, url: str, sender: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        sender: str,
+        login: tuple[str, str] | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         parts = checked(url, "notify_smtp", ("smtp", "smtps"))
         self._host, self._port = parts
         self._tls = url.startswith("smtps:")
         self._sender = sender
+        self._login = login
+        self._context = context or ssl.create_default_context()
 
     async def send(self, notice: Notice) -> None:
         """Send it to everybody who is to be told."""
@@ -74,9 +87,17 @@ class Mail:
         message["From"], message["To"] = self._sender, ", ".join(notice.to)
         message["Subject"] = f"[gpulease] {notice.name} of {notice.group}: {notice.kind}"
         message.set_content(f"{notice.sentence}\n{notice.next_step}\n")
-        kind = smtplib.SMTP_SSL if self._tls else smtplib.SMTP
-        with kind(self._host, self._port, timeout=_TIMEOUT) as relay:
+        with self._relay() as relay:
+            if self._login is not None:
+                if not self._tls:
+                    relay.starttls(context=self._context)
+                relay.login(*self._login)
             relay.send_message(message)
+
+    def _relay(self) -> smtplib.SMTP:
+        if self._tls:
+            return smtplib.SMTP_SSL(self._host, self._port, timeout=_TIMEOUT, context=self._context)
+        return smtplib.SMTP(self._host, self._port, timeout=_TIMEOUT)
 
 
 class Webhook:
@@ -135,15 +156,17 @@ class Notifier:
                 return
 
 
-def channels(smtp: str, sender: str, webhook: str) -> list[Channel]:
-    """Return the channels that a site has set up.
+def channels(
+    smtp: str, sender: str, webhook: str, login: tuple[str, str] | None = None
+) -> list[Channel]:
+    """Return the channels that a site has set up; ``login``: name and password at the relay.
 
     Raises:
         GPULeaseError: ``bad_option``: an address cannot be used.
     """
     found: list[Channel] = []
     if smtp:
-        found.append(Mail(smtp, sender))
+        found.append(Mail(smtp, sender, login))
     if webhook:
         found.append(Webhook(webhook))
     return found

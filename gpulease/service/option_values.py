@@ -38,6 +38,21 @@ def readable_file(name: str, given: str) -> str:
     return given
 
 
+def smtp_login(user: str, password_file: str) -> tuple[str, str] | None:
+    """Return name and password at the mail relay, ``None`` where it asks for none.
+
+    Raises:
+        GPULeaseError: ``bad_option``: one of the two is missing, or the file cannot be read.
+    """
+    if not user and not password_file:
+        return None
+    if not user or not password_file:
+        name = "notify_smtp_user" if not user else "notify_smtp_password_file"
+        raise bad_option(name, "", "set where the other one is")
+    path = readable_file("notify_smtp_password_file", password_file)
+    return user, Path(path).expanduser().read_text(encoding="utf-8").strip()
+
+
 def listening_at(name: str, given: str, schemes: Sequence[str]) -> tuple[str, str, int]:
     """Return the scheme, host and port of the address that the option ``name`` says.
 

@@ -54,6 +54,7 @@ class Options:
     metrics_at: tuple[str, int] | None = None  # host and port for Prometheus alone
     request_seconds: float = 30.0  # for a request's headers, and for its body
     smtp: str = ""  # the relay by which people are told; "" sends no e-mail
+    smtp_login: tuple[str, str] | None = field(default=None, repr=False)
     mail_from: str = "gpulease@localhost"
     webhook: str = ""  # where notices are posted
     cluster: KubernetesSettings | None = None  # where leases are pods; None is this machine

@@ -84,7 +84,9 @@ class RunningService:
         self._figures: Listener | None = None
         self._fenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.port = options.port
-        self._notifier = Notifier(channels(options.smtp, options.mail_from, options.webhook))
+        self._notifier = Notifier(
+            channels(options.smtp, options.mail_from, options.webhook, options.smtp_login)
+        )
         self.metrics_port = 0
 
     async def open(self) -> None:

@@ -7,16 +7,18 @@ present period.  Refuses to decide what comes of them.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Use, running, use_of
 from gpulease.policy.model import PolicyDocument, Snapshot
-from gpulease.policy.projects import Projects
+from gpulease.policy.projects import Budget, Projects
 from gpulease.service.ledger import Ledger
 from gpulease.service.notify import Notice
 from gpulease.store import Change
@@ -29,6 +31,8 @@ _HALF_LIVES = 10
 EVERY = 20.0
 #: Of a budget, the part at which its owners are told.
 TOLD_AT = 0.8
+#: The store's note of which budgets were told of.
+_TOLD = "budgets_told"
 _Period = tuple[datetime, datetime] | None
 
 
@@ -57,7 +61,9 @@ class Usage:
         self._reference = clock()
         self._decayed: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         self._spent: defaultdict[tuple[str, str], float] = defaultdict(float)
-        self._told: set[tuple[str, datetime]] = set()
+        self._told: dict[str, str] = {}  # project -> the beginning of the period it was told in
+        self._due: list[Notice] = []
+        self._wake = asyncio.Event()
 
     def use(self, now: datetime) -> dict[tuple[str, str, str], float]:
         """Return device-seconds, decayed until now, by project, person and pool."""
@@ -82,6 +88,8 @@ class Usage:
         begun = [period[0] for period in periods.values() if period is not None]
         store = self._ledger.store
         found = await self._ledger.call(store.usage, min([since, *begun]), now + timedelta(days=1))
+        told: dict[str, str] = json.loads(await self._ledger.call(store.noted, _TOLD) or "{}")
+        self._told |= {name: since for name, since in told.items() if name not in self._told}
         self._projects, self._periods, self._reference = projects, periods, now
         self._decayed.clear()
         self._spent.clear()
@@ -98,8 +106,11 @@ class Usage:
     async def watch(self) -> None:
         """Follow new periods and policies, and tell of budgets that run out; until cancelled."""
         while True:
-            await asyncio.sleep(EVERY)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), EVERY)
+            self._wake.clear()
             try:
+                await self.tell_due()
                 await self.follow()
             except GPULeaseError as error:
                 log.warning("the use could not be read: %s", error.sentence)
@@ -112,16 +123,29 @@ class Usage:
             await self.load()
 
     def tell_of(self, snapshot: Snapshot, spent: Callable[[Snapshot, str], float]) -> None:
-        """Tell of the budgets of which most is spent, once in a period."""
+        """Note the budgets of which most is spent, to be told of once in a period."""
         for project in snapshot.policy.projects.leaves:
             budget = project.budget
             period = budget.period(snapshot.now) if budget is not None else None
             if budget is None or period is None or not budget.gpu_hours:
                 continue
-            used, key = spent(snapshot, project.name), (project.name, period[0])
-            if used >= TOLD_AT * budget.gpu_hours and key not in self._told:
-                self._told.add(key)
-                self._tell(_notice(project.name, used, budget.gpu_hours, budget.zone, period[1]))
+            used, since = spent(snapshot, project.name), period[0].isoformat()
+            if used >= TOLD_AT * budget.gpu_hours and self._told.get(project.name) != since:
+                self._told[project.name] = since
+                self._due.append(_notice(project.name, used, budget, period[1]))
+                self._wake.set()
+
+    async def tell_due(self) -> None:
+        """Send what is due, once it is written down that it was: no restart repeats it."""
+        due, self._due = self._due, []
+        if due:
+            try:
+                await self._ledger.call(self._ledger.store.note, _TOLD, json.dumps(self._told))
+            except GPULeaseError:
+                self._due = due + self._due
+                raise
+        for notice in due:
+            self._tell(notice)
 
     def _add(self, use: Use) -> None:
         self._decayed[use.project, use.user, use.pool] += use.seconds() * self._weight(
@@ -143,15 +167,16 @@ def _holds(period: _Period, now: datetime) -> bool:
     return period is not None and period[0] <= now < period[1]
 
 
-def _notice(project: str, used: float, most: float, zone: str, until: datetime) -> Notice:
-    day = until.astimezone(ZoneInfo(zone)) - timedelta(seconds=1)
+def _notice(project: str, used: float, budget: Budget, until: datetime) -> Notice:
+    day = until.astimezone(ZoneInfo(budget.zone)) - timedelta(seconds=1)
     return Notice(
         "budget",
         project,
         "budget",
-        f"Project {project} has spent {used:.1f} of its {most:g} GPU-hours; they last until "
-        f"{day:%d %B}.",
+        f"Project {project} has spent {used:.1f} of its {budget.gpu_hours:g} GPU-hours; "
+        f"they last until {day:%d %B}.",
         "At zero its leases are warned and end, or go on while nobody else wants their GPUs.",
+        budget.contact,
     )
 
 

@@ -29,7 +29,7 @@ from gpulease.store.continuity import Continuity
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
 from gpulease.store.faults import translated
 from gpulease.store.migrate import require_head
-from gpulease.store.models import IdempotencyRow, LeaseRow, PolicyRow
+from gpulease.store.models import IdempotencyRow, LeaseRow, MetaRow, PolicyRow
 from gpulease.store.records import (
     Change,
     EvidenceMinute,
@@ -328,6 +328,17 @@ class Store:
                 )
             session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
             return newest + 1
+
+    def noted(self, name: str) -> str:
+        """Return what the service wrote down under a name, "" for nothing."""
+        with self._read() as session:
+            row = session.get(MetaRow, f"note:{name}")
+            return row.value if row is not None else ""
+
+    def note(self, name: str, text: str) -> None:
+        """Write something down that the service must find again after a restart."""
+        with self._write() as session:
+            session.merge(MetaRow(name=f"note:{name}", value=text))
 
     def reservations(self) -> list[Reservation]:
         """Return every reservation, cancelled ones too, oldest first."""

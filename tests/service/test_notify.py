@@ -1,7 +1,9 @@
 """People are told by mail and webhook: real servers receive, one that is away is tried again."""
 
 import asyncio
+import base64
 import json
+import ssl
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,6 +14,7 @@ from tornado.web import Application, RequestHandler
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.service.notify import Mail, Notice, Notifier, Webhook, channels
+from gpulease.service.option_values import smtp_login
 from gpulease.service.run import RunningService
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, options
@@ -87,6 +90,71 @@ async def test_a_webhook_that_fails_is_tried_again_and_told_once():
         await wait_for_async(lambda: bool(posted), 30, "the notice")
         await notifier.close()
     assert [(each["kind"], each["to"]) for each in posted] == [("short", ["a@x.org", "b@x.org"])]
+
+
+@asynccontextmanager
+async def guarded_relay(said, certificate):
+    """An SMTP server that takes a login, and only after STARTTLS."""
+
+    async def serve(reader, writer):
+        encrypted = False
+        writer.write(b"220 hello\r\n")
+        while line := await reader.readline():
+            word = line.split(maxsplit=1)[0].upper()
+            said.append((encrypted, line.decode().strip()))
+            if word == b"EHLO":
+                offered = b"AUTH PLAIN" if encrypted else b"STARTTLS"
+                writer.write(b"250-relay\r\n250 " + offered + b"\r\n")
+            elif word == b"STARTTLS":
+                writer.write(b"220 go on\r\n")
+                await writer.start_tls(certificate)
+                encrypted = True
+            elif word == b"AUTH":
+                writer.write(b"235 welcome\r\n")
+            elif word == b"DATA":
+                writer.write(b"354 go on\r\n")
+                await reader.readuntil(b"\r\n.\r\n")
+                writer.write(b"250 fine\r\n")
+            elif word == b"QUIT":
+                writer.write(b"221 bye\r\n")
+                break
+            else:
+                writer.write(b"250 fine\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"smtp://localhost:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_login_is_sent_encrypted_only(tmp_path):
+    from certipy import Certipy
+
+    pki, said = Certipy(store_dir=str(tmp_path)), []
+    authority = pki.create_ca("relay-ca")["files"]["cert"]
+    pair = pki.create_signed_pair("relay", "relay-ca", alt_names=["DNS:localhost"])["files"]
+    certificate = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    certificate.load_cert_chain(pair["cert"], pair["key"])
+    trusting = ssl.create_default_context(cafile=authority)
+    async with guarded_relay(said, certificate) as url:
+        await Mail(url, "gpulease@x.org", ("ann", "secret"), trusting).send(NOTICE)
+    (login,) = [each for each in said if each[1].startswith("AUTH")]
+    assert login == (True, "AUTH PLAIN " + base64.b64encode(b"\0ann\0secret").decode())
+    assert (True, "data") in [(encrypted, line.lower()) for encrypted, line in said]
+
+
+def test_half_a_login_is_refused(tmp_path):
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    assert smtp_login("ann", str(password)) == ("ann", "secret")
+    assert smtp_login("", "") is None
+    for user, file in (("ann", ""), ("", str(password)), ("ann", str(tmp_path / "none"))):
+        with pytest.raises(GPULeaseError) as caught:
+            smtp_login(user, file)
+        assert caught.value.reason == "bad_option"
 
 
 @pytest.mark.parametrize("url", ["mail.x.org", "http://x", "smtp://", "smtp://x:99999"])

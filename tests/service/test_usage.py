@@ -49,14 +49,33 @@ def test_only_the_time_that_is_asked_for_counts():
     ]
 
 
-def test_a_budget_of_which_most_is_spent_is_told_once_in_a_period():
+class KeptNotes:
+    """A ledger whose store outlives each service."""
+
+    def __init__(self) -> None:
+        self.store, self.notes = self, dict[str, str]()
+        self.usage, self.note = lambda since, until: [], self.notes.__setitem__
+        self.noted = lambda name: self.notes.get(name, "")
+
+    async def call(self, work, *arguments):
+        return work(*arguments)
+
+
+async def test_a_budget_of_which_most_is_spent_is_told_once_in_a_period():
     said: list[Notice] = []
-    policy = shared(project("phys", budget=Budget(10, zone="Europe/Berlin")), project("bio"))
-    usage = Usage(None, lambda: policy, said.append)  # type: ignore[arg-type] - it reads nothing
+    policy = shared(
+        project("phys", budget=Budget(10, zone="Europe/Berlin", contact=("pi@x.org",))),
+        project("bio"),
+    )
+    ledger = KeptNotes()
     for hours in (7.9, 8.0, 9.0):
+        # Each time by a service that was just restarted.
+        usage = Usage(ledger, lambda: policy, said.append)  # type: ignore[arg-type]
+        await usage.load()
         usage.tell_of(snapshot([], policy=policy, spent={("phys", "ann"): hours}), spent)
+        await usage.tell_due()
     (notice,) = said
-    assert (notice.kind, notice.group) == ("budget", "phys")
+    assert (notice.kind, notice.group, notice.to) == ("budget", "phys", ("pi@x.org",))
     assert notice.sentence == (
         "Project phys has spent 8.0 of its 10 GPU-hours; they last until 08 March."
     )

@@ -14,12 +14,14 @@ Every key is optional::
         members: {weight: 1, limit: 2}
         people: {ann: {weight: 2, limit: 4}}
         budget: {gpu_hours: 500, each: 40, people: {ann: 80}, zone: Europe/Berlin, at_zero: end,
+                 contact: [pi@example.org],  # is told at 80 %
                  from: 2026-10-01, to: 2027-03-31}  # without from and to: each week
       others: {everyone: true}      # who is in no other project
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
@@ -35,8 +37,9 @@ PROJECT: Final = (
     "title", "group", "parent", "everyone", "weight", "pools", "classes", "members", "people",
     "budget",
 )  # fmt: skip
-BUDGET: Final = ("gpu_hours", "each", "people", "from", "to", "zone", "at_zero")
+BUDGET: Final = ("gpu_hours", "each", "people", "from", "to", "zone", "at_zero", "contact")
 _SHARE = ("guarantee", "limit")
+_ADDRESS = re.compile(r"[^@\s,;<>]+@[^@\s,;<>]+")
 _MEMBER = ("weight", "limit")
 
 
@@ -126,7 +129,14 @@ def _budget(reader: Reader) -> Budget:
         last=last,
         zone=zone,
         at_zero=AtZero(at_zero) if at_zero in tuple(AtZero) else AtZero.END,
+        contact=section.texts("contact", _address),
     )
+
+
+def _address(text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise ValueError(f"{text!r} is no e-mail address.")
+    return text
 
 
 def _hours(section: Reader, key: str) -> float | None:
@@ -246,6 +256,8 @@ def _budget_tree(budget: Budget) -> dict[str, Any]:
         tree["people"] = dict(budget.people)
     if budget.first is not None and budget.last is not None:
         tree |= {"from": budget.first.isoformat(), "to": budget.last.isoformat()}
+    if budget.contact:
+        tree["contact"] = list(budget.contact)
     return tree | {"zone": budget.zone, "at_zero": budget.at_zero.value}
 
 
