@@ -18,6 +18,7 @@ ROUNDS = {
     "attach": 20,
     "cell": 20,
     "files": 10,
+    "frameworks": 5,
     "kubernetes": 20,
     "lab": 10,
     "planner": 10,
@@ -50,7 +51,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, help="rounds of each variant")
     parser.add_argument(
-        "--scale", type=float, default=1.0, help="share of the whole namespace (cell), for a look"
+        "--scale", type=float, default=1.0, help="share of what is carried (cell, frameworks)"
     )
     parser.add_argument(
         "--part", action="append", choices=PARTS, help="only this part (kubernetes); repeatable"

@@ -14,6 +14,8 @@ if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
 
 
+#: What is small by its bytes travels with every switch, however long a busy machine takes for it.
+UNHURRIED = {"reply_wait": 30, "small_seconds": 30, "eager_seconds": 30}
 #: Set by tools/test_gpu.py: the device under test, and where its figures go.
 DEVICE = os.environ.get("GPULEASE_TEST_DEVICE", "")
 REPORT = os.environ.get("GPULEASE_FIGURES", "")
@@ -57,5 +59,5 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 @pytest.fixture(scope="module")
 def eager():
     """One pair for all tests of a file; what is small travels with every switch."""
-    with open_pair({"reply_wait": 30}) as pair:
+    with open_pair(UNHURRIED) as pair:
         yield pair

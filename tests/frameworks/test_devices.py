@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.frameworks import standin
+from tests.frameworks.conftest import UNHURRIED
 from tests.frameworks.standin import DEVICE, START
 from tests.transfer.kinds import empty, open_pair
 from tests.transfer.pair import CellError, Companion, Pair
@@ -34,7 +35,7 @@ class OnDevice(Pair):
 def module_pair():
     if standin.NAME == DEVICE:
         standin.library()
-    with open_pair({"reply_wait": 30}, OnDevice) as pair:
+    with open_pair(UNHURRIED, OnDevice) as pair:
         pair.gpu(START)
         yield pair
 
@@ -348,7 +349,7 @@ finally:
 
 @only_standin
 def test_what_is_put_away_beside_the_gpu_counts_as_in_use_there(trained):
-    trained.side.side.ledger.costs.update({f"n:{n}": (9.0, 1) for n in ("model", "opt", "loss")})
+    trained.side.side.ledger.costs.update({f"n:{n}": (99.0, 1) for n in ("model", "opt", "loss")})
     trained.home("pass")
     with pytest.raises(CellError) as caught:
         trained.gpu("""

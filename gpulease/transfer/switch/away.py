@@ -19,6 +19,7 @@ from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
 from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import AbandonedError, merge, name_root, names_of
 from gpulease.transfer.values.pickling import Packed
 from gpulease.transfer.values.shipment import Incoming, Item, Outcome, Shipment
@@ -216,7 +217,8 @@ class AwaySide:
         wire = self._wire
         assert wire is not None
         try:
-            self._handlers[message.kind](message)
+            with collector_waits():
+                self._handlers[message.kind](message)
         except GPULeaseError as error:
             wire.refuse(message, error)
         except AbandonedError:
@@ -281,8 +283,9 @@ class AwaySide:
                 self._reply(message, NOTHING_NEW)
                 return
             shipment = plan(
-                self.side, Wanted(), names=names, cell=self._cell, check=check,
-                eager=bool(body.get("eager", True)), room=body.get("room"),
+                self.side, Wanted(soft=frozenset(body.get("read", ()))), names=names,
+                cell=self._cell, check=check, eager=bool(body.get("eager", True)),
+                room=body.get("room"),
             )  # fmt: skip
             self._announced = (self._announced - set(shipment.names)) | set(shipment.absent)
             generation = self._generation

@@ -53,11 +53,14 @@ class Bringing:
             self._unavailable.doubt(name for name in arrival.names if name not in moved)
         return moved, arrival.incoming.nbytes
 
-    def all_changed(self, progress: Progress | None) -> Brought:
-        """Bring everything that changed beside the GPU; raises ``transfer_failed``."""
+    def all_changed(self, progress: Progress | None, use: Use | None = None) -> Brought:
+        """Bring everything that changed beside the GPU; raises ``transfer_failed``.
+
+        The large comes at once where a cell of this ``use`` reads it: it is looked at anyway.
+        """
         left = _TRIES
         while left:
-            message = self._ask_for_all(progress)
+            message = self._ask_for_all(progress, sorted(use.reads | use.strict) if use else [])
             self._side.ledger.peer_runs_on = bool(message.body["threads"])
             if message.body.get("current"):
                 return (), 0
@@ -71,10 +74,10 @@ class Bringing:
             left += self._arrivals.comes_sealed
         raise not_taken()
 
-    def _ask_for_all(self, progress: Progress | None) -> Message:
+    def _ask_for_all(self, progress: Progress | None, read: list[str]) -> Message:
         """Ask for what changed; where even the small does not fit in memory, for its names."""
         try:
-            body = {"touched": None, "room": self._peer.room()}
+            body = {"touched": None, "room": self._peer.room(), "read": read}
             return self._peer.ask("collect", body, progress=progress)
         except GPULeaseError as error:
             if error.reason != "too_big_for_home":

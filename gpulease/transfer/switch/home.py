@@ -272,7 +272,7 @@ class HomeSide:
         moved: tuple[str, ...] = ()
         size = 0
         if self.owner is Place.GPU:
-            moved, size = self._bringing.all_changed(progress)
+            moved, size = self._bringing.all_changed(progress, cell_use(source))
             self.owner = Place.HOME
             self.unavailable.taken_back()
         if remote:
