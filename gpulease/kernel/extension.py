@@ -79,9 +79,9 @@ class Extension:
 
     # wrap.Cells, without a session as long as there is nothing to do
 
-    def is_sticky(self) -> bool:
-        """Whether cells go away (``wrap.Cells``)."""
-        return self.started and self.session.is_sticky()
+    def is_sticky(self, cell: str) -> bool:
+        """Whether a cell goes away (``wrap.Cells``)."""
+        return self.started and self.session.is_sticky(cell)
 
     def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:
         """Run a cell away (``wrap.Cells``)."""

@@ -77,8 +77,8 @@ def status(session: Session) -> str:
         lines = [connection_line(attachment.view)]
     else:
         lines = [NO_LEASE if session.link.bus is not None else NO_HUB]
-    if lease is not None or attachment is not None or session.sticky:
-        lines.append(sticky_line(sticky=session.sticky))
+    if lease is not None or attachment is not None or session.sticky or session.auto:
+        lines.append(sticky_line(sticky=session.sticky, auto=session.auto))
     lines += session.files.lines()
     if session.connected_once:
         variables = variable_lines(session.home.status(), SHOWN_VARIABLES)
@@ -105,6 +105,18 @@ def _on(session: Session, words: list[str]) -> str:
         raise no_service()
     session.turn_sticky(on=True)
     return "Every cell now runs beside the GPU. %gpu off ends that, %%cpu is the exception cell."
+
+
+def _auto(session: Session, words: list[str]) -> str:
+    _none(words)
+    link = session.link
+    if link.bus is None and link.attachment is None and link.target is None:
+        raise no_service()
+    session.turn_auto()
+    return (
+        "Cells that use a GPU library now run on the GPU, the others here; each says where and why."
+        " %gpu off ends that, %%gpu and %%cpu choose for one cell."
+    )
 
 
 def _off(session: Session, words: list[str]) -> str:
@@ -235,7 +247,7 @@ def _nothing(session: Session) -> GPULeaseError:
 
 
 COMMANDS: dict[str, Callable[[Session, list[str]], str]] = {
-    "on": _on, "off": _off, "request": _request, "keep": _keep, "return": _return,
+    "on": _on, "off": _off, "auto": _auto, "request": _request, "keep": _keep, "return": _return,
     "fetch": _fetch, "resolve": _resolve, "recover": _recover, "config": _config,
     "connect": _connect, "help": _help, "variables": _variables,
     "status": _status, "submit": _submit,

@@ -23,6 +23,7 @@ COMMANDS = """\
 %gpu                         where the lease and each variable stand
 %gpu variables               where every variable is
 %gpu on | off                run every cell beside the GPU / here again (%%cpu: one cell here)
+%gpu auto                    run cells that use a GPU library beside the GPU, the others here
 %gpu request [options]       ask for a GPU without running anything (options as %%gpu)
 %gpu keep                    keep an unused GPU a while longer
 %gpu return [--force]        bring everything home and give the GPU back

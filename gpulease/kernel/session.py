@@ -20,10 +20,11 @@ from gpulease.kernel.options import HELP, CellOptions, parse_options
 from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
 from gpulease.kernel.remote_error import mark_shown, remote_error
-from gpulease.kernel.route import Route
+from gpulease.kernel.route import Route, Side
 from gpulease.protocol import ENV_BUS, LeaseView
 
 if TYPE_CHECKING:
+    from gpulease.kernel.auto.classify import Decision
     from gpulease.kernel.widgets import WidgetRelay
 
 NO_SEED = (
@@ -38,6 +39,9 @@ class Session(Parts):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.sticky = False
+        #: Whether each cell is looked at (``%gpu auto``), and what was found of the last one.
+        self.auto = False
+        self._decided: Decision | None = None
         self._local: LocalSupervisor | None = None
         self._widgets: WidgetRelay | None = None
         self.front: Any = None  # set by the first front end that opens the comm
@@ -77,14 +81,36 @@ class Session(Parts):
 
     # Cells
 
-    def is_sticky(self) -> bool:
-        """Whether the cell that comes now goes away."""
+    def is_sticky(self, cell: str) -> bool:
+        """Whether the cell that comes now goes away, where it does not say so itself."""
         self.link.claim_click()
-        return self.sticky
+        self._decided = self._look_at(cell) if self.auto else None
+        return self.sticky if self._decided is None else self._decided.away
+
+    def _look_at(self, cell: str) -> Decision:
+        from gpulease.kernel.auto.classify import decide
+        from gpulease.kernel.auto.kinds import Kinds
+
+        away = self.home.away_names() if self.connected_once else ()
+        return decide(cell, Kinds(self.shell.user_ns, away).of)
+
+    def turn_auto(self) -> None:
+        """Let each cell run where it belongs: on the GPU what uses a GPU library."""
+        self.turn_sticky(on=False)
+        self.auto = True
+
+    def _say_where(self, way: Route) -> None:
+        """Under a cell that ``%gpu auto`` placed: where it ran, and why."""
+        decided, self._decided = self._decided, None
+        if decided is None or way.asked or not way.reads.strip():
+            return
+        where = "on the GPU" if way.side is Side.AWAY else "in your notebook"
+        say(self.shell, f"Ran {where}: {decided.why}.")
 
     def turn_sticky(self, *, on: bool) -> None:
         """Let every cell run on the GPU from now on, or in the notebook again."""
         self.sticky = on
+        self.auto = False
         if self.link.bus is not None:
             self.link.bus.notify("sticky", {"on": on})
         self.changed()
@@ -116,7 +142,10 @@ class Session(Parts):
         body = way.without_installs
         if _only_comments(body):
             return
-        self.cells.run(body, options, silent=silent)
+        try:
+            self.cells.run(body, options, silent=silent)
+        finally:
+            self._say_where(way)
         self.gate.both_at_home(way.both)
 
     def run_here(self, body: str) -> None:
@@ -154,6 +183,7 @@ class Session(Parts):
     def after_home(self, way: Route, *, failed: bool) -> None:
         """Close a home cell (``wrap.Cells``)."""
         try:
+            self._say_where(way)
             self.gate.after(way, failed=failed)
             if failed:
                 self.cells.failed = False

@@ -57,8 +57,10 @@ def connection_line(view: ConnectionView) -> str:
     return f"{view['gpu_class']}{simulated}: connected without a hub, no time limit."
 
 
-def sticky_line(*, sticky: bool) -> str:
+def sticky_line(*, sticky: bool, auto: bool = False) -> str:
     """Say where the next cells run."""
+    if auto:
+        return "Cells that use a GPU library run on the GPU, the others here; %gpu off ends that."
     if sticky:
         return "Every cell runs beside the GPU; %gpu off ends that, %%cpu runs one cell here."
     return "Cells run here; %%gpu runs one beside the GPU, %gpu on all of them."

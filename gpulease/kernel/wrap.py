@@ -31,8 +31,8 @@ Action = Callable[[], None]
 class Cells(Protocol):
     """What the wrapper asks of the session; all on the main thread."""
 
-    def is_sticky(self) -> bool:
-        """Called for each cell: whether cells go away."""
+    def is_sticky(self, cell: str) -> bool:
+        """Called for each cell: whether it goes away, where it does not say so itself."""
 
     def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:
         """Called inside the cell that goes away; raises what the cell shall raise."""
@@ -178,7 +178,7 @@ class Wrapper:
         self._showtraceback(exc_tuple, *args, **kwargs)
 
     def _route(self, raw_cell: str, *, silent: bool) -> Route:
-        way = route(raw_cell, sticky=not silent and self._cells.is_sticky())
+        way = route(raw_cell, sticky=not silent and self._cells.is_sticky(raw_cell))
         if way.about_error and self._cells.last_error_away():
             return replace(way, side=Side.AWAY)
         return way

@@ -1,0 +1,171 @@
+"""``%gpu auto``: which cells run on the GPU, as a table, and in a kernel."""
+
+import types
+
+import pytest
+
+from gpulease.kernel.auto.classify import decide
+from gpulease.kernel.auto.kinds import Kinds
+from tests.kernel.parts import HomeKernel
+
+#: A library of that name and shape: the real one takes seconds to import.
+TORCH = """
+class Tensor:
+    def item(self): return 1.0
+    def backward(self): pass
+    def __add__(self, other): return self
+class Module:
+    def __call__(self, x): return Tensor()
+    def parameters(self): return []
+def rand(*shape): return Tensor()
+def manual_seed(n): pass
+class cuda:
+    @staticmethod
+    def is_available(): return False
+"""
+BEFORE = """
+import pandas as pd, numpy as np
+import torch
+nn = torch
+x = torch.rand(3); losses = [1.0, 2.0]; history = [x]; df = pd.DataFrame({'a': [1]}); n = 3
+class Net(torch.Module): pass
+model = Net()
+def train(steps): return model(x)
+def score(m, data): return m(data)
+def twice(v): return 2 * v
+def plot(v): return v
+"""
+
+
+@pytest.fixture(scope="module")
+def space():
+    torch = types.ModuleType("torch")
+    exec(TORCH, torch.__dict__)
+    for value in vars(torch).values():
+        if isinstance(value, type):
+            value.__module__ = "torch"
+    main = types.ModuleType("__main__")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(__import__("sys").modules, "torch", torch)
+        exec(BEFORE, main.__dict__)
+        yield main.__dict__
+
+
+AWAY = [
+    "device = 'cuda' if torch.cuda.is_available() else 'cpu'",
+    "x = torch.rand(3)",
+    "import torch\ny = torch.zeros(3)",
+    "from torch import nn\nlayer = nn.Linear(3, 4)",
+    "import jax.numpy as jnp\na = jnp.ones(3)",
+    "out = model(x)",
+    "model = Net()",
+    "loss = x + 1",
+    "x += 1",
+    "x[mask] = 0",
+    "loss.backward() if n else x.backward()",
+    "train(3)",
+    "score(model, 3)",
+    "for i in range(3):\n    out = model(x)",
+    "if n:\n    model(x)",
+    "[model(v) for v in losses]",
+    "print(model(x).item())",
+    "!nvidia-smi",
+    "gpus = !nvidia-smi -L",
+    "%%time\nmodel(x)",
+    "%time model(x)",
+    "def f():\n    return torch.rand(3)\nf()",
+    "for v in history:\n    v.backward()",
+    "from numba import cuda\ncuda.synchronize()",
+    "from transformers import pipeline\npipe = pipeline('x')",
+    "big",
+]
+HOME = [
+    "import torch",
+    "import torch.nn as nn, pandas as pd\nfrom torch import nn",
+    "def f(x):\n    return torch.rand(3)",
+    "class Net2(torch.Module):\n    def forward(self, x): return x + 1",
+    "torch.manual_seed(0)",
+    "df.describe()",
+    "df['a'] = df['a'] * 2",
+    "print(x)",
+    "x",
+    "x.item()",
+    "print(x.item(), len(history))",
+    "losses.append(x.item())",
+    "mean = sum(losses) / len(losses)",
+    "total = x.item() + 1",
+    "import matplotlib.pyplot as plt\nplt.plot(losses)",
+    "twice(n)",
+    "np.mean([v.item() for v in history])",
+    "sum(p.numel() for p in model.parameters())",
+    "print(torch.__version__)",
+    "print(x.shape)",
+    "f = lambda: torch.rand(3)",
+    "%%bash\nnvidia-smi || true".replace("nvidia-smi", "ls"),
+    "%matplotlib inline",
+    "!ls",
+    "x = = 1",
+    "",
+    "model is None",
+]
+
+
+@pytest.mark.parametrize("source", AWAY)
+def test_what_uses_a_gpu_library_goes_away(space, source):
+    found = decide(source, Kinds(space, away={"big"}).of)
+    assert found.away, found.why
+    assert found.why
+
+
+@pytest.mark.parametrize("source", HOME)
+def test_what_only_defines_reads_or_plots_stays(space, source):
+    found = decide(source, Kinds(space, away={"big"}).of)
+    assert not found.away, found.why
+
+
+def test_the_reason_names_the_code_and_the_library(space):
+    look = Kinds(space, away={"big"}).of
+    assert decide("n = 1\nout = model(x)", look).why == "model(x) uses torch"
+    assert decide("print(big)", look).why == "big is on the GPU only"
+    assert decide("!nvidia-smi", look).why == "nvidia-smi is about the GPU"
+    assert decide("n = 1", look).why == "it uses no GPU library"
+
+
+def test_a_module_of_ones_own_that_imports_one_counts(space, tmp_path):
+    own = types.ModuleType("mymodel")
+    own.__file__ = str(tmp_path / "mymodel.py")
+    own.torch = space["torch"]
+    other = types.ModuleType("mytools")
+    other.__file__ = str(tmp_path / "mytools.py")
+    look = Kinds({**space, "mymodel": own, "mytools": other}).of
+    assert decide("mymodel.fit()", look).away
+    assert not decide("mytools.read()", look).away
+    assert not decide("np.linalg.norm([1])", look).away
+
+
+def test_a_notebook_as_it_is_found(home: HomeKernel) -> None:
+    """Not one character changed: the GPU is asked for beside it, what is read is read at home."""
+    (home.directory / "cupy.py").write_text(TORCH)
+    home.run("import os; here = os.getpid()")
+    try:
+        assert "each says where and why" in home.run("%gpu auto").text()
+        cell = home.run("import cupy\nhere == os.getpid()")
+        assert cell.result == "True"
+        assert "Ran in your notebook: it uses no GPU library." in cell.shown()
+        cell = home.run("device = 'cuda' if cupy.cuda.is_available() else 'cpu'\nos.getpid()")
+        assert int(cell.result or 0) != home.pid
+        assert "Ran on the GPU: cupy.cuda.is_available() uses cupy." in cell.shown()
+        cell = home.run("x = cupy.rand(3); there = os.getpid()")
+        assert cell.ok, cell.traceback
+        cell = home.run("print(x.item(), here == os.getpid(), there == here)")
+        assert cell.text() == "1.0 True False\n"
+        assert "Ran" not in home.run("%%cpu\nx + 1").shown()
+        failed = home.run("x.nothing()")
+        assert failed.error.startswith("AttributeError")
+        assert "Ran on the GPU: x.nothing() uses cupy." in failed.shown()
+        assert "Cells that use a GPU library run on the GPU" in home.run("%gpu").text()
+    finally:
+        home.run("%gpu off")
+    cell = home.run("x + 1; os.getpid() == here")
+    assert cell.result == "True"
+    assert "Ran" not in cell.shown()
