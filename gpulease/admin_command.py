@@ -13,6 +13,7 @@ import getpass
 import json
 import os
 import sys
+from typing import Any
 from urllib.parse import urlsplit
 
 from gpulease import login, protocol
@@ -24,7 +25,7 @@ _COLUMNS = ("ID", "USER", "SERVER", "CLASS", "STATE", "UTILISATION", "SINCE")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do ``list`` or ``end``; return the exit status.
+    """Do what ``arguments.action`` says; return the exit status.
 
     Raises:
         GPULeaseError: the service's refusal, ``no_service`` or ``no_token``.
@@ -38,6 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "end":
         lease = asyncio.run(client.end(arguments.lease, arguments.reason))
         _say(f"{lease['id']}: {lease['sentence']}")
+        return 0
+    if arguments.action == "why":
+        found = asyncio.run(client.decisions(arguments.lease, arguments.last))
+        _say(json.dumps(found, indent=2) if arguments.json else _story(found))
         return 0
     leases = asyncio.run(client.leases(state="" if arguments.ended else "live"))
     if arguments.json:
@@ -113,6 +118,19 @@ def _checked(url: str) -> str:
             next_step="Give one such as https://hub.example.org/services/gpulease/.",
         )
     return url
+
+
+def _story(decisions: list[dict[str, Any]]) -> str:
+    """Return what was decided, oldest first, each with what it was decided from."""
+    lines = []
+    for each in decisions:
+        at = each["at"].partition(".")[0].replace("T", " ")
+        moved = f"{each['from'] or 'asked'} -> {each['to']}"
+        lines.append(f"{at}  {moved}: {each['why']} (by {each['who']})")
+        lines += [f"    {words}" for words in (*each["inputs"], each["note"]) if words]
+        if each["planned"] and not each["inputs"]:
+            lines.append("    What it was decided from is not kept any more.")
+    return "\n".join(lines) or "Nothing was decided about it."
 
 
 def _row(lease: LeaseView) -> tuple[str, ...]:

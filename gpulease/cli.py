@@ -312,9 +312,9 @@ def _db_upgrade(arguments: argparse.Namespace) -> int:
 def _add_admin(commands: Commands) -> None:
     parser = commands.add_parser(
         "admin",
-        help="see and end leases; back up, restore, export, forget",
-        description="`list` and `end` talk to a running service. The address comes from --url or"
-        " GPULEASE_SERVICE_URL, the token (with custom:gpulease:admin) from GPULEASE_TOKEN or"
+        help="see, explain and end leases; back up, restore, export, forget",
+        description="`list`, `why` and `end` talk to a running service. Its address is from --url"
+        " or GPULEASE_SERVICE_URL, the token (with custom:gpulease:admin) from GPULEASE_TOKEN or"
         " JUPYTERHUB_API_TOKEN, and what is missing from the file that `login` wrote: never from"
         " the command line, where others can read it.",
     )
@@ -328,6 +328,11 @@ def _add_admin(commands: Commands) -> None:
     end.add_argument("lease", metavar="LEASE", help="the lease's id")
     end.add_argument("--reason", required=True, help="what its holder will read")
     end.set_defaults(run=_admin)
+    why = actions.add_parser("why", help="what was decided about a lease or request, and from what")
+    why.add_argument("lease", metavar="LEASE", help="the id of the lease or request")
+    why.add_argument("--last", type=int, default=20, metavar="N", help="so many decisions (20)")
+    why.add_argument("--json", action="store_true", help="print JSON")
+    why.set_defaults(run=_admin)
     for name, does in (
         ("login", "ask for a token, try it, and keep it with the address"),
         ("logout", "remove what login kept"),

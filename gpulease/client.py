@@ -75,6 +75,12 @@ class Client:
         """Return one lease."""
         return cast("LeaseView", await self.call("GET", _lease(lease_id)))
 
+    async def decisions(self, lease_id: str, last: int = 20) -> list[dict[str, Any]]:
+        """Return what was decided about a lease of late, oldest first (admins only)."""
+        page = await self.call("GET", f"{_lease(lease_id)}/why?limit={last}")
+        found: list[dict[str, Any]] = page["items"][::-1]
+        return found
+
     async def end(self, lease_id: str, note: str = "", *, force: bool = False) -> LeaseView:
         """Return, withdraw or (an admin, with a note) force the end of a lease.
 

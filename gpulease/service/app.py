@@ -181,6 +181,17 @@ class GPULeaseService(Application):
     keep_runs_days = Float(
         Ages.runs, min=1.0, help="Days after its end at which a run of a notebook is removed."
     ).tag(config=True)
+    keep_usage_days = Float(
+        Ages.usage, min=1.0, help="Days after which what was charged is removed."
+    ).tag(config=True)
+    keep_plans_days = Float(
+        Ages.plans,
+        min=0.01,
+        help="Days after which plans are removed, with what they were made from.",
+    ).tag(config=True)
+    keep_plans_size = Unicode(
+        "256MiB", help="How much all kept plans may take together; the oldest go first."
+    ).tag(config=True)
     provider = Enum(
         ["local", "kubernetes"],
         "local",
@@ -262,10 +273,13 @@ class GPULeaseService(Application):
             hub_seconds=self.hub_seconds,
             lost_seconds=self.lost_seconds,
             ages=Ages(
-                self.keep_minutes_days,
-                self.keep_evidence_days,
-                self.keep_leases_days,
-                self.keep_runs_days,
+                minutes=self.keep_minutes_days,
+                evidence=self.keep_evidence_days,
+                leases=self.keep_leases_days,
+                runs=self.keep_runs_days,
+                usage=self.keep_usage_days,
+                plans=self.keep_plans_days,
+                plans_bytes=size_option("keep_plans_size", self.keep_plans_size),
             ),
             connections_max=self.connections_max,
             metrics_at=listening_at("metrics_url", self.metrics_url, ("http",))[1:]

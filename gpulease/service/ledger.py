@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeVar
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.store import Change, IdempotencyKey, Store
+from gpulease.store import Change, IdempotencyKey, KeptPlan, Store
 
 log = logging.getLogger(__name__)
 
@@ -87,13 +87,17 @@ class Ledger:
                 self.leases[lease.id] = lease
         self._known = None
 
-    async def record(self, changes: Sequence[Change], now: datetime) -> None:
+    async def record(
+        self, changes: Sequence[Change], now: datetime, plan: KeptPlan | None = None
+    ) -> None:
         """Store changes, all or none; then they are true, and whoever listens is told.
+
+        ``plan``: the one that they are of, to be kept with them.
 
         Raises:
             GPULeaseError: what the store refuses with; nothing has happened then.
         """
-        await self.call(self.store.save, changes, now)
+        await self.call(self.store.save, changes, now, plan)
         self._confirmed_at = time.monotonic()
         for change in changes:
             self.leases[change.after.id] = change.after

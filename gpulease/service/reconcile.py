@@ -45,6 +45,7 @@ from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
 from gpulease.service.observing import ObservedState, Observer
 from gpulease.service.orphans import ContendedCapacity, Orphans
+from gpulease.service.plans import Packed, Plans
 from gpulease.service.policies import Policies
 from gpulease.store import Change
 
@@ -104,6 +105,7 @@ class Reconciler:
         self._observer = Observer(ledger, provider, watch, policies, metrics=metrics, clock=clock)
         self.effects = Effects(ledger, provider)
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._plans = Plans()
         self._orphans = Orphans(ledger, PLANNER)
         self._contended = ContendedCapacity()
         self._shown: Snapshot | None = None
@@ -219,12 +221,19 @@ class Reconciler:
         bounds = self._provider.bounds(queue.waiting(snapshot))
         snapshot = replace(snapshot, bounds=tuple(bounds), preferred_nodes=self._preferred_nodes())
         running = asyncio.get_running_loop()
-        actions = await running.run_in_executor(self._planner, plan, snapshot)
+        actions, packed = await running.run_in_executor(self._planner, self._planned, snapshot)
         async with self._ledger.lock:
-            await self._record(self._changes(snapshot, actions))
+            recorded = await self._record(self._changes(snapshot, actions), packed)
+        if packed is not None and recorded:
+            self._plans.kept(packed)
         self.effects.compare(self.observed_state.observed)
         self.rounds += 1
         self._publish(self.snapshot())
+
+    def _planned(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
+        """Plan, and pack what the plan was made from; in the planner's thread."""
+        actions = plan(snapshot)
+        return actions, self._plans.packed(snapshot, actions)
 
     async def change(self, before: Lease, after: Lease, who: str, why: str) -> Lease:
         """Record a person's change and have it performed; the caller holds the ledger's lock."""
@@ -298,14 +307,17 @@ class Reconciler:
         blockers, parked = self._links.left_behind(before.id)
         return lifecycle.left_behind(after, blockers or before.blockers, parked)
 
-    async def _record(self, changes: Sequence[Change]) -> Sequence[Change]:
+    async def _record(
+        self, changes: Sequence[Change], packed: Packed | None = None
+    ) -> Sequence[Change]:
         """Store all changes at once and return them; those that are refused are left out and said.
 
-        What is stored is performed.
+        What is stored is performed.  ``packed``: the plan that they are of.
         """
         while changes:
             try:
-                await self._ledger.record(changes, self.clock())
+                kept = packed.plan if packed is not None else None
+                await self._ledger.record(changes, self.clock(), kept)
             except GPULeaseError as error:
                 refused = set(error.numbers.get("leases", ()))
                 if error.status != HTTPStatus.CONFLICT or not refused:

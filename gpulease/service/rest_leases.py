@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from gpulease.policy.model import Lease
 from gpulease.protocol import ClassView, ConnectionView, LeaseView
-from gpulease.service.auth import SCOPE_REQUEST, SCOPE_RESERVE
+from gpulease.service.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import AskBody, ConnectionBody, EmptyBody, EndBody
 from gpulease.service.operations import answers
-from gpulease.service.queries import LeasesQuery, is_set
+from gpulease.service.plans import decisions
+from gpulease.service.queries import LeasesQuery, PageQuery, is_set
 from gpulease.service.scopes import ACCESS, needs_scope
-from gpulease.service.shapes import Items, LeaseEvent, Page, ServerView
+from gpulease.service.shapes import DecisionView, Items, LeaseEvent, Page, ServerView
 
 
 class Leases(BaseHandler):
@@ -102,6 +103,19 @@ class LeaseEvents(BaseHandler):
         """Answer the lease's history, oldest first."""
         lease = await self.services.history.one(self.asker, lease_id)
         self.answer({"items": await self.services.history.events(self.asker, lease)})
+
+
+class Why(BaseHandler):
+    """``leases/{id}/why``: each decision about a lease, with what it was made from."""
+
+    @needs_scope(SCOPE_ADMIN)
+    @answers({200: Page[DecisionView]}, query=PageQuery)
+    async def get(self, lease_id: str) -> None:
+        """Answer a page of what was decided about a lease, newest first."""
+        query = self.query(PageQuery)
+        lease = await self.services.history.one(self.asker, lease_id)
+        items, total = await decisions(self.services.ledger, lease.id, query.offset, query.limit)
+        self.answer_page(items, total, query)
 
 
 class Servers(BaseHandler):

@@ -42,6 +42,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "leases/{id}/keep": rest_leases.Keep,
     "leases/{id}/connections": rest_leases.Connections,
     "leases/{id}/events": rest_leases.LeaseEvents,
+    "leases/{id}/why": rest_leases.Why,
     "leases/{id}/supervisor": sockets.SupervisorSocket,
     "agents/batches": rest_agents.AgentBatches,
     "classes": rest_leases.Classes,

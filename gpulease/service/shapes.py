@@ -55,6 +55,14 @@ LeaseEvent = TypedDict(
 )
 
 
+class DecisionView(LeaseEvent):
+    """A change of a lease with what it was decided from."""
+
+    planned: bool  # by the planner, not by a person or the hub
+    inputs: list[str]  # in sentences; empty once the plan is not kept any more
+    numbers: dict[str, Any]  # those of the sentences
+
+
 class ServerView(TypedDict):
     """A running notebook server of the asker's."""
 

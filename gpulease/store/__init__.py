@@ -6,6 +6,7 @@ writer.  SQLite files by default, PostgreSQL in production.
 
 from gpulease.store.backup import backup, restore
 from gpulease.store.migrate import upgrade
+from gpulease.store.plans import KeptPlan, PlanRecord
 from gpulease.store.records import (
     Change,
     EvidenceMinute,
@@ -26,7 +27,9 @@ __all__ = [
     "EvidenceMinute",
     "IdempotencyKey",
     "Incident",
+    "KeptPlan",
     "Page",
+    "PlanRecord",
     "PolicyVersion",
     "RunChange",
     "RunEvent",

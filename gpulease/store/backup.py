@@ -7,6 +7,7 @@ holds no secret, and what was copied from one kind of database can be restored i
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import os
@@ -105,7 +106,7 @@ def _snapshot(connection: sa.Connection) -> sa.Connection:
 
 def _write(connection: sa.Connection, text: IO[str], revision: str) -> int:
     def line(value: Any) -> None:
-        text.write(json.dumps(value, default=datetime.isoformat) + "\n")
+        text.write(json.dumps(value, default=_text) + "\n")
 
     line({"gpulease_backup": _FORMAT, "revision": revision, "at": datetime.now(UTC)})
     rows = 0
@@ -116,6 +117,10 @@ def _write(connection: sa.Connection, text: IO[str], revision: str) -> int:
             rows += 1
     line({"rows": rows})
     return rows
+
+
+def _text(value: datetime | bytes) -> str:
+    return value.isoformat() if isinstance(value, datetime) else base64.b64encode(value).decode()
 
 
 def _lines(text: IO[str]) -> Iterator[Any]:
@@ -172,10 +177,13 @@ def _insert(
     if table is None:
         raise _bad(f"it has a table {name} that its version does not know")
     times = [each.name for each in table.columns if isinstance(each.type, sa.DateTime)]
+    raw = [each.name for each in table.columns if isinstance(each.type, sa.LargeBinary)]
     for row in rows:
         for column in times:
             if row.get(column) is not None:
                 row[column] = datetime.fromisoformat(row[column])
+        for column in raw:
+            row[column] = base64.b64decode(row[column])
     connection.execute(sa.insert(table), rows)
 
 

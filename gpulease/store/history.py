@@ -158,6 +158,7 @@ def transitions(session: Session, lease_id: str) -> list[TransitionRecord]:
             target=row.target,
             attempt=row.attempt,
             note=row.note,
+            plan=row.plan,
         )
         for row in session.scalars(query.order_by(TransitionRow.id))
     ]

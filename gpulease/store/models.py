@@ -10,7 +10,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, Dialect, Float, ForeignKey, Index, String, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    String,
+    Text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
@@ -106,6 +117,28 @@ class TransitionRow(Base):
     target: Mapped[str] = mapped_column(String(16))
     attempt: Mapped[int]
     note: Mapped[str] = mapped_column(Text)
+    plan: Mapped[int | None]  # that it is of; plans go sooner than this row
+
+
+class PlanRow(Base):
+    """A plan that changed something; ``store.snapshots`` reads its body.
+
+    ``whole``: the body is a whole snapshot, else what differs from the row before.  ``before``: the
+    bytes of all bodies before this one, so that no sum has to be taken over the table.
+    """
+
+    __tablename__ = "plans"
+    __table_args__ = (
+        Index("ix_plans_at", "at"),
+        Index("ix_plans_before", "before"),
+        Index("ix_plans_whole", "whole", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    at: Mapped[datetime] = mapped_column(UTCDateTime)
+    whole: Mapped[bool]
+    before: Mapped[int] = mapped_column(BigInteger)
+    body: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class ReservationRow(Base):
@@ -127,7 +160,10 @@ class ReservationEventRow(Base):
     """What happened to a reservation, and what its people were told."""
 
     __tablename__ = "reservation_events"
-    __table_args__ = (Index("ix_reservation_events", "reservation_id", "id"),)
+    __table_args__ = (
+        Index("ix_reservation_events", "reservation_id", "id"),
+        Index("ix_reservation_events_at", "at"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     reservation_id: Mapped[str] = mapped_column(ForeignKey("reservations.id"))

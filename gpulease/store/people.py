@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import LeaseState
-from gpulease.store import runs, usage
+from gpulease.store import plans, runs, usage
 from gpulease.store.history import busy_seconds
 from gpulease.store.models import (
     IdempotencyRow,
@@ -34,6 +34,8 @@ _WORDS: Final[dict[str, Any]] = {
     "detail": "",
     "blockers": [],
 }
+#: Parts of a kept plan that are a lease, or show one.
+_RECORDS: Final = ("leases", "observed")
 
 
 def export(session: Session, user: str) -> dict[str, Any]:
@@ -98,6 +100,7 @@ def export(session: Session, user: str) -> dict[str, Any]:
         ],
         "usage": usage.of_user(session, user),
         "runs": runs.of_user(session, user),
+        "plans": _planned(session, user),
         "policy_versions": [
             {"version": row.version, "at": row.at.isoformat(), "note": row.note}
             for row in session.scalars(sa.select(PolicyRow).where(PolicyRow.who == user))
@@ -151,6 +154,7 @@ def forget(session: Session, user: str) -> tuple[str, int]:
         )
     usage.rename(session, user, pseudonym)
     runs.rename(session, user, pseudonym)
+    plans.rewrite(session, lambda kept: _without(kept, user, pseudonym))
     session.execute(sa.delete(IdempotencyRow).where(IdempotencyRow.who == user))
     return pseudonym, len(leases)
 
@@ -164,6 +168,33 @@ def _change(row: TransitionRow) -> dict[str, Any]:
         "to": row.target,
         "note": row.note,
     }
+
+
+def _planned(session: Session, user: str) -> list[dict[str, Any]]:
+    """Return what the kept plans say of a person: their leases, and what was seen of them."""
+    found, theirs = [], {user}
+    for at, kept in plans.bodies(session):
+        theirs |= {
+            part[1] for part in kept["changed"] if part[0] == "leases" and part[2]["user"] == user
+        }
+        parts = [part for part in kept["changed"] if not theirs.isdisjoint(part[1:-1])]
+        if parts:
+            found.append({"at": at.isoformat(), "parts": parts})
+    return found
+
+
+def _without(kept: dict[str, Any], user: str, pseudonym: str) -> dict[str, Any]:
+    """Return a plan with the pseudonym in the person's place, and without words of theirs."""
+    found: dict[str, Any] = _named(kept, user, pseudonym)
+    for section, *_, value in found["changed"]:
+        if section not in _RECORDS:
+            continue
+        for record in (value, value.get("record")):
+            if record is not None and record.get("user") == pseudonym:
+                record.update(_WORDS)
+        if user in value["detail"]:  # the provider's words: it may have named a pod for them
+            value["detail"] = ""
+    return found
 
 
 def _named(value: Any, user: str, other: str) -> Any:

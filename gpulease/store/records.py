@@ -72,6 +72,7 @@ class TransitionRecord:
     target: str
     attempt: int
     note: str
+    plan: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """What goes when it is old enough, in batches so small that nobody waits for them.
 
 Minutes of evidence become one row for each lease and hour, hours go into the lease's own sums, and
-ended leases go with everything that belongs to them.  Each function is one batch of one write
-transaction and returns how many rows it took away; 0 means that there is nothing left to do.
+ended leases go with everything that belongs to them.  Plans have a bound in bytes, too.  Each
+function is one batch of one write transaction and returns how many rows it took away; 0 means that
+there is nothing left to do.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from gpulease.policy.model import LeaseState
-from gpulease.store import runs
+from gpulease.store import plans, runs
 from gpulease.store.models import (
     EvidenceMinuteRow,
     IdempotencyRow,
     LeaseGroupRow,
     LeaseRow,
     MetaRow,
+    PlanRow,
+    ReservationEventRow,
     TransitionRow,
+    UsageRow,
     VerdictRow,
 )
 
@@ -41,8 +45,11 @@ class Ages:
 
     minutes: float = 1.0  # then they are hours
     evidence: float = 30.0  # hours of evidence, and changes of verdict
-    leases: float = 400.0  # from their end; with transitions and groups
     runs: float = 90.0  # of whole notebooks, from their end; their output stays beside them
+    leases: float = 400.0  # from their end; with transitions and groups; events of reservations
+    usage: float = 400.0  # what was charged
+    plans: float = 7.0
+    plans_bytes: int = 256 * 2**20  # of all plans together; the oldest go
 
 
 def sweep(session: Session, now: datetime, ages: Ages) -> int:
@@ -51,9 +58,13 @@ def sweep(session: Session, now: datetime, ages: Ages) -> int:
     return (
         _fold_hour(session, now - ages.minutes * day)
         or _drop_evidence(session, now - ages.evidence * day)
-        or _drop_verdicts(session, now - ages.evidence * day)
+        or _drop(session, VerdictRow, VerdictRow.at < now - ages.evidence * day)
         or _drop_leases(session, now - ages.leases * day)
         or runs.drop(session, now - ages.runs * day, LEASES)
+        or _drop(session, ReservationEventRow, ReservationEventRow.at < now - ages.leases * day)
+        or _drop(session, UsageRow, UsageRow.ended < now - ages.usage * day)
+        or _drop(session, PlanRow, PlanRow.at < now - ages.plans * day)
+        or _drop(session, PlanRow, PlanRow.before < plans.total(session) - ages.plans_bytes)
     )
 
 
@@ -139,13 +150,14 @@ def _drop_evidence(session: Session, until: datetime) -> int:
     return len(found)
 
 
-def _drop_verdicts(session: Session, until: datetime) -> int:
-    oldest = (
-        sa.select(VerdictRow.id).where(VerdictRow.at < until).order_by(VerdictRow.at).limit(BATCH)
-    )
-    ids = session.scalars(oldest).all()
+def _drop(
+    session: Session,
+    table: type[VerdictRow | ReservationEventRow | UsageRow | PlanRow],
+    old: sa.ColumnElement[bool],
+) -> int:
+    ids = session.scalars(sa.select(table.id).where(old).limit(BATCH)).all()
     if ids:
-        session.execute(sa.delete(VerdictRow).where(VerdictRow.id.in_(ids)))
+        session.execute(sa.delete(table).where(table.id.in_(ids)))
     return len(ids)
 
 

@@ -9,7 +9,7 @@ also ``store_fenced`` (503).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from statistics import median
@@ -23,7 +23,7 @@ from gpulease.policy.budgets import Use
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.private_files import require_private
-from gpulease.store import fence, history, people, retention, usage, used, writing
+from gpulease.store import fence, history, people, plans, retention, usage, used, writing
 from gpulease.store import reservations as reserved
 from gpulease.store.continuity import Continuity
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
@@ -179,8 +179,10 @@ class Store:
             row = session.get(LeaseRow, lease_id)
             return from_json(row.record) if row is not None else None
 
-    def save(self, changes: Sequence[Change], now: datetime) -> None:
-        """Write leases and their audit rows, all or none.
+    def save(
+        self, changes: Sequence[Change], now: datetime, plan: plans.KeptPlan | None = None
+    ) -> None:
+        """Write leases, their audit rows and the plan that they are of, all or none.
 
         Raises:
             GPULeaseError: ``version_conflict`` (409): a lease is not as it was read;
@@ -189,7 +191,7 @@ class Store:
                 The first two name all changes in conflict by lease in ``numbers["leases"]``.
         """
         with self._write() as session:
-            writing.save(session, changes, now)
+            writing.save(session, changes, now, plan)
 
     def remember(self, key: IdempotencyKey, lease_id: str, now: datetime) -> None:
         """Store that this key means this lease, and drop keys that have expired."""
@@ -251,6 +253,11 @@ class Store:
         """Return a lease's audit, oldest first."""
         with self._read() as session:
             return history.transitions(session, lease_id)
+
+    def kept_plans(self, wanted: Collection[int]) -> list[plans.PlanRecord]:
+        """Return the rows from which these plans are read, in their order; some may be gone."""
+        with self._read() as session:
+            return plans.read(session, wanted)
 
     def incidents(
         self,

@@ -14,7 +14,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import use_of
 from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.store import usage
+from gpulease.store import plans, usage
 from gpulease.store.models import (
     Base,
     EvidenceMinuteRow,
@@ -25,6 +25,7 @@ from gpulease.store.models import (
     TransitionRow,
     VerdictRow,
 )
+from gpulease.store.plans import KeptPlan
 from gpulease.store.records import (
     Change,
     EvidenceMinute,
@@ -34,8 +35,10 @@ from gpulease.store.records import (
 )
 
 
-def save(session: Session, changes: Sequence[Change], now: datetime) -> None:
-    """Write the changes; devices given up are free before others take them.
+def save(
+    session: Session, changes: Sequence[Change], now: datetime, plan: KeptPlan | None = None
+) -> None:
+    """Write the changes, and the plan that they are of; devices given up are free for others.
 
     One statement a table and kind, however many changes: a class that begins is hundreds of them.
     What is in conflict is looked up beforehand, so that the refusal can name it; nobody writes
@@ -44,7 +47,8 @@ def save(session: Session, changes: Sequence[Change], now: datetime) -> None:
     _refuse_conflicts(session, changes)
     _insert([change.after for change in changes if change.before is None], session)
     _update([change for change in changes if change.before is not None], session)
-    _many(session, TransitionRow, [_audit(change, now) for change in changes])
+    number = plans.add(session, plan, now) if plan is not None else None
+    _many(session, TransitionRow, [{**_audit(each, now), "plan": number} for each in changes])
     over = [use_of(change.before, change.after) for change in changes]
     usage.add(session, [each for each in over if each is not None])
     _grant([change for change in changes if _held(change.before) != _held(change.after)], session)

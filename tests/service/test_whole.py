@@ -116,7 +116,7 @@ def run(examples: int, steps: int) -> None:
 
 
 def test_whatever_fails_nothing_is_granted_twice_and_everything_ends() -> None:
-    run(examples=6, steps=50)
+    run(examples=10, steps=300)
 
 
 @pytest.mark.nightly

@@ -1,0 +1,175 @@
+"""What a plan decided about one lease, and from what: told long afterwards, from the kept snapshot.
+
+Owns which inputs count for which lease, in words and numbers.  Refuses to decide anything anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpulease.policy import capacity, queue
+from gpulease.policy.evidence.idle_case import counted, idle_limit
+from gpulease.policy.explanation import forecast
+from gpulease.policy.fairness.standing import Node, standing
+from gpulease.policy.health import observed_of
+from gpulease.policy.model import Action, Lease, LeaseState, Snapshot
+from gpulease.policy.reservations.seats import time_outs_at
+from gpulease.policy.units import say_duration
+
+#: An input in words, and its numbers (JSON values).
+Input = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The inputs of a plan that concern one lease: in sentences, and their numbers by name."""
+
+    words: tuple[str, ...]
+    numbers: dict[str, Any]
+
+
+def decision(snapshot: Snapshot, actions: Sequence[Action], lease_id: str) -> Decision | None:
+    """Return what a plan saw of a lease; ``None``: the lease was not there yet."""
+    lease = next((each for each in snapshot.leases if each.id == lease_id), None)
+    if lease is None:
+        return None
+    mine = next((each for each in actions if each.lease_id == lease_id), None)
+    found = list(_inputs(snapshot, lease, mine))
+    numbers = {name: value for _, some in found for name, value in some.items()}
+    numbers |= {"policy_version": snapshot.policy.version, "actions": len(actions)}
+    numbers["action"] = type(mine).__name__ if mine is not None else ""
+    return Decision(tuple(words for words, _ in found if words), numbers)
+
+
+def _inputs(snapshot: Snapshot, lease: Lease, mine: Action | None) -> Iterator[Input]:
+    yield _pool(snapshot, lease)
+    if lease.state is LeaseState.QUEUED:
+        yield _place(snapshot, lease)
+    else:
+        yield _use(snapshot, lease, pressed=_nominee(lease, mine) is not None)
+        yield _shown(snapshot, lease)
+    yield from _shares(snapshot, lease)
+    yield from _claimant(snapshot, _nominee(lease, mine))
+    yield from _windows(snapshot, queue.pool_of(snapshot, lease))
+
+
+def _pool(snapshot: Snapshot, lease: Lease) -> Input:
+    pool = queue.pool_of(snapshot, lease)
+    total = sum(device.pool == pool for device in snapshot.devices)
+    free = len(capacity.free_devices(snapshot).get(pool, ()))
+    out = total - len(capacity.in_service(snapshot).get(pool, ()))
+    waiting = sum(queue.pool_of(snapshot, each) == pool for each in queue.waiting(snapshot))
+    words = (
+        f"GPUs of pool {pool}: {total}, free: {free}, out of service: {out}; waiting: {waiting}."
+    )
+    if not snapshot.capacity_known:
+        words = f"{words} What is there was not known for certain, so nothing was granted."
+    return words, {
+        "pool": pool,
+        "devices": total,
+        "free": free,
+        "out_of_service": out,
+        "waiting": waiting,
+        "capacity_known": snapshot.capacity_known,
+    }
+
+
+def _place(snapshot: Snapshot, lease: Lease) -> Input:
+    place = forecast.position(snapshot, lease.id)
+    server = "" if lease.server_ready else " Its notebook server was not up yet."
+    return f"It was number {place} in the line.{server}", {
+        "position": place,
+        "server_ready": lease.server_ready,
+    }
+
+
+def _use(snapshot: Snapshot, lease: Lease, *, pressed: bool) -> Input:
+    evidence, outs = snapshot.evidence.get(lease.id), time_outs_at(snapshot, lease)
+    if evidence is None:
+        return "Nothing was known of its use.", {"verdict": "unknown"}
+    idle, quiet = counted(lease, evidence, snapshot.now)
+    limit = idle_limit(outs, pressed)
+    waited = " while somebody waits" if pressed else ""
+    words = (
+        f"Its GPU was {evidence.verdict.value} since {evidence.since:%H:%M:%S}."
+        f" {_said(idle)} counted as idle (limit{waited}: {_said(limit)}),"
+        f" {_said(quiet)} as quiet (limit: {_said(outs.quiet)})."
+    )
+    return words, {
+        "verdict": evidence.verdict.value,
+        "since": evidence.since.isoformat(),
+        "idle": round(idle, 1),
+        "idle_limit": limit,
+        "quiet": round(quiet, 1),
+        "quiet_limit": outs.quiet,
+        "utilisation": evidence.utilisation,
+        "cells": evidence.cells,
+    }
+
+
+def _shown(snapshot: Snapshot, lease: Lease) -> Input:
+    seen = observed_of(snapshot, lease)
+    if seen is None:
+        return "The provider showed nothing of it.", {"shown": ""}
+    facts = [
+        name.replace("_", " ")
+        for name in ("connected", "in_use", "gone", "parentless", "stuck")
+        if getattr(seen, name)
+    ]
+    facts += [each for each in (seen.stage, seen.failed, seen.drained) if each]
+    shown = ", ".join(facts) or "nothing of note"
+    return f"The provider showed: {shown}.", {"shown": shown, "detail": seen.detail}
+
+
+def _shares(snapshot: Snapshot, lease: Lease) -> Iterator[Input]:
+    tree = standing(snapshot).get(queue.pool_of(snapshot, lease))
+    if tree is None:
+        return
+    path = snapshot.policy.projects.above(snapshot.policy.projects.home(lease.project))
+    node: Node | None = tree.root
+    for project in reversed(tuple(path)):
+        node = node.below.get(project.name) if node is not None else None
+    if node is not None:
+        yield (
+            f"Project {node.name} held {node.held} of a share of {node.share} there"
+            f" (guaranteed: {node.guarantee}).",
+            {
+                "project": node.name,
+                "held": node.held,
+                "share": node.share,
+                "guarantee": node.guarantee,
+                "limit": node.limit,
+            },
+        )
+
+
+def _nominee(lease: Lease, mine: Action | None) -> str | None:
+    found: str | None = getattr(mine, "nominated_for", None)
+    return found or lease.nominated_for
+
+
+def _claimant(snapshot: Snapshot, nominee: str | None) -> Iterator[Input]:
+    request = next((each for each in snapshot.leases if each.id == nominee), None)
+    if request is not None:
+        yield (
+            f"It was taken for request {request.id} of {request.user},"
+            f" which waited since {request.created:%H:%M:%S}.",
+            {"for": request.id, "for_user": request.user},
+        )
+
+
+def _windows(snapshot: Snapshot, pool: str) -> Iterator[Input]:
+    near = [
+        each
+        for each in snapshot.windows
+        if each.pool == pool and each.hold_from <= snapshot.now < each.last_end
+    ]
+    if near:
+        names = ", ".join(f"{each.of.name} of {each.of.group}" for each in near)
+        yield f"Reserved there: {names}.", {"windows": [each.key for each in near]}
+
+
+def _said(seconds: float) -> str:
+    return say_duration(float(round(seconds))) if round(seconds) else "0 s"

@@ -1,0 +1,179 @@
+"""The form in which a plan is kept: its snapshot, as far as it differs from the one before it.
+
+A snapshot is taken apart into parts, each under its section and key.  A whole one names all of its
+parts; a difference those that changed and those that are gone.  What was kept is the very snapshot
+again, so that ``plan`` makes the same of it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from gpulease.policy.calendar.reservation import Window
+from gpulease.policy.model import (
+    Action,
+    Alert,
+    Bound,
+    Device,
+    Evidence,
+    Lease,
+    Observed,
+    PolicyDocument,
+    Snapshot,
+)
+
+#: Section and key -> a part of a snapshot.
+Parts = Mapping[tuple[str, ...], Any]
+
+_ADAPTERS: Mapping[str, TypeAdapter[Any]] = {
+    "policy": TypeAdapter(PolicyDocument),
+    "devices": TypeAdapter(Device),
+    "leases": TypeAdapter(Lease),
+    "evidence": TypeAdapter(Evidence),
+    "observed": TypeAdapter(Observed),
+    "windows": TypeAdapter(Window),
+    "contended": TypeAdapter(tuple[datetime, ...]),
+    "bounds": TypeAdapter(tuple[str, Decimal, tuple[tuple[str, str, Decimal], ...]]),
+    "near": TypeAdapter(str),
+    "use": TypeAdapter(float),
+    "spent": TypeAdapter(float),
+    "capacity_known": TypeAdapter(bool),
+    "typical_length": TypeAdapter(float | None),
+}
+_SINGLE = ("policy", "capacity_known", "typical_length")
+_BY_NAME = ("evidence", "observed", "contended", "near")
+_BY_NAMES = ("use", "spent")
+_ACTIONS = {
+    kind.__name__: TypeAdapter(kind) for kind in Action.__subclasses__() if kind is not Alert
+}
+_INSTANT = TypeAdapter(datetime)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A plan that was kept: what it was made from, and its actions but for alerts."""
+
+    snapshot: Snapshot
+    actions: tuple[Action, ...]
+
+
+def parts(snapshot: Snapshot) -> Parts:
+    """Return a snapshot in parts."""
+    found: dict[tuple[str, ...], Any] = {(name,): getattr(snapshot, name) for name in _SINGLE}
+    found |= {("devices", each.uuid): each for each in snapshot.devices}
+    found |= {("leases", each.id): each for each in snapshot.leases}
+    # A window's pool does not count when two are compared.
+    found |= {("windows", each.key): (each, each.pool) for each in snapshot.windows}
+    found |= {("bounds", str(n)): each for n, each in enumerate(snapshot.bounds)}
+    for name in _BY_NAME:
+        found |= {(name, key): value for key, value in getattr(snapshot, name).items()}
+    for name in _BY_NAMES:
+        found |= {(name, *key): value for key, value in getattr(snapshot, name).items()}
+    return found
+
+
+def packed(now: datetime, before: Parts | None, after: Parts, actions: Iterable[Action]) -> bytes:
+    """Return a plan as bytes: the whole snapshot if there is none before, else the difference."""
+    known = before or {}
+    changed = [
+        [*key, _plain(key[0], value)]
+        for key, value in after.items()
+        if key not in known or not _same(known[key], value)
+    ]
+    taken = [
+        [type(each).__name__, _ACTIONS[type(each).__name__].dump_python(each, mode="json")]
+        for each in actions
+        if not isinstance(each, Alert)
+    ]
+    return pack(
+        {
+            "now": _INSTANT.dump_python(now, mode="json"),
+            "changed": changed,
+            "gone": [list(key) for key in known if key not in after],
+            "actions": taken,
+        }
+    )
+
+
+def pack(row: Mapping[str, Any]) -> bytes:
+    """Return one plan's JSON values as bytes."""
+    return zlib.compress(json.dumps(row, separators=(",", ":")).encode())
+
+
+def unpack(body: bytes) -> dict[str, Any]:
+    """Return what ``pack`` was given."""
+    found: dict[str, Any] = json.loads(zlib.decompress(body))
+    return found
+
+
+class Reader:
+    """Puts snapshots together again; read one after the other, beginning with a whole one."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, ...], Any] = {}
+        self._row: dict[str, Any] = {}
+
+    def read(self, body: bytes, *, whole: bool) -> None:
+        """Read the next plan."""
+        if whole:
+            self._parts.clear()
+        self._row = unpack(body)
+        for key in self._row["gone"]:
+            del self._parts[tuple(key)]
+        self._parts.update((tuple(key), value) for *key, value in self._row["changed"])
+
+    @property
+    def kept(self) -> Kept:
+        """The plan that was read last."""
+        found: dict[str, dict[tuple[str, ...], Any]] = {}
+        for (section, *key), value in self._parts.items():
+            found.setdefault(section, {})[tuple(key)] = _typed(section, value)
+        single: dict[str, Any] = {name: found[name][()] for name in _SINGLE}
+        named: dict[str, Any] = {
+            name: {key[0]: value for key, value in found.get(name, {}).items()} for name in _BY_NAME
+        }
+        pairs: dict[str, Any] = {name: found.get(name, {}) for name in _BY_NAMES}
+        snapshot = Snapshot(
+            now=_INSTANT.validate_python(self._row["now"]),
+            devices=tuple(found.get("devices", {}).values()),
+            leases=tuple(found.get("leases", {}).values()),
+            windows=tuple(found.get("windows", {}).values()),
+            bounds=tuple(found.get("bounds", {}).values()),
+            **single,
+            **named,
+            **pairs,
+        )
+        return Kept(snapshot, _actions(self._row["actions"]))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or bool(one == other)
+
+
+def _plain(section: str, value: Any) -> Any:
+    if isinstance(value, Bound):
+        takes = tuple((*key, amount) for key, amount in value.takes.items())
+        value = (value.detail, value.left, takes)
+    elif section == "windows":
+        value = value[0]
+    return _ADAPTERS[section].dump_python(value, mode="json")
+
+
+def _typed(section: str, value: Any) -> Any:
+    found = _ADAPTERS[section].validate_python(value)
+    if section != "bounds":
+        return found
+    detail, left, takes = found
+    return Bound(detail, left, {(request, name): amount for request, name, amount in takes})
+
+
+def _actions(taken: Sequence[Any]) -> tuple[Action, ...]:
+    return tuple(_ACTIONS[kind].validate_python(members) for kind, members in taken)
