@@ -242,16 +242,20 @@ class ServerEnd(WebSocketHandler):
             self.close(REFUSED, "not a JSON object")
             return None
 
-    async def _write(self, text: str) -> None:
+    def _write(self, text: str) -> None:
+        stream = self.ws_connection.stream if self.ws_connection is not None else None
+        if stream is None:
+            return
         try:
             sent = self.write_message(text)
-            await asyncio.sleep(0)
-            if not sent.done():
-                self._unread += len(text)
-                sent.add_done_callback(partial(self._left, len(text)))
-            await sent
         except WebSocketClosedError:
             log.debug("a channel closed while a message was on its way")
+            return
+        size = len(text) if stream.writing() else 0  # 0: the system has taken it
+        self._unread += size
+        sent.add_done_callback(partial(self._left, size))
 
-    def _left(self, size: int, _: asyncio.Future[None]) -> None:
+    def _left(self, size: int, sent: asyncio.Future[None]) -> None:
         self._unread -= size
+        if not sent.cancelled() and sent.exception() is not None:
+            log.debug("a channel closed while a message was on its way")

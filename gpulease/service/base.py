@@ -178,7 +178,11 @@ class Answers(RequestHandler):
         Raises:
             GPULeaseError: ``invalid_query``.
         """
-        given = {name: self.get_query_arguments(name) for name in self.request.query_arguments}
+        # As it was sent: tornado's own way takes blanks and control characters away before a look.
+        given = {
+            name: [self.decode_argument(value, name) for value in values]
+            for name, values in self.request.query_arguments.items()
+        }
         single = {name: found[0] if len(found) == 1 else found for name, found in given.items()}
         try:
             return model.model_validate(single)

@@ -8,6 +8,7 @@ once of all but figures that only move.  Refuses to make views.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -27,6 +28,8 @@ _CLASSES = ""
 FIGURES = frozenset({"utilisation", "busy_share", "idle_end"})
 #: Seconds between two messages to a page in which nothing but figures of one lease moved.
 FIGURES_EVERY = 5.0
+#: Seconds between two messages of what is free: all who read are told, also where hundreds ask.
+CLASSES_EVERY = 1.0
 #: Seconds by which the end of an idle lease may waver: each look counts whole seconds anew.
 _WAVER = 2.0
 
@@ -109,6 +112,7 @@ class Events:
         self._said: tuple[LeaseView, dict[str, Any]] | None = None
         self._shown: dict[str, Shown] = {}
         self._classes: list[ClassView] = []
+        self._classes_told: tuple[list[ClassView], float] = ([], -math.inf)
 
     @property
     def readers(self) -> frozenset[Reader]:
@@ -177,9 +181,12 @@ class Events:
             self._changed(lease.id, pages=pages)
 
     def publish_classes(self, classes: list[ClassView]) -> None:
-        """Tell everybody what is free, if that changed."""
-        if classes != self._classes:
-            self._classes = classes
+        """Tell everybody what is free, if that changed; what comes too soon waits for the next."""
+        self._classes = classes
+        told, at = self._classes_told
+        now = self._clock()
+        if classes != told and now - at >= CLASSES_EVERY:
+            self._classes_told = classes, now
             self._changed(_CLASSES)
 
     def forget(self, kept: set[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -26,6 +27,7 @@ from gpulease.store.records import Incident, Page, PolicyVersion, TransitionReco
 MAX_PAGE = 500
 
 
+@cache  # putting such a statement together costs more than asking it
 def live_records() -> sa.Select[tuple[dict[str, Any]]]:
     """Select what has not ended, and the ended whose nominee still waits.
 
@@ -44,6 +46,7 @@ def live_records() -> sa.Select[tuple[dict[str, Any]]]:
     return sa.select(row.record).where(row.id.in_(ids)).order_by(row.created, row.id)
 
 
+@cache
 def newest_records(count: int = 100) -> sa.Select[tuple[dict[str, Any]]]:
     """Select the newest leases, ended or not."""
     return sa.select(LeaseRow.record).order_by(LeaseRow.created.desc()).limit(count)

@@ -32,9 +32,9 @@ class Class:
         ledger = site.service.services.ledger
         record = ledger.record
 
-        async def counted(changes: Sequence[Any], now: Any) -> None:
+        async def counted(changes: Sequence[Any], now: Any, plan: Any = None) -> None:
             self.records.append(sum(change.why == "asked" for change in changes))
-            await record(changes, now)
+            await record(changes, now, plan)
 
         ledger.record = counted  # type: ignore[method-assign]
 

@@ -132,6 +132,8 @@ async def test_an_address_that_is_not_there(site: Site, path: str) -> None:
         "limit=100000",
         "limit=1.5",
         "offset=9e9",
+        "offset=%205",
+        "state=%1Alive",
     ],
 )
 async def test_a_page_of_a_list_that_is_none(site: Site, query: str) -> None:

@@ -14,7 +14,7 @@ from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.auth import Asker
-from gpulease.service.events import FIGURES_EVERY, Events, Reader
+from gpulease.service.events import CLASSES_EVERY, FIGURES_EVERY, Events, Reader
 from gpulease.service.run import RunningService
 from tests.helpers import free_port, wait_for_async
 from tests.service import kit
@@ -355,3 +355,31 @@ def test_a_change_costs_as_much_as_people_see_it(monkeypatch: pytest.MonkeyPatch
     for each in readers:
         events.leave(each)
     assert (events._own, events._wide) == ({}, set())
+
+
+def test_what_is_free_is_told_at_once_and_then_once_a_second() -> None:
+    at = [100.0]
+    events = Events(granted, clock=lambda: at[0])
+    found = reader()
+    events.join(found, None)
+
+    def free(number: int) -> list[Any]:
+        shown: Any = [{"name": "gpu", "free": number}]
+        events.publish_classes(shown)
+        return [
+            each["classes"][0]["free"]
+            for each in found.sink.told
+            if each["type"] == "classes"  # type: ignore[attr-defined]
+        ]
+
+    assert free(4) == [4]
+    at[0] += CLASSES_EVERY / 2
+    assert free(3) == [4], "so soon it waits"
+    assert free(2) == [4]
+    late = reader()
+    events.join(late, None)
+    assert late.sink.told[0]["classes"] == [{"name": "gpu", "free": 2}]  # type: ignore[attr-defined]
+    at[0] += CLASSES_EVERY
+    assert free(2) == [4, 2], "the last of them is told"
+    at[0] += CLASSES_EVERY
+    assert free(2) == [4, 2]

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.model import LeaseState
+from gpulease.service.auth import Asker
 from gpulease.store import EvidenceMinute
 from tests.service.kit import Site
 
@@ -92,3 +94,34 @@ async def test_a_service_that_is_away_is_named(site: Site) -> None:
     with pytest.raises(GPULeaseError) as refused:
         await Client("http://127.0.0.1:1/services/gpulease", "t").classes()
     assert (refused.value.reason, refused.value.status) == ("service_unreachable", 503)
+
+
+async def test_a_page_of_live_leases_is_the_stores(site: Site) -> None:
+    for user in ("stu", "eve"):
+        await site.client(site.hub.server_token(user)).ask({})
+        site.hub.user(f"{user}2", "", groups=("cs101",))
+        await site.client(site.hub.server_token(f"{user}2")).ask({})
+    ledger = site.service.services.ledger
+    live = [state for state in LeaseState if state is not LeaseState.ENDED]
+    askers = [
+        Asker("stu"),
+        Asker("ann", admin=True),
+        Asker("stu", leads=("cs101",)),
+        Asker("ina", leads_all=True),
+        Asker("ina", leads=("no-such-group",)),
+    ]
+    for asker in askers:
+        for mine in (False, True):
+            everybody = not mine and (asker.admin or asker.leads_all)
+            for offset, limit in ((0, 50), (1, 2), (3, 0)):
+                found = await site.service.services.history.page(
+                    asker, state="live", mine=mine, offset=offset, limit=limit
+                )
+                stored = await ledger.call(
+                    ledger.store.leases_at,
+                    users=None if everybody else [asker.name],
+                    groups=None if everybody else [] if mine else list(asker.leads),
+                    states=live, offset=offset, limit=limit,
+                )  # fmt: skip
+                ids = [[each.id for each in leases] for leases, _ in (found, stored)]
+                assert (ids[0], found[1]) == (ids[1], stored[1]), (asker, mine, offset)

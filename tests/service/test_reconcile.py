@@ -45,12 +45,12 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
     one = await site.client(site.hub.server_token("stu")).ask({})
     refused: list[str] = []
 
-    def save(changes: Any, now: datetime) -> None:
+    def save(changes: Any, now: datetime, plan: Any = None) -> None:
         if any(change.after.id == one["id"] for change in changes):
             refused.append(one["id"])
             numbers = {"leases": [one["id"]]}
             raise GPULeaseError("version_conflict", "It changed.", status=409, numbers=numbers)
-        whole(changes, now)
+        whole(changes, now, plan)
 
     await site.lease(one["id"], "starting")
     monkeypatch.setattr(store, "save", save)
