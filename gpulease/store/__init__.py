@@ -7,6 +7,7 @@ writer.  SQLite files by default, PostgreSQL in production.
 from gpulease.store.backup import backup, restore
 from gpulease.store.migrate import upgrade
 from gpulease.store.plans import KeptPlan, PlanRecord
+from gpulease.store.reading import export, read_past
 from gpulease.store.records import (
     Change,
     EvidenceMinute,
@@ -19,7 +20,7 @@ from gpulease.store.records import (
 )
 from gpulease.store.retention import Ages
 from gpulease.store.runs import RunChange, RunEvent
-from gpulease.store.store import Store, export, read_past
+from gpulease.store.store import Store
 
 __all__ = [
     "Ages",

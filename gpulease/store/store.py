@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from statistics import median
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -45,39 +45,6 @@ from gpulease.store.retention import Ages
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def export(address: str, user: str) -> dict[str, Any]:
-    """Return all that a database holds about a person, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return people.export(session, user)
-
-
-def read_past(address: str, since: datetime, until: datetime) -> used.Past:
-    """Return what ``Store.past`` does, also while the service runs.
-
-    Raises:
-        GPULeaseError: ``bad_database``, ``store_unavailable``, ``store_behind``, ``store_ahead``.
-    """
-    with _reading(address) as session:
-        return used.past(session, since, until)
-
-
-@contextmanager
-def _reading(address: str) -> Iterator[Session]:
-    """Read a database, whether or not the service runs; raises as those who call it say."""
-    engine = make_engine(address)
-    try:
-        with translated():
-            require_head(engine)
-            with Session(engine) as session:
-                yield session
-    finally:
-        engine.dispose()
 
 
 class Store:
