@@ -33,7 +33,8 @@ from gpulease.policy.model import (
 #: Section and key -> a part of a snapshot.
 Parts = Mapping[tuple[str, ...], Any]
 
-_ADAPTERS: Mapping[str, TypeAdapter[Any]] = {
+#: The members of a snapshot but its instant, each with the form of its parts.
+SECTIONS: Mapping[str, TypeAdapter[Any]] = {
     "policy": TypeAdapter(PolicyDocument),
     "devices": TypeAdapter(Device),
     "leases": TypeAdapter(Lease),
@@ -42,14 +43,14 @@ _ADAPTERS: Mapping[str, TypeAdapter[Any]] = {
     "windows": TypeAdapter(Window),
     "contended": TypeAdapter(tuple[datetime, ...]),
     "bounds": TypeAdapter(tuple[str, Decimal, tuple[tuple[str, str, Decimal], ...]]),
-    "near": TypeAdapter(str),
+    "preferred_nodes": TypeAdapter(str),
     "use": TypeAdapter(float),
     "spent": TypeAdapter(float),
     "capacity_known": TypeAdapter(bool),
     "typical_length": TypeAdapter(float | None),
 }
 _SINGLE = ("policy", "capacity_known", "typical_length")
-_BY_NAME = ("evidence", "observed", "contended", "near")
+_BY_NAME = ("evidence", "observed", "contended", "preferred_nodes")
 _BY_NAMES = ("use", "spent")
 _ACTIONS = {
     kind.__name__: TypeAdapter(kind) for kind in Action.__subclasses__() if kind is not Alert
@@ -164,11 +165,11 @@ def _plain(section: str, value: Any) -> Any:
         value = (value.detail, value.left, takes)
     elif section == "windows":
         value = value[0]
-    return _ADAPTERS[section].dump_python(value, mode="json")
+    return SECTIONS[section].dump_python(value, mode="json")
 
 
 def _typed(section: str, value: Any) -> Any:
-    found = _ADAPTERS[section].validate_python(value)
+    found = SECTIONS[section].validate_python(value)
     if section != "bounds":
         return found
     detail, left, takes = found

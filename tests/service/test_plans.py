@@ -59,7 +59,7 @@ def more(snapshot: Snapshot, tick: int) -> Snapshot:
         snapshot,
         use={("physics", "ann", "cards"): 0.1 * tick},
         spent={("physics", "ann"): 3.25},
-        near={"l001": "n1"} if tick % 3 else {},
+        preferred_nodes={"l001": "n1"} if tick % 3 else {},
         contended={"cards": (NOW, snapshot.now)},
         bounds=(Bound("quota of hub", Decimal("0.3"), takes),) if tick % 2 else (),
     )
@@ -81,9 +81,13 @@ def test_what_is_kept_is_the_snapshot_again_and_plans_the_same():
             assert one == other or sorted(one, key=str) == sorted(other, key=str), name
         decided = [each for each in actions if not isinstance(each, Alert)]
         assert list(found.actions) == decided
-        plain = replace(found.snapshot, bounds=(), near={})
+        plain = replace(found.snapshot, bounds=(), preferred_nodes={})
         again = plan(replace(plain, use={}, spent={}, contended={}))
         assert [each for each in again if not isinstance(each, Alert)] == decided
+
+
+def test_every_member_of_a_snapshot_is_kept():
+    assert {"now", *snapshots.SECTIONS} == set(Snapshot.__dataclass_fields__)
 
 
 def test_a_plan_that_was_not_stored_is_none_that_the_next_one_builds_on():
@@ -100,7 +104,7 @@ def test_a_plan_that_was_not_stored_is_none_that_the_next_one_builds_on():
 def test_what_cannot_be_packed_is_carried_out_all_the_same(caplog):
     planned, _ = history(30)
     snapshot, actions = planned[0]
-    broken: Any = replace(snapshot, near={"l001": object()})
+    broken: Any = replace(snapshot, preferred_nodes={"l001": object()})
     packer = Plans()
     assert packer.packed(broken, actions) is None
     assert "could not be packed" in caplog.text
