@@ -10,11 +10,12 @@ import asyncio
 import copy
 import gc
 import json
+import logging
 import os
 import random
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psutil
@@ -100,10 +101,31 @@ class Fuzz:
         return frame
 
 
+class _Failures(logging.Handler):
+    """Keeps what the log tells with a traceback; pytest's own would keep every line, in memory."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__()
+        self._told = told
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and not record.getMessage().startswith(self._told):
+            self.records.append(record)
+
+
+@contextmanager
+def _failures(told: str) -> Iterator[list[logging.LogRecord]]:
+    root, found = logging.getLogger(), _Failures(told)
+    before, root.handlers = root.handlers, [found]
+    try:
+        yield found.records
+    finally:
+        root.handlers = before
+
+
 @asynccontextmanager
-async def unharmed(
-    fuzz: Fuzz, caplog: pytest.LogCaptureFixture, told: str = "-"
-) -> AsyncIterator[None]:
+async def unharmed(fuzz: Fuzz, told: str = "-") -> AsyncIterator[None]:
     """Hold a process to what it was: nothing failed in it, no task is left, no memory kept.
 
     Args:
@@ -113,9 +135,9 @@ async def unharmed(
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
     gc.collect()
     tasks, memory = len(asyncio.all_tasks()), psutil.Process().memory_info().rss
-    yield
-    await wait_for_async(lambda: len(asyncio.all_tasks()) <= tasks, 60, f"the tasks; {fuzz}")
-    bad = [r for r in caplog.records if r.exc_info and not r.getMessage().startswith(told)]
+    with _failures(told) as bad:
+        yield
+        await wait_for_async(lambda: len(asyncio.all_tasks()) <= tasks, 60, f"the tasks; {fuzz}")
     gc.collect()
     grown = psutil.Process().memory_info().rss - memory
     assert fuzz.sent > 100, f"too few to tell: {fuzz}"

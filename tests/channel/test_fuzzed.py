@@ -47,9 +47,7 @@ async def answer(name: str, args: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("seconds", LONG)
-async def test_the_unix_socket(
-    tmp_path: Path, seconds: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_unix_socket(tmp_path: Path, seconds: int) -> None:
     fuzz = Fuzz(seconds)
 
     async def called(_: str, name: str, args: dict[str, Any]) -> Any:
@@ -57,7 +55,7 @@ async def test_the_unix_socket(
 
     server = UnixServer(tmp_path / "s", lambda: [{"event": "hello"}], called, "It failed")
     await server.open()
-    async with unharmed(fuzz, caplog):
+    async with unharmed(fuzz):
         writer: asyncio.StreamWriter | None = None
         async for frame in fuzz.frames([{"hello": "k1"}, *CALLS]):
             if writer is None or writer.is_closing():
@@ -81,13 +79,11 @@ async def test_the_unix_socket(
 
 
 @pytest.mark.parametrize("seconds", LONG)
-async def test_the_pair_of_a_supervisor_and_its_companion(
-    seconds: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_pair_of_a_supervisor_and_its_companion(seconds: int) -> None:
     fuzz = Fuzz(seconds)
     frames = fuzz.frames(CALLS)
     over = False
-    async with unharmed(fuzz, caplog, told="a child process sent what is no message"):
+    async with unharmed(fuzz, told="a child process sent what is no message"):
         while not over:
             mine, theirs = socket.socketpair()
             theirs.setblocking(False)
@@ -129,7 +125,7 @@ async def hurl(peer: zmq.asyncio.Socket, frames: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("seconds", LONG)
-async def test_the_control_channels_server(seconds: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_control_channels_server(seconds: int) -> None:
     fuzz = Fuzz(seconds)
     heard: set[str] = set()
 
@@ -141,7 +137,7 @@ async def test_the_control_channels_server(seconds: int, caplog: pytest.LogCaptu
     home, stranger = new_keys(), new_keys()
     server.admit(home.public, "k1")
     peers = [dealer(server.endpoint, home), dealer(server.endpoint, stranger)]
-    async with unharmed(fuzz, caplog):
+    async with unharmed(fuzz):
         async for frame in fuzz.frames(CALLS):
             for peer in peers:
                 more = [b"more"] * fuzz.chance(20)
@@ -154,7 +150,7 @@ async def test_the_control_channels_server(seconds: int, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("seconds", LONG)
-async def test_the_control_channels_client(seconds: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_control_channels_client(seconds: int) -> None:
     fuzz = Fuzz(seconds)
     context = zmq.asyncio.Context.instance()
     router, endpoint = hostile_router(context)
@@ -164,7 +160,7 @@ async def test_the_control_channels_client(seconds: int, caplog: pytest.LogCaptu
         beat=dict, gone=gone,
     )  # fmt: skip
     identity, _ = await asyncio.wait_for(router.recv_multipart(), 30)
-    async with unharmed(fuzz, caplog):
+    async with unharmed(fuzz):
         async for frame in fuzz.frames(CALLS):
             await router.send_multipart([identity, frame])
     asked = client.start_call("ask", {})
@@ -208,7 +204,7 @@ HEADS: list[Any] = [
 
 
 @pytest.mark.parametrize("seconds", LONG)
-async def test_the_wires_server(seconds: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_wires_server(seconds: int) -> None:
     fuzz = Fuzz(seconds)
     taken: list[str] = []
 
@@ -221,7 +217,7 @@ async def test_the_wires_server(seconds: int, caplog: pytest.LogCaptureFixture) 
     home = new_keys()
     endpoint = wire.listen(home.public, "127.0.0.1")
     peer = dealer(endpoint, home, b"home")
-    async with unharmed(fuzz, caplog):
+    async with unharmed(fuzz):
         async for frame in fuzz.frames(HEADS):
             blobs = [b"x" * 3] * fuzz.chance(2) + [b"y" * 2**20] * fuzz.chance(40)
             await hurl(peer, [frame, *blobs])
@@ -258,12 +254,12 @@ async def test_a_stranger_on_the_wire_is_never_heard() -> None:
 
 
 @pytest.mark.parametrize("seconds", LONG)
-async def test_the_wires_client(seconds: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_wires_client(seconds: int) -> None:
     fuzz = Fuzz(seconds)
     router, endpoint = hostile_router(zmq.asyncio.Context.instance())
     wire = Wire(lambda _: None, too_much)
     wire.connect(endpoint, new_keys())
-    async with unharmed(fuzz, caplog):
+    async with unharmed(fuzz):
         async for frame in fuzz.frames(HEADS):
             asked = wire.request("run", {}, [bytearray(2**21)] if fuzz.chance(50) else None)
             blobs = [b"x" * 3] * fuzz.chance(2) + [b"y" * 2**20] * fuzz.chance(40)

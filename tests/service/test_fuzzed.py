@@ -62,9 +62,7 @@ def works(site: Site) -> None:
 
 
 @pytest.mark.parametrize("seconds", LONG)
-async def test_the_events_of_a_notebook_server(
-    site: Site, seconds: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_events_of_a_notebook_server(site: Site, seconds: int) -> None:
     lease, channel, supervisor = await active_lease(site)
     fuzz = Fuzz(seconds)
     report = {"type": "supervisor", "lease_id": lease["id"], "attempt": 1, "detail": "no"}
@@ -74,7 +72,7 @@ async def test_the_events_of_a_notebook_server(
         {**report, "lease_id": "another", "state": "failed", "pids": []},
     ]
     peer = Hostile(f"{site.url}api/events", f"token {site.hub.server_token('eve')}")
-    async with unharmed(fuzz, caplog):
+    async with unharmed(fuzz):
         async for frame in fuzz.frames(messages):
             await peer.send(frame)
         await peer.close()
@@ -85,9 +83,7 @@ async def test_the_events_of_a_notebook_server(
 
 
 @pytest.mark.parametrize("seconds", LONG)
-async def test_the_channel_of_a_supervisor(
-    site: Site, seconds: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_channel_of_a_supervisor(site: Site, seconds: int) -> None:
     lease, channel, supervisor = await active_lease(site)
     grant = await channel.grant(lease["id"])
     fuzz = Fuzz(seconds)
@@ -101,7 +97,7 @@ async def test_the_channel_of_a_supervisor(
     ]  # fmt: skip
     url = f"{site.url}api/leases/{lease['id']}/supervisor"
     peer = Hostile(url, f"Bearer {grant['token']}")
-    async with unharmed(fuzz, caplog):
+    async with unharmed(fuzz):
         async for frame in fuzz.frames(messages):
             await peer.send(frame)
         await peer.close()
@@ -117,13 +113,12 @@ async def test_what_an_agent_posts(
     site: Site,
     cluster: Cluster,  # noqa: F811
     seconds: int,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     fuzz = Fuzz(seconds)
     client = AsyncHTTPClient()
     codes: dict[int, int] = {}
     messages = [posted(batch(1)), posted(batch(2), batch(3)), posted(batch(1, holders=None))]
-    async with unharmed(fuzz, caplog):
+    async with unharmed(fuzz):
         async for frame in fuzz.frames(messages):
             known = not fuzz.chance(5)
             token = "of-n1" if known else "of-a-stranger"
