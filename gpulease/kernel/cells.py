@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel import typed
 from gpulease.kernel.gate import Gate
 from gpulease.kernel.options import CellOptions, parse_duration
 from gpulease.kernel.outputs import CARRIER
@@ -104,7 +105,8 @@ class GPUCells:
         count = self._count()
         progress = Progress(parts.shell, lambda: parts.alone)
         parts.link.cell = str(count)
-        values, program = parts.results.for_away(source)
+        values, lines = parts.results.for_away(source)
+        program = "\n".join((*lines, *typed.for_away(parts.shell, source, values)))
         if program:
             parts.shell.user_ns[CARRIER] = values
         try:

@@ -89,11 +89,11 @@ class Results:
             if isinstance(value, RemoteResult):
                 self.resolve(value)
 
-    def for_away(self, source: str) -> tuple[dict[str, Any], str]:
+    def for_away(self, source: str) -> tuple[dict[str, Any], list[str]]:
         """Return what a GPU cell reads of ``_``, ``__``, ``_n``, ``Out[n]``: values and a program.
 
-        The values are home's; the program puts them, and those that the companion computed
-        itself, under the names that they have at home.  It is empty when the cell reads none.
+        The values are home's; the program's lines put them, and those that the companion computed
+        itself, under the names that they have at home.  There are none when the cell reads none.
         """
         values: dict[str, Any] = {}
         namespace = self._shell.user_ns
@@ -111,7 +111,7 @@ class Results:
             f"get_ipython().push({{{', '.join(names)}}}, interactive=False)" if names else "",
             f"Out.update({{{', '.join(entries)}}})" if entries else "",
         ]
-        return values, "\n".join(line for line in lines if line)
+        return values, [line for line in lines if line]
 
     def resolve_all(self) -> list[str]:
         """Bring every result home; return a sentence for each reason why some cannot come."""

@@ -54,6 +54,7 @@ class Relay:
         self._parents: OrderedDict[str, Message] = OrderedDict()
         self._held_error: Message | None = None
         self._held_usage = ""
+        self._written: Any = None  # the stream written to last, which may hold it back
 
     def remember_parent(self, msg_id: str, parent: Message) -> None:
         """Output of request ``msg_id`` belongs to home's message ``parent``, also when late."""
@@ -115,6 +116,8 @@ class Relay:
     def _show(self, message: Message) -> None:
         kind, content = message["header"]["msg_type"], message["content"]
         if kind in ("comm_open", "comm_msg", "comm_close"):
+            # An Output widget takes what was printed between two messages of its own.
+            self._pass_on()
             self._on_comm(message)
             return
         handler = getattr(self, f"_show_{kind}", None)
@@ -128,7 +131,16 @@ class Relay:
             self._held_usage = text
             return
         stream = sys.stderr if content["name"] == "stderr" else sys.stdout
+        if stream is not self._written:
+            self._pass_on()
         stream.write(text)
+        self._written = stream
+
+    def _pass_on(self) -> None:
+        """Let no stream hold back what came before the next message."""
+        stream, self._written = self._written, None
+        if stream is not None:
+            stream.flush()
 
     def _show_display_data(self, content: Message, *, update: bool = False) -> None:
         self._shell.display_pub.publish(

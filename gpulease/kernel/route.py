@@ -16,7 +16,7 @@ from typing import Any
 HOME_MAGICS = frozenset(("gpu", "history", "hist", "recall", "rep", "tensorboard"))
 EXTENSION_MAGICS = frozenset(("load_ext", "unload_ext", "reload_ext"))
 #: Magics whose effect both sides need.
-BOTH_MAGICS = frozenset(("matplotlib", "config", "autoreload", "load_ext", "env"))
+BOTH_MAGICS = frozenset(("matplotlib", "config", "autoreload", "load_ext", "env", "precision"))
 #: Magics whose effect travels with the next switch: run twice, ``%cd ..`` would go up twice.
 _EITHER_MAGICS = BOTH_MAGICS | {"cd"}
 #: Magics that change the environment: home first, then the companion's when it is another one.

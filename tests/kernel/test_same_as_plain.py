@@ -129,6 +129,62 @@ def test_gpu_cells_are_kept_as_typed(home: HomeKernel) -> None:
     assert home.run("In[-2], _i").result == repr(("%%gpu\n5 + 5", "%%gpu\n5 + 5"))
 
 
+def test_inputs_and_magics_are_the_notebooks_own(
+    pair: tuple[HomeKernel, HomeKernel],
+) -> None:
+    plain, away = pair
+    define = (
+        "from IPython.core.magic import register_cell_magic, register_line_magic\nfactor = 3\n"
+        "@register_cell_magic\ndef thrice(line, cell): return cell.strip() * factor\n"
+        "@register_line_magic\ndef shout(line): return line.upper() * factor"
+    )
+    away.run(f"%%cpu\n{define}")
+    plain.run(define)
+    cells = (
+        "1 + 1", "In[-2], _i", "_ii, _ih[-2] == _i", "%%thrice\nab", "x = %shout hi", "x",
+        "%precision 3", "1 / 3", "%precision", "1 / 3",
+    )  # fmt: skip
+    for code in cells:
+        assert away.run(code).result == plain.run(code).result, code
+
+
+def order(cell: Cell) -> list[Any]:
+    """What a cell published, in order; one stream's text in a row is one."""
+    found: list[Any] = []
+    for message in cell.messages:
+        kind, content = message["msg_type"], message["content"]
+        if kind == "stream" and found and found[-1][0] == content["name"]:
+            found[-1][1] += content["text"]
+        elif kind == "stream":
+            found.append([content["name"], content["text"]])
+        elif kind == "comm_msg":
+            found.append([kind, "msg_id" in content["data"].get("state", {})])
+        else:
+            found.append([kind, content.get("data", {}).get("text/plain", "")[:80]])
+    return found
+
+
+ORDERED = {
+    "streams": "import sys\nfor i in range(4):\n    print('out', i, flush=True)\n"
+    "    print('err', i, file=sys.stderr, flush=True)",
+    "stream and display": "print('a'); display('b'); print('c'); display('d')",
+    "widget": "import ipywidgets\no = ipywidgets.Output()\no",
+    "with a widget": "print('before')\nwith o:\n    print('in')\nprint('after')",
+    "captured by a widget": "@o.capture()\ndef say(): print('in')\n"
+    "print('before')\nsay()\nprint('after')",
+}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_output_comes_in_the_order_of_a_plain_kernel(
+    pair: tuple[HomeKernel, HomeKernel], name: str
+) -> None:
+    plain, away = pair
+    for each in ("widget", name):  # in any order of the tests
+        expected, found = order(plain.run(ORDERED[each])), order(away.run(ORDERED[each]))
+    assert found == expected
+
+
 def test_is_complete_is_undisturbed(pair: tuple[HomeKernel, HomeKernel]) -> None:
     plain, away = pair
     for code in ("x = 1", "for i in x:", "%%gpu\nfor i in x:", "def f(:", "if 1:\n    pass"):

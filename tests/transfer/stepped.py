@@ -14,6 +14,7 @@ import sys
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.registry import Borrowed
 from gpulease.transfer.switch import home as home_module
 from gpulease.transfer.switch import peer as peer_module
 from gpulease.transfer.switch.writebehind import WriteBehind
@@ -210,6 +211,7 @@ class SteppedPair(Pair):
         monkeypatch.setattr(home_module, "WriteBehind", Behind)
         monkeypatch.setattr(Behind, "pair", self)
         monkeypatch.setattr(pickling, "time", StillClock)
+        monkeypatch.setattr(Borrowed, "_watch", lambda _: None)
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         environ = {"PYTHONHASHSEED": "0", **os.environ, "PYTHONPATH": path}
         self.process = subprocess.Popen(
@@ -302,8 +304,17 @@ class SteppedPair(Pair):
         if self.behind is not None:
             self.behind.go()
         self.side.peer.wire.drift()
+        self._drop()
         self._size("home")
         self._size("gpu")
+
+    def _drop(self):
+        """What only a registry holds goes, at times."""
+        where = self.tape.choose(4)
+        if where & 1:
+            self.side.side.registry.borrowed.look(0)
+        if where & 2:
+            self.order({"op": "look"})
 
     def _size(self, where):
         small, eager = self.sizes or SIZES[self.tape.choose(len(SIZES))]

@@ -11,6 +11,7 @@ import sys
 import traceback
 
 from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.registry import Borrowed
 from gpulease.transfer.switch.away import AwaySide
 from gpulease.transfer.switch.expected import Expected
 from gpulease.transfer.values import pickling
@@ -97,6 +98,7 @@ class Waiting(collections.deque):
 
 def main(space, hidden):
     pickling.time = StillClock
+    Borrowed._watch = lambda _: None
     away = None
     for line in sys.stdin:
         order = json.loads(line)
@@ -108,6 +110,8 @@ def main(space, hidden):
                 away = SteppedAway(space, hidden)
             case "settings":
                 away.side.settings = TransferSettings(**order["settings"])
+            case "look":
+                away.side.registry.borrowed.look(0)
             case "deliver":
                 away._enqueue(decoded(order["message"]))
             case "serve":

@@ -14,17 +14,50 @@ FIGURE = (
 
 
 def kept(pair):
-    pair.home("pass")
+    pair.home("x")
     notes = (*pair.after.notes, *pair.last.notes)
     return [name for note in notes if note.reason == "kept_old_object" for name in note.names]
 
 
 @pytest.mark.parametrize(("make", "change"), [FRAME, MODEL])
-def test_a_holder_outside_is_named(pair, make, change):
+def test_a_holder_outside_sees_the_change(pair, make, change):
+    pair.home(make)
+    holder = [pair.ns["x"]]
+    pair.gpu(change)
+    assert kept(pair) == []
+    assert holder[0] is pair.ns["x"]
+
+
+def test_a_holder_of_what_cannot_be_updated_is_named_once(pair):
+    make, change = FIGURE
     pair.home(make)
     holder = [pair.ns["x"]]
     pair.gpu(change)
     assert kept(pair) == ["x"]
+    holder.append(pair.ns["x"])
+    pair.gpu(change)
+    assert kept(pair) == []
+    assert len({id(x) for x in (*holder, pair.ns["x"])}) == 3
+
+
+def test_who_holds_it_is_said(pair):
+    make, change = FIGURE
+    pair.home(make)
+    holder = [pair.ns["x"]]
+    pair.gpu(change)
+    pair.home("x")
+    (note,) = [n for n in (*pair.after.notes, *pair.last.notes) if n.reason == "kept_old_object"]
+    assert "a list that is in none of your variables" in note.sentence
+    del holder
+
+
+def test_a_holder_of_what_the_cell_bound_anew_is_not_named(pair):
+    """In a plain kernel it would keep the same."""
+    make, change = FIGURE
+    pair.home(make)
+    holder = [pair.ns["x"]]
+    pair.gpu(f"x = Figure()\n{change}")
+    assert kept(pair) == []
     assert holder[0] is not pair.ns["x"]
 
 

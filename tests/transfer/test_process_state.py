@@ -204,3 +204,32 @@ def test_a_secret_of_a_peer_is_never_applied(monkeypatch):
     assert os.environ["KINDS_D"] == "1"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-mine")
     assert b"GPU-mine" not in state.capture(), "nor is it told what it asked for"
+
+
+@pytest.mark.parametrize("where", ["home", "gpu"])
+def test_a_part_of_a_package_is_there_with_it(shared, where):
+    """`import a.b` binds `a`: a cell on the other side says `a.b` all the same."""
+    other = {"home": shared.gpu, "gpu": shared.home}[where]
+    getattr(shared, where)(
+        "import xml, xml.dom.expatbuilder\ndef parse(): return xml.dom.expatbuilder"
+    )
+    other("assert xml.dom.expatbuilder.__name__ == 'xml.dom.expatbuilder'\nparse()")
+
+
+def test_a_part_comes_with_its_package_where_that_is_imported_later(shared):
+    shared.gpu("import sched, wsgiref.util")
+    shared.home("assert 'wsgiref' in globals() and wsgiref.util")
+
+
+def test_a_part_that_is_not_there_stops_nothing(shared, tmp_path):
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "__init__.py").write_text("")
+    part = tmp_path / "packed" / "part.py"
+    part.write_text(
+        "import os\nif os.getpid() != PID: raise RuntimeError('not here')\n".replace(
+            "PID", str(os.getpid())
+        )
+    )
+    shared.home(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport packed.part")
+    shared.gpu("assert not hasattr(packed, 'part')")
+    shared.home("assert packed.part")

@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from tests.transfer.programs import PRELUDE, cells, picture
+from gpulease.verify.picture import picture
+from tests.transfer.programs import PRELUDE, cells
 from tests.transfer.stepped import NOTHING_SMALL
 from tests.transfer.test_same_as_plain import WATCHED, plain
 

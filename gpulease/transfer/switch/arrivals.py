@@ -81,6 +81,9 @@ class Arrivals:
         self._marked = marked
         self._staged: collections.deque[Arrival] = collections.deque()
         self._notes: list[Note] = []
+        #: Names that GPU cells bound: others who hold what they were bound to keep it rightly.
+        self.bound_away: set[str] = set()
+        self._told_kept: set[str] = set()
         #: The shipment acknowledged last: a question that comes by another way is to wait for it.
         self.acknowledged = ""
         #: Whether the last arrival held what did not load: asked for again, it comes sealed.
@@ -116,9 +119,13 @@ class Arrivals:
             arrival.done.set()
         self._notes += unavailable.conflict_notes(set(unavailable.conflicts.open) - before)
         if outcome.ok:
-            for name in set(unavailable.conflicts.open) & olds.keys():
+            silent = self.bound_away | self._told_kept | unavailable.conflicts.open.keys()
+            for name in silent & olds.keys():
                 del olds[name]
-            self._notes += kept_notes(olds, self._side.ns)
+            kept = kept_notes(olds, self._side.ns)
+            self._told_kept.update(*(note.names for note in kept))
+            self._notes += kept
+            self.bound_away.difference_update(arrival.names)
         self.acknowledge(arrival.number, outcome, arrival.generation)
         self.comes_sealed = bool(outcome.culprits)
         if not outcome.ok:

@@ -92,7 +92,7 @@ class AwaySide:
         self._worker.start()
         return endpoint
 
-    def cell_started(self, source: str) -> None:  # noqa: ARG002
+    def cell_started(self, source: str) -> None:
         """Give up background passes; nothing of this namespace is read until it has ended."""
         self._abandon.set()
         with self._lock:
@@ -100,6 +100,7 @@ class AwaySide:
             if self._wire is not None:
                 self._wire.withdraw()
             self.side.state.settle()
+            self.side.state.imported(source)
 
     def expect(self, said: Mapping[str, Any]) -> None:
         """Home wants what the coming cell changes, as soon as it has ended."""

@@ -193,6 +193,7 @@ class HomeSide:
         self.unavailable.handed_over(use, running)
         self._dirty = False
         self._use = self._last_use = use
+        self.arrivals.bound_away |= use.writes
         return report
 
     def expect_gpu_cell(self) -> dict[str, Any]:
@@ -256,6 +257,7 @@ class HomeSide:
         """Make home the owner and bring what the cell may read; raises what it cannot get."""
         report = self._bring_for(source, progress)
         self._origins.cell_begins()
+        self.side.state.imported(source)
         self.unavailable.conflicts.stir()  # user code runs from here on
         return report
 

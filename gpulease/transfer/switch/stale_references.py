@@ -35,12 +35,13 @@ def kept_notes(olds: dict[str, Any], ns: dict[str, Any]) -> list[Note]:
         if sys.getrefcount(olds[name]) <= _OURS:
             del olds[name]
     held = _held(olds, ns) if olds else []
+    notes = []
     if held:
         # What looks like a holder may be garbage that waits for the collector (a figure's manager).
         gc.collect()
-        held = _held(olds, ns)
+        notes = [_note(name, _holder(olds, name)) for name in sorted(_held(olds, ns))]
     olds.clear()
-    return [_note(name) for name in sorted(held)]
+    return notes
 
 
 def _held(olds: dict[str, Any], ns: dict[str, Any]) -> list[str]:
@@ -76,9 +77,32 @@ def _own_results(ns: dict[str, Any], wanted: set[int]) -> list[int]:
     return [id(value) for value in kept if id(value) in wanted]
 
 
-def _note(name: str) -> Note:
+def _holder(olds: dict[str, Any], name: str) -> str:
+    """Say in words what still refers to an older value."""
+    for found in gc.get_referrers(olds[name]):
+        if found is olds or isinstance(found, types.FrameType):
+            continue
+        if isinstance(found, dict):
+            module = sys.modules.get(str(dict.get(found, "__name__", "")))
+            if module is not None and vars(module) is found:
+                return f"the module {module.__name__}"
+            for owner in gc.get_referrers(found):
+                if type(owner).__dictoffset__:  # the dictionary is its attributes
+                    return _called(owner)
+        if isinstance(found, types.CellType | types.FunctionType | types.MethodType):
+            return "a function"
+        return _called(found)
+    return "something"
+
+
+def _called(holder: Any) -> str:
+    kind = type(holder).__name__
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
+
+
+def _note(name: str, holder: str) -> Note:
     sentence = (
-        f"{name} came back as a new object; something outside the notebook's variables still holds "
-        f"the old one. Give it {name} again where it matters."
+        f"{name} is another object here than before the GPU cell, and {holder} that is in none of "
+        f"your variables still has the one from before. Give it {name} again where it matters."
     )
     return Note("kept_old_object", sentence, (name,))

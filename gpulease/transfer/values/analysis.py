@@ -78,6 +78,21 @@ def cell_use(source: str) -> Use:
     )
 
 
+def imported_parts(source: str) -> set[str]:
+    """Return the modules that a cell imports from inside a package and binds no name to.
+
+    ``import a.b`` binds ``a``, and everybody who has ``a`` sees ``b`` in it.
+    """
+    tree = _parse(source) if "import" in source else None
+    return {
+        alias.name
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if "." in alias.name and alias.asname is None
+    }
+
+
 def _strict(tree: ast.Module) -> frozenset[str]:
     """Return names read before a plain statement of the cell has bound them."""
     needed: set[str] = set()

@@ -8,6 +8,7 @@ the others nothing that was set before this side began.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pickle
@@ -18,6 +19,7 @@ from typing import Any
 
 from gpulease.protocol.variables import is_of_one_process, is_secret
 
+from . import analysis
 from .on_import import when_imported
 from .seeds import Seeds
 from .settings import Settings
@@ -58,6 +60,7 @@ class ProcessState:
         self._torch_hooks = 0
         self._seeds = Seeds()
         self._settings = Settings()
+        self._imported: set[str] = set()
         self._agreed = b""
         self._shared: frozenset[str] = frozenset()
         self._decides = False
@@ -69,6 +72,10 @@ class ProcessState:
 
     def _may_travel(self, name: str) -> bool:
         return not stays(name) and (not is_secret(name) or name in self._shared)
+
+    def imported(self, source: str) -> None:
+        """A cell runs that may import parts of a package: whoever has the package has them, too."""
+        self._imported |= analysis.imported_parts(source)
 
     def capture(self) -> bytes:
         """Return the state as bytes, or b'' when it is as at the last agreement."""
@@ -96,6 +103,21 @@ class ProcessState:
     def forget_peer(self) -> None:
         """The other side is new: it has none of this."""
         self._agreed = b""
+
+    def prepare(self, data: bytes) -> None:
+        """Let what comes with ``data`` find its modules: their folders, and parts of packages."""
+        if data:
+            state: dict[str, Any] = pickle.loads(data)
+            sys.path[:] = _merged(sys.path, state)
+            self._imported.update(state["imported"])
+            for name in self._imported:
+                when_imported(name.partition(".")[0], self._import_parts)
+            self._import_parts()
+
+    def _import_parts(self) -> None:
+        for name in sorted(self._imported - sys.modules.keys()):
+            if name.partition(".")[0] in sys.modules:
+                _import_if_there(name)
 
     def apply(self, data: bytes) -> None:
         """Take over what the other side captured; from here on both agree."""
@@ -160,6 +182,7 @@ class ProcessState:
             "path_removed": removed,
             "path_order": list(sys.path),
             "settings": self._settings.capture(),
+            "imported": sorted(self._imported),
         }
         if self._decides:
             state["shared"] = sorted(self._shared)
@@ -221,6 +244,12 @@ def _merged(mine: list[str], state: dict[str, Any]) -> list[str]:
         elif entry not in state["path_removed"]:
             out.insert(place, entry)
     return out
+
+
+def _import_if_there(name: str) -> None:
+    """Import ``name``; where it does not import, whoever uses it will read why."""
+    with contextlib.suppress(Exception):
+        importlib.import_module(name)
 
 
 def _cwd() -> str:

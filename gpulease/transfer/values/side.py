@@ -264,6 +264,7 @@ class Side:
         before_commit: BeforeCommit,
     ) -> Outcome:
         deferred = tuple(i for i in range(len(incoming.groups)) if i not in set(kept))
+        self.state.prepare(incoming.state)
         staging.load()
         failed = {kept[i]: error for i, error in staging.failed.items()}
         lacks = {oid for error in failed.values() for oid in error.lacks}
