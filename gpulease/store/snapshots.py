@@ -48,8 +48,9 @@ SECTIONS: Mapping[str, TypeAdapter[Any]] = {
     "spent": TypeAdapter(float),
     "capacity_known": TypeAdapter(bool),
     "typical_length": TypeAdapter(float | None),
+    "away": TypeAdapter(tuple[datetime, datetime] | None),
 }
-_SINGLE = ("policy", "capacity_known", "typical_length")
+_SINGLE = ("policy", "capacity_known", "typical_length", "away")
 _BY_NAME = ("evidence", "observed", "contended", "preferred_nodes")
 _BY_NAMES = ("use", "spent")
 _ACTIONS = {
