@@ -23,6 +23,7 @@ ROUNDS = {
     "lab": 10,
     "planner": 10,
     "reclaim": 10,
+    "screen": 40,
     "service": 60,
 }
 #: Needs root and the test cluster's programs: run by its own name only.

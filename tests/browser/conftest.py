@@ -117,6 +117,10 @@ def assert_accessible(complaints: list[str]) -> Callable[..., None]:
         with page.expect_console_message(lambda message: message.text == "axe is done"):
             page.evaluate("console.info('axe is done')")
         del complaints[before:]
-        assert not found.violations_count, found.generate_report()
+        # Its own report cannot name what is in a shadow root.
+        assert [
+            (each["id"], each["help"], [(node["target"], node["html"]) for node in each["nodes"]])
+            for each in found.response["violations"]
+        ] == []
 
     return check

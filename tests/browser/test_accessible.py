@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from gpulease.service.device_map import USES
 from gpulease.service.pages import PageReader
 from tests.pages.stage import Stage, lease, soon
 
 pytestmark = pytest.mark.browser
-PAGES = ("", "card", "group", "admin", "policy", "health")
+PAGES = ("", "card", "group", "admin", "policy#advanced", "health")
 STATES = ("queued", "starting", "active", "warned", "draining", "ended")
 
 
@@ -21,6 +22,35 @@ def busy_stage(stage: Stage) -> Stage:
         stage.put(lease(state, id=f"of-{state}", user="root", server=state, busy_share=0.5))
         stage.put(lease(state, id=f"hers-{state}", user="ada"))
     stage.ended = [lease("ended", id="e0")]
+    stage.devices = [
+        {
+            "uuid": f"G{number}",
+            "name": f"GPU {number}",
+            "pool": "cards",
+            "node": "",
+            "use": use,
+            "memory": 0,
+            "simulated": True,
+            "user": "ada",
+            "lease": "l",
+            "gpu_class": "t4",
+            "why": "",
+        }
+        for number, use in enumerate(USES)
+    ]
+    stage.audit = [
+        {
+            "at": soon(-60),
+            "who": "ada",
+            "why": "asked",
+            "user": "ada",
+            "lease": "l",
+            "gpu_class": "t4",
+            "source": "",
+            "target": "queued",
+            "note": "",
+        }
+    ]
     stage.incidents = [
         {"at": soon(-60), "who": "planner", "why": "capacity_taken", "sentence": "It was taken.",
          "user": "ada", "lease": "l", "gpu_class": "sim", "note": "0/3 nodes"}
@@ -28,16 +58,17 @@ def busy_stage(stage: Stage) -> Stage:
     return stage
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("path", PAGES)
 def test_every_page_is_accessible(
-    busy_stage: Stage, profile: Any, assert_accessible: Callable[..., None], theme: str, width: int
+    busy_stage: Stage, profile: Any, assert_accessible: Callable[..., None], path: str
 ) -> None:
     page = profile.new_page()
-    page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-    page.set_viewport_size({"width": width, "height": 900})
-    for path in PAGES:
-        page.goto(busy_stage.url + path)
-        page.wait_for_selector("tbody tr, .gl-lease, .gl-card-lease, dl, .gl-out")
-        assert_accessible(page)
+    page.goto(busy_stage.url + path)
+    page.wait_for_selector("tbody tr, .gl-lease, .gl-card-lease, dl, .gl-out")
+    for width in (360, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+            page.wait_for_selector(f'html[data-bs-theme="{theme}"]', state="attached")
+            assert_accessible(page)

@@ -18,6 +18,7 @@ from tests.browser.demo import RunningDemo, in_a_thread, running_demo
 from tests.browser.pictures import Pictures
 from tests.browser.test_round import LONG, Lab, log_in
 from tests.helpers import wait_for
+from tests.pages.stage import lease
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -74,6 +75,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
 @pytest.fixture(scope="module")
 def opened(demo: RunningDemo, chromium: Any) -> Iterator[Student]:
     demo.write_notebook("student", NOTEBOOK, CELLS)
+    themes = demo.home("student") / ".jupyter/lab/user-settings/@jupyterlab/apputils-extension"
+    themes.mkdir(parents=True)
+    (themes / "themes.jupyterlab-settings").write_text('{"adaptive-theme": true}')
     context = chromium.new_context(viewport={"width": 1100, "height": 800})
     context.set_default_timeout(DEADLINE)
     page = context.new_page()
@@ -182,6 +186,12 @@ def test_the_students_whole_path(
     assert found == sorted(found)
     assert {"values", "home"} <= set(found)
     pictures.take(page, "lab-active")
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
+    pictures.take(page, "lab-active-dark")
+    assert_accessible(page, PANEL)
+    page.emulate_media(color_scheme="light")
+    page.wait_for_selector("body[data-jp-theme-light=true]", state="attached")
     assert_accessible(page, PANEL)
     assert_accessible(page, ".gpulease-button")
 
@@ -371,6 +381,24 @@ def test_by_keyboard_alone_and_with_names_for_everything(student: Student) -> No
     assert unnamed == []
 
 
+@pytest.mark.parametrize("state", ["starting", "draining"])
+def test_a_state_that_passes_quickly_is_shown(
+    student: Student, pictures: Pictures, state: str
+) -> None:
+    """What the server extension would say of it, since nobody can hold it there."""
+    page = student.tab()
+
+    def answer(route: Any) -> None:
+        answered = route.fetch()
+        lease_there = lease(state, version=10**9, reason="connecting")
+        route.fulfill(response=answered, json=answered.json() | {"leases": [lease_there]})
+
+    page.route("**/gpulease/api/status*", answer)
+    Lab(page, address(student.demo))
+    shown(page, {"starting": "Starting: connecting", "draining": "Saving variables"}[state])
+    pictures.take(page, f"lab-{state}")
+
+
 def test_lab_without_the_server_extension_shows_nothing(student: Student) -> None:
     page = student.tab()
     page.route("**/gpulease/api/**", lambda route: route.fulfill(status=404, body="{}"))
@@ -380,5 +408,8 @@ def test_lab_without_the_server_extension_shows_nothing(student: Student) -> Non
 
 def test_every_state_has_its_picture(pictures: Pictures) -> None:
     """After the tests that take them."""
-    states = ("none", "queued", "active", "warned", "returned", "reclaimed", "connecting")
+    states = (
+        "none", "queued", "starting", "active", "active-dark", "warned", "draining", "returned",
+        "reclaimed", "connecting",
+    )  # fmt: skip
     assert {f"lab-{state}" for state in states} <= pictures.taken

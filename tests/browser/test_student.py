@@ -266,6 +266,22 @@ def test_a_lost_link_is_said_and_mended(stage: Stage, page: Any) -> None:
     state_shown(page, "warned")
 
 
+def test_a_students_page_is_below_200_kb(stage: Stage, page: Any) -> None:
+    """All that the service sends for it, uncompressed; the hub's own style is there already."""
+    sizes: dict[str, int] = {}
+    page.on(
+        "response",
+        lambda answer: (
+            "/services/gpulease/" in answer.url
+            and sizes.update({answer.url: int(answer.headers.get("content-length", 0))})
+        ),
+    )
+    page.goto(stage.url)
+    page.wait_for_selector("#ask-form")
+    assert any(url.endswith("/student.js") for url in sizes)
+    assert sum(sizes.values()) < 200_000, sizes
+
+
 def test_tabs_share_one_channel_that_outlives_the_one_that_opened_it(
     stage: Stage, profile: Any
 ) -> None:

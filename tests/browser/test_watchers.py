@@ -405,6 +405,33 @@ def test_every_device_is_on_the_map_with_who_and_why(stage: Stage, page: Any) ->
     page.wait_for_selector("[aria-label='T4 2, free']")
 
 
+def test_five_thousand_leases_and_devices_draw_no_more_than_fits(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    for number in range(5000):
+        stage.leases[f"l{number}"] = lease(id=f"l{number}", user=f"user{number}")
+    stage.devices = [
+        {"uuid": f"G{n}", "name": f"T4 {n}", "pool": "cards", "node": f"n{n // 8}", "use": "busy",
+         "memory": 16 << 30, "simulated": True, "user": f"user{n}", "lease": "", "gpu_class": "t4",
+         "why": ""}
+        for n in range(5000)
+    ]  # fmt: skip
+    page.goto(stage.url + "admin")
+    page.wait_for_selector("#table tbody tr")
+    assert page.locator("#table tbody tr").count() == 25
+    assert "1-25 of 5000" in page.inner_text("#table .gl-pager")
+    page.wait_for_selector(".gl-tile >> nth=4999", state="attached")
+    kept = page.evaluate("window.tile = document.querySelector('[data-uuid=G4999]'); true")
+    stage.put(lease(id="l0", user="user0", busy_share=0.5))
+    page.fill("#search", "user4711")
+    page.wait_for_selector("#table tbody tr >> text=user4711")
+    assert kept
+    assert page.evaluate("window.tile.isConnected")
+    # What is out of sight is not laid out.
+    assert page.evaluate(
+        "getComputedStyle(document.querySelector('.gl-shelf')).contentVisibility"
+    ) == "auto"  # fmt: skip
+
+
 def test_the_audit_is_searched(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.audit = [

@@ -44,7 +44,9 @@ async def _serve(folder: Path, people: int) -> None:
         first = folder / "policy.yaml"
         first.write_text(POLICY, encoding="utf-8")
         async with kit.running(hub, folder, gpus=4, tick=1.0, first_policy_file=first) as site:
-            sys.stdout.write(json.dumps({"url": site.url, "tokens": tokens}) + "\n")
+            cookies = {name: kit.cookie_of(site, page) for name, (_, page) in tokens.items()}
+            told = {"url": site.url, "tokens": tokens, "cookies": cookies}
+            sys.stdout.write(json.dumps(told) + "\n")
             sys.stdout.flush()
             await asyncio.to_thread(sys.stdin.read)
 
@@ -56,6 +58,7 @@ class Person:
     name: str
     server_token: str
     page_token: str
+    cookie: dict[str, str]  # a browser's that is logged in: name and value
     new: set[str] = field(default_factory=set)  # leases that were made for them
     pages: list[dict[str, dict[str, Any]]] = field(default_factory=list)
 
@@ -100,7 +103,7 @@ class Crowd:
 
     async def end(self) -> None:
         """Have everybody give back what they have."""
-        await asyncio.gather(*(self._end(person) for person in self.people))
+        await asyncio.gather(*(self.gives_back(person) for person in self.people))
 
     def unaware(self) -> list[str]:
         """Return the leases whose end has not come to each page of their holder."""
@@ -121,13 +124,18 @@ class Crowd:
         for number in range(each):
             await asyncio.sleep(max(0.0, began + first + number * pace - time.monotonic()))
             if number % 4 == 3:
-                await self._end(person)
-            asked = time.perf_counter()
-            lease = await self._call(person, "POST", "leases", {})
-            self.seconds.append(time.perf_counter() - asked)
-            person.new.add(lease["id"])
+                await self.gives_back(person)
+            await self.asks(person)
 
-    async def _end(self, person: Person) -> None:
+    async def asks(self, person: Person) -> None:
+        """Have somebody ask once."""
+        asked = time.perf_counter()
+        lease = await self._call(person, "POST", "leases", {})
+        self.seconds.append(time.perf_counter() - asked)
+        person.new.add(lease["id"])
+
+    async def gives_back(self, person: Person) -> None:
+        """End whatever somebody has."""
         live = await self._call(person, "GET", "leases?mine=1&state=live&limit=5")
         for lease in live["items"]:
             await self._call(person, "DELETE", f"leases/{lease['id']}", {})
@@ -163,7 +171,10 @@ async def crowd(folder: Path, people: int) -> AsyncIterator[Crowd]:
     assert process.stdin is not None
     assert process.stdout is not None
     found = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
-    everybody = [Person(name, *tokens) for name, tokens in found["tokens"].items()]
+    everybody = [
+        Person(name, *tokens, _cookie(found["cookies"][name]))
+        for name, tokens in found["tokens"].items()
+    ]
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http:
         made = Crowd(found["url"], everybody, psutil.Process(process.pid), http)
@@ -173,6 +184,11 @@ async def crowd(folder: Path, people: int) -> AsyncIterator[Crowd]:
             await made.leave()
             process.stdin.close()
             await asyncio.wait_for(process.wait(), 60)
+
+
+def _cookie(text: str) -> dict[str, str]:
+    name, _, value = text.partition("=")
+    return {"name": name, "value": value}
 
 
 async def settled(made: Crowd) -> None:

@@ -22,7 +22,7 @@ import zmq.utils.z85
 from tornado.httpclient import HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
-from tornado.web import Application, RequestHandler
+from tornado.web import Application, RequestHandler, create_signed_value
 from tornado.websocket import (
     WebSocketClientConnection,
     WebSocketClosedError,
@@ -409,3 +409,15 @@ async def active_lease(
 async def connect(site: Site, token: str, lease_id: str, kernel_id: str = "k1") -> ConnectionView:
     """Connect a home kernel."""
     return await site.client(token).connection(lease_id, z85_key(), kernel_id)
+
+
+#: The service's own, set after log-in.
+COOKIE = "service-gpulease"
+
+
+def cookie_of(site: Site, token: str) -> str:
+    """Return the cookie that the service sets after OAuth."""
+    server = site.service._server
+    assert server is not None
+    secret = server.request_callback.settings["cookie_secret"]  # type: ignore[attr-defined]
+    return f"{COOKIE}={create_signed_value(secret, COOKIE, token).decode()}"

@@ -10,19 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPResponse
-from tornado.web import create_signed_value
 
-from tests.service.kit import Hub, Peer, Server, Site
-
-COOKIE = "service-gpulease"
-
-
-def cookie_of(site: Site, token: str) -> str:
-    """Return the cookie that the service sets after OAuth."""
-    server = site.service._server
-    assert server is not None
-    secret = server.request_callback.settings["cookie_secret"]  # type: ignore[attr-defined]
-    return f"{COOKIE}={create_signed_value(secret, COOKIE, token).decode()}"
+from tests.service.kit import COOKIE, Hub, Peer, Server, Site, cookie_of
 
 
 async def fetch(site: Site, path: str, method: str = "GET", **headers: str) -> HTTPResponse:

@@ -24,13 +24,15 @@ const USES = {
 /** Keep `place` showing them; `live` says when something changed. */
 export function showDevices(place, live) {
   let timer = null;
-  let items = [];
+  let items = null;
   let chosen = null;
 
   async function read() {
     timer = null;
     try {
-      ({ items } = await api.get("devices"));
+      const found = (await api.get("devices")).items;
+      if (JSON.stringify(found) === JSON.stringify(items)) return; // thousands of tiles stay as they are
+      items = found;
       draw();
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;
@@ -40,7 +42,7 @@ export function showDevices(place, live) {
   const soon = () => {
     timer ??= setTimeout(read, EVERY);
   };
-  const draw = () => update(place, map(items, chosen));
+  const draw = () => update(place, map(items ?? [], chosen));
 
   place.addEventListener("click", (event) => {
     const tile = event.target.closest("[data-uuid]");

@@ -19,7 +19,7 @@ const theme = cm.EditorView.theme({
 });
 const { tags } = cm;
 const colours = cm.HighlightStyle.define([
-  { tag: [tags.propertyName, tags.definition(tags.propertyName)], color: "var(--bs-link-color)" },
+  { tag: [tags.propertyName, tags.definition(tags.propertyName)], color: "var(--bs-primary-text-emphasis)" },
   { tag: [tags.comment, tags.lineComment], color: "var(--bs-secondary-color)", fontStyle: "italic" },
   { tag: [tags.string, tags.attributeValue], color: "var(--bs-success-text-emphasis)" },
 ]);
