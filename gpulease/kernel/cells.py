@@ -44,6 +44,10 @@ class CellCost(TypedDict):
 INTERRUPTED = ("KeyboardInterrupt", "CancelledError")
 
 
+class GPUReclaimed(GPULeaseError):  # noqa: N818 - the name that people read
+    """The GPU was taken back while a cell ran; ``lab.run_worker`` knows it by its name."""
+
+
 class GPUCells:
     """Runs cells in the companion of one kernel.
 
@@ -200,7 +204,7 @@ class GPUCells:
         if error is None:
             return
         if stopped and reply.get("ename") in INTERRUPTED:
-            raise GPULeaseError(
+            raise GPUReclaimed(
                 "reclaimed",
                 f"The GPU was taken back while this cell ran. {stopped}",
                 next_step="What the cell had computed is home; run it again to get a new lease.",

@@ -47,6 +47,7 @@ class Parts(ABC):
         self._home: Home | None = None
         self._depth = 0
         #: What GPU cells ask for where they say nothing; ``%gpu config`` changes class and wait.
+        self.unattended = ENV_CELL_OPTIONS in os.environ  # a run of a whole notebook
         self.defaults = parse_options(os.environ.get(ENV_CELL_OPTIONS, ""))
         self.default_class = self.defaults.gpu_class
         self.default_wait = self.defaults.wait

@@ -132,6 +132,7 @@ class Session(Parts):
         if options.else_cpu and not self._have_gpu(options):
             self.run_here(way.body)
             return
+        self._give_way()
         if way.installs:
             self.alone = False
             self.waiter.ensure(options)
@@ -147,6 +148,20 @@ class Session(Parts):
         finally:
             self._say_where(way)
         self.gate.both_at_home(way.both)
+
+    def _give_way(self) -> None:
+        """A run of a whole notebook leaves a GPU that a person waits for between two cells.
+
+        It asks again at once, and goes on when there is one: nobody else is hurried for it.
+        """
+        lease = self.link.mine()
+        if not self.unattended or lease is None or lease["state"] != "warned":
+            return
+        if lease["reason"] == "preempted":
+            try:
+                self.link.departure.give_back()
+            except GPULeaseError as error:  # what cannot come home is parked when the drain ends
+                say(self.shell, error.sentence)
 
     def run_here(self, body: str) -> None:
         """Run a cell's body at home inside the running cell, with the same outcome."""

@@ -31,6 +31,8 @@ log = logging.getLogger("gpulease.lab")
 _WAIT = "--wait 365d"
 #: Seconds between two reports at least.
 _PAUSE = 1.0
+#: How the kernel names a cell's end that is no fault of the notebook's (``kernel.cells``).
+_RECLAIMED = "GPUReclaimed"
 #: Refusals that mean: this run is no longer this server's.
 _OVER = frozenset({"no_such_run", "not_possible_now"})
 
@@ -82,6 +84,8 @@ class RunWorker:
             following.result()  # why this run is over
             raise AssertionError("reports end by a refusal only")
         except NotebookError as error:
+            if error.name == _RECLAIMED:
+                return "interrupted", str(error)[:2000]
             return "notebook_error", str(error)[:2000]
         except DeadKernelError:
             return "kernel_died", f"After cell {self._done} of {self._cells}."

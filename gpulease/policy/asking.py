@@ -12,7 +12,7 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import budgets, lifecycle, limits, queue
+from gpulease.policy import batch, budgets, lifecycle, limits, queue
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
 from gpulease.policy.projects import Project
 from gpulease.policy.reservations.seats import in_hold
@@ -41,6 +41,7 @@ class Ask:
     project: str | None = None
     in_quota_only: bool = False
     server_ready: bool = True
+    batch: bool = False
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,7 @@ def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:
         request.id == lease.nominated_for
         or (
             queue.pool_of(snapshot, request) == pool
+            and not batch.stands_back(request, snapshot)
             and limits.kept_waiting(request, snapshot.now, bounds) is None
         )
         for request in queue.waiting(snapshot)
@@ -260,5 +262,6 @@ def _new(
         groups=ask.groups,
         wanted=ask.wanted,
         in_quota_only=ask.in_quota_only,
+        batch=ask.batch,
         server_ready=ask.server_ready,
     )

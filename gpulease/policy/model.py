@@ -169,6 +169,8 @@ class PolicyDocument:
     waiting_per_user: int = 4
     changes_per_minute: int = 120  # that one person may make
     runs_per_user: int = 2  # of whole notebooks, at once
+    batch_wait: float = 14400.0  # seconds for which a run lets everybody else go first
+    batch_cell: float = 900.0  # seconds that a run's cell may go on when somebody waits
     reservations: ReservationTerms = field(default_factory=ReservationTerms)
     projects: Projects = field(default_factory=Projects)
 
@@ -198,6 +200,7 @@ class Lease:
     project: str = ""
     wanted: float | None = None
     in_quota_only: bool = False
+    batch: bool = False  # of a whole notebook's run: nobody sits at it
     reason: str = ""
     attempt: int = 0
     failures: int = 0  # starts that failed; capacity taken by others is not one

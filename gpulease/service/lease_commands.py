@@ -7,7 +7,7 @@ Owns who may do what to whose lease.  Refuses to know HTTP, and to decide what a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -52,12 +52,15 @@ class LeaseCommands:
         links: Links,
         hub: HubAPI,
         policies: Policies,
+        *,
+        is_batch: Callable[[str, str], bool] = lambda _user, _server: False,
     ) -> None:
         self._ledger = ledger
         self._loop = loop
         self._links = links
         self._hub = hub
         self._policies = policies
+        self._is_batch = is_batch
         self._asks = Asks(ledger, loop)
 
     async def ask(self, asker: Asker, body: AskBody, key: str = "") -> tuple[Lease, bool]:
@@ -80,6 +83,7 @@ class LeaseCommands:
             in_quota_only=body.in_quota_only,
             project=body.project,
             server_ready=origin.ready,
+            batch=self._is_batch(origin.user, origin.server),
         )
         idempotency = _key(asker, body, key, self._loop.clock())
         return await self._asks.answer(Asked(ask, asker.name, idempotency))

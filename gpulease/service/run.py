@@ -168,11 +168,11 @@ class RunningService:
             away_from=store.last_beat,
         )
         servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
-        commands = LeaseCommands(ledger, loop, links, hub, policies)
         runs = Runs(
             RunRecords(ledger, loop.clock), hub, lambda: policies.current, loop.snapshot,
             linked=servers.linked, every=options.hub_seconds,
         )  # fmt: skip
+        commands = LeaseCommands(ledger, loop, links, hub, policies, is_batch=runs.executes)
         self.services = Services(
             prefix=options.prefix,
             ledger=ledger,

@@ -71,6 +71,10 @@ class Runs:
         run = self._records.known.get(names.run_of(server))
         return run if run is not None and run.user == user and run.state in life.BUSY else None
 
+    def executes(self, user: str, server: str) -> bool:
+        """Tell whether a server of a user is a run's, so that its asks are a run's."""
+        return self.of_server(user, server) is not None
+
     async def submit(self, asker: Asker, body: SubmitBody, key: str) -> tuple[list[Run], bool]:
         """Return the runs that a notebook becomes, and whether they are new.
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from math import log2
 
 from gpulease.policy import limits, queue
+from gpulease.policy.batch import stands_back
 from gpulease.policy.capacity import coming_devices, free_devices
 from gpulease.policy.capacity.fitting import suits, together
 from gpulease.policy.fairness.turns import lines
@@ -108,7 +109,7 @@ def _nominated(snapshot: Snapshot) -> tuple[dict[str, int], set[str]]:
 
 def gathers(request: Lease, snapshot: Snapshot) -> bool:
     """Whether it is the turn of a request for several devices to hold what comes free."""
-    if request.count < 2:
+    if request.count < 2 or stands_back(request, snapshot):
         return False
     waited = (snapshot.now - request.ticket[0]).total_seconds()
     return waited > 0 and int(log2(waited / GATHER_TURN + 1)) % 2 == 1

@@ -19,7 +19,7 @@ from gpulease.policy.units import format_duration, format_size
 _COUNTED = frozenset({"keeps"})
 _PLAIN = (
     "default_class", "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user",
-    "changes_per_minute", "runs_per_user", "click_runs_cells",
+    "changes_per_minute", "runs_per_user", "batch_wait", "batch_cell", "click_runs_cells",
 )  # fmt: skip
 _DEFAULT = "its default"
 
@@ -28,7 +28,7 @@ def differences(before: PolicyDocument, after: PolicyDocument) -> list[str]:
     """Return a sentence for each difference, in the order of the document; empty when equal."""
     return [
         *(
-            _set(name, getattr(before, name), getattr(after, name))
+            _set(name, *(_limit(getattr(each, name)) for each in (before, after)))
             for name in _differing(before, after)
         ),
         *_pools({p.name: p for p in before.pools}, {p.name: p for p in after.pools}),
@@ -71,6 +71,10 @@ def _members_of(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> It
 
 def _differing(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
     return (name for name in _PLAIN if getattr(before, name) != getattr(after, name))
+
+
+def _limit(value: Any) -> Any:
+    return format_duration(value) if isinstance(value, float) else value
 
 
 def _set(name: str, old: Any, new: Any) -> str:

@@ -10,7 +10,7 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
            fallback: [slice], pod: {kind: device_plugin, ...}}  # pod_section
     time_outs: {idle: 5m, quiet: 15m, warning: 60s}
     limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000, waiting_per_user: 4,
-             changes_per_minute: 120, runs_per_user: 2}
+             changes_per_minute: 120, runs_per_user: 2, batch_wait: 4h, batch_cell: 15m}
     click_runs_cells: true
     reservations: {gpu_hours: 1000, lead: 2m, ...}  # reservation_section
     shares: {half_life: 7d, strength: 1}            # projects_section
@@ -54,7 +54,7 @@ TOP = (
 )  # fmt: skip
 LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
-    "runs_per_user",
+    "runs_per_user", "batch_wait", "batch_cell",
 )  # fmt: skip
 POOL = ("evidence", "spare")
 CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
@@ -114,6 +114,8 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         waiting_per_user=limits.whole("waiting_per_user", 4, least=1),
         changes_per_minute=limits.whole("changes_per_minute", 120, least=1),
         runs_per_user=limits.whole("runs_per_user", 2, least=1),
+        batch_wait=limits.duration("batch_wait", 14400.0, least=0),
+        batch_cell=limits.duration("batch_cell", 900.0, least=0),
         reservations=read_terms(top, tuple(each.name for each in classes)),
         projects=read_projects(top, tuple(by_name), tuple(each.name for each in classes)),
     )
@@ -196,7 +198,11 @@ def dump(document: PolicyDocument) -> str:
         "pools": {pool.name: _pool_tree(pool) for pool in document.pools},
         "classes": {c.name: _class_tree(c, document.time_outs) for c in document.classes},
         "time_outs": _time_outs_tree(document.time_outs, base, every=True),
-        "limits": {name: getattr(document, name) for name in LIMITS},
+        "limits": {
+            name: format_duration(value) if isinstance(value, float) else value
+            for name in LIMITS
+            for value in (getattr(document, name),)
+        },
         "click_runs_cells": document.click_runs_cells,
     }
     if terms := terms_tree(document.reservations):

@@ -42,12 +42,16 @@ def _top() -> dict[str, Any]:
         "pools": _said("Groups of alike devices.", _map(_object(POOL, _pool()))),
         "classes": _said("What people ask for.", _map(_object(CLASS, _class(), ["pool"]))),
         "time_outs": _said("When a GPU is taken back.", _time_outs()),
-        "limits": _said("How much one may have or ask.", _object(LIMITS, {}, rest=_ONE)),
+        "limits": _said("How much one may have or ask.", _limits()),
         "click_runs_cells": _said("A click on a page runs every cell on the GPU.", _FLAG),
         "reservations": _said("What groups may reserve.", _reservations()),
         "shares": _said("How past use counts.", _object(SHARES, _shares())),
         "projects": _said("Who shares the GPUs, and how.", _map(_object(PROJECT, _project()))),
     }
+
+
+def _limits() -> dict[str, Any]:
+    return _object(LIMITS, {"batch_wait": _DURATION, "batch_cell": _DURATION}, rest=_ONE)
 
 
 def _pool() -> dict[str, Any]:
@@ -149,6 +153,7 @@ def _budget() -> dict[str, Any]:
         "to": _DAY,
         "zone": _TEXT,
         "at_zero": _enum(AtZero),
+        "contact": _TEXTS,
     }
 
 

@@ -235,7 +235,7 @@ LEAVING: Final[Words] = {
         "Save what matters; your variables come home. Ask the project's owner for more.",
     ),
     "preempted": (
-        "The project that this GPU belongs to needs it.",
+        "Somebody with a prior claim needs this GPU.",
         "A running cell is interrupted; your variables come home.",
     ),
     "reserved": (
@@ -264,7 +264,7 @@ ENDED: Final[Words] = {
         "Your notebook goes on; the next GPU cell asks again by itself.",
     ),
     "preempted": (
-        "The project that the GPU belongs to needed it.",
+        "Somebody with a prior claim needed the GPU.",
         "The next GPU cell asks again by itself.",
     ),
     "expired": ("The lease's time was over.", "The next GPU cell asks again by itself."),
@@ -375,6 +375,10 @@ REFUSALS: Final[Words] = {
     "unknown_class": ("There is no such GPU class.", "Ask for a class that is on offer."),
     "unknown_project": ("You are in no such project.", "Name one of your projects, or none."),
     "class_not_allowed": ("The project has no such GPUs.", "Ask for a class that it has."),
+    "no_such_run": ("There is no such run of yours.", "See your runs: gpulease runs."),
+    "run_changed": ("The run was changed meanwhile.", "Look at it again."),
+    "runs_not_set_up": ("Whole notebooks cannot be run here.", "Ask an admin to switch it on."),
+    "too_many_runs": ("Too many runs have not ended.", "Cancel some, or wait."),
     "bad_count": ("So many GPUs cannot be had.", "Ask for fewer, at least one."),
     "bad_duration": ("The length makes no sense.", "Ask for a positive length."),
     "other_lease": ("The server has another lease already.", "Return it first."),

@@ -17,6 +17,7 @@ from datetime import datetime
 from heapq import heapify, heappop, heapreplace
 
 from gpulease.policy import budgets, queue
+from gpulease.policy.batch import stands_back
 from gpulease.policy.fairness.standing import Node, Tree, admissible, standing
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, Snapshot
@@ -51,19 +52,42 @@ class Line:
 def lines(snapshot: Snapshot) -> Sequence[Line]:
     """Return the queues that are served one after the other: one of each pool, or one for all."""
     trees = standing(snapshot)
+    back = frozenset(
+        [x.id for x in queue.waiting(snapshot) if x.batch and stands_back(x, snapshot)]
+    )
     if not trees:
         requests = queue.waiting(snapshot)
-        return [Line(requests, requests, None)]
+        return [Line(requests, _people_first(requests, back), None)]
     over = budgets.exhausted(snapshot)
     startable = frozenset([request.id for request in admissible(snapshot)])
     return [
         Line(
             requests,
-            _in_turn(trees[pool], requests, over, startable) if pool in trees else requests,
+            _people_first(
+                _in_turn(trees[pool], requests, over, startable) if pool in trees else requests,
+                back,
+            ),
             pool,
         )
         for pool, requests in queue.by_pool(snapshot).items()
     ]
+
+
+def _people_first(line: Iterable[Lease], back: frozenset[str]) -> Iterable[Lease]:
+    """Return a line with those behind who stand back: runs of whole notebooks."""
+    if not back:
+        return line
+
+    def ordered() -> Iterator[Lease]:
+        behind: list[Lease] = []
+        for request in line:
+            if request.id in back:
+                behind.append(request)
+            else:
+                yield request
+        yield from behind
+
+    return ordered()
 
 
 @once

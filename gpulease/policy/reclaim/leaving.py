@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from gpulease.policy import budgets
+from gpulease.policy.batch import finishes_cell
 from gpulease.policy.capacity.devices import leaving_devices
 from gpulease.policy.fairness.standing import PREEMPTED
 from gpulease.policy.health.checks import observed_of
@@ -145,7 +146,8 @@ def _warned(
             return Clear(lease.id, _why_cleared(snapshot, lease, nominee))
         if not reclaims:
             return None
-    if lease.warned_until is not None and snapshot.now < lease.warned_until:
+    early = lease.warned_until is not None and snapshot.now < lease.warned_until
+    if early or (reason == PREEMPTED and finishes_cell(lease, snapshot)):
         return None
     time_outs = time_outs_of(snapshot.policy, lease)
     until = snapshot.now + _drain_bound(snapshot, lease, time_outs)

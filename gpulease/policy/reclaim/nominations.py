@@ -14,6 +14,7 @@ from heapq import heapify, heapreplace
 
 from gpulease.policy import queue
 from gpulease.policy.admission.admit import Admission, Unmet
+from gpulease.policy.batch import gives_way, stands_back
 from gpulease.policy.capacity.devices import known_devices
 from gpulease.policy.capacity.fitting import node_of, suits
 from gpulease.policy.fairness.standing import PREEMPTED
@@ -43,7 +44,8 @@ def nominations(
 
     Leases that leave anyway come first, those already nominated for the request before others;
     then, where nothing is in doubt, idle ones: the most idle first, then the youngest; then those
-    that are held over quota by others.  A request for several devices takes no lease unless enough
+    of runs, and those that are held over quota by others.  For a run that stands back nothing is
+    taken.  A request for several devices takes no lease unless enough
     of them can be had.
 
     Args:
@@ -59,6 +61,7 @@ def nominations(
         supply = _Supply(rest, pool, reclaims=doubts.reclaims_at_all)
         wants = _Wants(snapshot, admitted, pool)
         supply.pair(wants)
+        taken.borrowed.update(supply.take_of_runs(wants))
         borrowed = Borrowed(snapshot, pool, supply.taken_for, settled)
         for request in () if borrowed.nothing else admitted.started.get(pool, ()):
             borrowed.coming(request)
@@ -68,7 +71,10 @@ def nominations(
 
 
 class _Wants:
-    """Those who lack devices of a pool: ``all`` first come first, itself in the order of turns."""
+    """Those who lack devices of a pool: ``all`` first come first, itself in the order of turns.
+
+    Runs that stand back are left out: nothing is taken back for them.
+    """
 
     def __init__(self, snapshot: Snapshot, admitted: Admission, pool: str) -> None:
         self._snapshot, self._admitted, self._pool = snapshot, admitted, pool
@@ -77,11 +83,15 @@ class _Wants:
     def all(self) -> Sequence[Unmet]:
         """All of them, in no need of their turns."""
         lacking, pool = self._admitted.lacking, self._pool
-        found = [(x, lacking.get(x.id)) for x in queue.waiting(self._snapshot)]
+        waiting = queue.waiting(self._snapshot)
+        found = [(x, lacking.get(x.id)) for x in waiting if not self._stands_back(x)]
         return [Unmet(x, *lacks) for x, lacks in found if lacks is not None and lacks[0] == pool]
 
     def __iter__(self) -> Iterator[Unmet]:
-        return self._admitted.unmet(self._pool)
+        return (x for x in self._admitted.unmet(self._pool) if not self._stands_back(x.request))
+
+    def _stands_back(self, request: Lease) -> bool:
+        return request.batch and stands_back(request, self._snapshot)
 
 
 class _Supply:
@@ -110,6 +120,9 @@ class _Supply:
         for key in {window.key for window in back_to.values() if window is not None}:
             seats = [x for x in idle if (own := back_to[x.id]) is not None and own.key == key]
             self._seats[key] = Givers(seats, self._devices)
+        runs = [x for x in leases if x.batch and x not in idle and gives_way(x, snapshot)]
+        runs.sort(key=self._most_idle_first)
+        self._runs = Givers(runs if reclaims else (), self._devices)
         self._ranked: dict[int, list[tuple[bool, int, str]]] = {}
 
     def take_own(self, want: Unmet) -> None:
@@ -161,6 +174,24 @@ class _Supply:
                 opened.discard(kind)
             if not opened or not (self._leaving or self._idle or any(self._seats.values())):
                 break
+
+    def take_of_runs(self, wants: _Wants) -> set[str]:
+        """Ask leases of runs to leave, used or not, for requests of people."""
+        found: set[str] = set()
+        for want in wants if self._runs else ():
+            request = want.request.id
+            if want.request.batch or self._missing_of(want) <= 0:
+                continue
+            if request not in self._near:
+                self._settle(want)
+            helping = self._enough(self._runs, want)
+            if sum(len(lease.devices) for lease in helping) >= self._missing[request]:
+                for lease in helping:
+                    self._take(lease, request, request)
+                    found.add(lease.id)
+            if not self._runs:
+                break
+        return found
 
     def take_over_quota(self, wants: _Wants, borrowed: Borrowed) -> set[str]:
         """Ask leases to leave that others hold over quota, for those who are entitled to it."""
@@ -310,6 +341,7 @@ class _Supply:
             self._missing[request] -= len(lease.devices)
             self._leaving.drop(lease)
             self._idle.drop(lease)
+            self._runs.drop(lease)
             for seats in self._seats.values():
                 seats.drop(lease)
 
@@ -328,7 +360,7 @@ class _Supply:
         warned = lease.state is not LeaseState.DRAINING
         return lease.nominated_for in self._waiting, warned, queue.order(lease)
 
-    def _most_idle_first(self, lease: Lease) -> tuple[float, float, object]:
+    def _most_idle_first(self, lease: Lease) -> tuple[bool, float, float, object]:
         evidence = self._snapshot.evidence.get(lease.id)
         age = (self._snapshot.now - (lease.active_since or self._snapshot.now)).total_seconds()
-        return -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
+        return not lease.batch, -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
