@@ -57,7 +57,8 @@ def _build(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     try:
         print(build.build(arguments.seconds))
-        print(_helm(arguments.seconds - (time.monotonic() - started)))
+        for program in build.BESIDE:
+            print(_beside(program, arguments.seconds - (time.monotonic() - started)))
     except build.BuildFailedError as error:
         print(error, file=sys.stderr)
         return 1
@@ -67,12 +68,12 @@ def _build(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _helm(seconds: float) -> str:
-    """Build helm in what is left of the time; a cluster runs without it."""
+def _beside(program: build.Program, seconds: float) -> str:
+    """Build a program in what is left of the time; a cluster runs without it."""
     try:
-        return str(build.build_helm(seconds))
+        return str(build.build_beside(program, seconds))
     except build.OutOfTimeError:
-        return "helm is not built yet: what renders the chart is skipped until it is"
+        return f"{program.name} is not built yet: what needs it is skipped until it is"
 
 
 def _up(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,8 +47,11 @@ PROGRAMS = (
     ),
     Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 )
-#: Renders the chart; no part of the cluster, so a new version of it builds nothing else anew.
+#: No parts of the cluster, so a new version of one builds nothing else anew: what renders the
+#: chart, and a queue that clusters have.
 HELM = Program("helm", "helm.sh/helm/v3/cmd/helm")
+KUEUE = Program("kueue", "sigs.k8s.io/kueue/cmd/kueue")
+BESIDE = (HELM, KUEUE)
 
 
 #: What kwok does to nodes and pods stands in files of its module.
@@ -58,6 +62,8 @@ _STAGES = (
     "pod/fast/pod-complete.yaml",
     "pod/fast/pod-delete.yaml",
 )
+#: What an API server is told of Kueue, in its module.
+_KUEUE = ("components/webhook/manifests.yaml", "components/crd/bases/*.yaml")
 
 
 class BuildFailedError(Exception):
@@ -83,10 +89,10 @@ def programs_directory() -> Path:
     return cache_directory() / digest.hexdigest()[:16] / "bin"
 
 
-def helm_program() -> Path:
-    """Return where helm is, whether or not it is built."""
-    digest = hashlib.sha256((MODULES / HELM.module / "go.sum").read_bytes()).hexdigest()
-    return cache_directory() / f"helm-{digest[:16]}" / HELM.name
+def beside_program(program: Program) -> Path:
+    """Return where a program of `BESIDE` is, whether or not it is built."""
+    digest = hashlib.sha256((MODULES / program.module / "go.sum").read_bytes()).hexdigest()
+    return cache_directory() / f"{program.name}-{digest[:16]}" / program.name
 
 
 def missing_programs() -> list[Program]:
@@ -106,15 +112,15 @@ def build(limit_seconds: float = math.inf) -> Path:
     return directory
 
 
-def build_helm(limit_seconds: float = math.inf) -> Path:
-    """Build helm unless it is there, and return it.
+def build_beside(program: Program, limit_seconds: float = math.inf) -> Path:
+    """Build a program of `BESIDE` unless it is there, and return it.
 
     Raises as ``build`` does.
     """
-    program = helm_program()
-    if not program.exists():
-        _build_all([(HELM, program.parent)], limit_seconds)
-    return program
+    found = beside_program(program)
+    if not found.exists():
+        _build_all([(program, found.parent)], limit_seconds)
+    return found
 
 
 def _build_all(missing: list[tuple[Program, Path]], limit_seconds: float) -> None:
@@ -158,7 +164,11 @@ def _build_one(
         if status:
             raise BuildFailedError(f"{program.name} did not build:\n{output[-4000:]}")
         if program.name == "kwok":
-            _write_stages(go, directory, environment)
+            stages = [f"kustomize/stage/{name}" for name in _STAGES]
+            _write_from_module(go, directory / "kwok.yaml", stages, environment)
+        if program == KUEUE:
+            given = [f"config/{name}" for name in _KUEUE]
+            _write_from_module(go, directory / "kueue.yaml", given, environment)
         unfinished.replace(directory / program.name)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -192,14 +202,19 @@ def _run(
                 return compiler.returncode, output
 
 
-def _write_stages(go: str, directory: Path, environment: dict[str, str]) -> None:
-    command = [go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"]
+def _write_from_module(
+    go: str, target: Path, patterns: Sequence[str], environment: dict[str, str]
+) -> None:
+    """Write files of the module `sigs.k8s.io/NAME` as one; NAME is the target's stem."""
+    name = target.stem
+    command = [go, "list", "-m", "-f", "{{.Dir}}", f"sigs.k8s.io/{name}"]
     found = subprocess.run(
-        command, cwd=MODULES / "kwok", env=environment, capture_output=True, text=True, check=True
+        command, cwd=MODULES / name, env=environment, capture_output=True, text=True, check=True
     )
-    stages = Path(found.stdout.strip()) / "kustomize" / "stage"
-    texts = [(stages / name).read_text(encoding="utf-8") for name in _STAGES]
-    (directory / "kwok.yaml").write_text("\n---\n".join(texts), encoding="utf-8")
+    module = Path(found.stdout.strip())
+    paths = [path for pattern in patterns for path in sorted(module.glob(pattern))]
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    target.write_text("\n---\n".join(texts), encoding="utf-8")
 
 
 def _say(text: str) -> None:

@@ -56,6 +56,8 @@ def apply(api: Api, folder: Path = SHIPPED) -> None:
             name, labels = document["metadata"]["name"], document["metadata"].get("labels", {})
             if api.find(f"/api/v1/namespaces/{name}") is None:
                 new_namespace(api, name, labels)
+            else:
+                api.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": labels}})
         else:
             create(api, _for_this_site(document))
     if folder != SHIPPED:

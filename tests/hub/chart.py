@@ -108,9 +108,9 @@ INSTALLS: dict[str, Install] = {
 
 def helm() -> str | None:
     """Return helm, as the cluster's programs are built or from PATH."""
-    from testcluster.build import helm_program
+    from testcluster.build import HELM, beside_program
 
-    built = helm_program()
+    built = beside_program(HELM)
     return str(built) if built.exists() else shutil.which("helm")
 
 

@@ -1,0 +1,123 @@
+"""Leases admitted by a real Kueue: admission, waiting without end, preemption with a drain."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testcluster import kueue, rights
+from testcluster.cluster import Cluster
+from testcluster.pods import delete_namespace, gpu_pod, new_namespace, wait_for_phase
+from testcluster.site import shipped
+from testcluster.site.people import LONG, Student, at_work
+from testcluster.site.site import Site, running_site
+from tests.helpers import wait_for_async
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(kueue.why_no_kueue()), reason=kueue.why_no_kueue() or "Kueue"),
+]
+
+JOBS = "kueue-jobs"
+POLICY = """
+pools:
+  shared: {evidence: process}
+classes:
+  research:
+    pool: shared
+    pod: {kind: device_plugin, queue: {kueue: students}}
+time_outs:
+  {idle: 300s, idle_under_pressure: 300s, quiet: 300s, warning: 3s, warm_up: 1s, drain_max: 30s}
+"""
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster) -> Iterator[Site]:
+    """A site whose two GPUs Kueue gives to notebooks and to others' jobs."""
+    directory = Path(tempfile.mkdtemp(prefix="kueue-", dir=cluster.layout.logs))
+    new_namespace(cluster.api, JOBS)
+    shipped.apply(cluster.api)
+    shipped.apply(cluster.api, shipped.KUEUE)
+    try:
+        with kueue.running_kueue(cluster, directory, (JOBS, shipped.HUB_NAMESPACE)):
+            local = {"students": shipped.HUB_NAMESPACE, "staff": JOBS}
+            kueue.queue(cluster.api, "gpus", 2, local)
+            kueue.priority(cluster.api, "urgent", 100)
+            with running_site(cluster, directory, POLICY) as running:
+                yield running
+    finally:
+        delete_namespace(cluster.api, JOBS)
+        for each in shipped.documents(shipped.KUEUE):
+            if each["kind"] != "Kustomization":
+                rights.remove(cluster.api, each)
+
+
+def job(name: str, **labels: str) -> dict[str, object]:
+    made = gpu_pod(JOBS, name)
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "staff", **labels}
+    return made
+
+
+async def seen_waiting(student: Student, words: str) -> dict[str, object]:
+    def waits() -> bool:
+        lease = student.watch.lease
+        assert lease is not None
+        assert lease["state"] in ("queued", "starting"), lease
+        assert lease["reason"] == "cluster_queue", lease
+        assert words in lease["sentence"], lease["sentence"]
+        return True
+
+    await wait_for_async(waits, LONG, f"a lease that waits in the cluster's queue: {words}")
+    assert student.watch.lease is not None
+    return student.watch.lease
+
+
+async def test_admission_waiting_and_preemption(site: Site) -> None:
+    api = site.cluster.api
+    api.create(job("holder"))
+    wait_for_phase(api, JOBS, "holder")
+    async with at_work(site, "ada") as ada, at_work(site, "bob") as bob:
+        # Kueue lets the first in.
+        assert "at last" in (await ada.run("%%gpu\nfirst = 'at last'\nprint(first)")).text
+        (pod,) = site.lease_pods()
+        assert pod["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
+
+        # The second waits there, for longer than a pod may look for its place elsewhere.
+        cell = asyncio.ensure_future(bob.run("%%gpu\nsecond = 1\nprint('second', second)"))
+        await bob.watch.wait_for("starting", seconds=LONG)
+        lease = await seen_waiting(bob, "share of the GPUs is in use")
+        begun = asyncio.get_running_loop().time()
+        await wait_for_async(lambda: asyncio.get_running_loop().time() > begun + 12, LONG)
+        assert not cell.done()
+        assert bob.watch.lease is not None
+        assert (bob.watch.lease["id"], bob.watch.lease["reason"]) == (lease["id"], "cluster_queue")
+        api.delete(f"/api/v1/namespaces/{JOBS}/pods/holder")
+        assert "second 1" in (await cell).text
+
+        # Somebody more urgent takes one back: what was there comes home first.
+        before = {each["metadata"]["uid"] for each in kueue.workloads(api, shipped.HUB_NAMESPACE)}
+        api.create(job("urgent", **{"kueue.x-k8s.io/priority-class": "urgent"}))
+        people = {"ada": ada, "bob": bob}
+
+        def lost() -> list[str]:
+            return [name for name, each in people.items() if each.watch.state == "ended"]
+
+        (name,) = await wait_for_async(lost, LONG, "a lease to be preempted")
+        loser = people[name]
+        assert loser.watch.lease is not None
+        assert "queue gave the GPU to others" in loser.watch.lease["sentence"]
+        made = {"ada": "first", "bob": "second"}[name]
+        assert (await loser.run(f"print({made})")).text.strip().endswith(("at last", "1"))
+        wait_for_phase(api, JOBS, "urgent")
+
+        # The next cell asks anew, from the end of the queue.
+        again = asyncio.ensure_future(loser.run("%%gpu\nprint('once more')"))
+        await wait_for_async(lambda: loser.watch.state == "starting", LONG, "a new request")
+        await seen_waiting(loser, "share of the GPUs is in use")
+        after = {each["metadata"]["uid"] for each in kueue.workloads(api, shipped.HUB_NAMESPACE)}
+        assert after - before
+        api.delete(f"/api/v1/namespaces/{JOBS}/pods/urgent")
+        assert "once more" in (await again).text
