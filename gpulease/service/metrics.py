@@ -27,7 +27,7 @@ class Metrics:
         self._queue = Gauge(
             "gpulease_queue_length",
             "Requests that wait for a GPU.",
-            ["gpu_class"],
+            ["gpu_class", "pool"],
             registry=self.registry,
         )
         self._leases = Gauge(
@@ -159,11 +159,12 @@ class Metrics:
         if after.state is LeaseState.ENDED and before.state is not LeaseState.ENDED:
             self._over(before, after, now)
 
-    def show(self, leases: Iterable[Lease], classes: Iterable[str]) -> None:
-        """Set the gauges of leases and queues."""
+    def show(self, leases: Iterable[Lease], classes: Mapping[str, str]) -> None:
+        """Set the gauges of leases and queues; ``classes`` are those on offer, with their pools."""
         found = Count((lease.gpu_class, lease.state) for lease in leases)
+        self._queue.clear()  # a class may have another pool now
         for name in {*classes, *(name for name, _ in found)}:
-            self._queue.labels(name).set(found[name, LeaseState.QUEUED])
+            self._queue.labels(name, classes.get(name, "")).set(found[name, LeaseState.QUEUED])
             for state in _LIVE:
                 self._leases.labels(name, state.value).set(found[name, state])
 

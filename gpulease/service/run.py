@@ -343,7 +343,7 @@ class RunningService:
         live = {each.id for each in snapshot.leases if each.state is not LeaseState.ENDED}
         services.metrics.show(
             [each for each in snapshot.leases if each.id in live],
-            [each.name for each in snapshot.policy.classes],
+            {each.name: each.pool for each in snapshot.policy.classes},
         )
         services.metrics.show_devices(services.views.uses(snapshot))
         services.metrics.show_standing(

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 PLAN = "gpulease_plan_seconds"
-QUEUE, FREE = 'gpulease_queue_length{gpu_class="t4"}', 'gpulease_devices{pool="cards", use="free"}'
+QUEUE = 'gpulease_queue_length{gpu_class="t4", pool="cards"}'
+FREE = 'gpulease_devices{pool="cards", use="free"}'
+OTHER = 'gpulease_devices{pool="slices", use="free"}'
 UP = 'up{namespace="gpulease-system", job="gpulease"}'
 DAEMONS = (
     "kube_daemonset_status_number_unavailable"
@@ -69,8 +71,9 @@ CASES: list[Case] = [
     *_pair(
         "GPULeaseWaitingWhileFree",
         {QUEUE: "1x20", FREE: "1x20"},
-        {QUEUE: "1x20", FREE: "0x20"},
+        {QUEUE: "1x20", FREE: "0x20", OTHER: "1x20"},
         10,
+        pool="cards",
     ),
     *_gauge(
         "gpulease_longest_overdue_seconds", "GPULeaseReclaimOverdue", "90", "50", gpu_class="t4"

@@ -67,6 +67,7 @@ def lease_pod() -> dict[str, Any]:
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
                         "privileged": False,
+                        "runAsNonRoot": True,
                         "capabilities": {"drop": ["ALL"]},
                     },
                 }
@@ -239,7 +240,11 @@ def _label(key: str, value: str | None) -> Change:
     return change
 
 
-_CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_CONFINED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+}
 _SECRET = {"secretKeyRef": {"name": "hub", "key": "hub.services.gpulease.apiToken"}}
 
 LEASE_RULES: list[tuple[str, Change]] = [
@@ -296,6 +301,8 @@ LEASE_RULES: list[tuple[str, Change]] = [
     ("images", _init(image="docker.io/library/miner:latest")),
     ("users", _spec(securityContext={"runAsUser": 0})),
     ("users", _container(securityContext={**_CONFINED, "runAsUser": 0})),
+    ("root", _container(securityContext={**_CONFINED, "runAsNonRoot": False})),
+    ("root", _container(securityContext={k: v for k, v in _CONFINED.items() if "Root" not in k})),
     ("confined", _container(securityContext={"allowPrivilegeEscalation": False})),
     ("confined", _container(securityContext={**_CONFINED, "capabilities": {"drop": ["CHOWN"]}})),
     ("confined", _init()),

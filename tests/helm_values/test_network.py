@@ -43,10 +43,32 @@ def test_names_and_the_service_are_reached_and_no_other_pod():
     cache = End(address="169.254.20.10")  # NodeLocal DNSCache
     assert lets(POLICIES, LEASE, "Egress", cache, (53, "UDP"))
     assert not lets(POLICIES, LEASE, "Egress", cache, (80, "TCP"))
+    cloud = End(address="169.254.169.254")  # GKE's, which is its metadata service, too
+    assert lets(POLICIES, LEASE, "Egress", cloud, (53, "UDP"))
+    assert not lets(POLICIES, LEASE, "Egress", cloud, (80, "TCP"))
     assert lets(POLICIES, LEASE, "Egress", SERVICE, (9980, "TCP"))
     assert not lets(POLICIES, LEASE, "Egress", SERVICE, (8892, "TCP"))
     for other in (SERVER, LEASE, End(shipped.SERVERS, {"component": "hub"})):
         assert not lets(POLICIES, LEASE, "Egress", other, (8081, "TCP"))
+
+
+@pytest.mark.parametrize(
+    ("to", "port", "open_"),
+    [
+        (End(shipped.SERVERS, {"component": "hub"}), 8081, True),
+        (End("kube-system", {"k8s-app": "kube-dns"}), 53, True),
+        (End(address="10.96.0.1"), 443, True),  # the API server
+        (End(address="10.0.0.5"), 6443, True),
+        (End("databases", {"app": "postgresql"}), 5432, True),
+        (SERVER, 8888, False),
+        (LEASE, 8890, False),
+        (End(address="169.254.169.254"), 80, False),
+        (End("other", {"component": "hub"}), 8081, False),
+    ],
+)
+def test_the_service_reaches_what_it_needs_and_nobody_elses_pods(to, port, open_):
+    own = shipped.load("service/network.yaml")
+    assert lets(own, SERVICE, "Egress", to, (port, "TCP")) is open_
 
 
 @pytest.mark.parametrize(

@@ -65,11 +65,17 @@ def container_security(container: Mapping[str, Any]) -> dict[str, Any]:
     """Return the container's security context: the server's ids without any privilege."""
     own = container.get("securityContext") or {}
     kept = {key: own[key] for key in _CONTAINER_SECURITY if own.get(key) is not None}
-    return kept | {
-        "allowPrivilegeEscalation": False,
-        "privileged": False,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    # An image says by itself as whom it runs; as root only where the server does so, too.
+    never_root = {} if kept.get("runAsUser") == 0 else {"runAsNonRoot": True}
+    return (
+        kept
+        | never_root
+        | {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    )
 
 
 def computed(container: Mapping[str, Any], ask: PodAsk) -> dict[str, dict[str, str]]:

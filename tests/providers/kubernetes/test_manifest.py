@@ -163,6 +163,7 @@ def test_it_runs_as_the_server_does_but_without_privilege():
     }
     assert companion(made())["securityContext"] == {
         "runAsUser": 1000,
+        "runAsNonRoot": True,
         "allowPrivilegeEscalation": False,
         "privileged": False,
         "capabilities": {"drop": ["ALL"]},
