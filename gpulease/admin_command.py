@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 from gpulease import login, protocol
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
+from gpulease.policy import document
+from gpulease.policy.document.edit import with_paused
 from gpulease.protocol import LeaseView
 
 _COLUMNS = ("ID", "USER", "SERVER", "CLASS", "STATE", "UTILISATION", "SINCE")
@@ -44,12 +46,33 @@ def run(arguments: argparse.Namespace) -> int:
         found = asyncio.run(client.decisions(arguments.lease, arguments.last))
         _say(json.dumps(found, indent=2) if arguments.json else _story(found))
         return 0
+    if arguments.action in ("pause", "resume"):
+        _say(asyncio.run(_pause(client, arguments.pool, paused=arguments.action == "pause")))
+        return 0
     leases = asyncio.run(client.leases(state="" if arguments.ended else "live"))
     if arguments.json:
         _say(json.dumps(leases, indent=2))
     else:
         _say(_table([_row(lease) for lease in leases]) if leases else "There are no leases.")
     return 0
+
+
+async def _pause(client: Client, pool: str, *, paused: bool) -> str:
+    """Write it into the policy, where everybody sees it and a restart finds it."""
+    found = await client.call("GET", "policy")
+    before = document.parse(found["text"], found["version"])
+    names = [each.name for each in before.pools]
+    if pool and pool not in names:
+        raise GPULeaseError(
+            "unknown_pool", f"There is no pool {pool!r}.", next_step=f"Name one of: {names}."
+        )
+    chosen = [pool] if pool else names
+    if all(each.paused is paused for each in before.pools if each.name in chosen):
+        return f"Nothing to do: {', '.join(chosen)}."
+    text = with_paused(found["text"], chosen, paused)
+    await client.call("PUT", "policy", {"text": text, "base_version": found["version"]})
+    what = "Nothing is granted any more of" if paused else "GPUs are granted again of"
+    return f"{what} {', '.join(chosen)}."
 
 
 def client_of(given: str | None, *, timeout: float = 30.0) -> Client:

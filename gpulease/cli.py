@@ -88,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     usage_command.add_parsers(commands)
     runs_command.add_parsers(commands)
     _add_doctor(commands)
+    _add_support_bundle(commands)
+    _add_uninstall(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     return parser
@@ -149,6 +151,45 @@ def _add_doctor(commands: Commands) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from gpulease.doctor_command import run
+
+    return run(arguments)
+
+
+def _add_support_bundle(commands: Commands) -> None:
+    from gpulease import support_bundle
+
+    parser = commands.add_parser(
+        "support-bundle",
+        help="write what somebody needs who helps you, without secrets",
+        description="Best in the lease service's pod. Versions, settings, what doctor finds,"
+        " health and figures. No secret and no name of a person is in it.",
+    )
+    support_bundle.add_arguments(parser)
+    parser.set_defaults(run=_support_bundle)
+
+
+def _support_bundle(arguments: argparse.Namespace) -> int:
+    from gpulease.support_bundle import run
+
+    return run(arguments)
+
+
+def _add_uninstall(commands: Commands) -> None:
+    from gpulease import uninstall_command
+
+    parser = commands.add_parser(
+        "uninstall",
+        help="take everything of gpulease out of a Kubernetes cluster",
+        description="Removes what helm-values put into the cluster, running leases among it, with"
+        " the rights of a cluster's admin. The hub, its servers and all homes stay. Without --yes"
+        " it only says what would go.",
+    )
+    uninstall_command.add_arguments(parser)
+    parser.set_defaults(run=_uninstall)
+
+
+def _uninstall(arguments: argparse.Namespace) -> int:
+    from gpulease.uninstall_command import run
 
     return run(arguments)
 
@@ -333,6 +374,13 @@ def _add_admin(commands: Commands) -> None:
     why.add_argument("--last", type=int, default=20, metavar="N", help="so many decisions (20)")
     why.add_argument("--json", action="store_true", help="print JSON")
     why.set_defaults(run=_admin)
+    for name, does in (
+        ("pause", "grant nothing more of a pool; what runs goes on"),
+        ("resume", "grant again"),
+    ):
+        found = actions.add_parser(name, help=does, description="Saves a version of the policy.")
+        found.add_argument("--pool", default="", help="one pool; all of them otherwise")
+        found.set_defaults(run=_admin)
     for name, does in (
         ("login", "ask for a token, try it, and keep it with the address"),
         ("logout", "remove what login kept"),

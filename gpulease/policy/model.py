@@ -97,12 +97,14 @@ class TimeOuts:
 class Pool:
     """Physical devices of one layout; pools are disjoint.
 
-    ``spare`` is how many of them no reservation may take.
+    ``spare`` is how many of them no reservation may take.  ``paused``: nothing of it is granted;
+    what runs goes on.
     """
 
     name: str
     evidence: EvidenceLevel = EvidenceLevel.PROCESS
     spare: int = 0
+    paused: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
+from gpulease import labels
 from gpulease.hub import gpu_names, guard, guard_list
 from gpulease.hub.user_namespaces import SELECTOR
+from gpulease.providers.kubernetes import uninstall
+from testcluster.api import plural
 from tests.helm_values import shipped
 from tools.admission_policy import POLICY, WORDS, rendered
 
@@ -133,16 +137,20 @@ def test_the_hub_may_give_the_one_role_and_no_other():
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
 
 
-def test_removing_everything_spares_the_hubs_namespace():
-    text = (shipped.ROOT.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"^kubectl delete -k helm-values( .*)?$", text, re.MULTILINE)
-    label, _, value = command.removeprefix(" -l ").partition("=")
-    spared = [
-        (each["kind"], each["metadata"]["name"])
-        for each in shipped.load()
-        if each["metadata"].get("labels", {}).get(label) != value
+def test_uninstall_knows_every_kind_that_we_ship_and_spares_the_hubs_namespace():
+    known = {each.plural for each in uninstall.KINDS} | {"namespaces"}
+    everything = [
+        each
+        for path in shipped.ROOT.rglob("*.yaml")
+        for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        if each and "metadata" in each
     ]
-    assert spared == [("Namespace", shipped.SERVERS)]
+    ours = [
+        each for each in everything if each["metadata"]["labels"].get(labels.NAME) == labels.APP
+    ]
+    assert {plural(each["kind"]) for each in ours} <= known
+    spared = {(each["kind"], each["metadata"]["name"]) for each in everything if each not in ours}
+    assert spared == {("Namespace", shipped.SERVERS)}
 
 
 @pytest.mark.cluster

@@ -35,8 +35,8 @@ def test_requests_are_handed_over_whatever_is_free():
 def test_no_more_wait_there_than_the_class_says():
     found = planned(request(1), request(2), request(3), devices=9)
     assert [type(each) for each in found] == [Start, Start, Wait]
-    assert found[2].reason == "queue_full"
-    assert planned(waiting(1), waiting(2), request(3)) == [Wait("r3", "queue_full")]
+    assert found[2].reason == "cluster_queue_full"
+    assert planned(waiting(1), waiting(2), request(3)) == [Wait("r3", "cluster_queue_full")]
     # Who is past the queue takes no place in it.
     past = replace(waiting(1), reason="pulling", stage_since=at(-1))
     assert [type(each) for each in planned(past, waiting(2), request(3))] == [Start]

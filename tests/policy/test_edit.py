@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.policy.document import parse
-from gpulease.policy.document.edit import with_time_outs
+from gpulease.policy.document.edit import with_paused, with_time_outs
 from gpulease.policy.document.time_outs_section import COUNTED, form
 from gpulease.policy.units import format_duration
 
@@ -51,3 +51,28 @@ def test_a_value_is_changed_where_it_stands() -> None:
 
 def test_every_default_lies_within_its_bounds() -> None:
     assert all(each.least <= each.default <= each.most for each in form())
+
+
+POOLS = [
+    "pools: {a: {}, b: {spare: 1}}  # ours\n",
+    "pools:\n  a: {paused: false}\n  b:\n    # why\n    spare: 1\n",
+    "pools:\n  a:\n  b: {spare: 1, paused: true}\n",
+]
+
+
+@pytest.mark.parametrize("pools", POOLS)
+@pytest.mark.parametrize("chosen", [(), ("a",), ("b",), ("a", "b")])
+@pytest.mark.parametrize("paused", [True, False])
+def test_pools_are_paused_and_the_rest_stays(
+    pools: str, chosen: tuple[str, ...], paused: bool
+) -> None:
+    text = f"{pools}classes:\n  g: {{pool: a}}  # the only one\n"
+    changed = with_paused(text, chosen, paused)
+    before, after = parse(text), parse(changed)
+    was = {each.name: each.paused for each in before.pools}
+    assert {each.name: each.paused for each in after.pools} == was | dict.fromkeys(chosen, paused)
+    assert [each.spare for each in after.pools] == [0, 1]
+    assert after.classes == before.classes
+    assert [word for word in ("# ours", "# why", "# the only one") if word in text] == [
+        word for word in ("# ours", "# why", "# the only one") if word in changed
+    ]

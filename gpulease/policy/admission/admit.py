@@ -101,6 +101,8 @@ class _Pass:
         self._keepers = frozenset(held.values())
         free = capacity.free_devices(snapshot)
         coming = capacity.coming_devices(snapshot, ending)
+        self._paused = {each.name for each in snapshot.policy.pools if each.paused}
+        free = {pool: found for pool, found in free.items() if pool not in self._paused}
         pools = free.keys() | coming.keys() | {each.pool for each in snapshot.policy.classes}
         self._free = {pool: Inventory(free.get(pool, ()), held) for pool in pools}
         self._coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
@@ -142,7 +144,8 @@ class _Pass:
         some = {pool for pool, left in self._free.items() if left}
         some |= {pool for pool, left in self._coming.items() if left}
         classes = self._snapshot.policy.by_name.values()
-        names = {each.name for each in classes if each.pool in some or each.queue is not None}
+        some |= {each.pool for each in classes if each.queue is not None}
+        names = {each.name for each in classes if each.pool in some - self._paused}
         if not names:
             return set()
         return {self._kind(request) for request in line.all if request.gpu_class in names}
@@ -150,7 +153,7 @@ class _Pass:
     def _is_settled(self, request: Lease) -> bool:
         """Whether nothing is left for any request of this kind, neither to take nor to keep."""
         gpu_class = queue.class_of(self._snapshot.policy, request.gpu_class)
-        if gpu_class is None:
+        if gpu_class is None or gpu_class.pool in self._paused:
             return True
         if gpu_class.queue is not None:
             return self._pending[gpu_class.name] >= gpu_class.queue.max_pending
@@ -192,8 +195,10 @@ class _Pass:
         gpu_class = queue.class_of(self._snapshot.policy, request.gpu_class)
         if gpu_class is None:
             return "", None
+        if gpu_class.pool in self._paused:
+            return "paused", None
         if gpu_class.queue is not None:
-            return "queue_full", None
+            return "cluster_queue_full", None
         reserved = self._doors.refusal(request, gpu_class.pool)
         if reserved:
             return reserved, None
@@ -207,6 +212,8 @@ class _Pass:
             self.outcome.actions.append(End(request.id, "unknown_class", EndReason.DENIED))
             return
         why = limits.kept_waiting(request, self._snapshot.now, self._limits)
+        if why is None and gpu_class.pool in self._paused:
+            why = "paused"
         if why is not None:
             self._wait(request, why)
             return
@@ -233,7 +240,7 @@ class _Pass:
     def _hand_over(self, request: Lease, gpu_class: GPUClass, line: ClusterQueue) -> None:
         """Let the cluster's own queue decide, whatever is free; it takes so many at once."""
         if self._pending[gpu_class.name] >= line.max_pending:
-            self._wait(request, "queue_full")
+            self._wait(request, "cluster_queue_full")
             return
         self._pending[gpu_class.name] += 1
         self.outcome.actions.append(self._grant(request, (), gpu_class))

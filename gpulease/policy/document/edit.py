@@ -1,8 +1,8 @@
-"""Sets time-outs in a policy's text and leaves everything else as it was written, comments too."""
+"""Sets single values in a policy's text and leaves the rest as it was written, comments too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
@@ -18,22 +18,34 @@ def with_time_outs(text: str, values: Mapping[str, str]) -> str:
         values: by name, as they are written: ``{"idle": "5m", "keeps": "3"}``.
     """
     for name, value in values.items():
-        text = _with_one(text, name, value)
+        text = _with_one(text, (_SECTION, name), value)
     return text
 
 
-def _with_one(text: str, name: str, value: str) -> str:
-    root = yaml.compose(text, yaml.SafeLoader)
-    assert isinstance(root, MappingNode), "the document is valid"
-    section = _value_of(root, _SECTION)
-    if section is None:
-        return _inserted(text, root, f"{_SECTION}: {{{name}: {value}}}")
-    if not isinstance(section, MappingNode):  # `time_outs:` and nothing after it
-        return _replaced(text, section, f" {{{name}: {value}}}")
-    known = _value_of(section, name)
-    if known is not None:
-        return _replaced(text, known, value)
-    return _inserted(text, section, f"{name}: {value}")
+def with_paused(text: str, pools: Iterable[str], paused: bool) -> str:
+    """Return the document's text with these pools, which it names, paused or not."""
+    for pool in pools:
+        text = _with_one(text, ("pools", pool, "paused"), str(paused).lower())
+    return text
+
+
+def _with_one(text: str, path: Sequence[str], value: str) -> str:
+    """Set the value at a path; sections that are not there are made."""
+    node: Node | None = yaml.compose(text, yaml.SafeLoader)
+    for place, name in enumerate(path):
+        assert isinstance(node, MappingNode), "the document is valid"
+        found = _value_of(node, name)
+        inner = value
+        for rest in reversed(path[place + 1 :]):
+            inner = f"{{{rest}: {inner}}}"
+        if found is None:
+            return _inserted(text, node, f"{name}: {inner}")
+        if place == len(path) - 1:
+            return _replaced(text, found, value)
+        if not isinstance(found, MappingNode):  # a section's name and nothing after it
+            return _replaced(text, found, f" {inner}")
+        node = found
+    return text
 
 
 def _value_of(mapping: MappingNode, name: str) -> Node | None:

@@ -56,7 +56,7 @@ LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
     "runs_per_user", "batch_wait", "batch_cell",
 )  # fmt: skip
-POOL = ("evidence", "spare")
+POOL = ("evidence", "spare", "paused")
 CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
 
 
@@ -124,7 +124,8 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
 
 def _pool(name: str, reader: Reader) -> Pool:
     level = reader.choice("evidence", tuple(EvidenceLevel), EvidenceLevel.PROCESS)
-    return Pool(name, EvidenceLevel(level), reader.whole("spare", 0, least=0))
+    spare, paused = reader.whole("spare", 0, least=0), reader.flag("paused", False)
+    return Pool(name, EvidenceLevel(level), spare, paused)
 
 
 def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeOuts) -> GPUClass:
@@ -212,7 +213,8 @@ def dump(document: PolicyDocument) -> str:
 
 
 def _pool_tree(pool: Pool) -> dict[str, Any]:
-    return {"evidence": pool.evidence.value} | ({"spare": pool.spare} if pool.spare else {})
+    spare = {"spare": pool.spare} if pool.spare else {}
+    return {"evidence": pool.evidence.value} | spare | ({"paused": True} if pool.paused else {})
 
 
 def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:

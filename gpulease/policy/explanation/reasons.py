@@ -140,7 +140,11 @@ WAITING: Final[Words] = {
         "Your notebook server is not to be found in the cluster.",
         "It is tried again in a moment; restart your server if it stays so.",
     ),
-    "queue_full": (
+    "paused": (
+        "The admins grant no GPUs of this kind at present.",
+        "It starts by itself when they do again; your place in the queue stays.",
+    ),
+    "cluster_queue_full": (
         "As many requests of this class wait in the cluster's queue as may wait there at once.",
         "It joins them by itself when one of them has its GPU.",
     ),

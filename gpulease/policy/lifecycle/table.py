@@ -43,7 +43,8 @@ WAIT_REASONS = frozenset(
         "member_limit",
         "quota_only",
         "no_budget",
-        "queue_full",
+        "cluster_queue_full",
+        "paused",
         "queue_preempted",
     }
 )

@@ -1,0 +1,96 @@
+"""What a support bundle holds, and that no secret is in it, wherever it came from."""
+
+import io
+import json
+import stat
+import tarfile
+
+import pytest
+
+from gpulease import support_bundle
+from gpulease.cli import main
+
+QUOTED = 'with "quotes" and \\ in it'
+SECRETS = {
+    "JUPYTERHUB_API_TOKEN": "5f2c0a-hub-token",
+    "DATABASE_URL": "postgresql+psycopg://gpulease:s3cr3t-of-db@db.example.org/gpulease",
+    "GPULEASE_COOKIE_SECRET": QUOTED,
+    "SMTP_PASSWORD": "mail-pass-1",
+    "GPULEASE_PROXY": "http://ada:proxy-pass@proxy.example.org:3128",
+}
+CONFIG = """
+import os
+
+c = get_config()
+c.GPULeaseService.database_url = os.environ["DATABASE_URL"]
+c.GPULeaseService.service_url = "http://127.0.0.1:9"
+c.GPULeaseService.metrics_url = "http://127.0.0.1:9"
+c.GPULeaseService.notes = ["in a list: " + os.environ["JUPYTERHUB_API_TOKEN"]]
+c.Other.api_token = "a-token-that-stands-in-the-file"
+c.Other.relay = "smtp://bot:relay-pass@mail.example.org"
+c.Other.said = os.environ["GPULEASE_COOKIE_SECRET"]
+"""
+EVERY = (
+    *("5f2c0a-hub-token", "s3cr3t-of-db", QUOTED, json.dumps(QUOTED)[1:-1], "mail-pass-1"),
+    *("proxy-pass", "a-token-that-stands-in-the-file", "relay-pass", "the-token-in-a-file"),
+)
+
+
+@pytest.fixture
+def config(monkeypatch, tmp_path):
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "token"
+    file.write_text("the-token-in-a-file\n")
+    monkeypatch.setenv("GPULEASE_TOKEN_FILE", str(file))
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/services/gpulease/")
+    # Nothing of a cluster that this machine may know.
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    found = tmp_path / "config.py"
+    found.write_text(CONFIG)
+    return found
+
+
+def texts(packed):
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        return {each.name: archive.extractfile(each).read().decode() for each in archive}
+
+
+def test_no_secret_is_in_it_wherever_it_came_from(config, tmp_path):
+    target = tmp_path / "bundle.tar.gz"
+    assert main(["support-bundle", "--config", str(config), str(target)]) == 0
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    found = texts(target.read_bytes())
+    names = ("about", "environment", "settings", "doctor", "health")
+    assert set(found) == {
+        "gpulease-support/metrics.txt",
+        *(f"gpulease-support/{name}.json" for name in names),
+    }
+    for name, text in found.items():
+        for secret in EVERY:
+            assert secret not in text, name
+    settings = json.loads(found["gpulease-support/settings.json"])
+    assert settings["GPULeaseService"]["service_url"] == "http://127.0.0.1:9"
+    assert settings["Other"]["relay"] == "smtp://bot:[removed]@mail.example.org"
+    shown = json.loads(found["gpulease-support/environment.json"])
+    assert shown["JUPYTERHUB_SERVICE_PREFIX"] == "/services/gpulease/"
+    # The service does not run here: the bundle says so and is written all the same.
+    assert "not to be had" in found["gpulease-support/health.json"]
+
+
+def test_what_an_answer_holds_is_searched_too():
+    given = {"answer.json": json.dumps({"said": QUOTED, "by": "x"})}
+    (text,) = texts(support_bundle.bundle(given, SECRETS)).values()
+    assert json.loads(text) == {"said": "[removed]", "by": "x"}
+
+
+def test_a_short_value_cuts_no_words():
+    assert support_bundle.secrets_of({"MY_TOKEN": "no", "OTHER": "plain"}) == set()
+
+
+def test_a_file_that_is_there_stays(config, tmp_path, capsys):
+    target = tmp_path / "there"
+    target.write_text("mine")
+    assert main(["support-bundle", "--config", str(config), str(target)]) == 2
+    assert target.read_text() == "mine"
+    assert "Name a new file" in capsys.readouterr().err

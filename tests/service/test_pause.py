@@ -1,0 +1,34 @@
+"""``gpulease admin pause`` and ``resume`` against a running service."""
+
+import pytest
+
+from gpulease.admin_command import _pause
+from gpulease.errors import GPULeaseError
+from tests.helpers import wait_for_async
+
+
+async def test_nothing_is_granted_until_it_is_resumed(run) -> None:
+    async with run(gpus=1) as site:
+        admin = site.client(site.hub.admin_token())
+        assert "Nothing is granted any more of" in await _pause(admin, "", paused=True)
+        assert "Nothing to do" in await _pause(admin, "", paused=True)
+        stu = site.client(site.hub.server_token("eve"))
+        lease = await stu.ask({})
+
+        async def waits() -> bool:
+            return bool((await stu.lease(lease["id"]))["reason"] == "paused")
+
+        await wait_for_async(waits, 30, "the request to wait")
+        said = (await stu.lease(lease["id"]))["sentence"]
+        assert "grant no GPUs of this kind at present" in said
+        (pool,) = (await admin.call("GET", "health"))["pools"]
+        assert "granted again" in await _pause(admin, pool, paused=False)
+
+        async def granted() -> bool:
+            return bool((await stu.lease(lease["id"]))["state"] != "queued")
+
+        await wait_for_async(granted, 30, "the request to be granted")
+        with pytest.raises(GPULeaseError, match="There is no pool 'moon'"):
+            await _pause(admin, "moon", paused=True)
+        with pytest.raises(GPULeaseError):
+            await _pause(stu, "", paused=True)
