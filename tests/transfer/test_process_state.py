@@ -106,6 +106,16 @@ def test_search_path(shared):
                   "sys.path.remove('/kinds/b')", look, look))  # fmt: skip
 
 
+def test_a_module_found_by_a_new_entry_of_the_search_path(shared, tmp_path):
+    """It is loaded before the new search path holds there."""
+    (tmp_path / "kinds_helper.py").write_text("def f(): return 'helped'\n")
+    shared.home(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport kinds_helper")
+    shared.gpu("said = kinds_helper.f(); first = sys.path[0]")
+    shared.home(f"assert said == 'helped' and first == {str(tmp_path)!r}")
+    shared.home(f"sys.path.remove({str(tmp_path)!r})")
+    shared.gpu(f"assert {str(tmp_path)!r} not in sys.path")
+
+
 def test_search_path_keeps_its_order(shared):
     look = "seen.append([sys.path.index('/kinds/c') == 0, sys.path[-1]])"
     same(shared, ("import sys\nseen = []\nsys.path.append('/kinds/z')", "sys.path.insert(0, '/kinds/c')",
