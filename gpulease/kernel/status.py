@@ -97,6 +97,8 @@ def variable_lines(rows: Sequence[VariableStatus], most: int | None = None) -> l
             lines.append("  ".join(cells).rstrip())
             if number and shown[number - 1].blocker:
                 lines.append(f"    cannot travel: {shown[number - 1].blocker}")
+            if number and (cell := shown[number - 1].older) is not None:
+                lines.append(f"    your notebook's last whole value is of after cell [{cell}]")
     if len(shown) < len(ordered):
         lines.append(f"And {len(ordered) - len(shown)} more: %gpu variables lists all.")
     if modules:

@@ -30,6 +30,7 @@ class VariableStatus:
     """One row of ``%gpu``: ``size`` in bytes (None: never measured), ``blocker`` a sentence.
 
     ``shared_with``: the name whose ``size`` counts this one's value too, as they share objects.
+    ``older``: the GPU cell after which home had the whole value last, where the newest is away.
     """
 
     name: str
@@ -39,6 +40,7 @@ class VariableStatus:
     verified: bool
     blocker: str = ""
     shared_with: str = ""
+    older: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulease.demo import launch
+from gpulease.demo import launch, plain
 from gpulease.demo.notebook import code_cells, without_gpu
 from gpulease.demo.options import DemoOptions, Ports
 from gpulease.errors import GPULeaseError
@@ -86,6 +86,14 @@ def test_a_plain_notebook_has_no_gpu_line():
     for cell in code_cells():
         assert "%gpu" not in without_gpu(cell)
         compile(without_gpu(cell), f"cell {cell.number}", "exec")
+
+
+def test_the_plain_kernel_is_told_no_number_of_threads_that_the_hubs_servers_have_not(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("OF_THE_USER", "1")
+    environment = plain._environment()
+    assert "OMP_NUM_THREADS" not in environment
+    assert environment["OF_THE_USER"] == "1"
 
 
 def test_cells_of_another_notebook_can_be_read():

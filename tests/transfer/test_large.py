@@ -3,6 +3,7 @@
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.kernel.status import variable_lines
 from gpulease.transfer.api import Place
 
 MARGIN = 256 * 2**20
@@ -71,3 +72,18 @@ def test_where_there_is_room_nothing_is_said(new_pair):
     assert not [note for note in pair.after.notes if note.reason == "too_large"]
     assert pair.side.drain(60).done
     assert len(pair.ns["b"]) == 8_000_000
+
+
+def test_what_is_away_says_how_old_homes_last_whole_value_is(new_pair):
+    pair = new_pair(settings={"small_bytes": -1, "eager_bytes": -1})
+    pair.attach()
+    older = lambda: {row.name: row.older for row in pair.side.status()}  # noqa: E731
+    pair.gpu("model = [1]")
+    assert older() == {"model": None}
+    pair.home("model")
+    pair.gpu("model.append(2)")
+    pair.gpu("model.append(3)")
+    assert older() == {"model": 1}
+    assert "last whole value is of after cell [1]" in "\n".join(variable_lines(pair.side.status()))
+    pair.home("model")
+    assert older() == {"model": None}

@@ -86,6 +86,9 @@ class Arrivals:
         self._told_kept: set[str] = set()
         #: The shipment acknowledged last: a question that comes by another way is to wait for it.
         self.acknowledged = ""
+        #: The GPU cell that ran last, and after which one home had a name's whole value last.
+        self.cell = 0
+        self.whole: dict[str, int] = {}
         #: Whether the last arrival held what did not load: asked for again, it comes sealed.
         self.comes_sealed = False
 
@@ -138,6 +141,7 @@ class Arrivals:
             if index not in left_out
             for name in names_of(group.roots)
         )
+        self.whole.update(dict.fromkeys(names, self.cell))
         self._notes += sealed_notes(names, self._side.ns)
         return names, not self.comes_sealed
 

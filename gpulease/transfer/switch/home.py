@@ -212,7 +212,7 @@ class HomeSide:
         started = time.monotonic()
         if nothing_new is not None:
             self.peer.need().answered(nothing_new, NOTHING_NEW)
-        self._cell = execution_count
+        self._cell = self.arrivals.cell = execution_count
         use = self._use or Use(unbounded=True)
         running = self._threads.running()
         self.arrivals.note(thread_notes(running))
@@ -328,7 +328,12 @@ class HomeSide:
         """Return every user variable and where it lives."""
         rows = status_rows(self.unavailable, unverified=self.owner is Place.GPU)
         away = {name: self._large.marked(a) for name, a in self.side.ledger.remote.items()}
-        return [replace(r, blocker=away[r.name].blocker) if r.name in away else r for r in rows]
+        whole = self.arrivals.whole
+        old = {name: whole.get(name) for name in away if name in self.unavailable.aside}
+        return [
+            replace(row, blocker=away[row.name].blocker, older=old.get(row.name))
+            if row.name in away else row for row in rows
+        ]  # fmt: skip
 
     def explain(self, name: str) -> Note | None:
         """Say why ``name`` is absent, or None when gpulease knows nothing of it."""
