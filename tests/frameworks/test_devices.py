@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from gpulease.transfer.frameworks.torch import devices
 from tests.frameworks import standin
 from tests.frameworks.conftest import UNHURRIED
 from tests.frameworks.standin import DEVICE, START
@@ -153,6 +154,13 @@ m = model.state_dict(); host = {k: v.cpu() for k, v in m.items()}; host["0.weigh
     )
     trained.home("where")
     assert trained.ns["where"] == ["cpu"] * 6 + [f"{DEVICE}:0"] * 2
+
+
+def test_without_a_copy_of_its_own_cpu_writes_into_the_value(trained, monkeypatch):
+    """The wrong way: torch's own answer where the memory is home's already."""
+    monkeypatch.setattr(devices, "is_tagged", lambda _tensor: False)
+    with pytest.raises(AssertionError):
+        test_cpu_of_it_is_a_copy_as_it_is_on_the_device(trained)
 
 
 def test_a_model_that_home_moves_to_the_cpu_stays_there(trained):

@@ -8,6 +8,10 @@ import pytest
 import torch
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.frameworks.base import Stage
+from gpulease.transfer.frameworks.torch import commit, loading
+from gpulease.transfer.values.ledger import Ledger
+from gpulease.transfer.values.process_state import ProcessState
 from tests.frameworks.notebooks import HEAD, NET
 from tests.transfer.kinds import empty
 from tests.transfer.pair import CellError
@@ -194,3 +198,73 @@ def test_torch_imported_by_the_first_gpu_cell_goes_on_with_homes_generator(new_p
     pair.home("a; b = torch.rand(1)")
     torch.manual_seed(7)
     assert [pair.ns["a"].item(), pair.ns["b"].item()] == [torch.rand(1).item() for _ in range(2)]
+
+
+def test_what_came_by_dlpack_stays_over_the_same_memory(pair):
+    """Given another storage, the tensor that owns the memory would let go of it."""
+    pair.home("import torch\nt = torch.zeros(300); u = torch.from_dlpack(t); n = t.numpy()")
+    pair.gpu("u += 1")
+    pair.home("t[0] = 5; first = (u.tolist(), n.tolist())")
+    pair.gpu("t[1] = 6; same = t.data_ptr() == u.data_ptr()")
+    pair.home(
+        "import gc; gc.collect(); more = torch.full((300,), 9.); seen = (t.tolist(), u.tolist(), n.tolist()); same"
+    )
+    assert pair.ns["first"] == ([5.0] + [1.0] * 299,) * 2
+    assert pair.ns["seen"] == ([5.0, 6.0] + [1.0] * 298,) * 3
+    assert pair.ns["same"]
+
+
+# ---- the obvious other way fails its rule
+
+
+def _over_no_leaves():
+    apply = loading._Elsewhere.apply
+    return staticmethod(lambda *args: apply(*args[:3], torch.zeros((), requires_grad=True)))
+
+
+def _without_the_others_number():
+    settle = ProcessState.settle
+
+    def wrong(state):
+        state._torch_hooks = 0
+        settle(state)
+
+    return wrong
+
+
+#: What is put in place of ours at home, and the test of the rule that it breaks.
+WRONG = {
+    "equal bytes are written again": (
+        commit, "holds", lambda: lambda *_: False,
+        test_a_graph_at_home_over_values_that_did_not_change_still_runs_backward,
+    ),
+    "a version stays though the bytes changed": (
+        commit, "_raise_versions", lambda: lambda *_: None,
+        test_a_graph_at_home_over_values_that_changed_stops,
+    ),
+    "a node without the leaves as inputs": (
+        loading._Elsewhere, "apply", _over_no_leaves,
+        test_a_gradient_over_a_value_from_away_is_never_silently_wrong,
+    ),
+    "hooks numbered by each side": (
+        ProcessState, "settle", _without_the_others_number,
+        test_a_hook_made_at_home_does_not_replace_one_from_away,
+    ),
+    "all memory travels": (
+        Ledger, "held", lambda: lambda *_: frozenset(), test_only_storages_that_changed_travel,
+    ),
+    "a new tensor in place of the known one": (
+        Stage, "live", lambda: lambda *_: None,
+        test_a_parameter_stays_the_very_object_that_others_hold,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_the_wrong_way_breaks_its_rule(trained, way):
+    where, name, make, rule = WRONG[way]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, name, make())
+        with pytest.raises((AssertionError, RuntimeError, GPULeaseError, pytest.fail.Exception)):
+            rule(trained)
+    trained.restart()

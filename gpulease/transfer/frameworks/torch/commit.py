@@ -23,7 +23,7 @@ def apply(pairs: list[tuple[Any, Any]], stage: Stage) -> None:
         for storage, data in plan.writes:
             if not holds(storage, data):
                 write(storage, data)
-                changed.add(storage._cdata)
+                changed.add(storage.data_ptr())  # what came by DLPack has a storage of its own
         _shape(plan)
         _raise_versions(plan, changed, stage)
         for tensor, _, _, kind, requires_grad in plan.faces:
@@ -50,7 +50,7 @@ def _raise_versions(plan: Plan, changed: set[int], stage: Stage) -> None:
     risen = [
         tensor
         for tensor, oid, *_ in plan.faces
-        if (oid in stage.risen or tensor.untyped_storage()._cdata in changed)
+        if (oid in stage.risen or tensor.untyped_storage().data_ptr() in changed)
         and not tensor.is_inference()
     ]
     if risen:

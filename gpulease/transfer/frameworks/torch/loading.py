@@ -19,6 +19,7 @@ from gpulease.transfer.frameworks.base import Stage, each_set, staged
 
 from . import devices
 
+_META = torch.device("meta")
 #: Bytes compared at once.  A device needs room for them, and for as many answers.
 _PART = 16 * 2**20
 
@@ -190,11 +191,22 @@ def tensor(  # noqa: PLR0917 - a pickle passes arguments by position
 
 
 def _shows(live: torch.Tensor, storage: Any, row: Any) -> bool:
-    return (
-        isinstance(storage, torch.UntypedStorage)
-        and live.untyped_storage() is storage
-        and (live.dtype, live.storage_offset(), tuple(live.size()), live.stride()) == row
-    )
+    """Say whether a tensor shows that memory already, be it by a storage of its own.
+
+    What came by DLPack has one, and only the tensor that it came from keeps its memory alive: that
+    one must not be given another storage.
+    """
+    if not isinstance(storage, torch.UntypedStorage):
+        return False
+    dtype, offset, size, stride = row
+    if (live.dtype, tuple(live.size()), live.stride()) != (dtype, size, stride):
+        return False
+    own = live.untyped_storage()
+    if own is storage:
+        return bool(live.storage_offset() == offset)
+    shift = (offset - live.storage_offset()) * live.element_size()
+    here = own.data_ptr() if own.device == storage.device != _META else 0
+    return bool(here) and here == storage.data_ptr() + shift
 
 
 def sparse(
