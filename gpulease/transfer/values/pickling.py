@@ -7,7 +7,6 @@ nothing of what the receiver has: a packed group says everything about its own r
 
 from __future__ import annotations
 
-import copyreg
 import enum
 import functools
 import gc
@@ -37,7 +36,6 @@ from .hashing import buffer_digest, combine
 from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own
 from .trace import Trace, trace
-from .transplant import Whole
 from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
 
 #: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
@@ -168,25 +166,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._plain.add(kind)  # and so is every other one of this very class
         return reduced
 
-    def _whole(self, obj: Any) -> Any:
-        """Reduce the content of an object that itself goes by its id."""
-        oid = self.context.shells.pop(id(obj))
-        try:
-            reduced = self._reduce(obj)
-        finally:
-            self.context.shells[id(obj)] = oid
-        if reduced is NotImplemented:
-            reduced = obj.__reduce_ex__(5)
-        # The pickler takes the usual maker only for the object itself.
-        return (tokens.made, *reduced[1:]) if reduced[0] is copyreg.__newobj__ else reduced  # type: ignore[attr-defined]
-
     def _seal(self, obj: Any) -> Any:
         return sealed.seal(obj, self.context.packing(sealed.FRAMEWORK))
 
     def _reduce(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
         self.context.reduced = True
-        if type(obj) is Whole:
-            return self._whole(obj.value)
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)

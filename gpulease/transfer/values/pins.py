@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpulease.transfer.arrays import buffer_owner, clusters
 
 from .pickling import Packed
-from .units import can_pin, is_plain_instance, may_pin, own_space
+from .units import can_pin, is_plain_instance, own_space
 
 if TYPE_CHECKING:
     from .groups import Group
@@ -32,9 +32,10 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     """Return oid to object for what keeps its identity on the other side."""
     if len(group.inner) > _LIMIT:
         return {}
+    if not all(_is_plain(obj) for obj in group.inner.values()):
+        return {}
     shared = {*clusters(group.arrays), *_spaces(group), *map(id, map(buffer_owner, group.arrays))}
-    shared |= {*_looked_into(group), *map(id, group.claimed)}
-    able = [o for o in group.inner.values() if id(o) not in shared and may_pin(o)]
+    able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
     if not able:
         return {}
     known = Counter(map(id, gc.get_referents(*group.inner.values())))
@@ -47,8 +48,7 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     known.update(id(base) for view in packed.buffers if (base := _owner(view)) is not None)
     pins = {}
     for obj in able:
-        seen = side.registry.find(obj) is not None or sys.getrefcount(obj) > known[id(obj)] + _OURS
-        if seen and can_pin(obj):
+        if side.registry.find(obj) is not None or sys.getrefcount(obj) > known[id(obj)] + _OURS:
             pins[side.registry.oid(obj)] = obj
     return pins
 
@@ -68,30 +68,19 @@ def seen_outside(side: Side, group: Group, survey: Survey) -> bool:
     return any(sys.getrefcount(obj) > known[id(obj)] + _OURS for obj in group.inner.values())
 
 
-def _looked_into(group: Group) -> set[int]:
-    """Return ids of what something may look into while it is loaded itself.
+def _is_plain(obj: Any) -> bool:
+    """Say whether loading ``obj`` never reads what it refers to.
 
     A pinned object has its old content until the commit, so nobody may look into it before: no
     constructor that iterates over an argument, no hash of an attribute.
     """
-    queue = [obj for obj in group.inner.values() if not _is_plain(obj)]
-    seen: set[int] = set()
-    while queue:
-        found = {id(o): o for o in gc.get_referents(*queue)}
-        queue = [o for key, o in found.items() if key not in seen and key in group.inner]
-        seen.update(map(id, queue))
-    return seen
-
-
-def _is_plain(obj: Any) -> bool:
-    """Say whether loading ``obj`` never reads what it refers to."""
     if type(obj) in _PLAIN:
         return True
     numpy = sys.modules.get("numpy")
     if numpy is not None and type(obj) is numpy.ndarray:
         return True
     made_hash: Any = type(obj).__hash__
-    return is_plain_instance(obj) and made_hash in (object.__hash__, None)
+    return is_plain_instance(obj) and made_hash is object.__hash__
 
 
 def _spaces(group: Group) -> set[int]:

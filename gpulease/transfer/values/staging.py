@@ -25,7 +25,6 @@ from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 from . import classes, enums
 from .culprit import find_culprit
 from .module_files import module_digest
-from .transplant import empty
 from .units import apply_content
 
 
@@ -356,6 +355,4 @@ def _make_plain(kind: str, args: list[Any]) -> Any:
         return importlib.import_module("numpy").empty(shape, dtype, order=order)
     if kind == "instance":
         return object.__new__(args[0])
-    if kind == "whole":
-        return empty(*args)
     raise LoadError(f"an unknown kind of unit ({kind})")

@@ -41,11 +41,6 @@ def array(buffer: Any, dtype: Any, shape: tuple[int, ...], order: Any, writeable
     return out
 
 
-def made(cls: Any, *args: Any) -> Any:
-    """Return a new object of ``cls``, as ``copyreg`` makes one."""
-    return cls.__new__(cls, *args)
-
-
 def face(rebuild: Any, args: tuple[Any, ...], kind: Any, attributes: dict[str, Any]) -> Any:
     """Return the array that ``rebuild`` makes, as one of its class and with its attributes."""
     out = rebuild(*args).view(kind)

@@ -18,7 +18,6 @@ from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
 from . import classes, cloudpickle_names, enums
 from .analysis import code_use
-from .transplant import Whole, bound_of, can_transplant, is_made_of_parts, transplant
 
 _EMPTY = object()
 
@@ -77,8 +76,6 @@ class UnitBook:
         if _is_array(obj):
             order = "F" if obj.flags.f_contiguous and not obj.flags.c_contiguous else "C"
             return ("array", obj.shape, obj.dtype, order)
-        if not is_plain_instance(obj):
-            return ("whole", type(obj), bound_of(obj))
         return ("instance", type(obj))
 
     def content(  # noqa: C901, PLR0911 - one line a kind
@@ -108,7 +105,7 @@ class UnitBook:
             return obj.view()
         if type(obj) is object:
             return None
-        return _instance_state(obj) if is_plain_instance(obj) else Whole(obj)
+        return _instance_state(obj)
 
     def _globals_ref(self, function: types.FunctionType) -> tuple[str, str]:
         space = function.__globals__
@@ -193,8 +190,6 @@ def apply_content(  # noqa: C901 - one line a kind
         obj.update(content)
     elif _is_array(obj):
         _apply_array(obj, content)
-    elif type(content) is type(obj):
-        transplant(obj, content)
     elif type(obj) is not object:
         _apply_instance(obj, content)
 
@@ -278,11 +273,6 @@ def _is_array(obj: Any) -> bool:
     return numpy is not None and type(obj) is numpy.ndarray
 
 
-def may_pin(obj: Any) -> bool:
-    """Say whether ``can_pin`` is worth a question: it may ask the object."""
-    return _is_array(obj) or is_plain_instance(obj) or is_made_of_parts(type(obj))
-
-
 def can_pin(obj: Any) -> bool:
     """Say whether the receiver may put a new content into its own ``obj`` (same identity)."""
     if type(obj) in (list, dict, set, bytearray):
@@ -290,7 +280,7 @@ def can_pin(obj: Any) -> bool:
     if _is_array(obj):
         contiguous = obj.flags.c_contiguous or obj.flags.f_contiguous
         return bool(contiguous and not obj.dtype.hasobject and obj.base is None)
-    return is_plain_instance(obj) or can_transplant(obj)
+    return is_plain_instance(obj)
 
 
 def is_plain_instance(obj: Any, *, made_itself: bool = False) -> bool:
