@@ -25,6 +25,7 @@ ROUNDS = {
     "reclaim": 10,
     "screen": 40,
     "service": 60,
+    "simulate": 20,
 }
 #: Needs root and the test cluster's programs: run by its own name only.
 ALONE = "kubernetes"
@@ -52,7 +53,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, help="rounds of each variant")
     parser.add_argument(
-        "--scale", type=float, default=1.0, help="share of what is carried (cell, frameworks)"
+        "--scale", type=float, default=1.0, help="share of what is carried, planned or replayed"
     )
     parser.add_argument(
         "--part", action="append", choices=PARTS, help="only this part (kubernetes); repeatable"

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.accounts import Accounts
 from gpulease.policy.budgets import Use, running, use_of
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.projects import Budget, Projects
@@ -33,7 +34,6 @@ EVERY = 20.0
 TOLD_AT = 0.8
 #: The store's note of which budgets were told of.
 _TOLD = "budgets_told"
-_Period = tuple[datetime, datetime] | None
 
 
 class Usage:
@@ -56,52 +56,37 @@ class Usage:
         self._policy = policy
         self._tell = tell
         self._clock = clock
-        self._projects = Projects()
-        self._periods: dict[str, _Period] = {}
-        self._reference = clock()
-        self._decayed: defaultdict[tuple[str, str, str], float] = defaultdict(float)
-        self._spent: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._accounts = Accounts(Projects(), clock())
         self._told: dict[str, str] = {}  # project -> the beginning of the period it was told in
         self._due: list[Notice] = []
         self._wake = asyncio.Event()
 
     def use(self, now: datetime) -> dict[tuple[str, str, str], float]:
         """Return device-seconds, decayed until now, by project, person and pool."""
-        factor = self._weight(self._reference, now)
-        return {key: seconds * factor for key, seconds in self._decayed.items()}
+        return self._accounts.use(now)
 
     def spent(self, now: datetime) -> dict[tuple[str, str], float]:
         """Return what is spent of each budget's present period, by project and person."""
-        present = {
-            each.name for each in self._projects.leaves if _holds(self._periods.get(each.name), now)
-        }
-        return {key: hours for key, hours in self._spent.items() if key[0] in present}
+        return self._accounts.spent(now)
 
     async def load(self) -> None:
         """Read what counts from the store, for the policy in force."""
-        now, projects = self._clock(), self._policy().projects
-        periods = {
-            each.name: each.budget.period(now) if each.budget is not None else None
-            for each in projects.leaves
-        }
-        since = now - timedelta(seconds=_HALF_LIVES * projects.half_life)
-        begun = [period[0] for period in periods.values() if period is not None]
-        store = self._ledger.store
-        found = await self._ledger.call(store.usage, min([since, *begun]), now + timedelta(days=1))
+        now = self._clock()
+        accounts, store = Accounts(self._policy().projects, now), self._ledger.store
+        since = accounts.since(_HALF_LIVES)
+        found = await self._ledger.call(store.usage, since, now + timedelta(days=1))
         told: dict[str, str] = json.loads(await self._ledger.call(store.noted, _TOLD) or "{}")
-        self._told |= {name: since for name, since in told.items() if name not in self._told}
-        self._projects, self._periods, self._reference = projects, periods, now
-        self._decayed.clear()
-        self._spent.clear()
+        self._told |= {name: at for name, at in told.items() if name not in self._told}
         for use in found:
-            self._add(use)
+            accounts.add(use)
+        self._accounts = accounts
 
     def recorded(self, changes: Sequence[Change]) -> None:
         """Count what changes of leases ended; called once the store has them."""
         for change in changes:
             use = use_of(change.before, change.after)
             if use is not None:
-                self._add(use)
+                self._accounts.add(use)
 
     async def watch(self) -> None:
         """Follow new periods and policies, and tell of budgets that run out; until cancelled."""
@@ -118,8 +103,7 @@ class Usage:
     async def follow(self) -> None:
         """Read anew where a period is over or the policy has other projects."""
         now, projects = self._clock(), self._policy().projects
-        over = any(not _holds(period, now) for period in self._periods.values() if period)
-        if over or projects is not self._projects:
+        if self._accounts.is_over(now) or projects is not self._accounts.projects:
             await self.load()
 
     def tell_of(self, snapshot: Snapshot, spent: Callable[[Snapshot, str], float]) -> None:
@@ -146,25 +130,6 @@ class Usage:
                 raise
         for notice in due:
             self._tell(notice)
-
-    def _add(self, use: Use) -> None:
-        self._decayed[use.project, use.user, use.pool] += use.seconds() * self._weight(
-            use.until, self._reference
-        )
-        home = self._projects.home(use.project).name
-        period = self._periods.get(home)
-        if period is not None:
-            self._spent[home, use.user] += use.hours(*period)
-
-    def _weight(self, then: datetime, now: datetime) -> float:
-        half_life = self._projects.half_life
-        if half_life <= 0:
-            return 0.0
-        return float(0.5 ** ((now - then).total_seconds() / half_life))
-
-
-def _holds(period: _Period, now: datetime) -> bool:
-    return period is not None and period[0] <= now < period[1]
 
 
 def _notice(project: str, used: float, budget: Budget, until: datetime) -> Notice:

@@ -14,6 +14,8 @@ from datetime import timedelta
 from statistics import median
 
 from gpulease.policy import asking, lifecycle
+from gpulease.policy.accounts import Accounts
+from gpulease.policy.budgets import use_of
 from gpulease.policy.calendar.reservation import Window, windows_of
 from gpulease.policy.evidence.idleness import WINDOW
 from gpulease.policy.model import (
@@ -106,6 +108,7 @@ class _World:
         ]
         self._tally = Tally(trace.length, policy, Counter(each.pool for each in devices))
         self._clock = Clock(trace.begin, trace.length, self._tally.pass_until)
+        self._accounts = Accounts(policy.projects, self._clock.now)
         people = [Person(each, assumed.think) for each in trace.sessions if each.bursts]
         self._crowd = Crowd(people, self._clock, self._tally, self, assumed.resolution)
 
@@ -215,6 +218,8 @@ class _World:
     def _snapshot(self) -> Snapshot:
         now = self._clock.now
         near = (w for w in self._windows if w.hold_from <= now + _AHEAD and w.last_end > now)
+        if self._accounts.is_over(now):
+            self._accounts.renew(now)
         return Snapshot(
             now=now,
             policy=self._policy,
@@ -224,6 +229,8 @@ class _World:
             observed=self._observed,
             typical_length=median(self._lengths) if self._lengths else None,
             windows=tuple(near),
+            use=self._accounts.use(now),
+            spent=self._accounts.spent(now),
         )
 
     def _see(self) -> None:
@@ -258,6 +265,9 @@ class _World:
         """Record a lease and let its change have its effects."""
         self._leases[after.id] = after
         self._tally.lease(before, after)
+        use = use_of(before, after)
+        if use is not None:
+            self._accounts.add(use)
         if before is None or before.state is not after.state:
             self._moved(before, after)
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.policy.model import EndReason, LeaseState, Start, TimeOuts, Warn
+from gpulease.policy.projects import Budget, Project, Projects
 from gpulease.simulate import invariants, scenarios
 from gpulease.simulate.invariants import BrokenPromise
 from gpulease.simulate.picture import drawn
@@ -27,6 +28,23 @@ def test_one_person_alone():
     assert found.session_hours * HOUR == pytest.approx(505, abs=2)
     assert (found.waits.asked, found.waits.served, found.waits.p50) == (1, 1, pytest.approx(5))
     assert (found.reclaims, found.reattaches, found.warnings) == (0, 0, 0)
+
+
+def test_a_budget_that_is_spent_keeps_the_next_one_waiting_until_its_period_is_over():
+    """Half an hour is all there is a week: bob waits for Monday, who would have been served."""
+    phys = Project("phys", group="phys", budget=Budget(gpu_hours=0.5))
+    shared = replace(policy(), projects=Projects((phys,)))
+    week = 7 * 24 * HOUR
+    people = (
+        session("ann", 0, (0, 1700), project="phys"),
+        session("bob", 4 * HOUR, (0, 600), project="phys", linger=week),
+    )
+    found = replay(trace(*people, length=week + HOUR), shared, cards(1))
+    assert (found.waits.asked, found.waits.served) == (2, 2)
+    longest = week - 4 * HOUR
+    assert found.waits.p95 == pytest.approx(longest, rel=0.06)
+    alone = replay(trace(*people, length=week + HOUR), policy(), cards(1))
+    assert alone.waits.p95 == pytest.approx(5, abs=2)
 
 
 def test_an_idle_gpu_comes_back_and_is_asked_for_again():

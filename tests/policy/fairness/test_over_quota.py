@@ -8,7 +8,7 @@ from gpulease.policy.fairness import standing
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import Clear, Drain, EndReason, LeaseState, Nominate, Warn
 from gpulease.policy.planner import plan
-from tests.policy.build import OUTS, at, busy, idle, quiet, snapshot
+from tests.policy.build import OUTS, at, busy, cards, idle, quiet, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
 
 TWO = shared(project("phys", 2), project("bio", 2))
@@ -215,3 +215,16 @@ def test_who_has_its_share_takes_nothing_that_another_one_lacks():
     devices = tuple(replace(d, node=f"n{n}") for n, d in enumerate(snapshot([], 6).devices))
     leases = [*(holds(n, "phys") for n in range(4)), *(holds(n, "chem") for n in (4, 5))]
     assert warned_for([*leases, asks(8, "bio", count=2), asks(9, "chem")], policy, devices) == {}
+
+
+def test_who_is_above_the_projects_share_takes_from_the_own_project_only():
+    """Phys and bio both hold more than theirs; what chem lacks is of no use to bob of phys."""
+    policy = shared(project("phys"), project("bio"), project("chem"))
+    apart = tuple(replace(device, node=f"n{n}") for n, device in enumerate(cards(6)))
+    mine = [holds(n, "phys", user="ann") for n in (0, 1, 2)]
+    # The youngest of those who are as far above their share goes first: that would be theirs.
+    theirs = [holds(n, "bio", active_since=at(-900)) for n in (3, 4, 5)]
+    waiting = [asks(7, "chem", count=2), asks(8, "phys", user="bob")]
+    found = warned_for([*mine, *theirs, *waiting], policy, apart)
+    assert list(found.values()) == ["r8"]
+    assert found.keys() <= {x.id for x in mine}
