@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpulease.policy.model import LeaseState
 from gpulease.runs import names, sentences
-from gpulease.runs.model import Run
+from gpulease.runs.model import Run, RunState
 from gpulease.service.auth import SCOPE_REQUEST
 from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import EmptyBody, RunReport, SubmitBody
@@ -127,7 +127,7 @@ def view(run: Run, services: Services) -> RunView:
 
 def _gpu(run: Run, server: str, services: Services) -> str:
     """Return how it stands with a run's lease, "" where it has none."""
-    for lease in services.ledger.leases.values():
+    for lease in services.ledger.leases.values() if run.state is RunState.RUNNING else ():
         its = (lease.user, lease.server) == (run.user, server)
         if its and lease.state is not LeaseState.ENDED:
             return services.views.lease(lease)["sentence"]

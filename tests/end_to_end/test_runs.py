@@ -10,7 +10,7 @@ import pytest
 
 from gpulease.demo.browse import Browser
 from tests.browser.demo import RunningDemo
-from tests.end_to_end.people import LONG, server_of
+from tests.end_to_end.people import LONG, at_work, server_of
 from tests.helpers import wait_for_async
 
 pytestmark = pytest.mark.timeout(900)
@@ -90,5 +90,34 @@ def test_notebooks_run_without_anybody_and_go_on_after_a_killed_server(demo: Run
                 return not any(user["servers"] for user in users)
 
             await wait_for_async(tidy, LONG, "the runs' servers are gone")
+
+    asyncio.run(test())
+
+
+def test_a_run_gives_its_gpu_to_a_person_between_two_cells_and_goes_on_with_its_variables(
+    demo: RunningDemo,
+):
+    demo.time_outs(minimum_runtime=1, warning=2)
+    work = [f"%%gpu\nimport time\ntime.sleep(2)\nkept.append({number})" for number in range(12)]
+    demo.write_notebook("student2", "many.ipynb", ["kept = []", *work, "print(kept)"])
+
+    async def test():
+        async with Browser(demo.url) as other, at_work(demo, "student") as person:
+            await other.log_in("student2", "student2")
+            await other.open_service()
+            run = await submit(other, "many.ipynb")
+
+            async def works() -> bool:
+                return (await other.service_api("GET", f"runs/{run['id']}"))["done"] >= 2
+
+            await wait_for_async(works, LONG, "the run holds the GPU")
+            await person.run("%%gpu\nprint('mine')")
+            waits = await other.service_api("GET", f"runs/{run['id']}")
+            assert waits["state"] == "running"
+            assert waits["done"] < 13, "it finished before anybody asked"
+            await person.return_gpu()
+            done = await until(other, run, "ended")
+            assert (done["outcome"], done["attempt"]) == ("succeeded", 1), done
+            assert str(list(range(12))) in text_of(demo, run)
 
     asyncio.run(test())
