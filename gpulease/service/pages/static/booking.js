@@ -1,6 +1,7 @@
 // The dialog that reserves: new, copied or changed; what is in the way is said while one types.
 import * as api from "./api.js";
 import { alertError, announce, clearAlert, h, update } from "./dom.js";
+import { count } from "./words.js";
 import { HERE, span, zones } from "./zones.js";
 
 const WAIT = 350; // ms after the last key until the service is asked
