@@ -192,8 +192,8 @@ const outs = new TimeOuts($("outs"), (policy) => {
 });
 $("advanced").open = window.location.hash === "#advanced";
 attempt(async () => {
-  text.schema = await api.get("policy/schema");
   take(await api.get("policy"));
   await readVersions();
   await outs.read();
+  text.schema = await api.get("policy/schema");
 });
