@@ -152,7 +152,6 @@ def _budget() -> dict[str, Any]:
         "from": _DAY,
         "to": _DAY,
         "zone": _TEXT,
-        "contact": {},
         "at_zero": _enum(AtZero),
         "contact": _TEXTS,
     }
