@@ -77,7 +77,8 @@ async def test_the_events_of_a_notebook_server(site: Site, seconds: int) -> None
             await peer.send(frame)
         await peer.close()
     works(site)
-    assert site.service.services.ledger.leases[lease["id"]].state == "active"
+    # Nobody comes for it meanwhile: at length it is warned for that, and for nothing else.
+    assert site.service.services.ledger.leases[lease["id"]].reason in {"connected", "unclaimed"}
     await supervisor.close()
     await channel.close()
 
