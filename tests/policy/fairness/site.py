@@ -56,10 +56,10 @@ class Site:
         for lease in list(self.leases.values()):
             held = self.now - (lease.active_since or self.now)
             if self.returns is not None and held >= timedelta(seconds=self.returns):
-                self._put(lifecycle.end(lease, EndReason.RETURNED, self.now))
+                self.put(lifecycle.end(lease, EndReason.RETURNED, self.now))
         for action in plan(self.snapshot()):
             lease = self.leases[action.lease_id]
-            self._put(lifecycle.apply(lease, action, self.now, OUTS))
+            self.put(lifecycle.apply(lease, action, self.now, OUTS))
 
     def snapshot(self) -> Snapshot:
         holding = [x for x in self.leases.values() if x.state in lifecycle.HOLDING]
@@ -84,7 +84,7 @@ class Site:
             if x.project == name and x.state in (LeaseState.STARTING, LeaseState.ACTIVE)
         )
 
-    def _put(self, lease: Lease) -> None:
+    def put(self, lease: Lease) -> None:
         if lease.state is not LeaseState.ENDED:
             self.leases[lease.id] = lease
             return

@@ -5,11 +5,12 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gpulease.policy import lifecycle
 from gpulease.policy.fairness import standing
-from gpulease.policy.model import LeaseState
+from gpulease.policy.model import EndReason, LeaseState
 from tests.policy.fairness.build import project, shared
 from tests.policy.fairness.site import OUTS, STRIDE, Site
 
@@ -33,6 +34,19 @@ def test_a_guarantee_is_restored_in_bounded_time_however_busy_the_borrower_is():
     assert place.preempted.total() == 2
 
 
+def test_where_more_is_guaranteed_than_there_is_what_comes_free_goes_to_who_has_least():
+    place = site(4, *(project(f"p{n}", 2) for n in range(3)))
+    first = [place.want(f"p{n // 2}", f"u{n}") for n in range(4)]
+    place.run(2)
+    place.want("p2", "late")
+    place.run(10)
+    assert place.preempted == Counter(), "what is used within a guarantee stays"
+    assert place.held("p2") == 0
+    place.put(lifecycle.end(place.leases[first[0].id], EndReason.RETURNED, place.now))
+    place.run(1)  # p0 asks again as well
+    assert [place.held(f"p{n}") for n in range(3)] == [1, 2, 1]
+
+
 rows = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from([1.0, 1.0, 2.0, 3.0])), min_size=2, max_size=4
 )
@@ -44,6 +58,7 @@ def test_busy_projects_come_to_their_shares_and_then_nothing_moves_to_and_fro(
     given_rows, devices, random, deep
 ):
     """Demand saturates and weights are frozen: each project has its part, within one unit."""
+    assume(sum(guarantee for guarantee, _ in given_rows) <= devices)
     top = [project("top")] if deep else []
     projects = [
         project(f"p{n}", guarantee, weight=weight, parent="top" if deep and n < 2 else "")
