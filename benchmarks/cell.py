@@ -1,6 +1,6 @@
 """`cell`: what an empty cell costs in a notebook with a gigabyte of variables.
 
-Three figures of gpulease: sticky (cell after cell beside the GPU), alternating with home cells,
+Three figures of gpulease: sticky (cell after cell on the GPU), alternating with home cells,
 and the same with one item changed in between; beside ipyparallel's `%%px` on one engine that
 holds the same namespace.  Every figure is from the request to reply and idle, as a front end sees.
 """

@@ -1,1 +1,1 @@
-"""Runs beside the GPU: the supervisor of a lease and one companion kernel a home kernel."""
+"""Runs on the GPU: the supervisor of a lease and one companion kernel a home kernel."""

@@ -36,12 +36,12 @@ def check_python(*, home: str, away: str) -> None:
 
 
 def check_packages(*, home: Mapping[str, str], away: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each package that is missing or differs beside the GPU."""
+    """Return a sentence for each package that is missing or differs on the GPU."""
     warnings = []
     for name, version in sorted(home.items()):
         other = away.get(name, "")
         if not other:
-            warnings.append(f"{name} {version} is not installed beside the GPU.")
+            warnings.append(f"{name} {version} is not installed on the GPU.")
         elif other != version:
-            warnings.append(f"{name} is {version} here and {other} beside the GPU.")
+            warnings.append(f"{name} is {version} here and {other} on the GPU.")
     return warnings

@@ -146,7 +146,7 @@ class Companion:
         self._app = _application(order["connection_file"], HomeOnly(order["wire_key"]))
         watch = CellWatch(self._link)
         self._app.kernel.watch = watch
-        # Beside the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
+        # On the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
         self._app.kernel.shell.push({"gpu": gpu}, interactive=False)
         self._app.kernel.shell.ask_exit = _stay
         self._away = watch.away = _away_side(self._app.kernel.shell, order["park_limit"])
@@ -249,7 +249,7 @@ def _without_debugger() -> Iterator[None]:
 
 def _stay() -> None:
     """Stand in for what ``quit()`` asks: the companion belongs to the lease, not to a cell."""
-    print("quit() ends nothing beside the GPU; %gpu return gives the GPU back.")  # noqa: T201
+    print("quit() ends nothing on the GPU; %gpu return gives the GPU back.")  # noqa: T201
 
 
 def _path(homes: list[str], *, merge: bool) -> list[str]:

@@ -52,7 +52,7 @@ class Mirrors:
             if not self._lies_inside(root):
                 raise GPULeaseError(
                     "not_mirrored",
-                    f"Files in {root} are not beside the GPU.",
+                    f"Files in {root} are not on the GPU.",
                     next_step=f"Work in a directory below {self.place}."
                     if self.place
                     else "They need not be mirrored: home is mounted there.",

@@ -21,7 +21,7 @@ class Cell:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it asks to run beside a GPU."""
+        """Whether it asks to run on a GPU."""
         return self.source.startswith("%%gpu")
 
     @property

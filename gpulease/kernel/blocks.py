@@ -1,4 +1,4 @@
-"""``with gpu():`` and ``@gpu.run``: a block or a function that runs beside a GPU.
+"""``with gpu():`` and ``@gpu.run``: a block or a function that runs on a GPU.
 
 A block at the top level of a cell is rewritten
 into a call that sends its text away.  Anywhere else a ``with`` statement cannot be taken out of

@@ -187,7 +187,7 @@ class GPUCells:
         if reply is None or reply.get("status") != "ok":
             raise GPULeaseError(
                 "result_gone",
-                "A result that this cell reads by _ or Out is not beside the GPU any more.",
+                "A result that this cell reads by _ or Out is not on the GPU any more.",
                 next_step="Give the value a name where it is made, and use the name here.",
                 status=409,
             )
@@ -226,7 +226,7 @@ class GPUCells:
             parts.home.before_home_cell(self._gate.running)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call ``function`` beside a GPU and return its result at home (``@gpu.run``)."""
+        """Call ``function`` on a GPU and return its result at home (``@gpu.run``)."""
         parts = self._parts
         name = "gpulease_call"
         namespace = parts.shell.user_ns

@@ -117,5 +117,6 @@ def _bad(path: Path, why: str, next_step: str = "") -> GPULeaseError:
         "bad_connection_file",
         f"{path} cannot be used: {why}.",
         next_step=next_step
-        or "Run gpulease companion --connection-file FILE beside the GPU and name that file.",
+        or "Run gpulease companion --connection-file FILE on the machine with the GPU and name "
+        "that file.",
     )

@@ -132,7 +132,7 @@ class Extension:
 
         line.__doc__ = "Your GPU lease: its status, and commands.\n\n" + options.COMMANDS
         cell.__doc__ = options.HELP
-        cpu.__doc__ = "Run this cell here, also where every other one runs beside the GPU."
+        cpu.__doc__ = "Run this cell here, also where every other one runs on the GPU."
         self.shell.register_magic_function(line, "line", "gpu")
         self.shell.register_magic_function(cell, "cell", "gpu")
         self.shell.register_magic_function(cpu, "cell", "cpu")

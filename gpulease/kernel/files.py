@@ -1,4 +1,4 @@
-"""The working directory beside the GPU, where home's volume is not mounted there.
+"""The working directory on the GPU, where home's volume is not mounted there.
 
 Owns when the mirror is brought up to date, and what a person reads of it.  Where the companion sees
 home's own files (``Opened`` names no mirror) nothing here does anything.
@@ -110,7 +110,7 @@ class Files:
         if report.refusal:
             return [f"Files: not mirrored. {report.refusal}"]
         size = words.size_text(report.total)
-        first = f"Files: {report.paths} in {self._end.root} are mirrored beside the GPU ({size})."
+        first = f"Files: {report.paths} in {self._end.root} are mirrored on the GPU ({size})."
         return [first, *words.left_lines(report.left, self._end.bounds)]
 
     def explain(self, error_name: str) -> str:
@@ -135,7 +135,7 @@ class Files:
         if not here.is_relative_to(place):
             self.close()
             told, self._outside = self._outside == str(here), str(here)
-            sentence = f"Files in {here} are not beside the GPU: only what lies in {place} is."
+            sentence = f"Files in {here} are not on the GPU: only what lies in {place} is."
             return [] if told else [sentence]
         from gpulease.mirror.home import HomeEnd
 
@@ -158,7 +158,7 @@ class Files:
             number = len(report.left) - len(stays)
             if number:
                 what = "1 file is" if number == 1 else f"{number} files are"
-                said.append(f"{what} not beside the GPU; %gpu names the reasons.")
+                said.append(f"{what} not on the GPU; %gpu names the reasons.")
         return said
 
     def _same_left(self, left: Sequence[Left]) -> bool:

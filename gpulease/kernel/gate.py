@@ -106,7 +106,7 @@ class Gate:
                 with capture_output():  # the companion's output is the one that was shown
                     self.line_magic(line)
             except Exception as error:  # noqa: BLE001 - a magic may raise anything; it is shown
-                say(self._parts.shell, f"{line} holds beside the GPU, but not here: {error}")
+                say(self._parts.shell, f"{line} holds on the GPU, but not here: {error}")
         self._remember(both)
 
     def tell_companion(self) -> None:
@@ -153,7 +153,7 @@ class Gate:
                 self._both[" ".join(words[:2])] = line
 
     def _install_away(self, installs: tuple[str, ...]) -> None:
-        """Repeat an install beside the GPU where that is another environment."""
+        """Repeat an install on the GPU where that is another environment."""
         parts = self._parts
         if parts.link.attachment is None:
             return
@@ -165,15 +165,15 @@ class Gate:
             }
             parts.executor.ask("execute_request", content)
             return
-        say(parts.shell, "Installing beside the GPU as well.")
+        say(parts.shell, "Installing on the GPU as well.")
         content = {"code": "\n".join(installs), "silent": False, "store_history": False}
         reply = parts.executor.ask("execute_request", content, timeout=600.0)
         if reply is None or reply.get("status") != "ok":
             why = "it took longer than 600 s" if reply is None else reply.get("evalue", "")
             raise GPULeaseError(
                 "install_away_failed",
-                f"Installed here, but not beside the GPU: {why}.",
-                next_step="The environment beside the GPU may be read-only: ask your admin to add "
+                f"Installed here, but not on the GPU: {why}.",
+                next_step="The environment on the GPU may be read-only: ask your admin to add "
                 "the package to its image.",
                 status=409,
             )

@@ -104,7 +104,7 @@ def _on(session: Session, words: list[str]) -> str:
     if link.bus is None and link.attachment is None and link.target is None:
         raise no_service()
     session.turn_sticky(on=True)
-    return "Every cell now runs beside the GPU. %gpu off ends that, %%cpu is the exception cell."
+    return "Every cell now runs on the GPU. %gpu off ends that, %%cpu is the exception cell."
 
 
 def _auto(session: Session, words: list[str]) -> str:
@@ -122,7 +122,7 @@ def _auto(session: Session, words: list[str]) -> str:
 def _off(session: Session, words: list[str]) -> str:
     _none(words)
     session.turn_sticky(on=False)
-    return "Cells run here again; %%gpu runs one cell beside the GPU."
+    return "Cells run here again; %%gpu runs one cell on the GPU."
 
 
 def _request(session: Session, words: list[str]) -> str:

@@ -22,8 +22,8 @@ USAGE = (
 COMMANDS = """\
 %gpu                         where the lease and each variable stand
 %gpu variables               where every variable is
-%gpu on | off                run every cell beside the GPU / here again (%%cpu: one cell here)
-%gpu auto                    run cells that use a GPU library beside the GPU, the others here
+%gpu on | off                run every cell on the GPU / here again (%%cpu: one cell here)
+%gpu auto                    run cells that use a GPU library on the GPU, the others here
 %gpu request [options]       ask for a GPU without running anything (options as %%gpu)
 %gpu keep                    keep an unused GPU a while longer
 %gpu return [--force]        bring everything home and give the GPU back
@@ -37,7 +37,7 @@ COMMANDS = """\
 %gpu connect local | FILE    use a companion without a hub"""
 #: What ``%%gpu?`` shows.
 HELP = f"""\
-Run this cell beside a GPU; asks for one, and waits for it, where there is none yet.
+Run this cell on a GPU; asks for one, and waits for it, where there is none yet.
 
 {USAGE}
 

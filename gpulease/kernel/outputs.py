@@ -140,7 +140,7 @@ class Results:
 
 
 def _carried(name: str, value: Any, values: dict[str, Any]) -> str:
-    """Return the expression for ``value`` beside the GPU, noting in ``values`` what must travel."""
+    """Return the expression for ``value`` on the GPU, noting in ``values`` what must travel."""
     if isinstance(value, RemoteResult):
         return f"Out[{value.execution_count}]"
     values[name] = value

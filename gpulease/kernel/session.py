@@ -250,7 +250,7 @@ class Session(Parts):
         if not self.sticky:
             self.turn_sticky(on=True)
             self.link.notices.add(
-                f"You asked for a GPU ({lease['gpu_class']}): cells now run beside it. "
+                f"You asked for a GPU ({lease['gpu_class']}): cells now run on it. "
                 "%gpu off runs them here again, %%cpu one cell."
             )
 

@@ -13,7 +13,7 @@ from gpulease.kernel.wait import describe
 from gpulease.protocol import ConnectionView, LeaseView
 from gpulease.transfer.api import Place, VariableStatus
 
-NO_LEASE = "No GPU lease. %%gpu runs a cell beside a GPU, and asks for one by itself."
+NO_LEASE = "No GPU lease. %%gpu runs a cell on a GPU, and asks for one by itself."
 NO_HUB = "No GPU here, and no hub to ask: %gpu connect local runs GPU cells in a companion."
 _PLACES = {
     Place.HOME: "in your notebook",
@@ -62,8 +62,8 @@ def sticky_line(*, sticky: bool, auto: bool = False) -> str:
     if auto:
         return "Cells that use a GPU library run on the GPU, the others here; %gpu off ends that."
     if sticky:
-        return "Every cell runs beside the GPU; %gpu off ends that, %%cpu runs one cell here."
-    return "Cells run here; %%gpu runs one beside the GPU, %gpu on all of them."
+        return "Every cell runs on the GPU; %gpu off ends that, %%cpu runs one cell here."
+    return "Cells run here; %%gpu runs one on the GPU, %gpu on all of them."
 
 
 def time_left(at: str, now: datetime) -> str:

@@ -1,4 +1,4 @@
-"""The mirror of a working directory beside a GPU, where home's volume cannot be mounted there.
+"""The mirror of a working directory on a GPU, where home's volume cannot be mounted there.
 
 Home keeps the files; the mirror is brought up to date before a GPU cell and its changes come home
 after it.  ``plan`` decides, ``scan`` looks, ``tree`` writes; ``home`` and ``away`` are the two

@@ -1,4 +1,4 @@
-"""The mirror's end beside the GPU: looks, plans, takes contents in and hands its own out.
+"""The mirror's end on the GPU: looks, plans, takes contents in and hands its own out.
 
 Owns what both sides last agreed on, for it lives and dies with the mirror.  Home asks; each request
 is answered on a thread of this end's own.  Several home kernels may work in one directory.
@@ -249,7 +249,7 @@ def _put(manifest: Manifest, path: str, entry: Entry | None) -> None:
 def _failed(error: Exception) -> GPULeaseError:
     return GPULeaseError(
         "mirror_failed",
-        f"The mirror beside the GPU failed: {type(error).__name__}.",
+        f"The mirror on the GPU failed: {type(error).__name__}.",
         next_step="Run the cell again; if it stays, tell your admin.",
         status=500,
     )

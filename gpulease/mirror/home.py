@@ -284,7 +284,7 @@ class HomeEnd:
             self._wire.cancel(pending)
             raise GPULeaseError(
                 "mirror_silent",
-                f"The mirror beside the GPU did not answer within {self._patience:.0f} s.",
+                f"The mirror on the GPU did not answer within {self._patience:.0f} s.",
                 next_step="Run the cell again.",
                 status=504,
             )

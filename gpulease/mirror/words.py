@@ -40,7 +40,7 @@ def size_text(size: float) -> str:
 def left_lines(left: Sequence[Left], bounds: Bounds) -> list[str]:
     """Return a line for each reason why files are on one side only, largest files first."""
     lines = []
-    for where, what in (("home", "not beside the GPU"), ("gpu", "beside the GPU only")):
+    for where, what in (("home", "not on the GPU"), ("gpu", "on the GPU only")):
         for why, words in WHY.items():
             found = [each for each in left if (each.where, each.why) == (where, why)]
             if not found:
@@ -61,7 +61,7 @@ def conflict_lines(conflicts: Sequence[Conflict]) -> list[str]:
 
 def too_many(bounds: Bounds, *, where: str) -> str:
     """Say that a directory holds more than is mirrored."""
-    place = "This directory" if where == "home" else "The directory beside the GPU"
+    place = "This directory" if where == "home" else "The directory on the GPU"
     return (
         f"{place} holds more than {bounds.paths} files and directories, so its files are not "
         f"mirrored. Work in a directory of its own (%cd), or name what GPU cells do not need in "

@@ -1,4 +1,4 @@
-"""The object ``gpu``: ``with gpu():`` and ``@gpu.run``, at home and beside a GPU."""
+"""The object ``gpu``: ``with gpu():`` and ``@gpu.run``, at home and on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALTERNATIVES = (
 
 
 class GPUBlock:
-    """What ``gpu(...)`` returns; beside a GPU it does nothing, at home it refuses to be entered."""
+    """What ``gpu(...)`` returns; on a GPU it does nothing, at home it refuses to be entered."""
 
     def __enter__(self) -> None:
         if ENV_LEASE not in os.environ:
@@ -32,7 +32,7 @@ class GPUBlock:
 
 
 class GPUFunction:
-    """A function decorated with ``@gpu.run``: called at home, it runs beside a GPU.
+    """A function decorated with ``@gpu.run``: called at home, it runs on a GPU.
 
     In a GPU cell, and when it is carried to the companion, it is the plain function.
     """
@@ -47,7 +47,7 @@ class GPUFunction:
         Raises:
             GPULeaseError: when no GPU can be had, or a value cannot travel.
         """
-        if gpu.away is None:  # beside the GPU already
+        if gpu.away is None:  # on the GPU already
             return self._function(*args, **kwargs)
         return gpu.away(self._function, args, kwargs)
 
@@ -68,14 +68,14 @@ class GPU:
     away: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
 
     def __call__(self, gpu_class: str | None = None, **options: Any) -> GPUBlock:  # noqa: ARG002
-        """Return a block that runs beside a GPU: ``with gpu(): ...``.
+        """Return a block that runs on a GPU: ``with gpu(): ...``.
 
         Options are those of ``%%gpu``: ``gpu_class``, ``count``, ``wait`` (seconds or ``"5m"``).
         """
         return GPUBlock()
 
     def run(self, function: Callable[..., Any]) -> GPUFunction:
-        """Make each call of ``function`` run beside a GPU: ``@gpu.run``."""
+        """Make each call of ``function`` run on a GPU: ``@gpu.run``."""
         return GPUFunction(function)
 
     def __reduce__(self) -> str:

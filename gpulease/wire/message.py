@@ -106,7 +106,7 @@ def gone_error() -> GPULeaseError:
     """Return what waiting callers get when the other side is lost."""
     return GPULeaseError(
         "companion_gone",
-        "The companion beside the GPU is gone.",
+        "The companion on the GPU is gone.",
         next_step="Run the cell again: it gets a new companion.",
     )
 

@@ -31,7 +31,7 @@ class Outcome:
 
 
 async def work(student: Student, count: int, *, may_lose: bool = False) -> Outcome:
-    """Set the values at home, change them beside the GPU, read them at home afterwards.
+    """Set the values at home, change them on the GPU, read them at home afterwards.
 
     Args:
         student: who does it.

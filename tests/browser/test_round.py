@@ -95,7 +95,7 @@ def test_the_whole_round(demo: RunningDemo, profile: Any, pictures: Pictures) ->
     lab = Lab(tab, f"{demo.url}user/student/lab/tree/{NOTEBOOK}")
     lab.run(0)
 
-    # A click on the hub's page: a plain cell then runs beside the GPU.
+    # A click on the hub's page: a plain cell then runs on the GPU.
     hub.bring_to_front()
     hub.goto(f"{demo.url}hub/home")
     card = hub.frame_locator("iframe")

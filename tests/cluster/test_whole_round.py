@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 BUSY_SECONDS = 20.0
 CARDS = {card(number) for number in range(4)}
-#: What the user leaves beside the GPU once the cell is over: use without it would be nobody's.
+#: What the user leaves on the GPU once the cell is over: use without it would be nobody's.
 LEFT = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 WHERE = "import os; print('at', os.environ['NVIDIA_VISIBLE_DEVICES'], os.environ['HOSTNAME'])"
 

@@ -81,7 +81,7 @@ def test_other_versions_are_refused_or_named():
     with pytest.raises(GPULeaseError):
         check_python(home="3.11.9", away="3.12.9")
     said = check_packages(home={"a": "1", "b": "2", "c": "3"}, away={"a": "1", "b": "2.1", "c": ""})
-    assert said == ["b is 2 here and 2.1 beside the GPU.", "c 3 is not installed beside the GPU."]
+    assert said == ["b is 2 here and 2.1 on the GPU.", "c 3 is not installed on the GPU."]
 
 
 def test_links_in_one_environment_are_one_interpreter_and_other_environments_are_not(tmp_path):

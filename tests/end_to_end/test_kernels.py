@@ -26,7 +26,7 @@ def test_a_click_runs_plain_cells_beside_the_gpu(demo: RunningDemo):
                     in (await student.run("print('away' if os.getpid() != home else '')")).text
                 )
 
-            await wait_for_async(away, LONG, "plain cells run beside the GPU")
+            await wait_for_async(away, LONG, "plain cells run on the GPU")
             await student.run("%gpu off")
             assert not await away()
 
@@ -68,7 +68,7 @@ def test_a_killed_companion_ends_the_cell_and_loses_nothing_that_was_home(demo: 
                 state = await student.browser.service_api("GET", "leases?state=live")
                 return cell.done() or state["items"][0]["utilisation"]
 
-            await wait_for_async(running, LONG, "the cell runs beside the GPU")
+            await wait_for_async(running, LONG, "the cell runs on the GPU")
             os.kill(companion, signal.SIGKILL)
             ended = await cell
             assert ended.status == "error"

@@ -1,4 +1,4 @@
-"""Notebooks of torch: each cell may run at home or beside the GPU, in any pattern.
+"""Notebooks of torch: each cell may run at home or on the GPU, in any pattern.
 
 A cell writes what it sees into ``seen``, exactly: numbers by ``tolist``, identity by ``is``.
 """

@@ -1,4 +1,4 @@
-"""Plays a notebook's cells at home and beside the GPU in every pattern, against one process."""
+"""Plays a notebook's cells at home and on the GPU in every pattern, against one process."""
 
 import sys
 
@@ -15,7 +15,7 @@ def each(notebooks, quick=()):
 
 
 def patterns(name, count):
-    """Return by name where each cell runs: True beside the GPU."""
+    """Return by name where each cell runs: True on the GPU."""
     wanted = ("alternating", "alternating-home", "random", "gpu")
     return {p.name: p.away for p in placements(wanted, count, f"{SEED} {name}")}
 
@@ -28,7 +28,7 @@ def check(cells, where, pairs):
 
 
 def placed(pair, cells, places):
-    """Run each cell beside the GPU where its place says so; return what the notebook saw."""
+    """Run each cell on the GPU where its place says so; return what the notebook saw."""
     sys.modules["__main__"] = pair.main
     empty(pair)
     try:

@@ -22,7 +22,7 @@ NET = "import torch, torch.nn as nn, torch.nn.functional as F\ntorch.manual_seed
 ON = f"X, y = X.to('{DEVICE}'), y.to('{DEVICE}'); model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 2)).to('{DEVICE}'); opt = torch.optim.Adam(model.parameters()); losses = []"
 TRAIN = "for _ in range(5):\n    opt.zero_grad(); loss = F.cross_entropy(model(X), y); loss.backward(); opt.step(); losses.append(loss.item())"
 LOOK = "seen.append((losses[:], loss.item(), [p.detach().cpu().tolist() for p in model.parameters()], model[0].weight.grad.abs().sum().item() > 0))"
-#: Cells, and whether each runs beside the GPU.
+#: Cells, and whether each runs on the GPU.
 NOTEBOOK = [(NET, False), (ON, True), (TRAIN, True), (LOOK, False), (TRAIN, True), (TRAIN, True), (LOOK, False), ("host = [w.cpu() for w in model.state_dict().values()]; [w.zero_() for w in host]", False), (TRAIN, True), (LOOK, False)]  # fmt: skip
 
 

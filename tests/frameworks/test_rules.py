@@ -32,7 +32,7 @@ def pair(eager):
 
 @pytest.fixture
 def trained(pair):
-    """A pair whose model was made at home, held from outside, and trained beside the GPU."""
+    """A pair whose model was made at home, held from outside, and trained on the GPU."""
     pair.home(HEAD + NET + "opt = torch.optim.SGD(model.parameters(), lr=.1, momentum=.9)")
     pair.held = list(pair.ns["model"].parameters())
     pair.gpu(STEP)

@@ -182,8 +182,8 @@ def test_a_file_that_was_left_out_explains_its_absence(site):
     assert cell.error.startswith("FileNotFoundError")
     assert "larger than 1.0 GiB" in cell.traceback
     status = site.kernel.run("%gpu").text()
-    assert f"in {site.work} are mirrored beside the GPU" in status
-    assert "film.raw (2.0 GiB): not beside the GPU" in status
+    assert f"in {site.work} are mirrored on the GPU" in status
+    assert "film.raw (2.0 GiB): not on the GPU" in status
     (site.work / "film.raw").unlink()
     site.gpu("pass")
     assert "film.raw" not in site.kernel.run("%gpu").text()
@@ -234,7 +234,7 @@ def test_a_pod_that_is_told_to_stop_brings_files_home_first(leaving):
     leaving.gpu("background.kill()\nbackground.wait()\ndel background")
     (leaving.work / "in-the-background").unlink()
     leaving.gpu("subprocess.Popen(['sh', '-c', 'sleep 2; echo late > in-the-background'])\nNone")
-    wait_for(lambda: _inside(leaving, "in-the-background"), 60, "the file beside the GPU")
+    wait_for(lambda: _inside(leaving, "in-the-background"), 60, "the file on the GPU")
     assert not (leaving.work / "in-the-background").exists()
     leaving.pod.process.terminate()
     wait_for(lambda: leaving.pod.process.poll() is not None, 90, "the pod's end")

@@ -1,4 +1,4 @@
-"""Tokens beside the GPU: by name only, and an error for want of one says so."""
+"""Tokens on the GPU: by name only, and an error for want of one says so."""
 
 import pytest
 

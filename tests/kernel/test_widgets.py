@@ -1,4 +1,4 @@
-"""Widgets of GPU cells: alive in the notebook, their callbacks beside the GPU."""
+"""Widgets of GPU cells: alive in the notebook, their callbacks on the GPU."""
 
 from pathlib import Path
 from typing import Any

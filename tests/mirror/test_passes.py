@@ -236,14 +236,14 @@ def test_a_file_of_two_gib_is_refused_by_its_bound_with_advice(two):
     report = two.sync()
     assert set(tree(two.away)) == {"small"}
     line = left_lines(report.left, two.end.bounds)[0]
-    assert line.startswith("film.raw (2.0 GiB): not beside the GPU, as larger than 512.0 MiB")
+    assert line.startswith("film.raw (2.0 GiB): not on the GPU, as larger than 512.0 MiB")
     assert "data volume" in line
     assert report.seconds < 30
     with (two.away / "result.raw").open("wb") as file:
         file.truncate(2 * 2**30)
     report = two.sync()
     assert not (two.home / "result.raw").exists()
-    assert any("result.raw" in line and "beside the GPU only" in line
+    assert any("result.raw" in line and "on the GPU only" in line
                for line in left_lines(report.left, two.end.bounds))  # fmt: skip
 
 
@@ -266,7 +266,7 @@ def test_beyond_the_total_the_largest_files_stay_home_and_are_named(tmp_path):
         report = two.sync()
         assert set(tree(two.away)) == {"f0", "f1", "f2"}
         line = left_lines(report.left, two.end.bounds)[0]
-        assert line.startswith("f3 (5.9 KiB): not beside the GPU, as the mirror's 19.5 KiB are")
+        assert line.startswith("f3 (5.9 KiB): not on the GPU, as the mirror's 19.5 KiB are")
         assert ".gpuleaseignore" in line
 
 

@@ -18,6 +18,7 @@ from gpulease.policy.explanation.forecast import (
     next_starts,
     position,
 )
+from gpulease.policy.explanation.refusals import REFUSALS
 from gpulease.policy.model import End, EndReason, LeaseState
 from tests.policy.build import (
     NOW,
@@ -125,8 +126,8 @@ def codes_raised() -> set[str]:
 def test_every_refusal_is_explained():
     codes = codes_raised()
     assert "unknown_class" in codes
-    assert codes - set(reasons.REFUSALS) == set()
-    assert all(re.fullmatch("[a-z_]+", code) for code in reasons.REFUSALS)
+    assert codes - set(REFUSALS) == set()
+    assert all(re.fullmatch("[a-z_]+", code) for code in REFUSALS)
     assert refusal("queue_full").sentence == "The queue is full."
 
 

@@ -70,7 +70,7 @@ def open_pair(settings=None, kind=Pair):
 
 
 def play(pair, cells, *, beside_gpu):
-    """Run ``cells``, every second one beside the GPU, in an emptied notebook; return ``seen``."""
+    """Run ``cells``, every second one on the GPU, in an emptied notebook; return ``seen``."""
     sys.modules["__main__"] = pair.main  # of several pairs, this one's (put back by its patch)
     empty(pair)
     try:

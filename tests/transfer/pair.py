@@ -94,7 +94,7 @@ def home_thread():
 
 
 class CellError(AssertionError):
-    """A cell beside the GPU raised; the text is its traceback."""
+    """A cell on the GPU raised; the text is its traceback."""
 
 
 class Pair:

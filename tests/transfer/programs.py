@@ -103,7 +103,7 @@ def _cell(statements):
     return "\n".join(lines)
 
 
-#: Lists of (beside the GPU?, source).
+#: Lists of (on the GPU?, source).
 cells = st.lists(
     st.tuples(st.booleans(), st.lists(_statement, min_size=1, max_size=3).map(_cell)),
     min_size=2,

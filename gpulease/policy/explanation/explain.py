@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation.refusals import REFUSALS
 from gpulease.policy.health.checks import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, PolicyDocument, TimeOuts
@@ -89,7 +90,7 @@ def refusal(code: str) -> Explanation:
     Raises:
         KeyError: the code is in no catalogue.
     """
-    sentence, step = reasons.REFUSALS[code]
+    sentence, step = REFUSALS[code]
     return Explanation(sentence, step)
 
 

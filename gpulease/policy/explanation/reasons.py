@@ -80,27 +80,27 @@ WAITING: Final[Words] = {
     ),
     "backing_off": ("The last start failed.", "It is tried again in a moment."),
     "supervisor_failed": (
-        "The process beside the GPU could not be started.",
+        "The process on the GPU could not be started.",
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
     "start_timeout": (
-        "The process beside the GPU did not come up within {start_max}.",
+        "The process on the GPU did not come up within {start_max}.",
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
     "image_error": (
-        "The environment beside the GPU could not be loaded.",
+        "The environment on the GPU could not be loaded.",
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
     "no_gpulease": (
-        "The environment beside the GPU lacks gpulease.",
+        "The environment on the GPU lacks gpulease.",
         "An admin has to install it there; try {failures} of {max_failures} failed.",
     ),
     "container_error": (
-        "The cluster could not start the process beside the GPU.",
+        "The cluster could not start the process on the GPU.",
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
     "out_of_memory": (
-        "The process beside the GPU needed more memory than it may have.",
+        "The process on the GPU needed more memory than it may have.",
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
     ),
     "unschedulable": (
@@ -108,7 +108,7 @@ WAITING: Final[Words] = {
         "An admin has to look at the class; try {failures} of {max_failures} failed.",
     ),
     "admission_refused": (
-        "A rule of the cluster refused the process beside the GPU.",
+        "A rule of the cluster refused the process on the GPU.",
         "An admin has to look at it; try {failures} of {max_failures} failed.",
     ),
     "claim_failed": (
@@ -128,7 +128,7 @@ WAITING: Final[Words] = {
         "Another one is looked for; your place in the queue stays.",
     ),
     "volume_failed": (
-        "Your home could not be mounted beside the GPU.",
+        "Your home could not be mounted where the GPU is.",
         "It is tried again with a copy of your working directory instead.",
     ),
     "cluster_unreachable": (
@@ -156,8 +156,8 @@ WAITING: Final[Words] = {
 
 #: What a starting lease does.
 STARTING: Final[Words] = {
-    "starting": ("A GPU is yours; the process beside it is starting.", "It takes a few seconds."),
-    "scheduling": ("A place beside a GPU is being found.", "It takes a moment."),
+    "starting": ("A GPU is yours; the process on it is starting.", "It takes a few seconds."),
+    "scheduling": ("A machine with a GPU is being found.", "It takes a moment."),
     "cluster_queue": (
         "Your request waits in the cluster's queue.",
         "It starts by itself when the queue lets it in; you can work on without a GPU meanwhile.",
@@ -167,10 +167,10 @@ STARTING: Final[Words] = {
         "The first time this takes minutes; none of it is charged.",
     ),
     "starting_container": (
-        "The environment is there; the process beside the GPU is starting.",
+        "The environment is there; the process on the GPU is starting.",
         "It takes a few seconds.",
     ),
-    "connecting": ("The process beside the GPU is up and connects.", "It is ready in a moment."),
+    "connecting": ("The process on the GPU is up and connects.", "It is ready in a moment."),
 }
 
 #: How an active lease came to be as it is.
@@ -279,7 +279,7 @@ ENDED: Final[Words] = {
         "Ask for another class.",
     ),
     "failed": (
-        "The GPU or the process beside it failed.",
+        "The GPU or the process on it failed.",
         "Run the cell again; if it fails again, tell an admin the lease {lease}.",
     ),
     "server_gone": (
@@ -294,7 +294,7 @@ _TELL: Final = "Tell an admin the lease {lease}."
 #: Why a lease failed, where that is known; said instead of the general words.
 CAUSES: Final[Words] = {
     "out_of_memory": (
-        "The process beside the GPU needed more memory than it may have, and was ended.",
+        "The process on the GPU needed more memory than it may have, and was ended.",
         "Free what you do not need, or ask for a class with more memory; then run the cell again.",
     ),
     "evicted": (
@@ -310,14 +310,14 @@ CAUSES: Final[Words] = {
         "Run the cell again: it asks anew.",
     ),
     "start_timeout": (
-        "The process beside the GPU ran out of the time that it was given.",
+        "The process on the GPU ran out of the time that it was given.",
         f"Run the cell again; if it fails again: {_TELL[0].lower()}{_TELL[1:]}",
     ),
-    "image_error": ("The environment beside the GPU could not be loaded.", _TELL),
-    "no_gpulease": ("The environment beside the GPU lacks gpulease.", _TELL),
-    "container_error": ("The cluster could not start the process beside the GPU.", _TELL),
+    "image_error": ("The environment on the GPU could not be loaded.", _TELL),
+    "no_gpulease": ("The environment on the GPU lacks gpulease.", _TELL),
+    "container_error": ("The cluster could not start the process on the GPU.", _TELL),
     "unschedulable": ("No machine of the cluster takes this GPU class.", _TELL),
-    "admission_refused": ("A rule of the cluster refused the process beside the GPU.", _TELL),
+    "admission_refused": ("A rule of the cluster refused the process on the GPU.", _TELL),
     "claim_failed": ("The GPU was assigned but could not be prepared.", _TELL),
 }
 
@@ -339,7 +339,7 @@ ADMIN_STEPS: Final[dict[str, str]] = {
     "claim_failed": _CLASS,
     "admission_refused": "Change the cluster's rule, or the class's settings, so that they agree.",
     "quota_exceeded": "Raise the quota of the leases' namespace, or let leases end.",
-    "volume_failed": "Look why the home's volume cannot be mounted beside the GPU.",
+    "volume_failed": "Look why the home's volume cannot be mounted where the GPU is.",
     "cluster_unreachable": "See whether the cluster's API server answers the service.",
     "server_pod_missing": "See whether the hub spawns into the namespace that the service is told.",
     "device_unhealthy": "Look at the device's health; it is not given out until it is well.",
@@ -371,104 +371,4 @@ ALERTS: Final[Words] = {
         "A lease runs that the database does not know; it ends after an hour.",
         "Look whether the database was restored from a backup.",
     ),
-}
-
-#: Refusals, by the code that a problem carries.  The sentence itself is written where it is raised
-#: and holds the numbers; these say what the code means.
-REFUSALS: Final[Words] = {
-    "unknown_class": ("There is no such GPU class.", "Ask for a class that is on offer."),
-    "unknown_project": ("You are in no such project.", "Name one of your projects, or none."),
-    "class_not_allowed": ("The project has no such GPUs.", "Ask for a class that it has."),
-    "no_such_run": ("There is no such run of yours.", "See your runs: gpulease runs."),
-    "run_changed": ("The run was changed meanwhile.", "Look at it again."),
-    "runs_not_set_up": ("Whole notebooks cannot be run here.", "Ask an admin to switch it on."),
-    "too_many_runs": ("Too many runs have not ended.", "Cancel some, or wait."),
-    "bad_count": ("So many GPUs cannot be had.", "Ask for fewer, at least one."),
-    "bad_duration": ("The length makes no sense.", "Ask for a positive length."),
-    "other_lease": ("The server has another lease already.", "Return it first."),
-    "queue_full": ("The queue is full.", "Try again in a few minutes."),
-    "too_many_waiting": ("Too many requests of this person wait.", "Withdraw one of them."),
-    "too_many_changes": ("Too many changes in a short time.", "Wait as long as it says."),
-    "too_many_channels": ("Too many live channels are open.", "Close a page, then try again."),
-    "no_such_server": ("The hub knows no such server.", "Name one of your servers."),
-    "cell_running": (
-        "A cell runs on the GPU that was to be returned.",
-        "Wait until it ends, or return the GPU all the same.",
-    ),
-    "keep_not_possible": ("The lease cannot be kept now.", "Request a GPU again afterwards."),
-    "keep_used_up": ("Keep was used as often as allowed.", "Use the GPU: then it stays."),
-    "not_possible_now": ("The lease is in another state.", "Look at the lease again."),
-    "bad_policy": ("The policy document has mistakes.", "Correct the lines named."),
-    "policy_changed": ("Somebody saved another policy.", "Load it and change it again."),
-    "policy_pinned": ("The policy comes from a file.", "Change the file."),
-    "bad_calendar": ("The time of a reservation makes no sense.", "Correct what is named."),
-    "reservation_refused": ("This may not be reserved here.", "Stay within the bound named."),
-    "reservation_conflict": ("It does not fit beside what is reserved.", "Take what is offered."),
-    "no_such_reservation": ("There is no such reservation.", "Look at the list of them."),
-    "reservation_changed": ("The reservation changed meanwhile.", "Look at it again."),
-    "capacity_unknown": ("Which GPUs are there is not known.", "Try again in a minute."),
-    "name_taken": ("The group has a reservation of this name.", "Choose another name."),
-    "may_not_reserve": ("You may not reserve for this group.", "Ask an admin for the right."),
-    "store_unavailable": ("The lease database cannot be used.", "Try again; tell an admin."),
-    "store_in_use": ("Another service writes to the database.", "Stop the other service."),
-    "store_fenced": ("Another service took the database over.", "Stop this service."),
-    "store_replaced": ("The database is not as the service left it.", "Put the right one back."),
-    "file_open_to_others": ("Others can read the service's files.", "Give them mode 0600."),
-    "bad_key_file": ("The service's key file cannot be used.", "Name a file it may write."),
-    "store_not_empty": ("The database holds leases.", "Name an empty one, or say --replace."),
-    "bad_backup": ("The backup cannot be restored.", "Restore another one."),
-    "file_exists": ("The file is there already.", "Name a new file."),
-    "no_database": ("It is not known which database.", "Give --database."),
-    "still_leasing": ("The person has leases that have not ended.", "End them first."),
-    "store_behind": ("The database is of an older version.", "Run `gpulease db upgrade`."),
-    "store_ahead": ("The database is of a newer version.", "Install the newer gpulease."),
-    "bad_database": ("The database address cannot be used.", "Correct the address."),
-    "version_conflict": ("The lease changed meanwhile.", "Look at the lease again."),
-    "device_taken": ("The GPU belongs to another lease.", "Nothing to do: it is planned again."),
-    "key_reused": ("The idempotency key was used before.", "Use a new key."),
-    "bad_page": ("This page does not exist.", "Begin with the first page."),
-    "internal": ("Something went wrong here.", "Tell an admin the reference."),
-    "not_logged_in": ("You are not logged in.", "Log in to the hub."),
-    "xsrf_failed": ("This comes from no page of this log-in.", "Load the page again."),
-    "cross_site": ("Another page asked for this.", "Open the lease service's own page."),
-    "forbidden": ("You may not do this.", "Ask an admin for the right."),
-    "no_access": ("This token carries no right here.", "Restart your server once."),
-    "may_not_ask": ("You may not request GPUs.", "Ask an admin for the right."),
-    "may_not_measure": ("The token may not read figures.", "Give it the scope read:metrics."),
-    "admins_only": ("Only admins may do this.", "Ask an admin."),
-    "not_yours": ("This is somebody else's.", "Look at your own leases."),
-    "no_such_lease": ("There is no such lease.", "Look at the list of leases."),
-    "no_server": ("There is no such running server.", "Start your server first."),
-    "which_server": ("Several servers run.", "Say for which one you ask."),
-    "hub_unreachable": ("The hub does not answer.", "Try again in a moment."),
-    "not_an_agent": ("The token is no node agent's.", "Post with the agent's own token."),
-    "cluster_unreachable": ("The cluster does not answer.", "Try again in a moment."),
-    "wrong_protocol": ("The two ends are of different versions.", "Run the same version."),
-    "malformed_json": ("The body is not JSON.", "Send a JSON object."),
-    "invalid_body": ("The body has wrong members.", "Correct the members named."),
-    "invalid_key": (
-        "The key by which a repeat is known is too long.",
-        "Send an Idempotency-Key of at most 200 characters.",
-    ),
-    "invalid_query": ("The query has wrong parameters.", "Correct the parameters named."),
-    "body_too_large": ("The body is too large.", "Send less."),
-    "method_not_allowed": ("This address has no such method.", "See api/openapi.json."),
-    "not_json": ("The body is not declared as JSON.", "Send application/json."),
-    "not_found": ("There is nothing at this address.", "See api/openapi.json."),
-    "may_not_tell": ("This group is not yours to write to.", "Name a group that you teach."),
-    "not_your_group": ("You do not teach this group.", "See the list at groups."),
-    "no_history": ("Nobody had a GPU in this time.", "Ask for more days."),
-    "whatif_busy": ("Another what-if is being worked out.", "Ask again in a minute."),
-    "whatif_too_long": ("Replaying these days takes too long.", "Ask for fewer days."),
-    "no_such_version": ("There is no such version of the policy.", "Look at the list of them."),
-    "not_your_page": ("This page is somebody else's.", "Open your own page."),
-    "upgrade_required": ("This address speaks websocket only.", "Open a websocket."),
-    "bad_option": ("An option of the service is wrong.", "Correct the option named."),
-    "no_kubernetes": ("A package is missing.", "Install gpulease[kubernetes]."),
-    "companion_unreachable": ("The companion is not connected.", "Try again in a moment."),
-    "not_active": ("The lease is not active.", "Wait until it is."),
-    "not_this_lease": ("The token is another lease's.", "Nothing to do."),
-    "cannot_prove": ("Nobody can check a supervisor's token at present.", "It tries again."),
-    "lease_ended": ("The lease has ended.", "Request a GPU again."),
-    "companion_silent": ("The companion does not answer.", "Try again in a moment."),
 }

@@ -54,7 +54,7 @@ class Bringing:
         return moved, arrival.incoming.nbytes
 
     def all_changed(self, progress: Progress | None, use: Use | None = None) -> Brought:
-        """Bring everything that changed beside the GPU; raises ``transfer_failed``.
+        """Bring everything that changed on the GPU; raises ``transfer_failed``.
 
         The large comes at once where a cell of this ``use`` reads it: it is looked at anyway.
         """

@@ -29,11 +29,9 @@ from .concurrent import ConcurrentThreads, Reader, tasks_alive
 class How(Enum):
     """What met."""
 
-    BOTH = "{name} was changed at home and beside the GPU at the same time"
+    BOTH = "{name} was changed at home and on the GPU at the same time"
     READ_AWAY = "{name} was changed at home while a GPU cell used the value from before"
-    READ_HERE = (
-        "{name} was changed beside the GPU while {thread} at home used the value from before"
-    )
+    READ_HERE = "{name} was changed on the GPU while {thread} at home used the value from before"
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class Conflicts:
         window.readers += [(reader, self._reach(reader, survey)) for reader in ran]
 
     def cell_settled(self) -> None:
-        """What changed beside the GPU is known: the rest of what changed here was only read."""
+        """What changed on the GPU is known: the rest of what changed here was only read."""
         changed, self._window.changed = self._window.changed, []
         held = self._side.ledger.base
         for base in changed:

@@ -19,7 +19,7 @@ from .peer import Peer
 
 #: Packages that take long, and whose import alone starts no device, thread or download.
 _PACKAGES = ("numpy", "scipy", "pandas", "sklearn", "torch", "torchvision", "transformers")
-#: Whatever patches a package has to come first: it is loaded beside the GPU only.
+#: Whatever patches a package has to come first: it is loaded on the GPU only.
 _PATCHED_BY = {"pandas": "cudf"}
 #: Bytes that must be free for one more package (torch takes half a GiB).
 _ROOM = 2 * 2**30

@@ -1,4 +1,4 @@
-"""Values that stay beside the GPU, for their size or their kind, and what becomes of them.
+"""Values that stay on the GPU, for their size or their kind, and what becomes of them.
 
 What home's memory does not hold is *parkable*, so that the next companion has it, or *GPU-only*:
 lost when the lease ends.

@@ -31,7 +31,7 @@ class Lost:
     def _sentence(self, name: str, older: bool) -> str:
         if self.parked:
             return (
-                f"{name} was made beside the GPU by cell [{self.cell}] and is parked; "
+                f"{name} was made on the GPU by cell [{self.cell}] and is parked; "
                 "the next GPU cell's companion has it."
             )
         way_out = f" %gpu recover {name} accepts the value from before." if older else ""
@@ -74,15 +74,15 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def away_note(name: str, absent: Absent) -> Note:
-    """Say that a name's newest value is beside the GPU."""
+    """Say that a name's newest value is on the GPU."""
     size = f", {absent.size:,} bytes" if absent.size else ""
     if absent.blocker.endswith("."):
-        sentence = f"{name} ({absent.type_name}{size}) is beside the GPU. {absent.blocker}"
+        sentence = f"{name} ({absent.type_name}{size}) is on the GPU. {absent.blocker}"
     elif absent.blocker:
-        sentence = f"{name} is beside the GPU and cannot come home: it holds {absent.blocker}."
+        sentence = f"{name} is on the GPU and cannot come home: it holds {absent.blocker}."
     else:
         sentence = (
-            f"{name} ({absent.type_name}{size}) is beside the GPU and not yet home. "
+            f"{name} ({absent.type_name}{size}) is on the GPU and not yet home. "
             f"Run %gpu fetch {name}, then this cell again."
         )
     return Note("away", sentence, (name,))
@@ -99,7 +99,7 @@ def sealed_notes(names: Sequence[str], values: Mapping[str, Any]) -> list[Note]:
 
 
 def stayed_note(name: str, blocker: str) -> Note:
-    """Say why a name of home is not beside the GPU."""
+    """Say why a name of home is not on the GPU."""
     if blocker:
         what = f"cannot travel to the GPU: it holds {blocker}. Make it anew in a GPU cell."
     else:
