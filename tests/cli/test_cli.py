@@ -231,8 +231,8 @@ def test_a_database_is_backed_up_restored_exported_and_forgotten(tmp_path, capsy
     assert "No such file" in capsys.readouterr().err
     assert main(["admin", "export", "maria"]) == 0
     assert json.loads(capsys.readouterr().out)["user"] == "maria"
-    assert main(["admin", "forget", "maria"]) == 0
-    assert "0 leases of maria are under forgotten-" in capsys.readouterr().out
+    assert main(["admin", "forget", "maria"]) == 2
+    assert "Nothing is stored under the name maria" in capsys.readouterr().err
     monkeypatch.delenv("DATABASE_URL")
     assert main(["admin", "export", "maria"]) == 2
     assert "--database" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 
 from gpulease.channel import websocket
 from gpulease.errors import GPULeaseError
+from gpulease.service import events as events_module
 from gpulease.store import EvidenceMinute
 from tests.helpers import wait_for_async
 from tests.service.kit import PREFIX, Server, Site, active_lease, connect
@@ -175,6 +176,7 @@ async def test_a_lease_lives_and_ends_on_postgresql(run: Any, cluster: Any) -> N
 
 async def test_a_reader_that_does_not_keep_up_is_dropped(site: Site, monkeypatch: Any) -> None:
     monkeypatch.setattr(websocket, "BACKLOG", 64 * 1024)
+    monkeypatch.setattr(events_module, "CLASSES_EVERY", 0.0)
     events = site.service.services.events
     keeps_up = await Server.join(site, site.hub.server_token("stu"))
     # It takes the handshake's answer and then reads no more.

@@ -30,8 +30,8 @@ def full_lease() -> Lease:
     return Lease(
         id="full", user="ann", server="lab", gpu_class="t4", count=2, ticket=(at(-9), 7),
         created=at(-9), state=LeaseState.DRAINING, state_since=at(-1), kernel_id="k", origin="page",
-        groups=("b", "a"), project="p", wanted=60.5, in_quota_only=True, reason="idle", attempt=3,
-        failures=1, not_before=at(1), stage_since=at(-9), devices=("GPU-0", "GPU-1"),
+        groups=("b", "a"), project="p", wanted=60.5, in_quota_only=True, batch=True, attempt=3,
+        reason="idle", failures=1, not_before=at(1), stage_since=at(-9), devices=("GPU-0", "GPU-1"),
         active_since=at(-8), idle_from=at(-7), claimed=at(-6), hard_end=at(99), warned_until=at(2),
         drain_until=at(3), asked_class="h200",
         end_reason_wanted=EndReason.IDLE, undrainable=True, park=True, keeps=2, kept_until=at(4),

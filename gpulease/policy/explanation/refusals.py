@@ -11,6 +11,7 @@ from gpulease.policy.explanation.reasons import Words
 
 REFUSALS: Final[Words] = {
     "unknown_class": ("There is no such GPU class.", "Ask for a class that is on offer."),
+    "unknown_person": ("Nothing is stored under this name.", "See how the hub writes it."),
     "unknown_project": ("You are in no such project.", "Name one of your projects, or none."),
     "class_not_allowed": ("The project has no such GPUs.", "Ask for a class that it has."),
     "no_such_run": ("There is no such run of yours.", "See your runs: gpulease runs."),

@@ -6,7 +6,7 @@ import pytest
 
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine
-from gpulease.providers.kubernetes.asks import words
+from gpulease.providers.kubernetes.asks import pod_fields
 from gpulease.providers.kubernetes.queues import taken_back, waiting, workload_of
 from gpulease.providers.kubernetes.reading import Bounds
 from gpulease.providers.kubernetes.reasons import read_pod
@@ -59,14 +59,14 @@ PREEMPTED = condition("Evicted", "True", "Preempted", "Preempted to accommodate 
 )
 def test_a_queue_is_told_in_its_own_words(engine, labels, scheduler):
     ask = PodAsk(queue=ClusterQueue(engine, "students"), extra_labels=(("site/a", "b"),))
-    said = words(GPUClass("card", "cards", pod=ask), 1)
+    said = pod_fields(GPUClass("card", "cards", pod=ask), 1)
     assert said.labels == {"site/a": "b", **labels}
     assert said.scheduler == scheduler
 
 
 def test_a_scheduler_that_the_class_names_is_kept():
     ask = PodAsk(queue=ClusterQueue(QueueEngine.KAI, "students"), scheduler="ours")
-    assert words(GPUClass("card", "cards", pod=ask), 1).scheduler == "ours"
+    assert pod_fields(GPUClass("card", "cards", pod=ask), 1).scheduler == "ours"
 
 
 @pytest.mark.parametrize(
