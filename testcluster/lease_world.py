@@ -122,6 +122,8 @@ class LeaseWorld:
                         "image": GPULEASE_IMAGE,
                         "imagePullPolicy": "Never",
                         "command": list(OBEDIENT),
+                        # As images of notebooks say; lease pods are their servers' account.
+                        "securityContext": {"runAsUser": 1000},
                     }
                 ],
                 **spec,
