@@ -194,8 +194,14 @@ class Stage:
         self._on_loop(lambda: [socket.write_message(text) for socket in list(self.sockets)])
 
     def drop(self) -> None:
-        """Cut every live channel."""
-        self._on_loop(lambda: [socket.close() for socket in list(self.sockets)])
+        """Cut every live channel; what is told before they come back is not for them."""
+
+        def cut() -> None:
+            for socket in list(self.sockets):
+                socket.close()
+                self.sockets.discard(socket)
+
+        self._on_loop(cut)
 
     def called(self, method: str, path: str) -> list[Any]:
         return [body for verb, where, body in self.calls if (verb, where) == (method, path)]
