@@ -19,7 +19,7 @@ from gpulease.policy import capacity, limits, queue
 from gpulease.policy.admission import substitution
 from gpulease.policy.admission.holds import gathers
 from gpulease.policy.capacity import fitting
-from gpulease.policy.capacity.inventory import Inventory, joined
+from gpulease.policy.capacity.inventory import Inventory, Nodes, joined
 from gpulease.policy.fairness.turns import Line, lines
 from gpulease.policy.model import (
     Action,
@@ -158,8 +158,10 @@ class _Pass:
         if gpu_class.queue is not None:
             return self._pending[gpu_class.name] >= gpu_class.queue.max_pending
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
-        if coming.loose(gpu_class.name) or self._doors.refusal(request, gpu_class.pool):
-            return not coming.loose(gpu_class.name)
+        if coming.loose(gpu_class.name):
+            return False
+        if self._doors.refusal(request, gpu_class.pool):
+            return True
         if self._doors.window_for(request) is not None:
             return not free.has_room(gpu_class.name, request.count)
         gathering = request.count > 1 and gathers(request, self._snapshot)
@@ -202,7 +204,8 @@ class _Pass:
         reserved = self._doors.refusal(request, gpu_class.pool)
         if reserved:
             return reserved, None
-        lacks = gpu_class.pool, self._missing(request, gpu_class)
+        line = self._line(request, gpu_class)
+        lacks = gpu_class.pool, self._missing(request, gpu_class, line)
         return self._lacking(request, gpu_class), lacks
 
     def _serve(self, request: Lease) -> None:
@@ -303,10 +306,9 @@ class _Pass:
 
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
-        missing = self._missing(request, gpu_class)
-        self.outcome.lacking[request.id] = gpu_class.pool, missing
+        line = self._line(request, gpu_class)
+        self.outcome.lacking[request.id] = gpu_class.pool, self._missing(request, gpu_class, line)
         self._wait(request, self._lacking(request, gpu_class))
-        line = joined(free.line(request), coming.line(request))
         hoped = fitting.of_one_node(
             line, request.count, preferred_node=self._preferred_node(request)
         )
@@ -314,10 +316,13 @@ class _Pass:
             free.keep(hoped, request)
         coming.take(hoped)
 
-    def _missing(self, request: Lease, gpu_class: GPUClass) -> Mapping[str, int]:
-        """Return what a request lacks on each node, with what is free or comes there counted."""
+    def _line(self, request: Lease, gpu_class: GPUClass) -> Nodes:
+        """Return what is free or comes on each node, for a request."""
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
-        line = joined(free.line(request), coming.line(request))
+        return joined(free.line(request), coming.line(request))
+
+    def _missing(self, request: Lease, gpu_class: GPUClass, line: Nodes) -> Mapping[str, int]:
+        """Return what a request lacks on each node, with what is free or comes there counted."""
         room = self._room(gpu_class, request.count)
         if not line:
             return room
