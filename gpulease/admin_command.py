@@ -12,7 +12,6 @@ import asyncio
 import getpass
 import json
 import os
-import sys
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +21,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import document
 from gpulease.policy.document.edit import with_paused
 from gpulease.protocol import LeaseView
+from gpulease.terminal import say, table
 
 _COLUMNS = ("ID", "USER", "SERVER", "CLASS", "STATE", "UTILISATION", "SINCE")
 
@@ -35,25 +35,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "login":
         return _log_in(arguments.url)
     if arguments.action == "logout":
-        _say("Removed." if login.forget() else "Nothing was kept.")
+        say("Removed." if login.forget() else "Nothing was kept.")
         return 0
     client = client_of(arguments.url)
     if arguments.action == "end":
         lease = asyncio.run(client.end(arguments.lease, arguments.reason))
-        _say(f"{lease['id']}: {lease['sentence']}")
+        say(f"{lease['id']}: {lease['sentence']}")
         return 0
     if arguments.action == "why":
         found = asyncio.run(client.decisions(arguments.lease, arguments.last))
-        _say(json.dumps(found, indent=2) if arguments.json else _story(found))
+        say(json.dumps(found, indent=2) if arguments.json else _story(found))
         return 0
     if arguments.action in ("pause", "resume"):
-        _say(asyncio.run(_pause(client, arguments.pool, paused=arguments.action == "pause")))
+        say(asyncio.run(_pause(client, arguments.pool, paused=arguments.action == "pause")))
         return 0
     leases = asyncio.run(client.leases(state="" if arguments.ended else "live"))
     if arguments.json:
-        _say(json.dumps(leases, indent=2))
+        say(json.dumps(leases, indent=2))
     else:
-        _say(_table([_row(lease) for lease in leases]) if leases else "There are no leases.")
+        say(table([_COLUMNS, *map(_row, leases)]) if leases else "There are no leases.")
     return 0
 
 
@@ -115,7 +115,7 @@ def _log_in(given: str | None) -> int:
     url = _checked(given or os.environ.get(protocol.ENV_SERVICE_URL) or _ask("Address: "))
     token = getpass.getpass("Token (the hub's Token page makes one): ").strip()
     asyncio.run(Client(url, token).call("GET", "leases?limit=1"))
-    _say(f"Kept in {login.keep(login.Login(url, token))}.")
+    say(f"Kept in {login.keep(login.Login(url, token))}.")
     return 0
 
 
@@ -167,16 +167,3 @@ def _row(lease: LeaseView) -> tuple[str, ...]:
         "no data" if use is None else f"{use:.0%}",
         lease["active_since"] or lease["created"],
     )
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    lines = [_COLUMNS, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")

@@ -110,13 +110,7 @@ def _add_demo(commands: Commands) -> None:
         " free loopback ports, and prints one address. Ctrl-C ends everything.",
     )
     command.add_arguments(parser)
-    parser.set_defaults(run=_demo)
-
-
-def _demo(arguments: argparse.Namespace) -> int:
-    from gpulease.demo import command
-
-    return command.run(arguments)
+    parser.set_defaults(run=command.run)
 
 
 def _add_agent(commands: Commands) -> None:
@@ -146,13 +140,7 @@ def _add_doctor(commands: Commands) -> None:
         " Exit status 0 when nothing is wrong.",
     )
     doctor_command.add_arguments(parser)
-    parser.set_defaults(run=_doctor)
-
-
-def _doctor(arguments: argparse.Namespace) -> int:
-    from gpulease.doctor_command import run
-
-    return run(arguments)
+    parser.set_defaults(run=doctor_command.run)
 
 
 def _add_support_bundle(commands: Commands) -> None:
@@ -165,13 +153,7 @@ def _add_support_bundle(commands: Commands) -> None:
         " health and figures. No secret and no name of a person is in it.",
     )
     support_bundle.add_arguments(parser)
-    parser.set_defaults(run=_support_bundle)
-
-
-def _support_bundle(arguments: argparse.Namespace) -> int:
-    from gpulease.support_bundle import run
-
-    return run(arguments)
+    parser.set_defaults(run=support_bundle.run)
 
 
 def _add_uninstall(commands: Commands) -> None:
@@ -185,13 +167,7 @@ def _add_uninstall(commands: Commands) -> None:
         " it only says what would go.",
     )
     uninstall_command.add_arguments(parser)
-    parser.set_defaults(run=_uninstall)
-
-
-def _uninstall(arguments: argparse.Namespace) -> int:
-    from gpulease.uninstall_command import run
-
-    return run(arguments)
+    parser.set_defaults(run=uninstall_command.run)
 
 
 def _add_policy(commands: Commands) -> None:
@@ -240,13 +216,7 @@ def _add_verify(commands: Commands) -> None:
         " none.",
     )
     command.add_arguments(parser)
-    parser.set_defaults(run=_verify)
-
-
-def _verify(arguments: argparse.Namespace) -> int:
-    from gpulease.verify import command
-
-    return command.run(arguments)
+    parser.set_defaults(run=command.run)
 
 
 def _add_simulate(commands: Commands) -> None:
@@ -259,13 +229,7 @@ def _add_simulate(commands: Commands) -> None:
         " virtual clock, and says what GPUs were held, used and waited for.",
     )
     simulate_command.add_arguments(parser)
-    parser.set_defaults(run=_simulate)
-
-
-def _simulate(arguments: argparse.Namespace) -> int:
-    from gpulease import simulate_command
-
-    return simulate_command.run(arguments)
+    parser.set_defaults(run=simulate_command.run)
 
 
 def _policy_check(arguments: argparse.Namespace) -> int:

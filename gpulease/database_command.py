@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.units import say_count
 from gpulease.private_files import UMASK
+from gpulease.terminal import say
 
 #: Where the address comes from when no option says it: an address may hold a password.
 ENV_DATABASE = "DATABASE_URL"
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     os.umask(UMASK)
     try:
-        _say(_do(arguments, address_of(arguments.database)))
+        say(_do(arguments, address_of(arguments.database)))
     except OSError as error:
         raise GPULeaseError(
             "unreadable_file",
@@ -97,7 +97,3 @@ def address_of(given: str | None) -> str:
             next_step=f"Give --database, or set {ENV_DATABASE}.",
         )
     return found
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")

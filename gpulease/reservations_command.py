@@ -17,6 +17,7 @@ from gpulease import reservations_file
 from gpulease.admin_command import client_of
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
+from gpulease.terminal import say
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         common={key: value for key, value in given.items() if value is not None},
     )
     for each in findings:
-        _say(f"{file}:{each.line}:{each.column}: {each.message}\n    {each.next_step}")
+        say(f"{file}:{each.line}:{each.column}: {each.message}\n    {each.next_step}")
     if findings:
         return 2
     return asyncio.run(_apply(client_of(arguments.url), bodies, arguments))
@@ -50,15 +51,15 @@ async def _apply(client: Client, bodies: list[dict[str, Any]], arguments: Any) -
         before = there.pop((body["group"], body["name"]), None)
         what = _what(before, found["reservation"], body)
         steps.append((what, before, body))
-        _say(_line(what, found))
+        say(_line(what, found))
     gone = [each for each in there.values() if each["manages"]] if arguments.prune else []
     for each in gone:
-        _say(f"{each['name']}: is not in the file, is cancelled")
+        say(f"{each['name']}: is not in the file, is cancelled")
     if not checked["fits"]:
-        _say("Nothing was changed.")
+        say("Nothing was changed.")
         return 1
     if arguments.dry_run:
-        _say("This was a dry run: nothing was changed.")
+        say("This was a dry run: nothing was changed.")
         return 0
     for each in gone:  # first, for others may need what they have
         await client.call("DELETE", f"reservations/{each['id']}", {"note": "not in the file"})
@@ -110,7 +111,3 @@ def _text(file: Path) -> str:
             f"{file} cannot be read.",
             next_step="Give the path of a readable file.",
         ) from error
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +18,7 @@ from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.policy.units import parse_duration
 from gpulease.runs import submission
+from gpulease.terminal import say, table
 
 _COLUMNS = ("ID", "NOTEBOOK", "STATE", "CELLS", "SINCE", "")
 #: Seconds between two looks of ``--wait``.
@@ -58,13 +58,13 @@ def _submit(arguments: argparse.Namespace) -> int:
 async def _submitted(client: Client, body: dict[str, Any], arguments: argparse.Namespace) -> int:
     runs = (await client.call("POST", "runs", body))["items"]
     if not arguments.json:
-        _say(submission.said(runs))
+        say(submission.said(runs))
     if arguments.wait:
         runs = [await _ended(client, run["id"]) for run in runs]
         if not arguments.json:
-            _say("\n".join(_line(run) for run in runs))
+            say("\n".join(_line(run) for run in runs))
     if arguments.json:
-        _say(json.dumps(runs, indent=2))
+        say(json.dumps(runs, indent=2))
     failed = any(run["outcome"] != "succeeded" for run in runs)
     return 1 if arguments.wait and failed else 0
 
@@ -100,7 +100,7 @@ async def _do(client: Client, arguments: argparse.Namespace) -> int:
         path = _path(arguments.run_id)
         found = await client.call("DELETE", path, {}) if cancels else await client.call("GET", path)
         text = _line(found)
-    _say(json.dumps(found, indent=2) if arguments.json else text)
+    say(json.dumps(found, indent=2) if arguments.json else text)
     return 0
 
 
@@ -134,13 +134,4 @@ def _table(runs: list[dict[str, Any]]) -> str:
         )
         for run in runs
     ]
-    lines = [_COLUMNS, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    return table([_COLUMNS, *rows])

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import re
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import isfinite
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpulease.errors import GPULeaseError
+from gpulease.terminal import say
 
 if TYPE_CHECKING:
     from gpulease.policy.model import Device, PolicyDocument
@@ -84,11 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         _write(arguments.picture, drawn(found, trace.begin))
     if arguments.json:
-        _say(json.dumps([each.to_json() for each in found], indent=2))
+        say(json.dumps([each.to_json() for each in found], indent=2))
     else:
         from gpulease.simulate.table import table
 
-        _say(table(found))
+        say(table(found))
     return 0
 
 
@@ -104,7 +104,7 @@ def whatif(arguments: argparse.Namespace, text: str) -> int:
     body = {"text": text, "days": arguments.days}
     found = asyncio.run(client.call("POST", "whatif", body))
     if arguments.json:
-        _say(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
         return 0
     lines = [f"{found['since'][:16]} to {found['until'][:16]}, {found['requests']} requests"]
     lines += [f"  {change}" for change in found["changes"]] or ["  This document changes nothing."]
@@ -118,7 +118,7 @@ def whatif(arguments: argparse.Namespace, text: str) -> int:
     lines.append(found["assumption"])
     if not found["complete"]:
         lines.append("Not all of it could be worked out in time: ask for fewer days.")
-    _say("\n".join(lines))
+    say("\n".join(lines))
     return 0
 
 
@@ -239,7 +239,3 @@ def _unreadable(file: Path, error: Exception) -> GPULeaseError:
 
 def _bad(option: str, step: str) -> GPULeaseError:
     return GPULeaseError("bad_option", f"{option} does not fit.", next_step=step)
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")

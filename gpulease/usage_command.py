@@ -9,10 +9,11 @@ import argparse
 import asyncio
 import csv
 import json
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+
+from gpulease.terminal import say, table
 
 _FIGURES = ("hours", "gpu_hours", "estimated")
 
@@ -57,11 +58,11 @@ def run_usage(arguments: argparse.Namespace) -> int:
     by = ["gpu_class" if name == "class" else name for name in arguments.by.split(",")]
     columns = [*by, *_FIGURES]
     if arguments.json:
-        _say(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
     elif arguments.csv is not None:
         _write_csv(arguments.csv, columns, rows)
     else:
-        _say(_table([columns, *([_cell(row[name]) for name in columns] for row in rows)]))
+        say(table([columns, *([_cell(row[name]) for name in columns] for row in rows)]))
     return 0
 
 
@@ -75,7 +76,7 @@ def run_projects(arguments: argparse.Namespace) -> int:
 
     items = asyncio.run(client_of(arguments.url).call("GET", "projects"))["items"]
     if arguments.json:
-        _say(json.dumps(items, indent=2))
+        say(json.dumps(items, indent=2))
         return 0
     rows = [["PROJECT", "POOL", "HELD", "GUARANTEE", "SHARE", "WAITING", "BUDGET LEFT"]]
     for item in items:
@@ -84,7 +85,7 @@ def run_projects(arguments: argparse.Namespace) -> int:
         for pool, share in item["pools"].items():
             figures = [str(share[name]) for name in ("held", "guarantee", "share", "waiting")]
             rows.append([item["name"], pool, *figures, left])
-    _say(_table(rows) if len(rows) > 1 else "There are no projects.")
+    say(table(rows) if len(rows) > 1 else "There are no projects.")
     return 0
 
 
@@ -99,15 +100,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def _table(lines: list[list[str]]) -> str:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")

@@ -25,8 +25,7 @@ FRAMEWORKS = frozenset((
 #: How far into containers, attributes and called functions is looked.
 _DEPTH = 4
 _ITEMS = 8
-
-
+#: What is called or looked into by name.
 _CODE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 
 
@@ -60,9 +59,7 @@ class Kinds:
         """Return what a value is, and the library that makes it so."""
         self._seen = set()
         library = self._library(value, 0)
-        if isinstance(
-            value, types.ModuleType | types.FunctionType | types.BuiltinFunctionType | type
-        ):
+        if isinstance(value, _CODE):
             if library:
                 return Kind.LIBRARY, library
             own = isinstance(value, types.FunctionType) and not _is_installed(value)
