@@ -17,6 +17,7 @@ from gpulease.service.incidents import note_for
 from gpulease.service.lease_commands import LeaseCommands
 from gpulease.service.ledger import Ledger
 from gpulease.service.minutes import share
+from gpulease.service.plans import event_view
 from gpulease.service.shapes import LeaseEvent
 
 #: Who was asked for so long before a window may still have been in it.
@@ -105,19 +106,7 @@ class History:
     async def events(self, asker: Asker, lease: Lease) -> list[LeaseEvent]:
         """Return what happened to a lease, oldest first."""
         rows = await self._ledger.call(self._ledger.store.transitions, lease.id)
-        return [
-            {
-                "at": row.at.isoformat(),
-                "who": row.who,
-                "why": row.why,
-                "from": row.source,
-                "to": row.target,
-                "attempt": row.attempt,
-                "note": note_for(asker, row.source, row.target, row.note),
-                "version": row.version,
-            }
-            for row in rows
-        ]
+        return [event_view(row, note_for(asker, row.source, row.target, row.note)) for row in rows]
 
 
 def _states(state: str) -> tuple[LeaseState, ...] | None:

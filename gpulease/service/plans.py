@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gpulease.policy.explanation.decision import Decision, decision
 from gpulease.policy.model import Action, Alert, Snapshot
 from gpulease.service.ledger import Ledger
-from gpulease.service.shapes import DecisionView
+from gpulease.service.shapes import DecisionView, LeaseEvent
 from gpulease.store import KeptPlan, PlanRecord, TransitionRecord, snapshots
 
 log = logging.getLogger(__name__)
@@ -98,15 +98,22 @@ def _view(row: TransitionRecord, known: tuple[PlanRecord, Decision | None] | Non
     # A number is given again where every plan was gone: then the instants differ.
     kept = made if record is not None and record.at == row.at else None
     return {
+        **event_view(row, row.note),
+        "planned": row.plan is not None,
+        "inputs": list(kept.words) if kept is not None else [],
+        "numbers": kept.numbers if kept is not None else {},
+    }
+
+
+def event_view(row: TransitionRecord, note: str) -> LeaseEvent:
+    """Return a change of a lease as it is told, with the note that its reader may see."""
+    return {
         "at": row.at.isoformat(),
         "who": row.who,
         "why": row.why,
         "from": row.source,
         "to": row.target,
         "attempt": row.attempt,
-        "note": row.note,
+        "note": note,
         "version": row.version,
-        "planned": row.plan is not None,
-        "inputs": list(kept.words) if kept is not None else [],
-        "numbers": kept.numbers if kept is not None else {},
     }
