@@ -181,6 +181,16 @@ class GPULeaseService(Application):
     keep_runs_days = Float(
         Ages.runs, min=1.0, help="Days after its end at which a run of a notebook is removed."
     ).tag(config=True)
+    keep_reservations_days = Float(
+        Ages.reservations,
+        min=1.0,
+        help="Days after the end of its last window at which a reservation is removed.",
+    ).tag(config=True)
+    keep_policies_days = Float(
+        Ages.policies,
+        min=1.0,
+        help="Days after which a version of the policy that is no longer in force is removed.",
+    ).tag(config=True)
     keep_usage_days = Float(
         Ages.usage, min=1.0, help="Days after which what was charged is removed."
     ).tag(config=True)
@@ -277,6 +287,8 @@ class GPULeaseService(Application):
                 evidence=self.keep_evidence_days,
                 leases=self.keep_leases_days,
                 runs=self.keep_runs_days,
+                reservations=self.keep_reservations_days,
+                policies=self.keep_policies_days,
                 usage=self.keep_usage_days,
                 plans=self.keep_plans_days,
                 plans_bytes=size_option("keep_plans_size", self.keep_plans_size),

@@ -176,7 +176,8 @@ class Policies:
             return [_about(version) for version in found], 1
         before = newest + 1 - offset
         rows = await self._ledger.call(self._ledger.store.policy_versions, before, limit)
-        return [_about(_text_of(row)) for row in rows], newest
+        kept = await self._ledger.call(self._ledger.store.policies_kept)
+        return [_about(_text_of(row)) for row in rows], kept
 
     async def version(self, number: int) -> PolicyText:
         """Return one version.
@@ -190,7 +191,7 @@ class Policies:
         if found is None:
             raise GPULeaseError(
                 "no_such_version",
-                f"There is no version {number} of the policy.",
+                f"There is no version {number} of the policy, or it is no longer kept.",
                 numbers={"newest": self.text.version},
                 status=404,
             )

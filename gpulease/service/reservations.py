@@ -27,13 +27,15 @@ from gpulease.service.expansion import expanded
 from gpulease.service.ledger import Ledger
 from gpulease.service.notify import Notice
 from gpulease.service.reservation_bodies import ChangeBody, ReservationBody, changed, made
-from gpulease.store.reservations import ReservationEvent, events, note
+from gpulease.store.reservations import ReservationEvent, drop, events, note
 
 log = logging.getLogger(__name__)
 
 #: Seconds between two looks whether a lab will be short.
 WATCH = 30.0
 _SHORT = "told_short"
+#: Reservations that are taken away in one transaction.
+AT_ONCE = 50
 #: The planner sees windows whose hold begins within this time.
 AHEAD = timedelta(days=1)
 
@@ -282,6 +284,21 @@ class Reservations:
             await self._ledger.call(self._ledger.store.write, note, event)
             self._told.add(window.key)
             self._tell(_short(window, seats))
+
+    async def forget(self, until: datetime) -> int:
+        """Take away the reservations that were over before ``until``; return how many.
+
+        Raises:
+            GPULeaseError: the store cannot be used; then all stay.
+        """
+        async with self._lock:
+            old = [each.id for each in self._known.values() if each.over < until][:AT_ONCE]
+            if old:
+                await self._ledger.call(self._ledger.store.write, drop, old)
+            for each in old:
+                del self._known[each]
+                self._told = {key for key in self._told if not key.startswith(f"{each}@")}
+            return len(old)
 
     async def _checked(
         self, wanted: Reservation, before: Reservation | None, others: Iterable[Reservation]

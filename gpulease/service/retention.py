@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from gpulease.errors import GPULeaseError
 from gpulease.service.ledger import Ledger
+from gpulease.service.reservations import Reservations
 from gpulease.store import Ages
 
 log = logging.getLogger(__name__)
@@ -25,12 +26,14 @@ class Retention:
     def __init__(
         self,
         ledger: Ledger,
+        reservations: Reservations,
         ages: Ages,
         *,
         every: float = EVERY,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._ledger = ledger
+        self._reservations = reservations
         self._ages = ages
         self._every = every
         self._clock = clock
@@ -55,8 +58,14 @@ class Retention:
         loop, gone = asyncio.get_running_loop(), 0
         while True:
             began = loop.time()
-            batch = await self._ledger.call(self._ledger.store.sweep, self._clock(), self._ages)
+            batch = await self._batch(self._clock())
             if not batch:
                 return gone
             gone += batch
             await asyncio.sleep((loop.time() - began) * (1 / _SHARE - 1))
+
+    async def _batch(self, now: datetime) -> int:
+        over = now - timedelta(days=self._ages.reservations)
+        return await self._reservations.forget(over) or await self._ledger.call(
+            self._ledger.store.sweep, now, self._ages
+        )

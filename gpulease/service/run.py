@@ -215,7 +215,9 @@ class RunningService:
             asyncio.create_task(usage.watch(), name="usage"),
             asyncio.create_task(runs.watch(), name="runs"),
             asyncio.create_task(self._hold_fence(), name="fence"),
-            asyncio.create_task(Retention(ledger, options.ages).run(), name="retention"),
+            asyncio.create_task(
+                Retention(ledger, reservations, options.ages).run(), name="retention"
+            ),
         ]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)

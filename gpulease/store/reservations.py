@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -59,6 +60,14 @@ def note(session: Session, event: ReservationEvent) -> None:
             note=event.note,
         )
     )
+
+
+def drop(session: Session, ids: Sequence[str]) -> None:
+    """Take reservations away, with what happened to them."""
+    session.execute(
+        sa.delete(ReservationEventRow).where(ReservationEventRow.reservation_id.in_(ids))
+    )
+    session.execute(sa.delete(ReservationRow).where(ReservationRow.id.in_(ids)))
 
 
 def events(session: Session, reservation_id: str | None, what: str) -> list[ReservationEvent]:

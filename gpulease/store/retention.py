@@ -1,7 +1,8 @@
 """What goes when it is old enough, in batches so small that nobody waits for them.
 
 Minutes of evidence become one row for each lease and hour, hours go into the lease's own sums, and
-ended leases go with everything that belongs to them.  Plans have a bound in bytes, too.  Each
+ended leases go with everything that belongs to them.  Plans have a bound in bytes, too.  Which
+reservations are over their owner knows (``reservations.drop``), who has them in memory.  Each
 function is one batch of one write transaction and returns how many rows it took away; 0 means that
 there is nothing left to do.
 """
@@ -25,6 +26,7 @@ from gpulease.store.models import (
     LeaseRow,
     MetaRow,
     PlanRow,
+    PolicyRow,
     ReservationEventRow,
     TransitionRow,
     UsageRow,
@@ -46,7 +48,9 @@ class Ages:
     minutes: float = 1.0  # then they are hours
     evidence: float = 30.0  # hours of evidence, and changes of verdict
     runs: float = 90.0  # of whole notebooks, from their end; their output stays beside them
-    leases: float = 400.0  # from their end; with transitions and groups; events of reservations
+    leases: float = 400.0  # from their end; with transitions and groups
+    reservations: float = 400.0  # from the end of their last window; their events from each one's
+    policies: float = 400.0  # from when the next one came into force
     usage: float = 400.0  # what was charged
     plans: float = 7.0
     plans_bytes: int = 256 * 2**20  # of all plans together; the oldest go
@@ -61,7 +65,10 @@ def sweep(session: Session, now: datetime, ages: Ages) -> int:
         or _drop(session, VerdictRow, VerdictRow.at < now - ages.evidence * day)
         or _drop_leases(session, now - ages.leases * day)
         or runs.drop(session, now - ages.runs * day, LEASES)
-        or _drop(session, ReservationEventRow, ReservationEventRow.at < now - ages.leases * day)
+        or _drop(
+            session, ReservationEventRow, ReservationEventRow.at < now - ages.reservations * day
+        )
+        or _drop_policies(session, now - ages.policies * day)
         or _drop(session, UsageRow, UsageRow.ended < now - ages.usage * day)
         or _drop(session, PlanRow, PlanRow.at < now - ages.plans * day)
         or _drop(session, PlanRow, PlanRow.before < plans.total(session) - ages.plans_bytes)
@@ -173,6 +180,14 @@ def _drop_leases(session: Session, until: datetime) -> int:
             gone += _count(session.execute(sa.delete(table).where(table.lease_id.in_(leases))))
         gone += _count(session.execute(sa.delete(LeaseRow).where(LeaseRow.id.in_(leases))))
     return gone
+
+
+def _drop_policies(session: Session, until: datetime) -> int:
+    """Take away what was out of force by then: all before the last that had come into force."""
+    last = sa.select(sa.func.max(PolicyRow.version)).where(PolicyRow.at <= until)
+    return _count(
+        session.execute(sa.delete(PolicyRow).where(PolicyRow.version < last.scalar_subquery()))
+    )
 
 
 def _count(done: sa.Result[tuple[()]]) -> int:

@@ -275,6 +275,11 @@ class Store:
         with self._read() as session:
             return [history.policy_version(row) for row in session.scalars(query)]
 
+    def policies_kept(self) -> int:
+        """Return how many versions of the policy there are; the oldest go with time."""
+        with self._read() as session:
+            return session.scalar(sa.select(sa.func.count(PolicyRow.version))) or 0
+
     def save_policy(
         self, text: str, who: str, now: datetime, *, note: str = "", expected: int | None = None
     ) -> int:

@@ -6,6 +6,10 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient
 
 from gpulease.errors import GPULeaseError
+from gpulease.service.auth import Asker
+from gpulease.service.retention import Retention
+from gpulease.store import Ages
+from gpulease.store.reservations import events
 from tests.helpers import wait_for_async
 from tests.service.kit import active_lease, running
 
@@ -302,3 +306,31 @@ async def test_windows_that_are_over_are_shown_to_who_asks_since_when(site):
     for bad in ("yesterday", "0.5", "1764000000", "2026-03-02T14:00"):
         error = await refused(teacher.call("GET", f"reservations?since={bad}"))
         assert (error.reason, error.status) == ("invalid_query", 422)
+
+
+async def test_a_reservation_goes_long_after_its_last_window_and_with_it_what_happened(site):
+    teacher, services = prof(site), site.service.services
+    lab, series = await book(teacher), await book(
+        teacher, name="series", repeat="FREQ=WEEKLY;COUNT=6", start=f"{DAY}T10:00", end="11:00"
+    )  # fmt: skip
+    await teacher.call(
+        "DELETE", f"reservations/{(await book(teacher, name='off', seats=1))['id']}", {}
+    )
+    at = datetime.fromisoformat(lab["windows"][-1]["end"]) + timedelta(days=400)
+
+    async def kept_at(now: datetime) -> list[str]:
+        old = Retention(services.ledger, services.reservations, Ages(), clock=lambda: now)
+        await old.once()
+        stored = await services.ledger.call(services.ledger.store.reservations)
+        seen = services.reservations.seen_by(Asker("root", "user", admin=True), cancelled=True)
+        assert {each.id for each in stored} == {each.id for each in seen}
+        return sorted(each.name for each in stored)
+
+    assert await kept_at(at) == ["lab", "off", "series"]
+    assert await kept_at(at + timedelta(seconds=1)) == ["series"]
+    assert (await book(teacher))["id"] != lab["id"], "its name is free again"
+    assert await kept_at(at + timedelta(weeks=6)) == []
+    happened = await services.ledger.call(services.ledger.store.read, events, None, "")
+    assert happened == []
+    error = await refused(teacher.call("GET", f"reservations/{series['id']}"))
+    assert error.status == 404

@@ -20,7 +20,7 @@ async def test_an_old_lease_goes_and_a_living_one_stays(site: Site, caplog) -> N
     await site.lease(over["id"], "ended")
     lease, server, supervisor = await active_lease(site)
     later = datetime.now(UTC) + timedelta(days=401)
-    old = Retention(services.ledger, Ages(), clock=lambda: later)
+    old = Retention(services.ledger, services.reservations, Ages(), clock=lambda: later)
     assert await old.once() > 0
     assert await services.ledger.call(services.ledger.store.lease, over["id"]) is None
     assert (await services.ledger.call(services.ledger.store.lease, lease["id"])) is not None
@@ -31,7 +31,7 @@ async def test_an_old_lease_goes_and_a_living_one_stays(site: Site, caplog) -> N
 
 
 async def test_a_store_that_is_away_is_waited_for(site: Site, monkeypatch, caplog) -> None:
-    ledger = site.service.services.ledger
+    ledger, reserved = site.service.services.ledger, site.service.services.reservations
     asked = []
 
     def away(*_args):
@@ -41,7 +41,7 @@ async def test_a_store_that_is_away_is_waited_for(site: Site, monkeypatch, caplo
         return 0
 
     monkeypatch.setattr(ledger.store, "sweep", away)
-    task = asyncio.create_task(Retention(ledger, Ages(), every=0.01).run())
+    task = asyncio.create_task(Retention(ledger, reserved, Ages(), every=0.01).run())
     await wait_for_async(lambda: len(asked) > 1, 30, "another look")
     task.cancel()
     assert "old history stays: It is away." in caplog.text

@@ -106,6 +106,20 @@ def test_a_lease_goes_400_days_after_its_end_with_all_that_is_its_own(store):
     assert store.busy_seconds(["young"]) == {"young": (100.0, 300.0)}
 
 
+def test_a_version_of_the_policy_goes_400_days_after_the_next_came_into_force(store):
+    for text, age in (("a: 1", 900), ("a: 2", 401), ("a: 3", 399)):
+        store.save_policy(text, "root", NOW - age * DAY)
+    assert sweep(store) > 0
+    assert [each.version for each in store.policy_versions()] == [3, 2], (
+        "2 was in force 400 days ago"
+    )
+    assert store.policies_kept() == 2
+    assert sweep(store, NOW + 2000 * DAY) > 0
+    assert store.policy().text == "a: 3", "what is in force stays, however old"
+    assert store.save_policy("a: 4", "root", NOW, expected=3) == 4
+    assert sweep(store) == 0
+
+
 def test_a_batch_is_small(store):
     for n in range(60):
         store.save([new(request(n))], NOW)

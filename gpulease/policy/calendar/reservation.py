@@ -99,6 +99,12 @@ class Reservation:
     cancelled: bool = False
     occurrences: tuple[Occurrence, ...] = ()
 
+    @property
+    def over(self) -> datetime:
+        """When the last person of the last window must have gone."""
+        longest = timedelta(seconds=max((seconds for _, seconds in self.extra_time), default=0.0))
+        return max((each.end + longest for each in self.occurrences), default=self.created)
+
 
 @dataclass(frozen=True)
 class Window:
