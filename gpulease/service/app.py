@@ -101,7 +101,7 @@ class GPULeaseService(Application):
     gpu_memory = Unicode("16GiB", help="Memory of a simulated GPU, such as 16GiB.").tag(config=True)
     simulate = Bool(False, help="Offer simulated GPUs even where a driver is.").tag(config=True)
     policy_file = Unicode(
-        "", help="A policy document that is pinned: it is read at start and never saved to."
+        "", help="A policy document that is pinned: it is followed and never saved to."
     ).tag(config=True)
     first_policy_file = Unicode(
         "", help="The first version of the policy, for a database that has none yet."

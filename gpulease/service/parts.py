@@ -83,6 +83,8 @@ class Services:
         nodes = {each.node for each in state.devices if each.node}
         agents = self.agents.problems(nodes)
         said = [*(alert.sentence for alert in self.loop.alerts), *self.reservations.alerts()]
+        if self.policies.problem:
+            said.append(self.policies.problem)
         worried = bool(devices or hub or state.problem or self.watch.gaps or said or agents)
         return {
             "status": "error" if failing else "degraded" if worried else "ok",

@@ -1,16 +1,20 @@
 """The policy in force: a version in the store, or a file that a site pinned.
 
-Owns which text is in force and how another one comes into force without a restart.  Refuses to
-read the document: ``policy.document`` does.
+Owns which text is in force and how another one comes into force without a restart.  A pinned file
+is looked at every few seconds; a text of it that is not valid changes nothing and is alarmed of.
+Every text that was in force is a version in the store.  Refuses to read the document:
+``policy.document`` does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
@@ -20,7 +24,11 @@ from gpulease.service.ledger import Ledger
 from gpulease.service.shapes import Finding, PolicyAbout, PolicyView
 from gpulease.store import PolicyVersion
 
+log = logging.getLogger(__name__)
+
 AUTHOR = "gpulease"
+#: Seconds between two looks at a pinned file; it counts once two looks found the same in it.
+LOOK: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,9 @@ class Policies:
         ledger: reaches the store that keeps the versions.
         changed: called after another policy came into force.
         pinned: a file that the site pinned; saving is refused then.
+
+    Attributes:
+        problem: why what stands in the pinned file is not in force, "" where it is.
     """
 
     def __init__(
@@ -58,7 +69,9 @@ class Policies:
         self._ledger = ledger
         self._changed = changed
         self._pinned = pinned
-        self._read_at = 0
+        self._seen: str | None = None
+        self._looking = asyncio.Lock()
+        self.problem = ""
         self._text: PolicyText | None = None
         self._document: PolicyDocument | None = None
 
@@ -97,20 +110,42 @@ class Policies:
             first: a file with the first version's text.
             time_outs: those of a first document made from the devices.
 
+        Of a pinned file that cannot be used, the version before it stays in force, if there is one.
+
         Raises:
             GPULeaseError: ``bad_policy`` when the text in force is not valid.
             OSError: a named file cannot be read.
         """
-        if self._pinned is not None:
-            self._read_pinned()
-            return
         found = await self._ledger.call(self._ledger.store.policy)
+        if self._pinned is not None:
+            if found is not None:
+                self._take(_text_of(found))
+                await self._try_pinned(await self._read_pinned())
+            else:
+                text = await asyncio.to_thread(self._pinned.read_text, "utf-8")
+                await self._put(text, self._pinned.name)
+            return
         if found is None:
-            text = await asyncio.to_thread(_first, first, devices, time_outs)
-            document.parse(text, 1)
-            await self._ledger.call(self._ledger.store.save_policy, text, AUTHOR, datetime.now(UTC))
-            found = await self._ledger.call(self._ledger.store.policy)
-        self._take(_text_of(found))
+            await self._put(await asyncio.to_thread(_first, first, devices, time_outs), AUTHOR)
+        else:
+            self._take(_text_of(found))
+
+    async def watch(self) -> None:
+        """Follow the pinned file until cancelled."""
+        while self._pinned is not None:
+            await asyncio.sleep(LOOK)
+            await self.look()
+
+    async def look(self) -> None:
+        """Put what stands in the pinned file into force, if it stood there at the last look, too.
+
+        So a file that is being written is not taken by halves.
+        """
+        async with self._looking:
+            text = await self._read_pinned()
+            if text == self._seen:
+                await self._try_pinned(text)
+            self._seen = text
 
     def check(self, text: str) -> list[Finding]:
         """Return what is wrong with a text, by line."""
@@ -148,7 +183,7 @@ class Policies:
             raise GPULeaseError(
                 "policy_pinned",
                 "The policy of this site is pinned to a file.",
-                next_step="Change it there and restart the service.",
+                next_step="Change it there: it counts a few seconds later.",
                 status=409,
             )
         if base_version is not None and base_version != self.text.version:
@@ -160,20 +195,13 @@ class Policies:
                 status=409,
             )
         self.refuse_bad(text)
-        store = self._ledger.store
-        await self._ledger.call(
-            store.save_policy, text, author, datetime.now(UTC), expected=self.text.version
-        )
-        self._take(_text_of(await self._ledger.call(store.policy)))
+        await self._put(text, author, self.text.version)
         self._changed()
         return self.text
 
     async def versions(self, offset: int, limit: int) -> tuple[list[PolicyAbout], int]:
         """Return versions without their texts, newest first, and how many there are."""
         newest = self.text.version
-        if self.pinned:
-            found = [self.text][offset : offset + limit]
-            return [_about(version) for version in found], 1
         before = newest + 1 - offset
         rows = await self._ledger.call(self._ledger.store.policy_versions, before, limit)
         kept = await self._ledger.call(self._ledger.store.policies_kept)
@@ -187,7 +215,7 @@ class Policies:
         """
         if number == self.text.version:
             return self.text
-        found = None if self.pinned else await self._ledger.call(self._ledger.store.policy, number)
+        found = await self._ledger.call(self._ledger.store.policy, number)
         if found is None:
             raise GPULeaseError(
                 "no_such_version",
@@ -209,11 +237,52 @@ class Policies:
             error.numbers["findings"] = self.check(text)
             raise
 
-    def _read_pinned(self) -> None:
+    async def _read_pinned(self) -> str | None:
+        """Return what stands in the pinned file; ``None`` with a problem where it cannot be read."""
         assert self._pinned is not None
-        text = self._pinned.read_text(encoding="utf-8")
-        at = datetime.fromtimestamp(self._pinned.stat().st_mtime, UTC)
-        self._take(PolicyText(1, text, self._pinned.name, at))
+        try:
+            return await asyncio.to_thread(self._pinned.read_text, "utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            self._complain(f"it cannot be read: {why}.")
+            return None
+
+    async def _try_pinned(self, text: str | None) -> None:
+        assert self._pinned is not None
+        if text is None:
+            return
+        try:
+            if text != self.text.text:
+                await self._put(text, self._pinned.name)
+                self._changed()
+        except GPULeaseError as error:
+            self._complain(error.sentence)
+            return
+        self._complain("")
+
+    def _complain(self, why: str) -> None:
+        """Say once why the pinned file is not in force, or that it is again."""
+        assert self._pinned is not None
+        problem = ""
+        if why:
+            kept = f"Version {self.text.version} of the policy stays in force"
+            problem = f"{kept}: {self._pinned.name} is not used. {why}"
+        if problem != self.problem:
+            log.log(
+                logging.ERROR if problem else logging.INFO,
+                "%s",
+                problem or f"{self._pinned.name} is in force",
+                extra={"reason": "policy_file"},
+            )
+        self.problem = problem
+
+    async def _put(self, text: str, author: str, expected: int | None = None) -> None:
+        """Save a valid text as the newest version, and take it."""
+        document.parse(text)
+        store = self._ledger.store
+        now = datetime.now(UTC)
+        await self._ledger.call(store.save_policy, text, author, now, expected=expected)
+        self._take(_text_of(await self._ledger.call(store.policy)))
 
     def _take(self, found: PolicyText) -> None:
         self._document = document.parse(found.text, found.version)

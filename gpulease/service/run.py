@@ -219,6 +219,8 @@ class RunningService:
                 Retention(ledger, reservations, options.ages).run(), name="retention"
             ),
         ]
+        if policies.pinned:
+            self._tasks.append(asyncio.create_task(policies.watch(), name="policy"))
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
 
@@ -351,7 +353,10 @@ class RunningService:
         services.metrics.show_standing(
             standing.silences(snapshot),
             standing.overdue(snapshot),
-            [alert.reason for alert in services.loop.alerts],
+            [
+                *(alert.reason for alert in services.loop.alerts),
+                *(["policy_file"] if services.policies.problem else []),
+            ],
         )
         services.ledger.forget(snapshot.now, services.loop.observed_state.observed)
         services.events.forget(set(services.ledger.leases))

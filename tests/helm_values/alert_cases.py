@@ -80,6 +80,7 @@ CASES: list[Case] = [
     ),
     *_gauge("gpulease_longest_silence_seconds", "GPULeaseNoEvidence", "301", "299", gpu_class="t4"),
     *_gauge("gpulease_alerts", "GPULeaseMassIdle", "1", "0", reason="mass_idle"),
+    *_gauge("gpulease_alerts", "GPULeasePolicyFile", "1", "0", reason="policy_file"),
     *_gauge("gpulease_alerts", "GPULeaseAdopted", "2", "0", reason="adopted"),
     *_gauge("gpulease_alerts", "GPULeaseSecondSupervisor", "1", "0", reason="second_supervisor"),
     *_gauge("gpulease_alerts", "GPULeaseStuckProcesses", "1", "0", reason="stuck"),

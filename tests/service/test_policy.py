@@ -8,6 +8,7 @@ import pytest
 
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
+from gpulease.service.policies import Policies
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
 
@@ -123,6 +124,80 @@ async def test_a_pinned_file_is_in_force_and_never_saved_to(run, tmp_path: Path)
 
 def policy_body(policy: dict) -> dict:
     return {"text": policy["text"]}
+
+
+async def test_a_pinned_file_is_followed_and_a_bad_one_changes_nothing(run, tmp_path: Path) -> None:
+    good = "pools: {simulated-gpu: {}}\nclasses: {%s: {pool: simulated-gpu}}\n"
+    file = tmp_path / "policy.yaml"
+    file.write_text(good % "toy")
+    async with run(policy_file=file) as site:
+        policies = site.service.services.policies
+
+        async def found(*, looks: int = 2) -> tuple[list[str], str]:
+            for _ in range(looks):
+                await policies.look()
+            alerts = (await site.client(site.hub.admin_token()).call("GET", "health"))["alerts"]
+            return [each.name for each in policies.current.classes], " ".join(alerts)
+
+        # The service itself looks as well, so a look of its own may lie between two of these.
+        file.write_text(good % "big")
+        assert await found() == (["big"], "")
+        file.write_text(BAD)
+        classes, alarm = await found()
+        assert classes == ["big"]
+        assert "Line 4" in alarm
+        assert 'gpulease_alerts{reason="policy_file"} 1.0' in await shown(site)
+        file.unlink()
+        classes, alarm = await found()
+        assert classes == ["big"]
+        assert "cannot be read" in alarm
+        file.write_text(good % "small")
+        assert await found() == (["small"], "")
+        versions = await admin(site).call("GET", "policy/versions")
+        assert [(x["version"], x["author"]) for x in versions["items"]] == [
+            (3, file.name), (2, file.name), (1, file.name)
+        ]  # fmt: skip
+        file.write_text(BAD)
+    # A service that starts beside a bad file goes on with what was in force.
+    async with run(policy_file=file) as site:
+        policies = site.service.services.policies
+        assert [each.name for each in policies.current.classes] == ["small"]
+        assert "Line 4" in policies.problem
+
+
+async def test_a_pinned_file_is_not_taken_while_it_is_written(run, tmp_path: Path) -> None:
+    whole = "pools: {simulated-gpu: {}}\nclasses: {a: {pool: simulated-gpu}}\n"
+    file = tmp_path / "policy.yaml"
+    file.write_text(whole)
+    async with run(policy_file=file) as site:
+        policies = Policies(site.service.services.ledger, lambda: None, file)
+        await policies.open(())
+        await policies.look()
+        file.write_text(whole.replace("gpu}}\n", "gpu}, b: {pool: simulated-gpu}}\n"))
+        await policies.look()
+        assert [each.name for each in policies.classes] == ["a"], "seen once, it may be growing"
+        await policies.look()
+        assert [each.name for each in policies.classes] == ["a", "b"]
+
+
+async def shown(site: Site) -> str:
+    async def alarm() -> str:
+        site.service.services.loop.wake()
+        text = site.service.services.metrics.text().decode()
+        return text if "policy_file" in text else ""
+
+    return await wait_for_async(alarm, 30, "the alarm among the figures")
+
+
+async def test_a_pinned_file_that_is_bad_from_the_beginning_does_not_start(
+    run, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(BAD)
+    with pytest.raises(GPULeaseError) as wrong:
+        async with run(policy_file=file):
+            pass
+    assert wrong.value.reason == "bad_policy"
 
 
 async def test_a_first_policy_comes_from_a_file(run, tmp_path: Path) -> None:
