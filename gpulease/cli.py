@@ -175,10 +175,21 @@ def _add_policy(commands: Commands) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser(
         "check",
-        help="validate a policy document",
-        description="Prints each mistake with its line; exit status 0 when there is none.",
+        help="validate a policy document, and say what it would change for whom",
+        description="Prints each mistake with its line; exit status 0 when there is none. With"
+        " --against or --service it says what would change, and for whom; nothing comes into"
+        " force. The service's address comes from --url or GPULEASE_SERVICE_URL, the token (with"
+        " custom:gpulease:admin) from GPULEASE_TOKEN or JUPYTERHUB_API_TOKEN.",
     )
     check.add_argument("file", type=Path, metavar="FILE", help="a YAML document, or - for stdin")
+    beside = check.add_mutually_exclusive_group()
+    beside.add_argument("--against", type=Path, metavar="FILE", help="the document it replaces")
+    beside.add_argument(
+        "--service",
+        action="store_true",
+        help="compare with what the running service has in force, and say who is met by it now",
+    )
+    check.add_argument("--url", help="the service's address, ending in /services/gpulease/")
     check.set_defaults(run=_policy_check)
     _add_whatif(actions)
 
@@ -233,20 +244,9 @@ def _add_simulate(commands: Commands) -> None:
 
 
 def _policy_check(arguments: argparse.Namespace) -> int:
-    from gpulease.policy import document
+    from gpulease import policy_command
 
-    text = _read(arguments.file)
-    findings = document.check(text)
-    for finding in findings:
-        level = "" if finding.level == "error" else f"{finding.level}: "
-        print(f"{arguments.file}:{finding.line}:{finding.column}: {level}{finding.message}")
-        print(f"    {finding.next_step}")
-    if any(finding.level == "error" for finding in findings):
-        return 2
-    read = document.parse(text, 0)
-    classes = ", ".join(each.name for each in read.classes)
-    print(f"{arguments.file}: valid. Classes: {classes}; default {read.default_class}.")
-    return 0
+    return policy_command.check(arguments, _read)
 
 
 def _read(file: Path) -> str:

@@ -18,7 +18,6 @@ from typing import Final
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
-from gpulease.policy.document import difference
 from gpulease.policy.model import Device, GPUClass, PolicyDocument, TimeOuts
 from gpulease.service.ledger import Ledger
 from gpulease.service.shapes import Finding, PolicyAbout, PolicyView
@@ -161,10 +160,6 @@ class Policies:
             for found in document.check(text)
         ]
 
-    def changes(self, text: str) -> list[str]:
-        """Return what a valid text would change, in words."""
-        return difference.differences(self.current, document.parse(text, self.text.version + 1))
-
     def parsed(self, text: str) -> PolicyDocument:
         """Return the document that a valid text would become.
 
@@ -238,7 +233,7 @@ class Policies:
             raise
 
     async def _read_pinned(self) -> str | None:
-        """Return what stands in the pinned file; ``None`` with a problem where it cannot be read."""
+        """Return what stands in the pinned file; ``None`` with a problem where that cannot be."""
         assert self._pinned is not None
         try:
             return await asyncio.to_thread(self._pinned.read_text, "utf-8")

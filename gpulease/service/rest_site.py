@@ -5,14 +5,17 @@ Owns who may see and change these and the form of the answers.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import asyncio
+from dataclasses import asdict, replace
 from typing import Any
 
+from gpulease.policy.consequences import at_once, warned_by
 from gpulease.policy.document import MAX_TEXT
+from gpulease.policy.document.difference import differences
 from gpulease.policy.document.edit import with_time_outs
 from gpulease.policy.document.schema import json_schema
 from gpulease.policy.document.time_outs_section import form
-from gpulease.policy.reclaim.preview import warned_by
+from gpulease.policy.explanation.audience import audience
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS
 from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import PolicyBody, TimeOutsBody, WhatIfBody
@@ -81,7 +84,7 @@ class PolicyCheck(BaseHandler):
     @answers({200: PolicyChecked}, body=PolicyBody)
     async def post(self) -> None:
         """Answer what is wrong with a text, by line, else what it would change."""
-        self.answer(_checked(self.services, self.parse(PolicyBody).text))
+        self.answer(await _checked(self.services, self.parse(PolicyBody).text))
 
 
 class PolicyTimeOuts(BaseHandler):
@@ -103,17 +106,25 @@ class PolicyTimeOuts(BaseHandler):
         """Answer what other time-outs would do, with the document to save; nothing is done."""
         values = self.parse(TimeOutsBody).values
         text = with_time_outs(self.services.policies.text.text, values)
-        self.answer({**_checked(self.services, text), "text": text})
+        self.answer({**await _checked(self.services, text), "text": text})
 
 
-def _checked(services: Services, text: str) -> PolicyChecked:
+async def _checked(services: Services, text: str) -> PolicyChecked:
     policies = services.policies
     findings = policies.check(text)
     if any(finding["level"] == "error" for finding in findings):
-        return {"valid": False, "findings": findings, "changes": [], "warned": 0}
-    warned = warned_by(services.loop.shown(), policies.parsed(text))
-    changes = policies.changes(text)
-    return {"valid": True, "findings": findings, "changes": changes, "warned": len(warned)}
+        return {"valid": False, "findings": findings, "changes": [], "warned": 0, "effects": []}
+    before, after = policies.current, policies.parsed(text)
+    # A snapshot of its own: it is planned with in a thread, and what it works out it remembers.
+    snapshot = replace(services.loop.shown())
+    now = await asyncio.to_thread(at_once, snapshot, after)
+    return {
+        "valid": True,
+        "findings": findings,
+        "changes": differences(before, after),
+        "effects": [*now, *audience(before, after)],
+        "warned": len(warned_by(snapshot, after)),
+    }
 
 
 class WhatIf(BaseHandler):

@@ -143,7 +143,8 @@ class PolicyChecked(TypedDict):
 
     valid: bool
     findings: list[Finding]
-    changes: list[str]
+    changes: list[str]  # each member that differs
+    effects: list[str]  # what it means for whom, what happens at once first
     warned: int  # running leases that would be warned at once
 
 

@@ -32,6 +32,18 @@ def test_a_valid_policy(tmp_path, capsys):
     assert "t4" in capsys.readouterr().out
 
 
+def test_a_policy_is_compared_with_the_one_before(tmp_path, capsys):
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text(GOOD_POLICY)
+    new.write_text(GOOD_POLICY + "time_outs: {idle: 7m}\n")
+    assert main(["policy", "check", str(new), "--against", str(old)]) == 0
+    said = capsys.readouterr().out
+    assert "Everybody: an unused GPU is warned of after 7 min, not 5 min." in said
+    assert "set idle from 5m to 7m" in said
+    assert main(["policy", "check", str(old), "--against", str(old)]) == 0
+    assert "It changes nothing." in capsys.readouterr().out
+
+
 def test_every_mistake_of_a_policy_is_named_with_its_line(tmp_path, capsys):
     file = tmp_path / "policy.yaml"
     file.write_text(GOOD_POLICY + "time_outs: {idle: soon}\nlimits: {queue_max: -1}\n")

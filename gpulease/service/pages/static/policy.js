@@ -50,7 +50,7 @@ function drawFindings(result) {
     : h("p", { class: "text-success-emphasis" }, findings.length ? "It can be saved; mind this:" : "It is valid.");
   if (warned) changes.unshift(`warn ${count(warned, "running lease", "running leases")} now`);
   $("policy-findings").replaceChildren(verdict, h("ul", { class: "list-unstyled" }, findings.map(findingItem)));
-  $("policy-findings").append(...changeList("Saving it would", changes));
+  $("policy-findings").append(...changeList("Saving it would", changes), ...changeList("What it means, and for whom", result.effects ?? []));
   text.mark(findings);
   return !bad;
 }

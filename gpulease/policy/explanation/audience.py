@@ -1,0 +1,198 @@
+"""What another policy document means for whom, in sentences.
+
+Owns what people feel: what they may ask for, when a GPU leaves, what they and their project may
+hold and spend.  Every member that differs, felt or not, stands in ``document.difference``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from gpulease.policy.model import GPUClass, PolicyDocument, TimeOuts
+from gpulease.policy.projects import Budget, Project
+from gpulease.policy.units import say_count, say_duration
+
+_TIME_OUTS: Final[Mapping[str, str]] = {
+    "idle": "an unused GPU is warned of after {new}, not {old}.",
+    "idle_under_pressure": "an unused GPU that somebody waits for is warned of after {new}, not"
+    " {old}.",
+    "quiet": "a GPU whose cell runs without using it is warned of after {new}, not {old}.",
+    "warning": "a warning comes {new} before the GPU leaves, not {old}.",
+    "warm_up": "a new lease is left in peace for {new}, not {old}.",
+    "keep": "a click on Keep lasts {new}, not {old}.",
+    "keeps": "Keep may be pressed {new}, not {old}.",
+    "hard_length": "a lease that is granted from now on lasts {new} at most, not {old}.",
+    "minimum_runtime": "a lease is safe from those with a better right for {new}, not {old}.",
+    "claim": "a GPU that nobody takes up goes on after {new}, not {old}.",
+    "busy_max": "use that only the notebook reports counts for {new}, not {old}.",
+}
+_LIMITS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "leases_per_server": ("one notebook server may have", "lease", "leases"),
+    "leases_per_user": ("one person may have", "lease", "leases"),
+    "waiting_per_user": ("one person may have", "waiting request", "waiting requests"),
+    "queue_max": ("the queue may hold", "request", "requests"),
+    "runs_per_user": ("one person may have", "notebook run at once", "notebook runs at once"),
+}
+
+
+def audience(before: PolicyDocument, after: PolicyDocument) -> list[str]:
+    """Return a sentence for each thing that changes for somebody; empty where nothing does."""
+    return [
+        *_classes(before, after),
+        *_pauses(before, after),
+        *_time_outs("Everybody", before.time_outs, after.time_outs),
+        *_limits(before, after),
+        *_projects(before, after),
+        *_reservations(before, after),
+    ]
+
+
+def _classes(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
+    old, new = before.by_name, after.by_name
+    for name in (each for each in old if each not in new):
+        yield (
+            f"Nobody can ask for class {name} any more: who waits for it is refused, who has a GPU"
+            " of it keeps it."
+        )
+    for name in (each for each in new if each not in old):
+        may = [each.name for each in after.projects.leaves if name in each.classes]
+        closed = all(each.classes for each in after.projects.leaves) and after.projects.leaves
+        who = f"Members of {', '.join(may)}" if closed and may else "Everybody"
+        yield f"{who} can ask for class {name} (pool {new[name].pool})."
+    if before.default_class != after.default_class:
+        yield f"Who names no class gets {after.default_class}, not {before.default_class}."
+    same = set(_time_outs("Everybody", before.time_outs, after.time_outs))
+    for name in (each for each in new if each in old):
+        whose = f"Who has class {name}"
+        yield from _class(old[name], new[name])
+        for said in _time_outs("Everybody", old[name].time_outs, new[name].time_outs):
+            if said not in same:
+                yield said.replace("Everybody", whose, 1)
+
+
+def _class(old: GPUClass, new: GPUClass) -> Iterator[str]:
+    if old.price != new.price:
+        yield (
+            f"Who is granted class {new.name} from now on pays {new.price:g} GPU-hours for an hour"
+            f" of one GPU, not {old.price:g}."
+        )
+    if old.max_count != new.max_count:
+        most = say_count(new.max_count, "GPU", "GPUs")
+        yield f"Who asks for class {new.name} may have {most} at once, not {old.max_count}."
+    if old.pool != new.pool:
+        yield f"Who asks for class {new.name} gets GPUs of pool {new.pool}, not {old.pool}."
+    if old.fallback != new.fallback:
+        what = f"is served by {', '.join(new.fallback)}" if new.fallback else "waits"
+        yield f"Who asks for class {new.name} where it is full {what}."
+
+
+def _pauses(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
+    was = {each.name for each in before.pools if each.paused}
+    for pool in after.pools:
+        if pool.paused and pool.name not in was:
+            yield f"Who waits for pool {pool.name} goes on waiting: it is paused."
+        if not pool.paused and pool.name in was:
+            yield f"Who waits for pool {pool.name} is served again: it is paused no more."
+
+
+def _time_outs(who: str, old: TimeOuts, new: TimeOuts) -> Iterator[str]:
+    for name in (each.name for each in fields(TimeOuts) if each.name in _TIME_OUTS):
+        was, will = getattr(old, name), getattr(new, name)
+        if was != will:
+            show: Callable[[Any], str] = _times if name == "keeps" else say_duration
+            yield f"{who}: " + _TIME_OUTS[name].format(old=show(was), new=show(will))
+
+
+def _limits(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
+    for name, (may, one, many) in _LIMITS.items():
+        was, will = getattr(before, name), getattr(after, name)
+        if was != will:
+            yield f"Everybody: {may} {say_count(will, one, many)}, not {was}."
+
+
+def _projects(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
+    old, new = before.projects.by_name, after.projects.by_name
+    for name in (each for each in old if each not in new):
+        yield f"{_members(old[name])}: project {name} is gone; they count among everybody else."
+    for name, project in new.items():
+        if name not in old:
+            yield f"{_members(project)}: they belong to a new project, {name}."
+        yield from _project(before, after, name)
+
+
+def _project(before: PolicyDocument, after: PolicyDocument, name: str) -> Iterator[str]:
+    new = after.projects.by_name[name]
+    old = before.projects.by_name.get(name, Project(name))
+    who = _members(new)
+    for pool in (each.name for each in after.pools):
+        was, will = old.share(pool), new.share(pool)
+        if was.guarantee != will.guarantee:
+            own = say_count(will.guarantee, "GPU", "GPUs")
+            yield f"{who}: {own} of pool {pool} guaranteed, not {was.guarantee}."
+        if was.limit != will.limit:
+            yield f"{who}: {_most(will.limit)} of pool {pool} at once, not {_bare(was.limit)}."
+    if old.weight != new.weight:
+        yield f"{who}: weight {new.weight:g} beside the others, not {old.weight:g}."
+    if old.members.limit != new.members.limit:
+        yield f"{who}: {_most(new.members.limit)} each, not {_bare(old.members.limit)}."
+    if old.classes != new.classes:
+        yield f"{who}: they may ask for {', '.join(new.classes) or 'every class'}."
+    yield from _budget(who, name, old.budget or Budget(), new.budget or Budget())
+
+
+def _budget(who: str, project: str, was: Budget, will: Budget) -> Iterator[str]:
+    if was.gpu_hours != will.gpu_hours:
+        yield f"{who}: {_hours(will.gpu_hours)} together, not {_hours(was.gpu_hours)}."
+    if was.each != will.each:
+        yield f"{who}: {_hours(will.each)} each, not {_hours(was.each)}."
+    named = dict.fromkeys([*dict(was.people), *dict(will.people)])
+    for person in (each for each in named if was.of(each) != will.of(each)):
+        yield f"{person} in {project}: {_hours(will.of(person))}, not {_hours(was.of(person))}."
+
+
+def _reservations(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
+    old, new = before.reservations, after.reservations
+    for name, said in (
+        ("lead", "GPUs are made free {new} before a lab, not {old}."),
+        ("grace", "a seat that nobody takes is lent to others after {new}, not {old}."),
+        ("advance", "they may reserve {new} ahead, not {old}."),
+        ("longest", "a lab may last {new}, not {old}."),
+    ):
+        was, will = getattr(old, name), getattr(new, name)
+        if was != will:
+            yield "Instructors: " + said.format(old=say_duration(was), new=say_duration(will))
+    if old.gpu_hours != new.gpu_hours:
+        yield (
+            f"Instructors: a group may have {new.gpu_hours:g} GPU-hours reserved ahead, not"
+            f" {old.gpu_hours:g}."
+        )
+
+
+def _members(project: Project) -> str:
+    if project.everyone:
+        return "Who is in no other project"
+    if project.group:
+        return f"Members of {project.title or project.name} (group {project.group})"
+    return f"Everybody in department {project.title or project.name}"
+
+
+def _most(limit: int | None) -> str:
+    if limit is None:
+        return "as many GPUs as are free"
+    return f"at most {say_count(limit, 'GPU', 'GPUs')}"
+
+
+def _bare(limit: int | None) -> str:
+    return "as many as are free" if limit is None else str(limit)
+
+
+def _hours(hours: float | None) -> str:
+    if hours is None:
+        return "GPU-hours without a bound"
+    return f"{hours:g} {'GPU-hour' if hours == 1 else 'GPU-hours'}"
+
+
+def _times(number: int) -> str:
+    return say_count(number, "time", "times")
