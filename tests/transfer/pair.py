@@ -1,74 +1,28 @@
 """Two real processes that hold one namespace: home in the test, the companion in a child."""
 
 import contextlib
-import json
-import os
 import queue
-import subprocess
 import sys
 import threading
 import types
-from pathlib import Path
 
 import zmq
 
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.home import HomeSide
+from tests.transfer import companion_main
+from tests.transfer.child import Child
 from tests.transfer.companion_main import run
 
-SCRIPT = Path(__file__).with_name("companion_main.py")
-ROOT = Path(__file__).parents[2]
 
-
-class Companion:
+class Companion(Child):
     """A child process with an AwaySide."""
 
     def __init__(self, keys, settings=None):
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        environ = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-        environ.setdefault("PYTHONHASHSEED", "0")
-        self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environ,
-        )
+        super().__init__(companion_main.main)
         answer = self.ask({"client_key": keys.public, "settings": settings or {}})
         self.endpoint = Endpoint(answer["address"], answer["server_key"])
-
-    def tell(self, order):
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-
-    def hear(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise EOFError("the companion ended")
-        return json.loads(line)
-
-    def ask(self, order):
-        self.tell(order)
-        return self.hear()
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-        self.close()
-
-    def close(self):
-        if self.process.poll() is None:
-            with contextlib.suppress(BrokenPipeError):  # it died meanwhile
-                self.tell({"op": "end"})
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.stdout.close()
 
 
 @contextlib.contextmanager

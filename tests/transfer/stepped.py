@@ -8,9 +8,6 @@ is at its end everything arrives in time.
 import collections
 import itertools
 import json
-import os
-import subprocess
-import sys
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import TransferSettings
@@ -20,8 +17,10 @@ from gpulease.transfer.switch import peer as peer_module
 from gpulease.transfer.switch.writebehind import WriteBehind
 from gpulease.transfer.values import pickling
 from gpulease.wire.message import Message, Pending
+from tests.transfer import stepped_main
+from tests.transfer.child import Child
 from tests.transfer.companion_main import run
-from tests.transfer.pair import ROOT, SCRIPT, CellError, Pair
+from tests.transfer.pair import CellError, Pair
 from tests.transfer.stepped_main import StillClock, decoded, encoded
 
 #: What counts as small, and how much of it travels unasked: bytes.
@@ -212,13 +211,7 @@ class SteppedPair(Pair):
         monkeypatch.setattr(Behind, "pair", self)
         monkeypatch.setattr(pickling, "time", StillClock)
         monkeypatch.setattr(Borrowed, "_watch", lambda _: None)
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        environ = {"PYTHONHASHSEED": "0", **os.environ, "PYTHONPATH": path}
-        self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ,
-        )  # fmt: skip
-        self._tell({"stepped": True})
+        self.child = Child(stepped_main.main)
         self.side = self.behind = None
 
     def begin(self, tape=()):
@@ -231,8 +224,8 @@ class SteppedPair(Pair):
         #: For tests that say themselves what happens: no answer is waited for, and what is small.
         self.late, self.sizes = False, None
         self.side = self.make_side()
-        self._tell({"op": "new"})
-        self._hear()
+        self.child.tell({"op": "new"})
+        self.child.hear()
         self.side.connect(None, None)
 
     def _leave(self):
@@ -241,22 +234,13 @@ class SteppedPair(Pair):
 
     def close(self):
         self._leave()
-        self.process.stdin.close()
-        self.process.wait(20)
-        self.process.stdout.close()
+        self.child.close()
 
     # ---- talking with the companion
 
-    def _tell(self, order):
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-
-    def _hear(self):
-        return json.loads(self.process.stdout.readline())
-
     def order(self, order):
-        self._tell(order)
-        answer = self._hear()
+        self.child.tell(order)
+        answer = self.child.hear()
         wire = self.side.peer.wire
         wire.back += answer["sent"]
         wire.waiting = answer["waiting"]

@@ -1,13 +1,11 @@
 """The companion's process of a stepped pair: nothing happens in it but what it is told to do.
 
-It has no socket and no thread: messages come and go over its standard input and output, and a
-request is handled when that is asked for.
+It has no socket and no thread: messages come and go among its orders, and a request is handled
+when that is asked for.
 """
 
 import base64
 import collections
-import json
-import sys
 import traceback
 
 from gpulease.transfer.api import TransferSettings
@@ -17,7 +15,7 @@ from gpulease.transfer.switch.expected import Expected
 from gpulease.transfer.values import pickling
 from gpulease.transfer.values.groups import AbandonedError
 from gpulease.wire.message import Message
-from tests.transfer.companion_main import run, say
+from tests.transfer.companion_main import run
 
 
 class StillClock:
@@ -96,12 +94,12 @@ class Waiting(collections.deque):
     put = collections.deque.append
 
 
-def main(space, hidden):
+def main(space, talk):
+    hidden = set(space)
     pickling.time = StillClock
     Borrowed._watch = lambda _: None
     away = None
-    for line in sys.stdin:
-        order = json.loads(line)
+    while (order := talk.hear())["op"] != "end":
         answer = {}
         match order["op"]:
             case "new":
@@ -128,7 +126,5 @@ def main(space, hidden):
                 answer["nothing_new"] = away.cell_ended(order["count"], value)
             case "names":
                 answer["names"] = sorted(set(space) - hidden)
-            case _:
-                return
         answer["sent"], away.outbox.sent = away.outbox.sent, []
-        say(answer | {"waiting": len(away.waiting)})
+        talk.tell(answer | {"waiting": len(away.waiting)})
