@@ -55,12 +55,13 @@ def reservation_view(
         "windows": [window_view(w, snapshot) for w in shown],
         "windows_ahead": len(ahead),
         "gpu_hours_ahead": round(booking.gpu_hours(ahead), 2),
+        "skipped": [
+            {"start": at.isoformat(timespec="minutes"), "why": why}
+            for at, why in reservation.closed
+        ],
     }
     if expanded is not None:
         found["cut"] = expanded.cut
-        found["skipped"] = [
-            {"start": at.isoformat(timespec="minutes"), "why": why} for at, why in expanded.skipped
-        ]
         found["notes"] = list(expanded.notes)
     return cast("ReservationView", found)  # most members are the body's, where they stand once
 

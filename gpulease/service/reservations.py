@@ -15,11 +15,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Expanded, wall_clock, zone_of
+from gpulease.policy.calendar import (
+    Closure,
+    Expanded,
+    Occurrence,
+    expand,
+    wall_clock,
+    zone_of,
+)
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.capacity.devices import in_service
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
+from gpulease.policy.reservations.anew import expanded_anew, what_changed
 from gpulease.policy.reservations.feasibility import Pool
 from gpulease.policy.reservations.seats import effective
 from gpulease.service.auth import Asker
@@ -77,6 +85,7 @@ class Reservations:
         self._lock = asyncio.Lock()
         self._known: dict[str, Reservation] = {}
         self._listed: tuple[PolicyDocument | None, list[Window]] = (None, [])
+        self._expanded_with: tuple[Closure, ...] | None = None
 
     async def load(self) -> None:
         """Read what is stored."""
@@ -217,6 +226,7 @@ class Reservations:
                 outcome = await self._checked(wanted, before, there)
             except GPULeaseError as error:
                 occurrences = await expanded(wanted.calendar, self._policy().reservations.closures)
+                wanted = replace(wanted, closed=occurrences.skipped)
                 outcome = Outcome(wanted, occurrences, error)
             else:
                 rest = [each for each in there if each.id != wanted.id]
@@ -269,10 +279,39 @@ class Reservations:
         """Tell the people of each lab that will be short, once; run until cancelled."""
         while True:
             try:
+                await self.expand_again()
                 await self.look()
             except GPULeaseError as error:
                 log.warning("reservations are not watched: %s", error.sentence)
             await asyncio.sleep(every)
+
+    async def expand_again(self) -> None:
+        """Expand every reservation anew where closures changed, and once after a start: the zone
+        database may be another.  Windows that have begun stay; people are told what changed.
+        """
+        closures = self._policy().reservations.closures
+        if closures == self._expanded_with:
+            return
+        async with self._lock:
+            for before in self.all():
+                await self._expand_again(before, closures)
+        self._expanded_with = closures
+
+    async def _expand_again(self, before: Reservation, closures: tuple[Closure, ...]) -> None:
+        try:
+            # It was worked out in time when it was made, so this ends.
+            found = await asyncio.to_thread(expand, before.calendar, closures)
+        except GPULeaseError as error:  # it stays as it is
+            log.warning("%s cannot be expanded again: %s", before.name, error.sentence)
+            return
+        policy, pools, others = self._policy(), self.firm(), self.all()
+
+        def fits(one: Occurrence) -> bool:
+            return booking.fits_beside(before, one, others, policy, pools)
+
+        after = expanded_anew(before, found, self._snapshot().now, fits)
+        if after is not before:
+            await self._save(before, after, None, "expanded", what_changed(before, after))
 
     async def look(self) -> None:
         """Tell of the labs that are short now and were not told of."""
@@ -305,7 +344,7 @@ class Reservations:
     ) -> Outcome:
         policy = self._policy()
         found = await expanded(wanted.calendar, policy.reservations.closures)
-        whole = replace(wanted, occurrences=found.occurrences)
+        whole = replace(wanted, occurrences=found.occurrences, closed=found.skipped)
         others, pools, now = list(others), self.firm(), self._snapshot().now
         await asyncio.to_thread(
             booking.check, whole, others, policy, pools=pools, now=now, before=before
@@ -316,16 +355,19 @@ class Reservations:
         self,
         before: Reservation | None,
         after: Reservation,
-        asker: Asker,
+        asker: Asker | None,
         what: str,
         note: str = "",
     ) -> None:
-        event = ReservationEvent(after.id, self._snapshot().now, asker.name, what, note)
+        who = asker.name if asker is not None else "gpulease"
+        event = ReservationEvent(after.id, self._snapshot().now, who, what, note)
         await self._ledger.call(self._ledger.store.save_reservation, before, after, event)
         self._known[after.id] = after
         self._listed = (None, [])
         self._changed()
-        if what != "booked":
+        if asker is None:
+            self._tell(Notice("changed", after.group, after.name, note, to=after.contact))
+        elif what != "booked":
             why = f": {note}" if note else ""
             sentence = f"{asker.name} {what} the reservation {after.name} of {after.group}{why}."
             self._tell(Notice(what, after.group, after.name, sentence, to=after.contact))

@@ -14,7 +14,13 @@ from gpulease.service.reservation_bodies import ChangeBody, CheckBody, Reservati
 from gpulease.service.reservation_views import LISTED, reservation_view
 from gpulease.service.reservations import Outcome
 from gpulease.service.scopes import ACCESS, needs_scope
-from gpulease.service.shapes import Page, ReservationsChecked, ReservationView
+from gpulease.service.shapes import (
+    ClosureView,
+    Items,
+    Page,
+    ReservationsChecked,
+    ReservationView,
+)
 
 _BODY_MAX = 512 * 1024
 
@@ -123,6 +129,21 @@ class ReservationCheck(_Handler):
             for each in found
         ]
         self.answer({"fits": all(each["fits"] for each in items), "items": items})
+
+
+class ClosureList(BaseHandler):
+    """``closures``: when nothing is open."""
+
+    @needs_scope(ACCESS)
+    @answers({200: Items[ClosureView]})
+    async def get(self) -> None:
+        """Answer the closures that the policy names, which reservations leave out."""
+        closures = self.services.loop.policy.reservations.closures
+        items = [
+            {"first": each.first.isoformat(), "last": each.last.isoformat(), "title": each.title}
+            for each in sorted(closures, key=lambda each: each.first)
+        ]
+        self.answer({"items": items})
 
 
 class OneReservation(_Handler):

@@ -65,6 +65,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "whatif": rest_site.WhatIf,
     "policy/versions": rest_site.PolicyVersions,
     "policy/versions/{version}": rest_site.PolicyVersion,
+    "closures": rest_reservations.ClosureList,
     "reservations": rest_reservations.ReservationList,
     "reservations.ics": rest_reservations.ReservationCalendar,
     "reservations/check": rest_reservations.ReservationCheck,

@@ -272,6 +272,14 @@ class Skipped(TypedDict):
     why: str
 
 
+class ClosureView(TypedDict):
+    """Days on which nothing is open, the last one included."""
+
+    first: str
+    last: str
+    title: str
+
+
 class ReservationView(TypedDict):
     """A reservation; what concerns people by name is for those who manage it."""
 
@@ -304,8 +312,8 @@ class ReservationView(TypedDict):
     windows: list[WindowView]
     windows_ahead: int
     gpu_hours_ahead: float
+    skipped: list[Skipped]
     cut: NotRequired[bool]
-    skipped: NotRequired[list[Skipped]]
     notes: NotRequired[list[str]]
 
 

@@ -64,14 +64,19 @@ class RunningDemo:
 
     def time_outs(self, **seconds: float) -> None:
         """Put these time-outs into force, whatever runs; also beside Playwright, on its thread."""
-        in_a_thread(self._put_time_outs(seconds))
+        self.put_policy(time_outs=seconds)
 
-    async def _put_time_outs(self, seconds: dict[str, float]) -> None:
+    def put_policy(self, **sections: dict[str, Any]) -> None:
+        """Put these members of the policy's sections into force, beside what stands there."""
+        in_a_thread(self._put_policy(sections))
+
+    async def _put_policy(self, sections: dict[str, dict[str, Any]]) -> None:
         async with Browser(self.url) as admin:
             await admin.log_in("admin", "admin")
             await admin.open_service()
             policy = yaml.safe_load((await admin.service_api("GET", "policy"))["text"])
-            policy["time_outs"] = {**policy.get("time_outs", {}), **seconds}
+            for name, members in sections.items():
+                policy[name] = {**policy.get(name, {}), **members}
             await admin.service_api("PUT", "policy", {"text": yaml.safe_dump(policy)})
 
     async def _prepare(self, time_outs: dict[str, float]) -> None:

@@ -50,7 +50,7 @@ def times(page: Any) -> tuple[datetime, datetime]:
 
 
 def test_an_instructor_reserves_by_dragging_and_takes_the_nearest_window(
-    teacher: Any, assert_accessible: Callable[..., None]
+    demo: RunningDemo, teacher: Any, assert_accessible: Callable[..., None]
 ) -> None:
     teacher.click(".ec-next")  # next week is all to come
     drag_over(teacher, day=2, minutes=120)
@@ -83,19 +83,28 @@ def test_an_instructor_reserves_by_dragging_and_takes_the_nearest_window(
     assert times(teacher) == (end, end + (end - start))
     teacher.click("#book-submit")
     teacher.wait_for_selector(".ec-event:has-text('second')")
-    # A copy of the series, on another day.
+    # A copy of the series, on another day, of which one is closed by now.
+    shut = (start + timedelta(days=1, weeks=2)).date()
+    holiday = {"from": f"{shut}", "to": f"{shut}", "title": "Founders' day"}
+    demo.put_policy(reservations={"closures": {"founders": holiday}})
     teacher.click(".ec-event:has-text('lab')")
     teacher.click("[data-action=copy]")
     assert teacher.input_value("#book-name") == "lab-copy"
     assert teacher.input_value("#book-times") == "3"
     later = start + timedelta(days=1)
     teacher.fill("#book-start", f"{later:%Y-%m-%dT%H:%M}")
-    teacher.wait_for_selector("#book-found:has-text('It fits. 3 windows')")
+    teacher.wait_for_selector("#book-found:has-text('It fits. 2 windows')")
+    assert f"Not on {shut} {start:%H:%M}: Founders' day" in teacher.inner_text("#book-found")
     teacher.click("#book-submit")
     teacher.wait_for_selector(".ec-event:has-text('lab-copy')")
+    teacher.click(".ec-next")
+    teacher.click(".ec-next")
+    teacher.wait_for_selector(".gl-closed:has-text('Closed: Founders')")
+    assert_accessible(teacher)
+    teacher.click(".ec-today")
     teacher.click("button:has-text('Term')")
     teacher.wait_for_selector(".ec-list .ec-event:has-text('lab-copy')")
-    assert teacher.locator(".ec-list .ec-event").count() == 7
+    assert teacher.locator(".ec-list .ec-event").count() == 6
     assert_accessible(teacher)
 
 

@@ -7,6 +7,7 @@ import ssl
 from contextlib import asynccontextmanager
 
 import pytest
+import yaml
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
@@ -18,7 +19,7 @@ from gpulease.service.option_values import smtp_login
 from gpulease.service.run import RunningService
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, options
-from tests.service.test_reservations import POLICY, prof, reserve_soon
+from tests.service.test_reservations import POLICY, WEEK2, book, prof, reserve_soon
 
 NOTICE = Notice(
     "short", "cs101", "lab", "lab has 2 of 3 GPUs.", "Split it.", ("a@x.org", "b@x.org")
@@ -202,3 +203,35 @@ async def test_lost_gpus_shorten_a_lab_and_its_instructor_and_admin_are_told_onc
             await service.close()
     assert [each["kind"] for each in posted] == ["short", "cancelled"]
     assert posted[1]["sentence"].endswith("cancelled the reservation lab of cs101: ill.")
+
+
+async def test_a_closure_that_comes_later_is_told_and_a_closed_day_is_refused(hub, tmp_path):
+    first, posted = tmp_path / "policy.yaml", []
+    first.write_text(POLICY)
+    async with hook(posted) as url:
+        changed = options(tmp_path, first_policy_file=first, webhook=url)
+        service = RunningService(changed, SimulatedProbe(3))
+        await service.open()
+        try:
+            site = Site(hub, service)
+            made = await book(prof(site), repeat="FREQ=WEEKLY;COUNT=3", contact=["prof@x.org"])
+            shut = {"from": WEEK2, "to": WEEK2, "title": "Strike"}
+            text = yaml.safe_load(POLICY)
+            text["reservations"]["closures"] = {"strike": shut}
+            admin = site.client(hub.admin_token())
+            await admin.call("PUT", "policy", {"text": yaml.safe_dump(text)})
+            assert (await prof(site).call("GET", "closures"))["items"] == [
+                {"first": WEEK2, "last": WEEK2, "title": "Strike"}
+            ]
+            await service.services.reservations.expand_again()
+            await wait_for_async(lambda: bool(posted), 30, "the notice")
+            seen = await prof(site).call("GET", f"reservations/{made['id']}")
+            assert (seen["windows_ahead"], seen["version"]) == (2, 2)
+            assert seen["skipped"] == [{"start": f"{WEEK2}T14:00", "why": "Strike"}]
+            on_strike = {"start": f"{WEEK2}T14:00", "name": "other"}
+            with pytest.raises(GPULeaseError, match=r"Nothing is open on .*: Strike"):
+                await book(prof(site), **on_strike)
+        finally:
+            await service.close()
+    assert [each["kind"] for each in posted] == ["changed"]
+    assert "no window on" in posted[0]["sentence"]

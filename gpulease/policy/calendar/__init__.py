@@ -13,6 +13,7 @@ from gpulease.policy.calendar.occurrences import (
     Closure,
     Expanded,
     Occurrence,
+    closure_of,
     expand,
 )
 from gpulease.policy.calendar.repetition import MAX_MONTHS, MAX_OCCURRENCES, repetition
@@ -25,6 +26,7 @@ __all__ = [
     "Closure",
     "Expanded",
     "Occurrence",
+    "closure_of",
     "expand",
     "instant",
     "repetition",

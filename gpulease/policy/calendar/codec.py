@@ -62,7 +62,7 @@ def expanded_to_json(found: Expanded) -> dict[str, Any]:
     """Return occurrences as JSON values."""
     return {
         "occurrences": _occurrences(found.occurrences),
-        "skipped": [[at.isoformat(), why] for at, why in found.skipped],
+        "skipped": _closed(found.skipped),
         "cut": found.cut,
         "notes": list(found.notes),
     }
@@ -72,7 +72,7 @@ def expanded_from_json(record: Mapping[str, Any]) -> Expanded:
     """Return the occurrences of what ``expanded_to_json`` gave."""
     return Expanded(
         _read_occurrences(record["occurrences"]),
-        tuple((datetime.fromisoformat(at), why) for at, why in record["skipped"]),
+        _read_closed(record["skipped"]),
         record["cut"],
         tuple(record["notes"]),
     )
@@ -85,6 +85,7 @@ def to_json(reservation: Reservation) -> dict[str, Any]:
         "calendar": calendar_to_json(reservation.calendar),
         "created": reservation.created.isoformat(),
         "occurrences": _occurrences(reservation.occurrences),
+        "closed": _closed(reservation.closed),
         "extra_time": [list(pair) for pair in reservation.extra_time],
         **{name: list(getattr(reservation, name)) for name in _TUPLES},
     }
@@ -100,6 +101,7 @@ def from_json(record: Mapping[str, Any]) -> Reservation:
             "calendar": calendar_from_json(record["calendar"]),
             "created": datetime.fromisoformat(record["created"]),
             "occurrences": _read_occurrences(record["occurrences"]),
+            "closed": _read_closed(record.get("closed", [])),
             "extra_time": tuple((user, more) for user, more in record["extra_time"]),
             **{name: tuple(record.get(name, ())) for name in _TUPLES},
         }
@@ -113,6 +115,14 @@ def _occurrences(found: tuple[Occurrence, ...]) -> list[list[str]]:
 def _read_occurrences(record: list[list[str]]) -> tuple[Occurrence, ...]:
     read = datetime.fromisoformat
     return tuple(Occurrence(read(original), read(a), read(b)) for original, a, b in record)
+
+
+def _closed(found: tuple[tuple[datetime, str], ...]) -> list[list[str]]:
+    return [[at.isoformat(), why] for at, why in found]
+
+
+def _read_closed(record: list[list[str]]) -> tuple[tuple[datetime, str], ...]:
+    return tuple((datetime.fromisoformat(at), why) for at, why in record)
 
 
 def _iso(at: datetime | None) -> str | None:

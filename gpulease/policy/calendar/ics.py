@@ -1,7 +1,8 @@
 """Reservations as an iCalendar (RFC 5545), for people's calendars, and read from one.
 
 What iCalendar has no word for stands in properties of our own: ``X-GPULEASE-GROUP``,
-``X-GPULEASE-CLASS`` and ``X-GPULEASE-SEATS``.
+``X-GPULEASE-CLASS`` and ``X-GPULEASE-SEATS``.  A date that a closure left out is an EXDATE with the
+parameter ``X-GPULEASE-CLOSED``, which is not read back: closures are the site's.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gpulease.policy.calendar.reservation import Reservation
 #: Characters of a calendar that is read, and its events.
 MAX_TEXT, MAX_EVENTS = 500_000, 100
 _GROUP, _CLASS, _SEATS = "X-GPULEASE-GROUP", "X-GPULEASE-CLASS", "X-GPULEASE-SEATS"
+_CLOSED = "X-GPULEASE-CLOSED"
 
 
 def to_ics(reservations: Iterable[Reservation]) -> str:
@@ -38,20 +40,33 @@ def _events(reservation: Reservation) -> Iterable[icalendar.Event]:
     """Return the event of the series, and one for each window that is not as the rule has it."""
     when = reservation.calendar
     zone = zone_of(when.zone)
+    if reservation.closed and not reservation.occurrences:
+        return
     series = _event(reservation, when.start, when.end)
     if when.repeat:
         series.add("rrule", icalendar.vRecur.from_ical(when.repeat))
     cancelled = [each.original for each in when.changed if each.start is None]
     if when.without or cancelled:
         series.add("exdate", [at.replace(tzinfo=zone) for at in (*when.without, *cancelled)])
+    if closed := _closed_dates(reservation):
+        series.add("exdate", [at.replace(tzinfo=zone) for at in closed], {_CLOSED: "TRUE"})
     if when.also:
         series.add("rdate", [at.replace(tzinfo=zone) for at in when.also])
     yield series
+    gone = {at for at, _ in reservation.closed}
     for each in when.changed:
-        if each.start is not None and each.end is not None:
+        if each.start is not None and each.end is not None and each.start not in gone:
             event = _event(reservation, each.start, each.end)
             event.add("recurrence-id", each.original.replace(tzinfo=zone))
             yield event
+
+
+def _closed_dates(reservation: Reservation) -> list[datetime]:
+    """Return the dates of the rule that a closure left out."""
+    moved = {each.start: each.original for each in reservation.calendar.changed}
+    return (
+        [moved.get(at, at) for at, _ in reservation.closed] if reservation.calendar.repeat else []
+    )
 
 
 def _event(reservation: Reservation, start: datetime, end: datetime) -> icalendar.Event:
@@ -128,7 +143,7 @@ def _dates(event: Any, name: str, start: datetime) -> list[str]:
     given = event.get(name, [])
     found = []
     for each in given if isinstance(given, list) else [given]:
-        for entry in each.dts:
+        for entry in each.dts if _CLOSED not in each.params else ():
             at = entry.dt
             if not isinstance(at, date):
                 raise _bad(f"Periods cannot be read in {name}.")

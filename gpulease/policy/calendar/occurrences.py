@@ -95,7 +95,7 @@ def expand(calendar: Calendar, closures: Sequence[Closure] = ()) -> Expanded:
         other = changed.get(original, Changed(original, original, original + length))
         if other.start is None or other.end is None:
             continue
-        closed = _closed(other.start, other.end, closures)
+        closed = closure_of(other.start, other.end, closures)
         if closed is not None:
             skipped.append((other.start, closed.title or "closed"))
             continue
@@ -107,7 +107,8 @@ def expand(calendar: Calendar, closures: Sequence[Closure] = ()) -> Expanded:
     return Expanded(tuple(ordered[:MAX_OCCURRENCES]), tuple(skipped), cut, tuple(notes))
 
 
-def _closed(start: datetime, end: datetime, closures: Sequence[Closure]) -> Closure | None:
+def closure_of(start: datetime, end: datetime, closures: Sequence[Closure]) -> Closure | None:
+    """Return the closure that meets a window (wall clock), ``None`` where all of it is open."""
     first, last = start.date(), end.date()
     if end.time() == datetime.min.time():  # until midnight is no part of the next day
         last = max(first, date.fromordinal(last.toordinal() - 1))

@@ -75,6 +75,7 @@ class Reservation:
         grace: so long after the start seats that nobody claimed are lent; ``None`` is the site's.
         contact: addresses that are told what happens to it.
         occurrences: its windows as they were expanded last.
+        closed: the times that a closure left out then, on the wall clock, each with its title.
     """
 
     id: str
@@ -98,6 +99,7 @@ class Reservation:
     contact: tuple[str, ...] = ()
     cancelled: bool = False
     occurrences: tuple[Occurrence, ...] = ()
+    closed: tuple[tuple[datetime, str], ...] = ()
 
     @property
     def over(self) -> datetime:

@@ -7,41 +7,29 @@ names the first thing in the way and the nearest window that fits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import wall_clock, zone_of
+from gpulease.policy.calendar import Occurrence, wall_clock, zone_of
+from gpulease.policy.calendar.local_time import span
 from gpulease.policy.calendar.reservation import Reservation, Window, windows_of
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.feasibility import (
     Conflict,
     Pool,
     conflicts,
-    most_seats,
     nearest,
 )
+from gpulease.policy.reservations.offers import (
+    Offer,
+    allowed_classes,
+    offer_for,
+    opened_by,
+    steps_of,
+)
 from gpulease.policy.units import say_count, say_duration
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What would fit instead of what was asked for; every member may be missing."""
-
-    nearest: datetime | None = None  # the start of the first window, wall clock
-    seats: int = 0  # so many fit at the time that was asked for
-    classes: tuple[str, ...] = ()  # these have room then
-    split: datetime | None = None  # half the seats, and a second session at this time
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the members as JSON values."""
-        return {
-            "nearest": _minutes(self.nearest),
-            "seats": self.seats,
-            "classes": list(self.classes),
-            "split": _minutes(self.split),
-        }
 
 
 def pool_of(policy: PolicyDocument, reservation: Reservation) -> str:
@@ -66,7 +54,7 @@ def check(
     """Refuse a reservation that may not be made, or does not fit.
 
     Args:
-        wanted: with its occurrences.
+        wanted: with its occurrences, and the times that closures left out.
         others: every other reservation.
         policy: the document in force.
         pools: the firm capacity of each pool.
@@ -79,12 +67,6 @@ def check(
     """
     _refuse_members(wanted, policy)
     ahead = [w for w in windows(policy, wanted) if w.last_end > now]
-    if not ahead and before is not None:
-        return  # its last window was ended early: that needs nothing
-    if not ahead:
-        raise refused(
-            f"Every window of {wanted.name} is over already.", "Choose a time that is to come."
-        )
     booked = [
         w
         for other in others
@@ -92,6 +74,15 @@ def check(
         for w in windows(policy, other)
         if w.last_end > now
     ]
+    closed = _newly_closed(wanted, before, ahead)
+    if closed is not None:
+        raise _is_closed(wanted, closed, booked, policy=policy, pools=pools, now=now)
+    if not ahead and before is not None:
+        return  # its last window was ended early: that needs nothing
+    if not ahead:
+        raise refused(
+            f"Every window of {wanted.name} is over already.", "Choose a time that is to come."
+        )
     _refuse_times(wanted, ahead, policy, now, before)
     _refuse_stacking(wanted, ahead, [w for w in booked if w.of.group == wanted.group], policy)
     # What is booked already cannot be refused any more, only what a change adds to it.
@@ -99,8 +90,59 @@ def check(
     kept = [w for w in ahead if (w.key, w.start, w.end) in booked_already]
     found = conflicts([w for w in ahead if w not in kept], [*booked, *kept], pools)
     if found:
-        offer = _offer(wanted, ahead, booked, policy=policy, pools=pools, now=now)
-        raise _conflict(wanted, len(ahead), found, offer)
+        other = offer_for(wanted, ahead, booked, policy=policy, pools=pools, now=now)
+        raise _conflict(wanted, len(ahead), found, other)
+
+
+def _newly_closed(
+    wanted: Reservation, before: Reservation | None, ahead: Sequence[Window]
+) -> tuple[datetime, str] | None:
+    """Return the closure that a person has to hear of: of a series the rest is still there, but
+    what has no other window, or was just moved to a closed day, would be gone without a word.
+    """
+    moved_before = {each.start for each in before.calendar.changed} if before is not None else set()
+    moved = {each.start for each in wanted.calendar.changed} - moved_before
+    new = wanted.closed if before is None or before.calendar != wanted.calendar else ()
+    return next((each for each in new if not ahead or each[0] in moved), None)
+
+
+def _is_closed(
+    wanted: Reservation,
+    closed: tuple[datetime, str],
+    booked: Sequence[Window],
+    *,
+    policy: PolicyDocument,
+    pools: Mapping[str, Pool],
+    now: datetime,
+) -> GPULeaseError:
+    start, title = closed
+    zone = zone_of(wanted.calendar.zone)
+    changed = (each for each in wanted.calendar.changed if each.start == start)
+    length = wanted.calendar.end - wanted.calendar.start
+    end = next((each.end for each in changed if each.end is not None), start + length)
+    one = replace(wanted, occurrences=(Occurrence(start, *span(start, end, zone)),))
+    move = nearest(windows(policy, one), booked, pools, now, opened_by(wanted, policy))
+    found = wall_clock(one.occurrences[0].start + move, zone) if move is not None else None
+    offer = Offer(nearest=found)
+    return refused(
+        f"Nothing is open on {start:%a %d %b %Y}: {title}.",
+        steps_of(offer, wanted) if found is not None else "Choose another day.",
+        closed=title,
+        offer=offer.to_json(),
+    )
+
+
+def fits_beside(
+    reservation: Reservation,
+    one: Occurrence,
+    others: Iterable[Reservation],
+    policy: PolicyDocument,
+    pools: Mapping[str, Pool],
+) -> bool:
+    """Return whether one more window of a reservation fits beside what is booked."""
+    wanted = windows(policy, replace(reservation, occurrences=(one,)))
+    booked = [w for other in others for w in windows(policy, other) if w.key != wanted[0].key]
+    return not conflicts(wanted, booked, pools)
 
 
 def refused(sentence: str, next_step: str, **numbers: Any) -> GPULeaseError:
@@ -119,16 +161,6 @@ def _booked(
     if (before.gpu_class, before.extra_time) != (wanted.gpu_class, wanted.extra_time):
         return set()
     return {(w.key, w.start, w.end) for w in windows(policy, before)}
-
-
-def allowed_classes(policy: PolicyDocument, group: str) -> tuple[str, ...]:
-    """Return the names of the classes that a group may reserve.
-
-    What a queue of the cluster's admits cannot be promised to anybody.
-    """
-    allowed = policy.reservations.of_group(group).classes
-    ours = [c.name for c in policy.classes if c.queue is None]
-    return tuple(name for name in ours if not allowed or name in allowed)
 
 
 def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
@@ -243,7 +275,7 @@ def _conflict(
     return GPULeaseError(
         "reservation_conflict",
         sentence,
-        next_step=_steps(offer, wanted),
+        next_step=steps_of(offer, wanted),
         numbers={
             "missing": first.missing,
             "conflicts": [_conflict_json(each) for each in found[:20]],
@@ -251,50 +283,6 @@ def _conflict(
         },
         status=409,
     )
-
-
-def _offer(
-    wanted: Reservation,
-    ahead: Sequence[Window],
-    booked: Sequence[Window],
-    *,
-    policy: PolicyDocument,
-    pools: Mapping[str, Pool],
-    now: datetime,
-) -> Offer:
-    zone = zone_of(wanted.calendar.zone)
-    move = nearest(ahead, booked, pools, now)
-    classes = [
-        c.name
-        for c in policy.classes
-        if c.name != wanted.gpu_class
-        and c.name in allowed_classes(policy, wanted.group)
-        and not conflicts([replace(w, pool=c.pool) for w in ahead], booked, pools)
-    ]
-    half = [replace(w, of=replace(w.of, seats=-(-w.of.seats // 2))) for w in ahead]
-    later = [replace(w, original=w.end, start=w.end, end=w.end + (w.end - w.start)) for w in half]
-    splits = wanted.seats > 1 and not conflicts([*half, *later], booked, pools)
-    return Offer(
-        nearest=wall_clock(ahead[0].start + move, zone) if move is not None else None,
-        seats=most_seats(ahead, booked, pools),
-        classes=tuple(classes),
-        split=wall_clock(later[0].start, zone) if splits else None,
-    )
-
-
-def _steps(offer: Offer, wanted: Reservation) -> str:
-    steps = []
-    if offer.nearest is not None:
-        steps.append(f"The nearest time that fits begins at {offer.nearest:%a %d %b %Y %H:%M}.")
-    if offer.seats:
-        steps.append(f"{say_count(offer.seats, 'seat fits', 'seats fit')} at your time.")
-    if offer.classes:
-        steps.append(f"The class {' or '.join(offer.classes)} has room then.")
-    if offer.split is not None:
-        half = -(-wanted.seats // 2)
-        now = say_count(half, "seat", "seats")
-        steps.append(f"Or split it: {now} now and {half} from {offer.split:%H:%M}.")
-    return " ".join(steps) or "Ask an admin: nothing fits within two weeks."
 
 
 def _conflict_json(found: Conflict) -> dict[str, Any]:
@@ -323,7 +311,3 @@ def _named(other: Window, window: Window) -> str:
 
 def _at(window: Window, at: datetime) -> str:
     return f"{wall_clock(at, zone_of(window.of.calendar.zone)):%a %d %b %Y %H:%M}"
-
-
-def _minutes(at: datetime | None) -> str | None:
-    return at.isoformat(timespec="minutes") if at is not None else None

@@ -8,7 +8,7 @@ covers its reservation first.  Lead is no part of it: back-to-back labs fit.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -125,12 +125,14 @@ def nearest(
     booked: Sequence[Window],
     pools: Mapping[str, Pool],
     earliest: datetime,
+    allowed: Callable[[Window], bool] = lambda _: True,
 ) -> timedelta | None:
     """Return by how much a whole series has to be moved to fit, ``None`` for nothing within reach.
 
-    The smallest move wins, of two equal ones the later; nothing begins before ``earliest``.  A
-    window fits first where another one ends, or ends where another one begins, so these moves are
-    tried beside whole days; what is looked at is the first window that does not fit.
+    The smallest move wins, of two equal ones the later; nothing begins before ``earliest``, and
+    every window is one that is ``allowed``.  A window fits first where another one ends, or ends
+    where another one begins, so these moves are tried beside whole days; what is looked at is the
+    first window that does not fit.
     """
     if not wanted:
         return None
@@ -143,7 +145,8 @@ def nearest(
     first = min(window.start for window in wanted)
     inside = [m for m in moves if abs(m) <= SEARCH and first + m >= earliest]
     for move in sorted(inside, key=lambda each: (abs(each), -each))[:TRIED]:
-        if _fits(wanted, booked, pools, move):
+        moved = [replace(w, start=w.start + move, end=w.end + move) for w in wanted]
+        if all(map(allowed, moved)) and not conflicts(moved, booked, pools):
             return move
     return None
 
@@ -158,13 +161,6 @@ def _touching(window: Window, other: Window) -> set[timedelta]:
 def _edges(window: Window) -> set[datetime]:
     longer = {window.end + timedelta(seconds=more) for _, more in window.of.extra_time}
     return {window.start, window.end, *longer}
-
-
-def _fits(
-    wanted: Sequence[Window], booked: Sequence[Window], pools: Mapping[str, Pool], move: timedelta
-) -> bool:
-    moved = [replace(w, start=w.start + move, end=w.end + move) for w in wanted]
-    return not conflicts(moved, booked, pools)
 
 
 def shortened(seats: Mapping[str, int], capacity: int) -> dict[str, int]:

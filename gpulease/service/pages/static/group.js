@@ -59,6 +59,7 @@ async function move(reservation, one, times, undo) {
 
 const calendar = timetable($("calendar"), {
   read,
+  closures: async () => (await attempt(() => api.get("closures")))?.items ?? [],
   onPick: (times) => booking.open(group, live.classes, times),
   onOpen: (reservation, one) => session.open(reservation, one),
   onMove: move,

@@ -22,8 +22,16 @@ function shown(reservation, window_) {
   };
 }
 
+/** Days on which nothing is open: behind the windows, in the reader's own time. */
+function closed({ first, last, title }) {
+  const end = new Date(`${last}T00:00`);
+  end.setDate(end.getDate() + 1);
+  return { id: `closed@${first}`, start: new Date(`${first}T00:00`), end, title: `Closed: ${title}`, display: "background", className: "gl-closed" };
+}
+
 function content({ event, timeText }) {
   const { reservation, window: window_ } = event.extendedProps;
+  if (event.display === "background") return { domNodes: [h("span", { class: "gl-closed-title" }, event.title)] };
   if (!reservation) return undefined;
   const seats = ["open", "lead"].includes(window_.state) ? `${window_.claimed} of ${window_.seats}` : window_.seats;
   const less = window_.seats < window_.reserved ? h("span", { class: "gl-window-less" }, ` (${window_.reserved} reserved)`) : null;
@@ -40,10 +48,10 @@ function content({ event, timeText }) {
 /**
  * Make the calendar in `place`.
  *
- * `read(since)` gives reservations with their windows; `onPick({start, end})` gets wall-clock times
+ * `read(since)` gives reservations with their windows, `closures()` when nothing is open; `onPick({start, end})` gets wall-clock times
  * here, `onOpen(reservation, window)` a click, `onMove(reservation, window, {start, end}, undo)` a drag.
  */
-export function timetable(place, { read, onPick, onOpen, onMove }) {
+export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
   const moved = ({ event, revert }) => {
     const { reservation, window: window_ } = event.extendedProps;
     const times = { start: wall(event.start, reservation.zone), end: wall(event.end, reservation.zone) };
@@ -59,8 +67,8 @@ export function timetable(place, { read, onPick, onOpen, onMove }) {
     eventSources: [
       {
         events: async ({ start }) => {
-          const found = await read(start);
-          return found.flatMap((each) => each.windows.map((one) => shown(each, one)));
+          const [found, days] = await Promise.all([read(start), closures()]);
+          return [...days.map(closed), ...found.flatMap((each) => each.windows.map((one) => shown(each, one)))];
         },
       },
     ],
