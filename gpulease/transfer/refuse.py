@@ -16,6 +16,8 @@ import types
 import weakref
 from typing import Any
 
+from gpulease.transfer.libraries import library
+
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _PROBE: dict[int, int] = {}
 _ITERATORS: tuple[type, ...] = (
@@ -86,7 +88,7 @@ def refused_kind(obj: Any) -> str | None:
     for kinds, words in _KINDS:
         if isinstance(obj, kinds):
             return words
-    numpy = sys.modules.get("numpy")
+    numpy = library("numpy")
     memmap = getattr(numpy, "memmap", None)
     if memmap is not None and isinstance(obj, memmap) and getattr(obj, "mode", "r") in ("r+", "w+"):
         return "a writable memmap"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import enum
 import functools
 import re
-import sys
 import types
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import xxhash
+
+from gpulease.transfer.libraries import library
 
 #: What is shown of a value, and how much of one is compared.
 _SHOWN = 160
@@ -202,7 +203,7 @@ def _simple(value: Any) -> str | None:  # noqa: PLR0911 - one a kind
         return str(getattr(value, "__name__", "builtin"))
     if isinstance(value, types.FunctionType) and value.__module__ != "__main__":
         return f"{value.__module__}.{value.__qualname__}"
-    numpy = sys.modules.get("numpy")
+    numpy = library("numpy")
     if numpy is not None and isinstance(value, numpy.generic | numpy.dtype):
         return f"{_kind(value)} {value!r}"
     return None
@@ -210,13 +211,13 @@ def _simple(value: Any) -> str | None:  # noqa: PLR0911 - one a kind
 
 def _array(value: Any, down: Down) -> str | None:
     """Return an array, a tensor or a table by its content, or None for what is none of them."""
-    numpy, torch, pandas = (sys.modules.get(n) for n in ("numpy", "torch", "pandas"))
+    numpy, torch, pandas = map(library, ("numpy", "torch", "pandas"))
     if numpy is not None and isinstance(value, numpy.ndarray):
         head = f"{_kind(value)} {value.dtype} {value.shape} "
         if value.dtype.hasobject:
             return head + str(down(value.tolist(), ".tolist()"))
         return f"{head}{_few(value)} {_digest(value.tobytes())}"
-    if torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor):
+    if torch is not None and isinstance(value, torch.Tensor):
         head = f"{_kind(value)} {value.dtype} {tuple(value.shape)} {value.requires_grad} "
         with torch.no_grad():
             plain = value.detach().to_dense() if value.layout is not torch.strided else value
@@ -247,8 +248,8 @@ def _few(value: Any) -> str:
 
 def _memory(value: Any) -> tuple[int, int] | None:
     """Return the memory that an array or a tensor shows: first and one past the last address."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor):
+    numpy, torch = library("numpy"), library("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or not value.untyped_storage().nbytes():
             return None
         first = value.untyped_storage().data_ptr()

@@ -243,3 +243,19 @@ def test_a_part_that_is_not_there_stops_nothing(shared, tmp_path):
     shared.home(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport packed.part")
     shared.gpu("assert not hasattr(packed, 'part')")
     shared.home("assert packed.part")
+
+
+def test_a_generator_of_a_library_that_is_not_here_goes_on_to_the_next_companion(monkeypatch):
+    there = ProcessState()
+    import numpy  # the other side has it
+
+    numpy.random.seed(5)
+    told = there.capture()
+    here = ProcessState()
+    with monkeypatch.context() as without:
+        for name in [n for n in sys.modules if n.partition(".")[0] == "numpy"]:
+            without.setitem(sys.modules, name, None)
+        here.apply(told)
+        here.forget_peer()
+        passed_on = here.capture()
+    assert pickle.loads(passed_on)["numpy"] == pickle.loads(told)["numpy"]

@@ -19,9 +19,10 @@ import functools
 import importlib
 import importlib.metadata
 import logging
-import sys
 from collections.abc import Callable
 from typing import Any
+
+from gpulease.transfer.libraries import library
 
 from .base import Aside, Framework
 
@@ -102,6 +103,6 @@ def _others(entry: importlib.metadata.EntryPoint) -> Framework | None:
 
 def _is_imported(package: str) -> bool:
     """Say whether the package's own import is over: in the middle of it nothing can be asked."""
-    module = sys.modules.get(package)
+    module = library(package)
     spec = getattr(module, "__spec__", None)
     return module is not None and not getattr(spec, "_initializing", False)

@@ -11,13 +11,13 @@ import contextlib
 import ctypes
 import importlib.metadata
 import platform
-import sys
 from collections.abc import Collection
 from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
 
 from gpulease.errors import GPULeaseError
+from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, refused_kind
 
 from .base import Aside, Inside, Packing, Stage, staged
@@ -144,9 +144,9 @@ def _versions(module: str) -> tuple[str, ...]:
     made: tuple[str, ...] = ()
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         made = (f"{package} {importlib.metadata.version(package)}",)
-    torch = sys.modules.get("torch.cuda")
-    if torch is not None and torch.is_initialized():
-        made += (str(torch.get_device_name()),)
+    torch = library("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        made += (str(torch.cuda.get_device_name()),)
     return (*made, f"Python {platform.python_version()}")
 
 

@@ -17,6 +17,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpulease.transfer.libraries import library
 from gpulease.transfer.values.analysis import code_use
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.units import is_unit
@@ -111,7 +112,7 @@ class ConcurrentThreads:
             return [value.func, value.args, value.keywords]
         if isinstance(value, type):
             return list(vars(value).values()) if is_unit(value) else []
-        numpy = sys.modules.get("numpy")
+        numpy = library("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray):
             return [value.base] if value.base is not None else []
         if isinstance(value, _CONTAINERS) or is_unit(type(value)):

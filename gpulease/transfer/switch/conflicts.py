@@ -17,10 +17,10 @@ from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.analysis import Use
-from gpulease.transfer.values.groups import merge, name_root, names_of
+from gpulease.transfer.values.groups import Survey, merge, name_root, names_of
 from gpulease.transfer.values.ledger import Absent, Base
 from gpulease.transfer.values.shipment import Incoming
-from gpulease.transfer.values.side import Side, Survey
+from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.staging import Staging
 
 from .concurrent import ConcurrentThreads, Reader, tasks_alive

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
+from gpulease.transfer.libraries import library
 from gpulease.transfer.values.side import Side
 
 from . import memory
@@ -46,7 +47,7 @@ class ImportsAhead:
 
     def tell(self) -> None:
         """Name what was imported here since the last time."""
-        new = [name for name in _PACKAGES if name in sys.modules and name not in self._told]
+        new = [name for name in _PACKAGES if library(name) is not None and name not in self._told]
         wire = self._peer.wire
         if new and wire is not None and not wire.broken and dict(os.environ) == self._environ:
             self._told.update(new)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from gpulease.transfer.libraries import library
 
 #: What torch says of tensors that are not on one device.
 _MISMATCH = re.compile(
@@ -36,7 +37,7 @@ class Origins:
             self._cells[name] = execution_count
 
     def _changed(self) -> list[str]:
-        if "torch" not in sys.modules:
+        if library("torch") is None:
             return []
         now = {name: id(value) for name, value in list(self._ns.items())}
         before, self._bound = self._bound, now
@@ -44,7 +45,7 @@ class Origins:
 
     def explain(self, error: str, names: Iterable[str]) -> str:
         """Say which of ``names`` home made on the CPU, where ``error`` is of devices; else ''."""
-        if "torch" not in sys.modules or not _MISMATCH.search(error):
+        if library("torch") is None or not _MISMATCH.search(error):
             return ""
         devices = importlib.import_module("gpulease.transfer.frameworks.torch.devices")
         found = sorted(

@@ -14,12 +14,12 @@ from typing import Any
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.collector import collector_waits
-from gpulease.transfer.values.groups import Check, Group, merge, names_of
+from gpulease.transfer.values.groups import Check, Group, Survey, merge, names_of
 from gpulease.transfer.values.ledger import Base
 from gpulease.transfer.values.pickling import Packed
 from gpulease.transfer.values.pins import pins_of
 from gpulease.transfer.values.shipment import Item, Shipment
-from gpulease.transfer.values.side import Side, Survey
+from gpulease.transfer.values.side import Side
 
 from .bulk import names_in_use, note_bulk, say_left, survey_without_bulk
 

@@ -66,10 +66,10 @@ class Sending:
             withhold = not self._side.ledger.peer_runs_on
             shipment = plan(self._side, wanted, withhold=withhold)
             outcome = self._offer(shipment, progress)
-            if outcome.ok:
-                break
             if not outcome.lacks:
                 _refuse_load(shipment, outcome)
+            if outcome.ok:
+                break
         if not outcome.ok:
             raise not_taken()
         notes = tuple(

@@ -2,7 +2,7 @@
 
 Owns the assignment of names and of contents of live units, with interrupts masked and without
 letting another thread run in between.  Everything was loaded before: what happens here is
-assignment only.
+assignment only, and what fails all the same is named.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from .staging import Staging
+from .staging import Loaded, LoadError, Staging
 from .units import apply_content
 
 #: A process commits on one thread: home's on the main one, the companion's on its worker.  The
@@ -69,13 +69,22 @@ def commit(
     *,
     may_bind: Callable[[str], bool] = lambda _name: True,
 ) -> list[str]:
-    """Apply every loaded group and drop ``remove``; return the names that were bound."""
+    """Apply every loaded group and drop ``remove``; return the names that were bound.
+
+    A group that a library does not let be put in place (a device without room, say) is moved from
+    ``staging.loaded`` to ``staging.failed``, and its names are dropped: what they were bound to may
+    hold a part of it.
+    """
     bound: list[str] = []
-    for loaded in staging.loaded.values():
-        for oid, content in loaded.contents.items():
-            if oid not in staging.fresh:
-                apply_content(staging.units[oid], content, staging.codes.get(oid))
-        loaded.apply()
+    for index, loaded in list(staging.loaded.items()):
+        try:
+            _put_in_place(staging, loaded)
+        except Exception as error:  # noqa: BLE001 - whatever a library makes of being written to
+            staging.failed[index] = LoadError(_said(error))
+            del staging.loaded[index]
+            for name in filter(may_bind, loaded.names):
+                ns.pop(name, None)
+            continue
         for name, value in loaded.names.items():
             if may_bind(name):
                 ns[name] = value
@@ -84,3 +93,16 @@ def commit(
         ns.pop(name, None)
     staging.adopt()
     return bound
+
+
+def _put_in_place(staging: Staging, loaded: Loaded) -> None:
+    for oid, content in loaded.contents.items():
+        if oid not in staging.fresh:
+            apply_content(staging.units[oid], content, staging.codes.get(oid))
+    loaded.apply()
+
+
+def _said(error: Exception) -> str:
+    text = [line[:200] for line in str(error).strip().splitlines()[:1]]
+    what = ": ".join([type(error).__name__, *text])
+    return f"it was put in place in part only ({what})"

@@ -13,7 +13,7 @@ import pathlib
 import re
 import types
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,3 +126,19 @@ def merge(groups: Iterable[Group]) -> Group:
     out.roots = tuple(sorted(out.roots))
     out.needs -= set(out.oids)
     return out
+
+
+@dataclass
+class Survey:
+    """One walk: groups by root, and the live units."""
+
+    groups: list[Group]
+    units: dict[str, Any]
+    used_globals: dict[str, set[str]]
+    values: Mapping[str, Any]
+    by_root: dict[str, Group] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for group in self.groups:
+            for root in group.roots:
+                self.by_root[root] = group

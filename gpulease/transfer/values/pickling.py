@@ -26,6 +26,7 @@ from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import Storage, clusters
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.frameworks.base import Packing
+from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, refused_kind
 from gpulease.transfer.registry import Registry
 
@@ -215,7 +216,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             reduced = reduce_own(obj)
             if reduced is not NotImplemented:
                 return reduced
-        numpy = sys.modules.get("numpy")
+        numpy = library("numpy")
         if numpy is not None and isinstance(obj, numpy.ndarray):
             reduced = array_reduction.reduce(obj, self.context)
             if reduced is not NotImplemented:
@@ -246,7 +247,7 @@ def _bases(kind: type) -> tuple[type, ...]:
 def _nan_name(value: float) -> str:
     if value is math.nan:  # noqa: PLW0177 - which NaN it is, not whether
         return "math"
-    numpy = sys.modules.get("numpy")
+    numpy = library("numpy")
     singleton = getattr(numpy, "nan", None)
     return "numpy" if value is singleton else ""
 

@@ -13,13 +13,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gpulease.transfer.arrays import buffer_owner, clusters
+from gpulease.transfer.libraries import library
 
 from .pickling import Packed
 from .units import can_pin, is_plain_instance, own_space
 
 if TYPE_CHECKING:
-    from .groups import Group
-    from .side import Side, Survey
+    from .groups import Group, Survey
+    from .side import Side
 
 #: Larger groups are replaced whole: counting their references would cost more than it is worth.
 _LIMIT = 20_000
@@ -76,7 +77,7 @@ def _is_plain(obj: Any) -> bool:
     """
     if type(obj) in _PLAIN:
         return True
-    numpy = sys.modules.get("numpy")
+    numpy = library("numpy")
     if numpy is not None and type(obj) is numpy.ndarray:
         return True
     made_hash: Any = type(obj).__hash__

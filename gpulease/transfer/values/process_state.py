@@ -18,6 +18,7 @@ from collections.abc import Collection
 from typing import Any
 
 from gpulease.protocol.variables import is_of_one_process, is_secret
+from gpulease.transfer.libraries import library
 
 from . import analysis
 from .on_import import when_imported
@@ -56,6 +57,8 @@ class ProcessState:
         self._path = list(sys.path)
         self._travelled: set[str] = set()
         self._stand_in: dict[str, str] = {}
+        #: What a library's generator has that is not imported here.
+        self._numpy: tuple[Any, ...] | None = None
         self._torch = b""
         self._torch_hooks = 0
         self._seeds = Seeds()
@@ -159,7 +162,7 @@ class ProcessState:
         has for itself are set here, too, where this is the main one.
         """
         self._settings.settle()
-        torch = sys.modules.get("torch")
+        torch = library("torch")
         if torch is not None and hasattr(torch, "manual_seed"):
             self._seeds.settle()
             # A module keeps its hooks by number, and each process counts for itself.
@@ -190,7 +193,9 @@ class ProcessState:
         if numpy is not None:
             kind, keys, pos, has_gauss, gauss = numpy.get_state()
             state["numpy"] = (kind, keys.tobytes(), pos, has_gauss, gauss)
-        torch = sys.modules.get("torch")
+        elif self._numpy is not None:
+            state["numpy"] = self._numpy
+        torch = library("torch")
         hooks = sys.modules.get("torch.utils.hooks")
         if hooks is not None and hasattr(hooks, "RemovableHandle"):
             state["torch_hooks"] = hooks.RemovableHandle.next_id
@@ -218,11 +223,13 @@ class ProcessState:
 
     def _apply_generators(self, state: dict[str, Any]) -> None:
         if "numpy" in state:
-            import numpy  # the other side's user code imported it
+            self._numpy = state["numpy"]
+            with contextlib.suppress(ImportError):  # only the other side has it
+                import numpy
 
-            kind, keys, pos, has_gauss, gauss = state["numpy"]
-            loaded = numpy.frombuffer(keys, dtype=numpy.uint32)
-            numpy.random.set_state((kind, loaded, pos, has_gauss, gauss))
+                kind, keys, pos, has_gauss, gauss = state["numpy"]
+                loaded = numpy.frombuffer(keys, dtype=numpy.uint32)
+                numpy.random.set_state((kind, loaded, pos, has_gauss, gauss))
         self._torch_hooks = max(self._torch_hooks, state.get("torch_hooks", 0))
         self._seeds.take(state.get("torch_seeds"))
         if "torch" in state:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from gpulease.transfer.libraries import library
+
 
 class State(NamedTuple):
     """How often a seed was set and to what (0: never), and generators' states since, by device."""
@@ -57,7 +59,7 @@ class Seeds:
         It waits for the first use of a device: torch runs seeds that wait after all else that does,
         so a seed from before these states must not wait with them.
         """
-        torch = sys.modules.get("torch")
+        torch = library("torch")
         if self._pending is None or torch is None or not hasattr(torch, "manual_seed"):
             return
         told, self._pending = self._pending, None
@@ -72,7 +74,7 @@ class Seeds:
 
 def _modules() -> Iterator[tuple[str, Any]]:
     """Return the devices of this torch that have generators, by name; CUDA also where none is."""
-    torch = sys.modules.get("torch")
+    torch = library("torch")
     for name in ("cuda", "xpu", _registered()) if torch is not None else ():
         module = getattr(torch, name, None)
         if all(hasattr(module, each) for each in ("get_rng_state_all", "is_initialized")):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ from gpulease.transfer.registry import Registry
 
 from .collector import collector_waits
 from .commit import commit, undisturbed
-from .groups import Check, Group, counted_with, merge, name_root
+from .groups import Check, Group, Survey, counted_with, merge, name_root
 from .ledger import Absent, Base, Ledger
 from .pickling import Packed, Packer
 from .process_state import ProcessState
@@ -34,22 +33,6 @@ _BUILTINS = frozenset(dir(builtins))
 
 BeforeCommit = Callable[[Staging, Incoming], set[int]]
 Hidden = Collection[str] | Callable[[], Collection[str]]
-
-
-@dataclass
-class Survey:
-    """One walk: groups by root, and the live units."""
-
-    groups: list[Group]
-    units: dict[str, Any]
-    used_globals: dict[str, set[str]]
-    values: Mapping[str, Any]
-    by_root: dict[str, Group] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for group in self.groups:
-            for root in group.roots:
-                self.by_root[root] = group
 
 
 class Side:
@@ -240,6 +223,9 @@ class Side:
     ) -> Outcome:
         """Load everything, then commit it as a whole; nothing is changed unless ``ok``.
 
+        A group that fails in the commit itself is ``failed`` in what is ``ok``: its names are
+        absent here, and the other side still has them.
+
         ``before_commit`` returns indices of staged groups to leave out (conflicts); it may take
         names out of what is declared absent.
         """
@@ -282,6 +268,9 @@ class Side:
                 staging.loaded.pop(kept.index(index), None)
             missing = reasons | dict.fromkeys(deferred, "")
             bound = self._commit(incoming, staging, missing, may_bind, may_remove)
+            broken = {kept[i]: e.reason for i, e in staging.failed.items() if kept[i] not in failed}
+            self._leave_broken(incoming, broken)
+        reasons |= broken
         self._after_commit(staging, bound)
         gone = tuple(self.registry.prune())
         return Outcome(True, reasons, deferred, (), tuple(sorted(skipped)), gone, culprits)
@@ -322,6 +311,15 @@ class Side:
         if incoming.state:
             self.state.apply(incoming.state)
         return set(bound)
+
+    def _leave_broken(self, incoming: Incoming, broken: Mapping[int, str]) -> None:
+        """What a commit could not finish is newer on the other side, and absent here."""
+        for index, reason in broken.items():
+            roots = incoming.groups[index].roots
+            self.ledger.differ(roots)
+            for root in roots:
+                if root.startswith("n:") and root[2:] not in self.ns:
+                    self.ledger.remote[root[2:]] = Absent("object", blocker=reason)
 
     def _withhold(self, incoming: Incoming, arrived: set[str]) -> None:
         """Put away what the other side has not looked at, and take back what it has."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import collections
 import gc
 import pickle
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import xxhash
+
+from gpulease.transfer.libraries import library
 
 from .hashing import buffer_digest
 from .units import is_plain_instance, own_space
@@ -65,7 +66,7 @@ def _pickles_alike(obj: Any) -> bool:
 def _one(obj: Any, made: set[int]) -> bytes:
     state = xxhash.xxh3_128()
     state.update(b"made" if id(obj) in made else repr((id(obj), id(type(obj)))).encode())
-    numpy = sys.modules.get("numpy")
+    numpy = library("numpy")
     if numpy is not None and isinstance(obj, numpy.ndarray) and not obj.dtype.hasobject:
         plain = obj.view(numpy.ndarray)  # a masked array would want its mask to fit the bytes
         flat = plain.ravel(order="K").view("u1") if obj.size else obj

@@ -13,6 +13,7 @@ import sys
 import types
 from typing import Any
 
+from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
@@ -269,7 +270,7 @@ def _apply_instance(obj: Any, content: tuple[dict[str, Any] | None, dict[str, An
 
 
 def _is_array(obj: Any) -> bool:
-    numpy = sys.modules.get("numpy")
+    numpy = library("numpy")
     return numpy is not None and type(obj) is numpy.ndarray
 
 

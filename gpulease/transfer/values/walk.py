@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import gc
 import logging
-import sys
 import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 from gpulease.transfer import frameworks
 from gpulease.transfer.arrays import buffer_owner, byte_bounds
+from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
 
@@ -64,10 +64,10 @@ class Walk:
         frameworks.refresh()
         self.units: dict[str, Any] = {}
         self.used_globals: dict[str, set[str]] = {}
-        pandas = sys.modules.get("pandas")
+        pandas = library("pandas")
         found = [getattr(pandas, name, None) for name in ("DataFrame", "Series", "Index")]
         self._pandas: tuple[type, ...] = tuple(kind for kind in found if kind is not None)
-        numpy = sys.modules.get("numpy")
+        numpy = library("numpy")
         self._ndarray: type | None = getattr(numpy, "ndarray", None)
 
     def run(self, names: Iterable[str], oids: Iterable[str] = ()) -> list[Group]:
