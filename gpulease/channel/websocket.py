@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import ssl
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -31,6 +32,8 @@ log = logging.getLogger("gpulease.channel")
 PING_SECONDS = 20.0
 REFUSED = 4400
 TOO_SLOW = 4408
+#: Seconds that a message takes to be read off its connection, and so many for each byte.
+_READING, _READING_A_BYTE = 1e-4, 3e-9
 #: What a message of a shape that nobody expects leads to.
 _ODD = (ValueError, KeyError, TypeError, AttributeError)
 
@@ -221,9 +224,28 @@ _texts = _Texts()
 
 
 class ServerEnd(WebSocketHandler):
-    """A server's end: sends without waiting, and hangs up on who does not keep up."""
+    """A server's end: sends without waiting, and hangs up on who does not keep up.
+
+    A subclass takes what arrives in ``arrived``, and says in ``rest`` how long a peer that has
+    sent so much is not read.
+    """
 
     _unread = 0  # bytes that the connection did not take at once, and has not taken since
+
+    def arrived(self, message: str | bytes) -> None:
+        """Take one message."""
+
+    def rest(self, seconds: float) -> float:  # noqa: ARG002
+        """Return for how long (seconds) nothing is read after so many seconds of work."""
+        return 0.0
+
+    def on_message(self, message: str | bytes) -> Awaitable[None] | None:
+        """Take one message; the next one is read when what is returned is over."""
+        began = time.thread_time()  # not what other processes took of the machine meanwhile
+        self.arrived(message)
+        work = time.thread_time() - began + _READING + len(message) * _READING_A_BYTE
+        pause = self.rest(work)
+        return asyncio.sleep(pause) if pause else None
 
     def send(self, message: Any) -> None:
         """Send one message; what cannot be sent any more is dropped, as the close will tell."""

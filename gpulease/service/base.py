@@ -284,7 +284,7 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
         Raises:
             GPULeaseError: ``not_logged_in`` (401), ``xsrf_failed``, ``cross_site``,
                 ``no_access`` (403), what ``scopes.check`` refuses with,
-                ``too_many_changes`` (429), ``hub_unreachable`` (502).
+                ``too_many_changes``, ``too_many_requests`` (429), ``hub_unreachable`` (502).
         """
         try:
             model = await self.hub_auth.get_user(self, sync=False)
@@ -311,8 +311,10 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
             self._check_where_from()
         self.current_user = model
         self.asker = self._managing(asker_of(model))
-        if self.request.method not in _READING and not self.asker.admin:
-            self.services.bounds.changes.take(f"{self.asker.kind}/{self.asker.name}")
+        if not self.asker.admin:
+            bounds = self.services.bounds
+            rate = bounds.looks if self.request.method in _READING else bounds.changes
+            rate.take(f"{self.asker.kind}/{self.asker.name}")
         if self.request.method in self._allowed():  # else it is answered that there is no such one
             scopes.check(self.asker, scopes.needed(type(self), str(self.request.method)))
 

@@ -20,6 +20,10 @@ Name = Annotated[str, Field(max_length=255)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
+#: Home kernels' keys that one lease's supervisor admits.
+KEYS_MAX = 500
+
+
 def _cut(length: int) -> BeforeValidator:
     return BeforeValidator(lambda value: value[:length] if isinstance(value, str) else value)
 
@@ -180,7 +184,9 @@ class FromSupervisor(BaseModel):
     blockers: list[Blocker] = []
     parked: Annotated[int, Field(ge=0)] = 0
     client_key: Annotated[str, Field(max_length=40)] = ""
-    keys: Annotated[dict[str, str], Field(max_length=500)] = {}
+    keys: Annotated[
+        dict[Z85Key, Annotated[str, Field(max_length=128)]], Field(max_length=KEYS_MAX)
+    ] = {}
     kernel_id: Annotated[str, Field(max_length=128)] = ""
     reason: Annotated[str, Field(max_length=64)] = ""
     detail: Annotated[str, Field(max_length=2000)] = ""

@@ -1,4 +1,4 @@
-"""How much of the service one person may take: changes in a time, and open channels.
+"""How much of the service one person may take: requests in a time, channels, the loop's time.
 
 Owns the counting.  Refuses to know HTTP and who is asking.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,6 +21,12 @@ PEERS_MAX = 4
 #: Above so many, people whose bucket is full again are forgotten.
 _REMEMBERED = 1000
 _MINUTE = 60.0
+#: For each change that a person may make in a minute they may look so often.
+_LOOKS = 10
+#: Of the event loop's time one peer's messages may take this share, after so many seconds at once.
+_SHARE, _AT_ONCE = 0.02, 0.2
+#: Seconds at most for which a channel is not read: pings have to be answered meanwhile.
+_REST_MAX = 10.0
 
 
 @dataclass
@@ -29,43 +35,83 @@ class _Bucket:
     at: float
 
 
-class ChangeRate:
-    """A bucket of tokens for each person: a minute's changes at once, then as they come back.
+class _Buckets:
+    """What each may still take: full at first, and filled again as time passes."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: dict[Hashable, _Bucket] = {}
+
+    def of(self, who: Hashable, most: float, seconds: float) -> _Bucket:
+        """Return the bucket of one, which takes so many seconds to be full from nothing."""
+        now = self._clock()
+        if len(self._known) > _REMEMBERED:
+            self._known = {k: b for k, b in self._known.items() if now - b.at < _MINUTE}
+        bucket = self._known.setdefault(who, _Bucket(most, now))
+        bucket.left = min(most, bucket.left + (now - bucket.at) * most / seconds)
+        bucket.at = now
+        return bucket
+
+
+class Rate:
+    """So many of something in a minute by each person: all at once, then as they come back.
 
     Args:
-        per_minute: how many changes one person may make in a minute, at present.
+        per_minute: how many one person may make in a minute, at present.
+        what: of what, as people read it.
+        reason: the code of the refusal.
         clock: monotonic, seconds.
     """
 
     def __init__(
-        self, per_minute: Callable[[], int], clock: Callable[[], float] = time.monotonic
+        self,
+        per_minute: Callable[[], int],
+        what: str = "changes",
+        reason: str = "too_many_changes",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._per_minute = per_minute
-        self._clock = clock
-        self._buckets: dict[str, _Bucket] = {}
+        self._what, self._reason = what, reason
+        self._buckets = _Buckets(clock)
 
     def take(self, who: str) -> None:
-        """Count one change.
+        """Count one.
 
         Raises:
-            GPULeaseError: ``too_many_changes`` (429); ``retry_after`` is in seconds.
+            GPULeaseError: ``reason`` (429); ``retry_after`` is in seconds.
         """
-        now, most = self._clock(), float(self._per_minute())
-        if len(self._buckets) > _REMEMBERED:
-            self._buckets = {k: b for k, b in self._buckets.items() if now - b.at < _MINUTE}
-        bucket = self._buckets.setdefault(who, _Bucket(most, now))
-        bucket.left = min(most, bucket.left + (now - bucket.at) * most / _MINUTE)
-        bucket.at = now
+        most = float(self._per_minute())
+        bucket = self._buckets.of(who, most, _MINUTE)
         if bucket.left < 1.0:
             seconds = math.ceil((1.0 - bucket.left) * _MINUTE / most)
             raise GPULeaseError(
-                "too_many_changes",
-                f"That is more than {most:.0f} changes in a minute.",
+                self._reason,
+                f"That is more than {most:.0f} {self._what} in a minute.",
                 next_step=f"Try again in {seconds} s.",
                 numbers={"max": int(most), "retry_after": seconds},
                 status=429,
             )
         bucket.left -= 1.0
+
+
+class LoopTime:
+    """How long the event loop worked for each peer that sends messages unasked.
+
+    Who takes more than a share of it is not read for a while: its own messages wait then, and
+    nobody else's.  It is nobody's mistake, so nothing is refused.
+
+    Args:
+        clock: monotonic, seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._buckets = _Buckets(clock)
+
+    def spent(self, whose: tuple[str, ...], seconds: float) -> float:
+        """Count some; return for how long (seconds) nothing more of it is to be read."""
+        bucket = self._buckets.of(whose, _AT_ONCE, _AT_ONCE / _SHARE)
+        bucket.left -= seconds
+        return min(max(0.0, -bucket.left / _SHARE), _REST_MAX)
 
 
 class Channels:
@@ -106,5 +152,7 @@ class Bounds:
     """
 
     def __init__(self, per_minute: Callable[[], int]) -> None:
-        self.changes = ChangeRate(per_minute)
+        self.changes = Rate(per_minute)
+        self.looks = Rate(lambda: _LOOKS * per_minute(), "requests", "too_many_requests")
+        self.loop_time = LoopTime()
         self.channels = Channels()

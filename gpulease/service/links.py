@@ -17,6 +17,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Alert, Lease, LeaseState, TimeOuts
 from gpulease.protocol import Blocker, SupervisorMessage
 from gpulease.providers.base import LinkState
+from gpulease.service.bodies import KEYS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Links:
                 known.wire.hang_up()
             line.learned -= set(known.admitted.values())
             line.learned |= known.learned
-            line.admitted = known.admitted | line.admitted
+            line.admitted = _newest(known.admitted | line.admitted)
             line.drained, line.blockers = known.drained, known.blockers
             line.parked = known.parked
         self._lines[lease.id] = line
@@ -178,7 +179,7 @@ class Links:
             raise _unreachable("The companion did not take this kernel's key in time.") from None
         finally:
             line.waiting.pop(client_key, None)
-        line.admitted[client_key] = kernel_id
+        line.admitted = _newest({**line.admitted, client_key: kernel_id})
         self._wake()
         return line.address, line.public_key
 
@@ -279,6 +280,11 @@ class Links:
 def lease_word(lease: Lease) -> SupervisorMessage:
     """Return what a supervisor keeps for the time when the service is silent."""
     return {"type": "lease", "hard_end": lease.hard_end.isoformat() if lease.hard_end else ""}
+
+
+def _newest(admitted: dict[str, str]) -> dict[str, str]:
+    """Return the keys that were admitted last: a supervisor may name new ones for ever."""
+    return dict(list(admitted.items())[-KEYS_MAX:])
 
 
 def _word(message: SupervisorMessage | None) -> tuple[object, ...]:

@@ -107,8 +107,7 @@ def _refusals(operation: Operation) -> set[int]:
     said = operation.described
     found = {400, 413, *said.refuses}
     if issubclass(operation.handler, BaseHandler):
-        found |= {401, 403, 502, 503}
-        found |= {429} if operation.method != "get" else set()
+        found |= {401, 403, 429, 502, 503}
     if "{" in operation.path:
         found.add(404)
     if said.query is not None:

@@ -20,9 +20,10 @@ from gpulease.protocol import PROTOCOL_VERSION, SupervisorMessage
 from gpulease.providers.base import SupervisorReport
 from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import FromServer, FromSupervisor
-from gpulease.service.bounds import PAGES_MAX, PEERS_MAX
+from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, Bounds
 from gpulease.service.events import Reader
 from gpulease.service.operations import WEBSOCKET, answers
+from gpulease.service.parts import Services
 from gpulease.service.peers import account_of_peer
 from gpulease.service.queries import EventsQuery
 from gpulease.service.scopes import ACCESS, LEASE_TOKEN, needs_scope
@@ -35,6 +36,18 @@ HELLO_SECONDS = 30.0
 
 class _Socket(ServerEnd):
     """A channel of the service's."""
+
+    whose: tuple[str, ...] = ()  # it is: what is bounded is bounded for all channels of one
+
+    def rest(self, seconds: float) -> float:
+        """Bound what the service works for whoever sends here."""
+        return self.bounds.loop_time.spent(self.whose, seconds)
+
+    @property
+    def bounds(self) -> Bounds:
+        """What one person may take."""
+        services: Services = self.settings["services"]
+        return services.bounds
 
     def account(self) -> int | None:
         """Return the user id at the other end, where it is on this machine."""
@@ -82,9 +95,9 @@ class EventsSocket(BaseHandler, _Socket):
         self._resume = self.query(EventsQuery).resume
         _must_upgrade(self)
         user, server = self.asker.name, self._server
-        whose = (user,) if server is None else (user, server)
+        self.whose = (user,) if server is None else (user, server)
         most = PAGES_MAX if server is None else PEERS_MAX
-        with self.services.bounds.channels.counted(whose, most):
+        with self.bounds.channels.counted(self.whose, most):
             await super().get(*args, **kwargs)  # returns when the channel is closed
 
     def open(self, *args: str, **kwargs: str) -> None:  # noqa: ARG002
@@ -94,7 +107,7 @@ class EventsSocket(BaseHandler, _Socket):
         if self._server is not None:
             self.services.servers.joined(self.asker.name, self._server)
 
-    def on_message(self, message: str | bytes) -> None:
+    def arrived(self, message: str | bytes) -> None:
         """Take a notebook server's reports; pages have nothing to say."""
         found = self.read(message)
         if found is None:
@@ -168,7 +181,8 @@ class SupervisorSocket(Answers, _Socket):
         """
         await self._prove(str(args[0]))
         _must_upgrade(self)
-        with self.services.bounds.channels.counted(("lease", self._lease_id, ""), PEERS_MAX):
+        self.whose = ("lease", self._lease_id, "")
+        with self.bounds.channels.counted(self.whose, PEERS_MAX):
             await super().get(*args, **kwargs)  # returns when the channel is closed
 
     def open(self, *args: str, **kwargs: str) -> None:  # noqa: ARG002
@@ -180,7 +194,7 @@ class SupervisorSocket(Answers, _Socket):
         if not self._said_hello:
             self.close(REFUSED, "no hello")
 
-    def on_message(self, message: str | bytes) -> None:
+    def arrived(self, message: str | bytes) -> None:
         """Take one message of the supervisor."""
         found = self.read(message)
         if found is None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from tornado.httpclient import HTTPClientError
+from tornado.websocket import WebSocketClosedError
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, ChangeRate
+from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, LoopTime, Rate
+from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Peer, Server, Site, Supervisor
 from tests.service.test_bad_input import problem, send
 
@@ -77,7 +82,7 @@ async def test_a_server_that_is_stopped_may_be_queued_for_before_it_starts(
     assert (stored.server, stored.server_ready) == ("second", False)
 
 
-async def test_changes_are_counted_for_each_person_and_reading_is_not(
+async def test_changes_are_counted_for_each_person_and_reading_for_itself(
     limited: Any, hub: Hub
 ) -> None:
     async with limited("{changes_per_minute: 3}") as site:
@@ -90,7 +95,12 @@ async def test_changes_are_counted_for_each_person_and_reading_is_not(
         assert (response.code, found["reason"]) == (429, "too_many_changes")
         assert 1 <= int(response.headers["Retry-After"]) <= 20
         assert found["numbers"]["retry_after"] == int(response.headers["Retry-After"])
-        assert (await send(site, token, "GET", "leases", None)).code == 200
+        looked = [await send(site, token, "GET", "classes", None) for _ in range(31)]
+        assert [each.code for each in looked] == [200] * 30 + [429], "ten looks for each change"
+        assert problem(looked[-1])["reason"] == "too_many_requests"
+        assert int(looked[-1].headers["Retry-After"]) == 2
+        admin = hub.admin_token()
+        assert {(await send(site, admin, "GET", "me", None)).code for _ in range(40)} == {200}
         eve = hub.page_token("eve")
         assert (await send(site, eve, "POST", "leases", '{"server": ""}')).code == 201
 
@@ -98,7 +108,7 @@ async def test_changes_are_counted_for_each_person_and_reading_is_not(
 def test_changes_come_back_with_time_and_never_above_a_minutes() -> None:
     now = [0.0]
     told: list[int] = []
-    rate = ChangeRate(lambda: 6, clock=lambda: now[0])
+    rate = Rate(lambda: 6, clock=lambda: now[0])
 
     def possible() -> int:
         for count in itertools.count():
@@ -159,3 +169,42 @@ async def _silent(site: Site, lease_id: str, grant: dict[str, Any]) -> Peer:
     found = await Supervisor.open(url, Authorization=f"Bearer {grant['token']}")
     assert isinstance(found, Peer)
     return found
+
+
+def test_who_has_the_event_loop_work_too_much_is_not_read_for_a_while() -> None:
+    now = [0.0]
+    time = LoopTime(clock=lambda: now[0])
+    assert time.spent(("stu", ""), 0.19) == 0.0, "some at once is what a start takes"
+    assert time.spent(("stu", ""), 0.03) == pytest.approx(1.0), "then a fiftieth of the time"
+    assert time.spent(("eve", ""), 0.19) == 0.0
+    now[0] = 1.0
+    assert time.spent(("stu", ""), 0.02) == pytest.approx(1.0)
+    assert time.spent(("stu", ""), 9.0) == 10.0, "pings are answered meanwhile"
+    now[0] = 500.0
+    for second in range(1000):  # what an honest supervisor sends
+        now[0] += 1
+        assert time.spent(("ann", ""), 0.005) == 0.0, second
+
+
+async def test_a_flood_on_one_channel_leaves_the_service_to_others(
+    site: Site, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services, taken = site.service.services, []
+    monkeypatch.setattr(services.servers, "kernels", lambda *_: taken.append(True))
+    server = await Server.join(site, hub.server_token("stu"))
+    kernel = {"id": "k" * 100, "notebook": "n" * 900, "leases": ["l" * 60] * 60}
+    flood = json.dumps({"type": "kernels", "kernels": [kernel] * 300})
+
+    async def send_much() -> None:
+        with suppress(WebSocketClosedError):
+            for _ in range(200):
+                await server.say(flood)
+
+    sending = asyncio.create_task(send_much())
+    resting = lambda: services.bounds.loop_time.spent(("stu", ""), 0.0)  # noqa: E731
+    await wait_for_async(resting, 60, "that nothing more of it is read")
+    for _ in range(20):
+        assert (await send(site, hub.server_token("eve"), "GET", "classes", None)).code == 200
+    assert 0 < len(taken) < 100
+    await server.close()
+    await sending

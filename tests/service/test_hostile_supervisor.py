@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpulease.service.bodies import KEYS_MAX
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, Supervisor, active_lease, connect, z85_key
 
@@ -76,4 +77,24 @@ async def test_the_same_supervisor_may_come_back(site: Site) -> None:
     await back.next("lease")
     assert site.service.services.links.alerts() == []
     for peer in (back, server):
+        await peer.close()
+
+
+async def test_a_supervisor_that_names_new_keys_for_ever_is_remembered_a_few(site: Site) -> None:
+    lease, server, supervisor = await active_lease(site)
+    links = site.service.services.links
+    hello = {"type": "hello", "address": "tcp://127.0.0.1:1", "protocol": "1.0"}
+    hello["public_key"] = links._lines[lease["id"]].public_key
+    for many in range(4):
+        keys = {f"{many * 400 + number:040}": "k1" for number in range(400)}
+        await supervisor.say({**hello, "keys": keys})
+    newest = f"{1599:040}"
+    await wait_for_async(lambda: newest in links._lines[lease["id"]].admitted, 30, "the last key")
+    assert len(links._lines[lease["id"]].admitted) == KEYS_MAX
+    await supervisor.say({**hello, "keys": {"k" * 3000: "k1"}})
+    await supervisor.say({**hello, "keys": {f"{7777:040}": "k" * 3000}})
+    await supervisor.say({**hello, "keys": {f"{8888:040}": "k1"}})
+    await wait_for_async(lambda: f"{8888:040}" in links._lines[lease["id"]].admitted, 30, "it")
+    assert all(len(k) + len(v) < 200 for k, v in links._lines[lease["id"]].admitted.items())
+    for peer in (supervisor, server):
         await peer.close()

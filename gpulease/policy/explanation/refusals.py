@@ -24,6 +24,7 @@ REFUSALS: Final[Words] = {
     "queue_full": ("The queue is full.", "Try again in a few minutes."),
     "too_many_waiting": ("Too many requests of this person wait.", "Withdraw one of them."),
     "too_many_changes": ("Too many changes in a short time.", "Wait as long as it says."),
+    "too_many_requests": ("Too many requests in a short time.", "Wait as long as it says."),
     "too_many_channels": ("Too many live channels are open.", "Close a page, then try again."),
     "no_such_server": ("The hub knows no such server.", "Name one of your servers."),
     "cell_running": (
