@@ -48,10 +48,11 @@ PROGRAMS = (
     Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 )
 #: No parts of the cluster, so a new version of one builds nothing else anew: what renders the
-#: chart, and a queue that clusters have.
+#: chart, what the documentation's commands are run with, and a queue that clusters have.
 HELM = Program("helm", "helm.sh/helm/v3/cmd/helm")
+KUBECTL = Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", _VERSION_FLAGS)
 KUEUE = Program("kueue", "sigs.k8s.io/kueue/cmd/kueue")
-BESIDE = (HELM, KUEUE)
+BESIDE = (HELM, KUBECTL, KUEUE)
 
 
 #: What kwok does to nodes and pods stands in files of its module.

@@ -33,9 +33,9 @@ __all__ = ["cluster", "namespace"]  # fixtures for every room
 #: `make test-nightly` sets it; without it, tests with the marker `nightly` are not collected.
 NIGHTLY = os.environ.get("GPULEASE_NIGHTLY") == "1"
 REQUIRE_ALL = os.environ.get("GPULEASE_REQUIRE_ALL") == "1"
-#: Ends of reasons that may be given all the same: what is built beside a cluster when there is time
-#: left, and kubectl, which Debian does not have.
-MAY_LACK = ("is not built (make setup-cluster)", "kubectl is not installed")
+#: End of reasons that may be given all the same: what is built beside a cluster when there is time
+#: left.
+MAY_LACK = "is not built (make setup-cluster)"
 
 #: Seconds for a test with a cluster that says nothing else: it waits for several programs.
 CLUSTER_SECONDS = 600

@@ -80,7 +80,7 @@ def objects(api) -> set[str]:
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 @chart.needs_chart
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.skipif(chart.kubectl() is None, reason="kubectl is not built (make setup-cluster)")
 def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
     """Images are built by `make test-images`; here podman only says what it was asked for."""
     from testcluster import images
@@ -89,9 +89,11 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
     work, programs = tmp_path / "checkout", tmp_path / "programs"
     shutil.copytree(shipped.ROOT, work / "helm-values")
     programs.mkdir()
-    helm = chart.helm()
+    helm, kubectl = chart.helm(), chart.kubectl()
     assert helm
+    assert kubectl
     (programs / "helm").symlink_to(helm)
+    (programs / "kubectl").symlink_to(kubectl)
     (programs / "gpulease").write_text(f'#!/bin/sh\nexec {sys.executable} -m gpulease "$@"\n')
     (programs / "podman").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/podman\n')
     for name in ("gpulease", "podman"):
@@ -122,7 +124,7 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
         return done.stdout
 
     # What other tests have left.
-    run("gpulease uninstall --yes", f"kubectl delete namespace {shipped.SERVERS}")
+    run("gpulease uninstall --yes", f"kubectl delete namespace {shipped.SERVERS} --ignore-not-found")
     gone = partial(_gone, cluster.api)
     gone()
     new_namespace(cluster.api, shipped.SERVERS)

@@ -21,6 +21,7 @@ import pytest
 import yaml
 from traitlets.config import Config
 
+from testcluster.build import HELM, KUBECTL, Program, beside_program
 from tests.helm_values import shipped
 
 VALUES = shipped.ROOT / "values-z2jh.yaml"
@@ -65,6 +66,9 @@ BASE_URL = (
     "sed -i '/JUPYTERHUB_BASE_URL/{n;s#/$#/jupyter/#}; s#/hub/api#/jupyter/hub/api#'"
     " helm-values/service/service.yaml",
 )
+USERS = (
+    """sed -i 's#namespaces = .*#namespaces = ["jupyter-*"]#' helm-values/service/settings.yaml"""
+)
 FULLNAME = "sed -i 's#//hub\\.#//uni-hub.#' helm-values/service/service.yaml"
 
 
@@ -73,6 +77,75 @@ def _https(kind: str, **more: Any) -> Install:
     https = {"enabled": True, "type": kind, "hosts": hosts, **more}
     return Install({"proxy": {"https": https}})
 
+
+#: What servers, init and side containers of a course run.
+COURSE_IMAGE = "quay.io/jupyter/scipy-notebook:2026-06-01"
+#: A course as its admins would write it: profiles, what runs before and beside a notebook, a node
+#: pool of its own, another metadata address, culling, images pulled ahead, placeholders.
+COURSE: dict[str, Any] = {
+    "cull": {"timeout": 7200, "every": 300, "maxAge": 172800, "adminUsers": False},
+    "prePuller": {"extraImages": {"course": {"name": "quay.io/jupyter/base-notebook", "tag": "1"}}},
+    "scheduling": {
+        "podPriority": {"enabled": True},
+        "userPlaceholder": {"enabled": True, "replicas": 3},
+    },
+    "singleuser": {
+        "nodeSelector": {"hub.jupyter.org/node-purpose": "user"},
+        "cloudMetadata": {"ip": "100.100.100.200"},
+        "initContainers": [
+            {
+                "name": "course-files",
+                "image": COURSE_IMAGE,
+                "command": ["sh", "-c", "mkdir -p /home/jovyan/course"],
+                "volumeMounts": [{"name": "volume-{user_server}", "mountPath": "/home/jovyan"}],
+            }
+        ],
+        "extraContainers": [
+            {
+                "name": "data",
+                "image": COURSE_IMAGE,
+                "command": ["python3", "-m", "http.server", "--bind", "127.0.0.1", "9000"],
+                "resources": {"requests": {"memory": "32Mi"}, "limits": {"memory": "64Mi"}},
+            }
+        ],
+        "profileList": [
+            {
+                "display_name": "Lectures",
+                "slug": "lectures",
+                "default": True,
+                "kubespawner_override": {"image": COURSE_IMAGE, "mem_limit": "2G"},
+            },
+            {
+                "display_name": "Project",
+                "slug": "project",
+                "kubespawner_override": {"image": COURSE_IMAGE, "environment": {"COURSE": "ml"}},
+                "profile_options": {
+                    "size": {
+                        "display_name": "Memory",
+                        "choices": {
+                            "small": {
+                                "display_name": "2 GB",
+                                "default": True,
+                                "kubespawner_override": {"mem_limit": "2G"},
+                            },
+                            "large": {
+                                "display_name": "8 GB",
+                                "kubespawner_override": {"mem_limit": "8G", "cpu_limit": 4},
+                            },
+                        },
+                    }
+                },
+            },
+        ],
+    },
+}
+#: What is chosen from its form.
+COURSE_CHOICES: tuple[dict[str, str], ...] = (
+    {},
+    {"profile": "lectures"},
+    {"profile": "project"},
+    {"profile": "project", "size": "large"},
+)
 
 INSTALLS: dict[str, Install] = {
     "defaults": Install(),
@@ -88,7 +161,7 @@ INSTALLS: dict[str, Install] = {
     "names by the release": Install({"fullnameOverride": None}, release="spring"),
     "release and namespace": Install(release="spring", namespace="teaching"),
     "a namespace for each user": Install(
-        more=("user-namespaces/values-z2jh.yaml",), servers="jupyter-stu"
+        more=("user-namespaces/values-z2jh.yaml",), servers="jupyter-stu", edits=(USERS,)
     ),
     "a namespace for each user elsewhere": Install(
         {"fullnameOverride": "uni"},
@@ -102,16 +175,24 @@ INSTALLS: dict[str, Install] = {
         namespace="teaching",
         edits=(NAMESPACE, *BASE_URL, FULLNAME),
     ),
+    "a course": Install(COURSE),
     "no metadata block": Install({"singleuser": {"cloudMetadata": {"blockWithIptables": False}}}),
 }
 
 
 def helm() -> str | None:
     """Return helm, as the cluster's programs are built or from PATH."""
-    from testcluster.build import HELM, beside_program
+    return _program(HELM)
 
-    built = beside_program(HELM)
-    return str(built) if built.exists() else shutil.which("helm")
+
+def kubectl() -> str | None:
+    """Return kubectl in the same way."""
+    return _program(KUBECTL)
+
+
+def _program(program: Program) -> str | None:
+    built = beside_program(program)
+    return str(built) if built.exists() else shutil.which(program.name)
 
 
 def why_no_chart() -> str:
