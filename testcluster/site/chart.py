@@ -43,18 +43,21 @@ _NOT_APPLIED = {"Deployment", "DaemonSet", "StatefulSet", "Job"}
 def values(install: chart.Install) -> dict[str, Any]:
     """Return what is this cluster's own: its image and its volumes, and GPUs on its one node."""
     image, _, tag = images.GPULEASE_IMAGE.rpartition(":")
+    servers = "jupyter-{username}" if install.servers else install.namespace
     return {
         "hub": {
             "config": {
                 "DummyAuthenticator": {"password": PASSWORD},
                 "Authenticator": {"allow_all": True, "admin_users": ["admin"]},
+                # The hub is no pod here, and so does not see where it is.
+                "GPULeaseSpawner": {"gpulease_namespace": install.namespace},
             }
         },
         "singleuser": {
             "image": {"name": image, "tag": tag, "pullPolicy": "Never"},
             "cmd": ["jupyterhub-singleuser"],
             "extraNodeAffinity": {"required": []},
-            "extraPodConfig": names.pod_settings(install.namespace),
+            "extraPodConfig": names.pod_settings(servers),
             "memory": {"guarantee": "64M"},
             "storage": {
                 "capacity": "1Gi",
@@ -89,6 +92,10 @@ class ChartSite(Site):
         if self.encrypted:
             return f"https://{NODE_ADDRESS}:{_HTTPS}{self.base}"
         return url(_HTTP, self.base)
+
+    def namespace_of(self, user: str) -> str:
+        """Return where somebody's servers and leases run."""
+        return f"jupyter-{user}" if self.install.servers else self.install.namespace
 
     def edit(self) -> None:
         """Copy our manifests and change them as the documentation says."""
@@ -214,6 +221,8 @@ def charted_site(
     (directory / "policy.yaml").write_text(policy, encoding="utf-8")
     site.edit()
     shipped.apply(api, site.shipped)
+    if install.servers:
+        shipped.apply(api, site.shipped / shipped.USER_NAMESPACES.name)
     clear(api, install.namespace)
     homes.add_volumes(api, cluster.layout.volumes, 16)
     tools = yaml.safe_load(

@@ -1,13 +1,17 @@
 """Whole rounds under the chart's own hub configuration: server, GPU cell, reclaim."""
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from testcluster import rights
 from testcluster.cluster import Cluster
+from testcluster.images import GPULEASE_IMAGE
 from testcluster.pods import delete_namespace
 from testcluster.site import shipped
 from testcluster.site.chart import ChartSite, charted_site
@@ -18,6 +22,17 @@ from tests.hub import chart
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), chart.needs_chart]
 
+WHOLE_ROUNDS = ("defaults", "https manual", "all names", "a namespace for each user")
+NODE = "/api/v1/nodes/node1"
+#: The course's images are this cluster's one, and its culler is in a hurry.
+COURSE = replace(
+    chart.INSTALLS["a course"],
+    values=json.loads(
+        json.dumps(chart.COURSE | {"cull": {"timeout": 40, "every": 2, "adminUsers": False}}).replace(
+            chart.COURSE_IMAGE, GPULEASE_IMAGE
+        )
+    ),
+)
 CELLS = POLICY.replace("evidence: process", "evidence: cells")
 
 
@@ -25,16 +40,28 @@ CELLS = POLICY.replace("evidence: process", "evidence: cells")
 def charted(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[ChartSite]:
     """A site of the install that the test names."""
     directory = Path(tempfile.mkdtemp(prefix="chart-", dir=cluster.layout.logs))
-    install = chart.INSTALLS[request.param]
+    install = COURSE if request.param == "a course" else chart.INSTALLS[request.param]
+    label_node(cluster, "user")
     try:
         with charted_site(cluster, directory, install, CELLS) as running:
             yield running
     finally:
+        label_node(cluster, None)
+        if install.servers:
+            delete_namespace(cluster.api, "jupyter-ada")
+            for each in shipped.documents(shipped.USER_NAMESPACES):
+                if each["kind"] != "Kustomization":
+                    rights.remove(cluster.api, each)
         if install.namespace != shipped.HUB_NAMESPACE:
             delete_namespace(cluster.api, install.namespace)
 
 
-@pytest.mark.parametrize("charted", ["defaults", "https manual", "all names"], indirect=True)
+def label_node(cluster: Cluster, purpose: str | None) -> None:
+    labels = {"hub.jupyter.org/node-purpose": purpose}
+    cluster.api.patch(NODE, {"metadata": {"labels": labels}})
+
+
+@pytest.mark.parametrize("charted", WHOLE_ROUNDS, indirect=True)
 async def test_a_gpu_comes_and_goes(charted: ChartSite) -> None:
     """With the init container of the chart, its user scheduler, its names and its address."""
     site = charted
@@ -45,9 +72,10 @@ async def test_a_gpu_comes_and_goes(charted: ChartSite) -> None:
         )
         (lease,) = site.lease_pods()
         assert lease["metadata"]["name"] in cell.text
-        assert lease["metadata"]["namespace"] == site.install.namespace
+        space = site.namespace_of("ada")
+        assert lease["metadata"]["namespace"] == space
         (owner,) = lease["metadata"]["ownerReferences"]
-        server = site.cluster.api.pod(site.install.namespace, owner["name"])
+        server = site.cluster.api.pod(space, owner["name"])
         assert [each["name"] for each in server["status"]["initContainerStatuses"]] == [
             "block-cloud-metadata"
         ]
@@ -61,3 +89,38 @@ async def test_a_gpu_comes_and_goes(charted: ChartSite) -> None:
         assert ada.watch.lease["reason"] == "idle"
         await wait_for_async(lambda: not site.lease_pods(), LONG, "the lease pod to be gone")
         assert "total 499500" in (await ada.run("print('total', total)")).text
+
+
+@pytest.mark.parametrize("charted", ["a course"], indirect=True)
+async def test_in_a_course_the_lease_goes_first_and_the_culled_server_after_it(
+    charted: ChartSite,
+) -> None:
+    """An idle lease ends by our policy; its idle server, later, by the chart's own culler."""
+    site, space = charted, charted.install.namespace
+    async with at_work(site, "ada") as ada:
+        await ada.run("numbers = list(range(1000))")
+        await ada.run("%%gpu\ntotal = sum(numbers)")
+        (lease,) = site.lease_pods()
+        (owner,) = lease["metadata"]["ownerReferences"]
+        server = site.cluster.api.pod(space, owner["name"])
+        began = [each["name"] for each in server["status"]["initContainerStatuses"]]
+        assert began == ["course-files", "block-cloud-metadata"]
+        assert [each["name"] for each in server["spec"]["containers"]] == ["notebook", "data"]
+        assert server["spec"]["priorityClassName"] == "jupyterhub-default-priority"
+        # What runs beside a notebook stays beside it, and so do its class and its settings.
+        assert [each["name"] for each in lease["spec"]["containers"]] == ["companion"]
+        assert lease["spec"]["priorityClassName"] == "gpulease-lease"
+
+        await ada.watch.wait_for("ended", seconds=LONG)
+        assert ada.watch.lease is not None
+        assert ada.watch.lease["reason"] == "idle"
+        assert "total 499500" in (await ada.run("print('total', total)")).text
+        server_path = f"/api/v1/namespaces/{space}/pods/{owner['name']}"
+        assert site.cluster.api.find(server_path) is not None
+
+        def culled() -> bool:
+            return site.cluster.api.find(server_path) is None
+
+        await wait_for_async(culled, LONG, "the chart's culler to end the server")
+        log = await asyncio.to_thread(site.log("hub").read_text, encoding="utf-8")
+        assert "Culling server ada" in log

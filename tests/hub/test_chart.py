@@ -8,6 +8,7 @@ from jupyterhub.app import JupyterHub
 from gpulease import labels
 from gpulease.hub import guard
 from gpulease.hub.guard_lines import is_blocker
+from gpulease.providers.kubernetes.asks_nodes import any_holds
 from gpulease.providers.kubernetes.network_form import End, lets
 from tests.helm_values import shipped
 from tests.hub import chart
@@ -20,6 +21,9 @@ POD = "10.1.0.7"
 INSTANCE = {labels.INSTANCE: labels.APP}
 #: Only for hubs with a namespace for each user.
 COPIED = shipped.load("user-namespaces/servers.yaml")
+#: Labels and taint of a node with GPUs, in a pool of users' nodes, and of one without.
+GPU_NODE = {"nvidia.com/gpu.present": "true", "hub.jupyter.org/node-purpose": "user"}, labels.POOL
+USER_NODE = {"hub.jupyter.org/node-purpose": "user"}, ""
 every_install = pytest.mark.parametrize("name", chart.INSTALLS)
 
 
@@ -40,6 +44,8 @@ class Site:
 
     def __init__(self, name, server):
         install, objects = chart.INSTALLS[name], chart.rendered(name)
+        cloud = install.values.get("singleuser", {}).get("cloudMetadata", {})
+        self.metadata = cloud.get("ip", "169.254.169.254")
         given = [*shipped.load(), *(COPIED if install.servers else [])]
         ours = [shipped.renamed(each, install.namespace, shipped.SYSTEM) for each in given]
         policies = [each for each in (*ours, *objects) if each["kind"] == "NetworkPolicy"]
@@ -105,7 +111,7 @@ def what_must_flow_flows_and_nothing_else(site):
     ):
         assert site.flows(source, target, port), (source.labels, target.labels, port)
     for source, target, port in (
-        (site.server, End(address="169.254.169.254"), 80),
+        (site.server, End(address=site.metadata), 80),
         (site.server, End(address="10.96.0.1"), 443),
         (site.server, site.service, 8892),
         (site.server, site.lease, 22),
@@ -141,10 +147,74 @@ async def test_a_hub_of_it_starts_servers_that_may_lease(name, configured, make_
     what_must_flow_flows_and_nothing_else(Site(name, pod))
 
 
+@pytest.mark.parametrize("chosen", chart.COURSE_CHOICES, ids=str)
+async def test_every_profile_of_a_course_passes(configured, make_spawner, chosen):
+    """With what runs before and beside the notebook."""
+    pod = await start(make_spawner(configured("a course")), **chosen)
+    names = [each["name"] for each in pod["spec"]["initContainers"]]
+    assert names == ["course-files", "block-cloud-metadata"]
+    notebook, beside = pod["spec"]["containers"]
+    assert beside["name"] == "data"
+    assert notebook["image"] == chart.COURSE_IMAGE
+    bound = {"large": 8, "small": 2}[chosen.get("size", "small")]
+    assert notebook["resources"]["limits"]["memory"] == bound * 2**30
+    assert guard.inspect(pod) == ()
+
+
+def test_the_hubs_own_culler_stays_beside_gpulease(configured):
+    """`setup_gpulease` adds a service and roles to those of the chart."""
+    c = configured("a course")
+    culler, ours = c.JupyterHub.services
+    assert culler["name"] == "jupyterhub-idle-culler"
+    assert {"--timeout=7200", "--max-age=172800"} <= set(culler["command"])
+    assert ours["name"] == "gpulease"
+    roles = {each["name"]: each for each in c.JupyterHub.load_roles}
+    assert roles["jupyterhub-idle-culler"]["services"] == ["jupyterhub-idle-culler"]
+
+
+def test_what_the_chart_pulls_and_holds_ahead_stays_off_gpus():
+    """Pullers and placeholders go where servers go; ours pulls on nodes with GPUs."""
+    objects = chart.rendered("a course")
+    ahead = [each for each in objects if each["kind"] in {"DaemonSet", "StatefulSet"}]
+    assert {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in ahead} == {
+        *("hook-image-puller", "continuous-image-puller", "user-placeholder")
+    }
+    (ours,) = (each for each in shipped.load("leases/puller.yaml") if each["kind"] == "DaemonSet")
+    for each in ahead:
+        template = each["spec"]["template"]
+        for taint in ("", GPU_NODE[1]):
+            assert not may_run(template, GPU_NODE[0], taint), each["metadata"]["name"]
+        assert may_run(template, *USER_NODE), each["metadata"]["name"]
+        # Nothing of them is a GPU; what is not on the list is asked of servers alone.
+        assert {found.rule for found in guard.inspect(template)} <= {"not_listed"}
+    pulled = {
+        container["image"]
+        for each in ahead
+        if each["kind"] == "DaemonSet"
+        for container in each["spec"]["template"]["spec"]["initContainers"]
+    }
+    assert {chart.COURSE_IMAGE, "quay.io/jupyter/base-notebook:1"} <= pulled
+    assert may_run(ours["spec"]["template"], *GPU_NODE)
+    assert not may_run(ours["spec"]["template"], *USER_NODE)
+
+
+def may_run(template, node_labels, taint):
+    """Whether a pod of this template may be placed on a node with these labels and this taint."""
+    spec = template["spec"]
+    chosen = spec.get("affinity", {}).get("nodeAffinity", {})
+    terms = chosen.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    wanted = [each["matchExpressions"] for each in terms.get("nodeSelectorTerms", [])]
+    return (
+        spec.get("nodeSelector", {}).items() <= node_labels.items()
+        and (not wanted or any_holds(wanted, node_labels))
+        and (not taint or any(each.get("key") == taint for each in spec["tolerations"]))
+    )
+
+
 def test_what_an_install_changes_in_our_manifests_is_documented():
     text = (shipped.ROOT.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
     commands = {each for install in chart.INSTALLS.values() for each in install.edits}
-    assert len(commands) == 4
+    assert len(commands) == 5
     assert [each for each in commands if each not in text] == []
 
 
