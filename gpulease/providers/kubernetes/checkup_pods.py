@@ -37,14 +37,14 @@ async def examine_pods(
     Raises:
         UnavailableError: there is no answer.
     """
-    body = _sample(settings, namespace, servers)
+    body = sample(settings, namespace, servers)
     taken = await _taken(client, body, namespace, mend)
     yield taken
     yield await _bounded(client, body, namespace, mend)
     yield await _kept_out(client, body, namespace, taken)
 
 
-def _sample(settings: PodSettings, namespace: str, servers: Sequence[Manifest]) -> Manifest:
+def sample(settings: PodSettings, namespace: str, servers: Sequence[Manifest]) -> Manifest:
     """Return a pod such as a lease's, without its GPU; no image where none is known yet."""
     image = settings.image
     if not image and servers:
@@ -79,7 +79,7 @@ async def _taken(client: Client, body: Manifest, namespace: str, mend: str) -> R
     if not body["spec"]["containers"][0]["image"]:
         sentence = f"No server runs in {namespace}, so the image of lease pods is not known."
         return Result("lease_pod", "unknown", sentence, "Start a server and look again.")
-    said = await _refusal(client, body, namespace)
+    said = await refusal(client, body, namespace)
     if said:
         return Result(
             "lease_pod",
@@ -127,7 +127,7 @@ async def _bounded(client: Client, body: Manifest, namespace: str, mend: str) ->
         " policy gpulease-lease-pods is not in force.",
         mend,
     )
-    return _verdict(door, await _refusal(client, thief, namespace))
+    return _verdict(door, await refusal(client, thief, namespace))
 
 
 async def _kept_out(client: Client, body: Manifest, namespace: str, taken: Result) -> Result:
@@ -151,7 +151,7 @@ async def _kept_out(client: Client, body: Manifest, namespace: str, taken: Resul
         f"kubectl label namespace {namespace} {labels.INSTANCE}="
         f"{body['metadata']['labels'][labels.INSTANCE]}, and apply helm-values anew.",
     )
-    return _verdict(door, await _refusal(client, asking, namespace))
+    return _verdict(door, await refusal(client, asking, namespace))
 
 
 def _verdict(door: _Door, said: str) -> Result:
@@ -167,7 +167,12 @@ def _verdict(door: _Door, said: str) -> Result:
     return Result(door.check, "wrong", door.open, door.mend)
 
 
-async def _refusal(client: Client, body: Manifest, namespace: str) -> str:
+async def refusal(client: Client, body: Manifest, namespace: str) -> str:
+    """Return why the API server would not take a pod, "" where it would.
+
+    Raises:
+        ClientError: there is no answer that counts.
+    """
     try:
         await client.create(PODS, body, namespace, dry_run=True)
     except ClientError as error:

@@ -15,12 +15,14 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import GPUInfo, Sample
+from gpulease.kept_tasks import KeptTasks
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
 from gpulease.policy.pods import AskKind
 from gpulease.providers.base import SupervisorLink
 from gpulease.providers.kubernetes import pods, quotas
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.capacity import Capacity
+from gpulease.providers.kubernetes.class_check import ClassCheck
 from gpulease.providers.kubernetes.client import Client, ClientError, Manifest
 from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.deletes import Deletes
@@ -99,14 +101,18 @@ class KubernetesProvider:
         self._usage = Usage()
         self._capacity = Capacity(self._cluster, self._usage)
         self._homes = Homes(client, self._cluster.pods, settings.pod.home)
+        self._check = ClassCheck(client, self._cluster, settings.pod, settings.namespaces, classes)
+        self._beside = KeptTasks(log, "the classes' pods are not checked any more")
         self._held: dict[str, _Held] = {}
 
     async def open(self) -> None:
         """Watch the cluster; returns when nodes and pods are known, however long that takes."""
         await self._cluster.open()
+        self._beside.keep(self._check.run())
 
     async def close(self) -> None:
         """Let the cluster go; leases are left running."""
+        self._beside.cancel()
         await self._homes.close()
         await self._starts.close([held.start for held in self._held.values()])
         await self._deletes.close()
@@ -133,6 +139,7 @@ class KubernetesProvider:
         found += self._usage.warnings(self._clock())
         if not any(found) and not self._capacity.devices:
             found.append("no node of the cluster offers a GPU")
+        found += self._check.problems
         return "; ".join(each for each in found if each)
 
     async def devices(self) -> Sequence[Device]:
@@ -143,6 +150,7 @@ class KubernetesProvider:
         """
         if any(each.queue is not None for each in self._classes()):
             self._cluster.watch_workloads()
+        self._check.offered(self._classes())
         found = self._capacity.look(self._classes(), self._granted(), self._clock())
         self._homes.offered(frozenset(device.node for device in found))
         return found

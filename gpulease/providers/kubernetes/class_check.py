@@ -1,0 +1,112 @@
+"""Would the API server take a pod of each class?  Asked ahead by dry run, so that Health says it.
+
+Without it a missing RuntimeClass is found by the first person who asks for a GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gpulease.policy.model import GPUClass
+from gpulease.providers.kubernetes.asks import ask_of
+from gpulease.providers.kubernetes.checkup_pods import refusal, sample
+from gpulease.providers.kubernetes.client import Client, ClientError
+from gpulease.providers.kubernetes.cluster import Cluster
+from gpulease.providers.kubernetes.manifest import PodSettings
+from gpulease.providers.kubernetes.watch import key_of
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks: as a rule, and while something is wrong that may be mended now.
+_EVERY, _SOON = 300.0, 15.0
+#: What the API server misses before it looks at a pod's image, and what mends it.
+_MISSING = (
+    (re.compile("RuntimeClass"), "Make that RuntimeClass (the GPU operator does), or change"
+     " `runtime_class` of the class or KubernetesSettings.runtime_class."),
+    (re.compile("PriorityClass"), "Apply helm-values, or change `priority_class` of the class or"
+     " KubernetesSettings.priority_class."),
+    (re.compile("service ?account", re.IGNORECASE), "Apply helm-values/leases."),
+)  # fmt: skip
+_ELSE = "`gpulease doctor` says more."
+
+
+class ClassCheck:
+    """Asks again and again; ``problems`` is what it found last, a sentence for each reason.
+
+    Args:
+        namespaces: of notebook servers, by name or pattern.
+        classes: returns the classes on offer.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        settings: PodSettings,
+        namespaces: Sequence[str],
+        classes: Callable[[], Sequence[GPUClass]],
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._settings = settings
+        self._plain = [each for each in namespaces if not set(each) & set("*?[")]
+        self._classes = classes
+        self._seen: tuple[GPUClass, ...] = ()
+        self._changed = asyncio.Event()
+        self.problems: tuple[str, ...] = ()
+
+    def offered(self, classes: Sequence[GPUClass]) -> None:
+        """Look soon where other classes are on offer than at the last look."""
+        if tuple(classes) != self._seen:
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Look, until cancelled."""
+        while True:
+            self._changed.clear()
+            try:
+                self.problems = await self.look()
+            except ClientError as error:
+                log.info("whether classes' pods would be taken is not known: %s", error.message)
+            try:
+                async with asyncio.timeout(_SOON if self.problems else _EVERY):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def look(self) -> tuple[str, ...]:
+        """Offer a pod of each class; return what is wrong.
+
+        Raises:
+            ClientError: the API server does not answer.
+        """
+        self._seen = tuple(self._classes())
+        servers = list(self._cluster.pods.all_servers())
+        where = next((key_of(each)[0] for each in servers), next(iter(self._plain), ""))
+        kinds: dict[PodSettings, list[str]] = {}
+        for each in self._seen:
+            kinds.setdefault(self._settings_of(each), []).append(each.name)
+        found = []
+        for settings, names in kinds.items() if where else ():
+            body = sample(settings, where, [each for each in servers if key_of(each)[0] == where])
+            said = await refusal(self._client, body, where)
+            step = next((step for pattern, step in _MISSING if pattern.search(said)), "")
+            # Without any server the image is not known yet, and a full quota is no fault.
+            known = bool(body["spec"]["containers"][0]["image"]) and "exceeded quota" not in said
+            if said and (step or known):
+                what = f"class {names[0]}" if len(names) == 1 else f"classes {', '.join(names)}"
+                found.append(f"the cluster takes no pod of {what}: {said}. {step or _ELSE}")
+        return tuple(found)
+
+    def _settings_of(self, gpu_class: GPUClass) -> PodSettings:
+        ask = ask_of(gpu_class)
+        return replace(
+            self._settings,
+            image=ask.image or self._settings.image,
+            runtime_class=ask.runtime_class or self._settings.runtime_class,
+            priority_class=ask.priority_class or self._settings.priority_class,
+        )
