@@ -12,18 +12,21 @@ import asyncio
 import getpass
 import json
 import os
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gpulease import login, protocol
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.policy import document
-from gpulease.policy.document.edit import with_paused
+from gpulease.policy.document.edit import with_drained, with_paused
 from gpulease.protocol import LeaseView
 from gpulease.terminal import say, table
 
 _COLUMNS = ("ID", "USER", "SERVER", "CLASS", "STATE", "UTILISATION", "SINCE")
+#: Seconds between two looks at a node that is being drained.
+_LOOK_SECONDS = 1.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,28 +40,31 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "logout":
         say("Removed." if login.forget() else "Nothing was kept.")
         return 0
-    client = client_of(arguments.url)
-    if arguments.action == "end":
-        lease = asyncio.run(client.end(arguments.lease, arguments.reason))
-        say(f"{lease['id']}: {lease['sentence']}")
-        return 0
-    if arguments.action == "why":
-        found = asyncio.run(client.decisions(arguments.lease, arguments.last))
-        say(json.dumps(found, indent=2) if arguments.json else _story(found))
-        return 0
-    if arguments.action in ("pause", "resume"):
-        say(asyncio.run(_pause(client, arguments.pool, paused=arguments.action == "pause")))
-        return 0
-    leases = asyncio.run(client.leases(state="" if arguments.ended else "live"))
+    asyncio.run(_ACTIONS[arguments.action](client_of(arguments.url), arguments))
+    return 0
+
+
+async def _list(client: Client, arguments: argparse.Namespace) -> None:
+    leases = await client.leases(state="" if arguments.ended else "live")
     if arguments.json:
         say(json.dumps(leases, indent=2))
     else:
         say(table([_COLUMNS, *map(_row, leases)]) if leases else "There are no leases.")
-    return 0
 
 
-async def _pause(client: Client, pool: str, *, paused: bool) -> str:
+async def _end(client: Client, arguments: argparse.Namespace) -> None:
+    lease = await client.end(arguments.lease, arguments.reason)
+    say(f"{lease['id']}: {lease['sentence']}")
+
+
+async def _why(client: Client, arguments: argparse.Namespace) -> None:
+    found = await client.decisions(arguments.lease, arguments.last)
+    say(json.dumps(found, indent=2) if arguments.json else _story(found))
+
+
+async def _pause(client: Client, arguments: argparse.Namespace) -> None:
     """Write it into the policy, where everybody sees it and a restart finds it."""
+    pool, paused = arguments.pool, arguments.action == "pause"
     found = await client.call("GET", "policy")
     before = document.parse(found["text"], found["version"])
     names = [each.name for each in before.pools]
@@ -68,11 +74,86 @@ async def _pause(client: Client, pool: str, *, paused: bool) -> str:
         )
     chosen = [pool] if pool else names
     if all(each.paused is paused for each in before.pools if each.name in chosen):
-        return f"Nothing to do: {', '.join(chosen)}."
+        say(f"Nothing to do: {', '.join(chosen)}.")
+        return
     text = with_paused(found["text"], chosen, paused)
     await client.call("PUT", "policy", {"text": text, "base_version": found["version"]})
     what = "Nothing is granted any more of" if paused else "GPUs are granted again of"
-    return f"{what} {', '.join(chosen)}."
+    say(f"{what} {', '.join(chosen)}.")
+
+
+async def _drain(client: Client, arguments: argparse.Namespace) -> None:
+    """Let a node take nothing new and its leases leave; say what happens there, and to whom.
+
+    It is written into the policy: no right on the cluster's nodes is needed, and a restart of the
+    service finds it.
+    """
+    node = arguments.node
+    devices = (await client.call("GET", "devices"))["items"]
+    nodes = sorted({each["node"] for each in devices if each["node"]})
+    if node not in nodes:
+        there = f"Name one of: {', '.join(nodes)}." if nodes else "There are none here."
+        raise GPULeaseError(
+            "unknown_node", f"No node {node!r} offers a GPU.", next_step=there, status=404
+        )
+    if not await _set_drained(client, node, drained=True):
+        say(f"{node} was drained already.")
+    for line in _held_on(node, devices):
+        say(line)
+    if arguments.wait:
+        while _leases_on(node, devices):
+            await asyncio.sleep(_LOOK_SECONDS)
+            devices = (await client.call("GET", "devices"))["items"]
+        say(f"No lease is left on {node}.")
+    say(f"Other pods still go there: `kubectl drain {node}` is for those. When it is back:")
+    say(f"    gpulease admin undrain {node}")
+
+
+async def _undrain(client: Client, arguments: argparse.Namespace) -> None:
+    node = arguments.node
+    changed = await _set_drained(client, node, drained=False)
+    said = "grants GPUs again; who was only warned stays." if changed else "was not drained."
+    say(f"{node} {said}")
+
+
+async def _set_drained(client: Client, node: str, *, drained: bool) -> bool:
+    """Save it in the policy; return whether that changed anything."""
+    found = await client.call("GET", "policy")
+    before = document.parse(found["text"], found["version"]).drained_nodes
+    if (node in before) is drained:
+        return False
+    after = (*before, node) if drained else (each for each in before if each != node)
+    text = with_drained(found["text"], after)
+    await client.call("PUT", "policy", {"text": text, "base_version": found["version"]})
+    return True
+
+
+def _leases_on(node: str, devices: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the leases that hold devices of a node, each with its user."""
+    return {
+        each["lease"]: each["user"] for each in devices if each["node"] == node and each["lease"]
+    }
+
+
+def _held_on(node: str, devices: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    held = _leases_on(node, devices)
+    if not held:
+        yield f"{node} takes nothing new. No lease is on it."
+        return
+    leases = "lease is" if len(held) == 1 else "leases are"
+    yield f"{node} takes nothing new. {len(held)} {leases} warned now and brought home:"
+    yield from (f"    {lease}  {user}" for lease, user in sorted(held.items()))
+
+
+_ACTIONS: Final[Mapping[str, Callable[[Client, argparse.Namespace], Coroutine[Any, Any, None]]]] = {
+    "list": _list,
+    "end": _end,
+    "why": _why,
+    "pause": _pause,
+    "resume": _pause,
+    "drain": _drain,
+    "undrain": _undrain,
+}
 
 
 def client_of(given: str | None, *, timeout: float = 30.0) -> Client:

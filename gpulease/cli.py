@@ -346,6 +346,15 @@ def _add_admin(commands: Commands) -> None:
         found.add_argument("--pool", default="", help="one pool; all of them otherwise")
         found.set_defaults(run=_admin)
     for name, does in (
+        ("drain", "warn the leases of a node and bring them home; it takes nothing new"),
+        ("undrain", "let a node take leases again"),
+    ):
+        found = actions.add_parser(name, help=does, description="Saves a version of the policy.")
+        found.add_argument("node", metavar="NODE", help="its name in the cluster")
+        if name == "drain":
+            found.add_argument("--wait", action="store_true", help="until no lease is left there")
+        found.set_defaults(run=_admin)
+    for name, does in (
         ("login", "ask for a token, try it, and keep it with the address"),
         ("logout", "remove what login kept"),
     ):

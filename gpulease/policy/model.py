@@ -175,6 +175,7 @@ class PolicyDocument:
     batch_cell: float = 900.0  # seconds that a run's cell may go on when somebody waits
     reservations: ReservationTerms = field(default_factory=ReservationTerms)
     projects: Projects = field(default_factory=Projects)
+    drained_nodes: tuple[str, ...] = ()  # take nothing new, and their leases leave
 
     @cached_property
     def by_name(self) -> Mapping[str, GPUClass]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.capacity import with_drained
 from gpulease.policy.model import Device, Evidence, Observed
 from gpulease.providers.base import Provider
 from gpulease.service.evidence import Watch
@@ -69,7 +70,8 @@ class Observer:
         """
         state = ObservedState(capacity_known=True, problem="")
         try:
-            state.devices = await self._provider.devices()
+            drained = self._policies.current.drained_nodes
+            state.devices = with_drained(await self._provider.devices(), drained)
         except OSError as error:
             state.devices = self.observed_state.devices
             state.capacity_known, state.problem = False, str(error)

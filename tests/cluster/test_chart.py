@@ -28,9 +28,9 @@ NODE = "/api/v1/nodes/node1"
 COURSE = replace(
     chart.INSTALLS["a course"],
     values=json.loads(
-        json.dumps(chart.COURSE | {"cull": {"timeout": 40, "every": 2, "adminUsers": False}}).replace(
-            chart.COURSE_IMAGE, GPULEASE_IMAGE
-        )
+        json.dumps(
+            chart.COURSE | {"cull": {"timeout": 40, "every": 2, "adminUsers": False}}
+        ).replace(chart.COURSE_IMAGE, GPULEASE_IMAGE)
     ),
 )
 CELLS = POLICY.replace("evidence: process", "evidence: cells")

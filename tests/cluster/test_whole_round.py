@@ -1,15 +1,19 @@
 """The whole round on Kubernetes: hub, server pod, websocket, GPU cell, lease pod, reclaim."""
 
 import asyncio
+import os
 import re
+import sys
 import time
 
 import pytest
 
+from gpulease.demo.browse import Browser
 from testcluster.devices import card
 from testcluster.layout import NODE
+from testcluster.site import settings
 from testcluster.site.people import LONG, Student, at_work
-from testcluster.site.site import Site
+from testcluster.site.site import PASSWORD, Site
 from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -105,3 +109,47 @@ async def test_two_students_share_the_one_device(site: Site) -> None:
         site.cluster.devices(unhealthy=())
     await wait_for_async(lambda: site.allocatable() == 4, LONG, "every device on offer")
     assert not site.lease_pods()
+
+
+async def admin(site: Site, *words: str) -> str:
+    """Run `gpulease admin` as an admin of the hub; return what it says."""
+    async with Browser(site.url) as browser:
+        await browser.log_in("admin", PASSWORD)
+        made = await browser.hub_api("POST", "users/admin/tokens", {"scopes": ["inherit"]})
+    where = settings.service_url(site.settings, settings.PREFIX)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gpulease", "admin", "--url", where, *words),
+        env=os.environ | {"GPULEASE_TOKEN": str(made["token"])},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(process.communicate(), LONG)
+    assert process.returncode == 0, said.decode()
+    return said.decode()
+
+
+async def test_a_drained_node_brings_its_leases_home_and_takes_none(site: Site) -> None:
+    """By the policy alone: the node itself is not touched, and others may go there."""
+    async with at_work(site, "dora") as dora:
+        # Left to itself it would be busy for long.
+        await dora.run(f"%%gpu\nkept = 'from the GPU'\n{LEFT}")
+        assert dora.watch.lease is not None
+        held = str(dora.watch.lease["id"])
+        try:
+            said = await admin(site, "drain", NODE, "--wait")
+            assert f"{NODE} takes nothing new. 1 lease is warned" in said
+            assert f"{held}  dora" in said
+            assert f"No lease is left on {NODE}." in said
+            ended = await dora.watch.wait_for("ended", seconds=LONG)
+            assert ended["end"]["reason"] == "forced"
+            assert "active -> warned: node_leaving" in await admin(site, "why", held)
+            assert "kept from the GPU" in (await dora.run("print('kept', kept)")).text
+
+            again = asyncio.ensure_future(dora.run("%%gpu\nprint('again', kept)"))
+            await dora.watch.wait_for("queued", seconds=LONG)
+            assert not site.cluster.api.get(f"/api/v1/nodes/{NODE}")["spec"].get("unschedulable")
+        finally:
+            assert "grants GPUs again" in await admin(site, "undrain", NODE)
+        assert "again from the GPU" in (await again).text
+        await dora.return_gpu()

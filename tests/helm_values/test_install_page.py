@@ -124,7 +124,9 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
         return done.stdout
 
     # What other tests have left.
-    run("gpulease uninstall --yes", f"kubectl delete namespace {shipped.SERVERS} --ignore-not-found")
+    run(
+        "gpulease uninstall --yes", f"kubectl delete namespace {shipped.SERVERS} --ignore-not-found"
+    )
     gone = partial(_gone, cluster.api)
     gone()
     new_namespace(cluster.api, shipped.SERVERS)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.policy.document import parse
-from gpulease.policy.document.edit import with_paused, with_time_outs
+from gpulease.policy.document import dump, parse
+from gpulease.policy.document.edit import with_drained, with_paused, with_time_outs
 from gpulease.policy.document.time_outs_section import COUNTED, form
 from gpulease.policy.units import format_duration
 
@@ -76,3 +76,15 @@ def test_pools_are_paused_and_the_rest_stays(
     assert [word for word in ("# ours", "# why", "# the only one") if word in text] == [
         word for word in ("# ours", "# why", "# the only one") if word in changed
     ]
+
+
+@pytest.mark.parametrize("nodes", [(), ("gpu-1",), ("gpu-1", 'a "b": {c}')])
+@pytest.mark.parametrize("before", ["", "drained_nodes: [old]\n", "drained_nodes:\n- old\n- x\n"])
+def test_nodes_are_drained_and_the_rest_stays(nodes: tuple[str, ...], before: str) -> None:
+    text = f"{before}pools: {{a: {{}}}}\nclasses:\n  g: {{pool: a}}  # the only one\n"
+    changed = with_drained(text, nodes)
+    after = parse(changed)
+    assert after.drained_nodes == nodes
+    assert after.classes == parse(text).classes
+    assert "# the only one" in changed
+    assert parse(dump(after)).drained_nodes == nodes

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpulease.policy import lifecycle
+from gpulease.policy.capacity import with_drained
 from gpulease.policy.model import (
     Activate,
     Alert,
@@ -322,3 +323,10 @@ def test_other_pools_are_not_concerned():
     view = snapshot([lease], devices, {"r1": idle(1000)}, contended=robbed(2))
     assert of_kind(view, Warn)["r1"].reason == "idle"
     assert lease.state is LeaseState.ACTIVE
+
+
+def test_a_drained_node_is_one_that_is_about_to_go():
+    devices = with_drained([*nodes(1), Device("other", "cards", node="n9")], ("n9", "gone"))
+    assert [each.uuid for each in devices if each.leaving] == ["other"]
+    assert waits(snapshot([request(1)], with_drained(nodes(1), ("n0",)))) == {"r1": "quarantined"}
+    assert with_drained(devices, ()) is devices

@@ -10,6 +10,7 @@ from gpulease.policy.capacity.devices import (
     known_devices,
     leaving_devices,
     usable,
+    with_drained,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "known_devices",
     "leaving_devices",
     "usable",
+    "with_drained",
 ]

@@ -5,7 +5,8 @@ Owns the reading of capacity.  For whom something is kept is ``admission.holds``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from gpulease.policy.memo import once
 from gpulease.policy.model import Device, Snapshot
@@ -62,6 +63,16 @@ def in_service(snapshot: Snapshot) -> Mapping[str, Sequence[Device]]:
         if grantable(device) and device.occupied_by != "foreign":
             found.setdefault(device.pool, []).append(device)
     return found
+
+
+def with_drained(devices: Sequence[Device], nodes: Collection[str]) -> Sequence[Device]:
+    """Return the devices; those of drained nodes are about to go, whatever their node says."""
+    if not nodes:
+        return devices
+    return [
+        replace(each, leaving=True) if each.node in nodes and not each.leaving else each
+        for each in devices
+    ]
 
 
 @once

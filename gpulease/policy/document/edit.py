@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import yaml
-from yaml.nodes import MappingNode, Node, ScalarNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 _SECTION = "time_outs"
 
@@ -27,6 +28,12 @@ def with_paused(text: str, pools: Iterable[str], paused: bool) -> str:
     for pool in pools:
         text = _with_one(text, ("pools", pool, "paused"), str(paused).lower())
     return text
+
+
+def with_drained(text: str, nodes: Iterable[str]) -> str:
+    """Return the document's text with these nodes drained and no others."""
+    names = ", ".join(json.dumps(each) for each in nodes)
+    return _with_one(text, ("drained_nodes",), f"[{names}]")
 
 
 def _with_one(text: str, path: Sequence[str], value: str) -> str:
@@ -54,6 +61,8 @@ def _value_of(mapping: MappingNode, name: str) -> Node | None:
 
 
 def _replaced(text: str, node: Node, value: str) -> str:
+    if isinstance(node, SequenceNode) and not node.flow_style:  # it ends where the next line begins
+        value = f"  {value}\n"
     return text[: node.start_mark.index] + value + text[node.end_mark.index :]
 
 

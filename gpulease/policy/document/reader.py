@@ -15,6 +15,7 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
     reservations: {gpu_hours: 1000, lead: 2m, ...}  # reservation_section
     shares: {half_life: 7d, strength: 1}            # projects_section
     projects: {physics: {pools: {cards: {guarantee: 4}}, ...}}
+    drained_nodes: [gpu-3]
 
 A class's ``time_outs`` override the document's one by one.  Refuses to know files and versions:
 text and number are passed in.
@@ -50,7 +51,7 @@ __all__ = ["Finding", "check", "default_document", "dump", "parse"]
 
 TOP = (
     "default_class", "pools", "classes", "time_outs", "limits", "click_runs_cells",
-    "reservations", "shares", "projects",
+    "reservations", "shares", "projects", "drained_nodes",
 )  # fmt: skip
 LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
@@ -118,6 +119,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         batch_cell=limits.duration("batch_cell", 900.0, least=0),
         reservations=read_terms(top, tuple(each.name for each in classes)),
         projects=read_projects(top, tuple(by_name), tuple(each.name for each in classes)),
+        drained_nodes=top.texts("drained_nodes"),
     )
     return document, tuple(sorted(findings, key=lambda found: (found.line, found.column)))
 
@@ -209,6 +211,8 @@ def dump(document: PolicyDocument) -> str:
     if terms := terms_tree(document.reservations):
         tree["reservations"] = terms
     tree |= projects_tree(document.projects)
+    if document.drained_nodes:
+        tree["drained_nodes"] = list(document.drained_nodes)
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
