@@ -173,6 +173,7 @@ class PolicyDocument:
     runs_per_user: int = 2  # of whole notebooks, at once
     batch_wait: float = 14400.0  # seconds for which a run lets everybody else go first
     batch_cell: float = 900.0  # seconds that a run's cell may go on when somebody waits
+    gang_hold_max: float = 28800.0  # seconds that free devices stand for one request for several
     reservations: ReservationTerms = field(default_factory=ReservationTerms)
     projects: Projects = field(default_factory=Projects)
     drained_nodes: tuple[str, ...] = ()  # take nothing new, and their leases leave

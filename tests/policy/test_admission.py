@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from itertools import groupby
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpulease.policy import lifecycle
-from gpulease.policy.admission.holds import GATHER_TURN
+from gpulease.policy.admission.holds import GATHER_TURN, gathers
 from gpulease.policy.explanation import forecast
 from gpulease.policy.model import Bound, Device, End, EndReason, LeaseState, Start, Wait
 from gpulease.policy.planner import plan
@@ -123,6 +126,40 @@ def test_a_large_request_gathers_in_its_turn():
     view = snapshot([request(1, count=2, **waited), request(2, ticket=(at(-50), 2))], 1)
     assert starts(view) == {}
     assert waits(view)["r2"] == "held"
+
+
+def test_a_gathering_lets_others_have_what_stood_for_it_when_its_longest_turn_is_over():
+    """Turns of 10, 20 and then 20 minutes: it gathers from 10 to 30 and from 50 to 70."""
+    terms = replace(policy(), gang_hold_max=2 * GATHER_TURN)
+    for turns, gathered in ((0.9, False), (1.1, True), (2.9, True), (3.1, False), (4.9, False),
+                            (5.1, True), (6.9, True), (7.1, False)):  # fmt: skip
+        waited = {"ticket": (at(-turns * GATHER_TURN), 1)}
+        wants = [request(1, count=2, **waited), request(2, ticket=(at(-50), 2))]
+        served = starts(snapshot(wants, 1, policy=terms))
+        assert served == ({} if gathered else {"r2": ("GPU-0",)}), turns
+
+
+@given(st.floats(1, 86400), st.integers(0, 400))
+def test_devices_stand_for_one_request_for_so_long_and_then_for_others(most, minutes):
+    """In no longer time than the bound a turn of holding ends, and in three a new one begins."""
+    terms = replace(policy(), gang_hold_max=most)
+
+    def holds(waited: float) -> bool:
+        mine = request(1, count=2, ticket=(at(-waited), 1))
+        return gathers(mine, snapshot([mine], 1, policy=terms))
+
+    begin = 60.0 * minutes
+    steps = [begin + most * n / 50 for n in range(156)]
+    held = [holds(at_last) for at_last in steps]
+    longest = max((len(list(run)) for kept, run in groupby(held) if kept), default=0)
+    assert longest <= 51
+    assert any(held)
+
+
+def test_without_a_turn_of_holding_only_what_is_free_at_once_is_taken():
+    terms = replace(policy(), gang_hold_max=0)
+    mine = request(1, count=2, ticket=(at(-1.5 * GATHER_TURN), 1))
+    assert starts(snapshot([mine, request(2)], 1, policy=terms)) == {"r2": ("GPU-0",)}
 
 
 def test_what_was_reclaimed_for_a_request_is_kept_for_it():

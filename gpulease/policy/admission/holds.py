@@ -7,7 +7,7 @@ holds what comes free until it has them all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from math import log2
+from math import floor, log2
 
 from gpulease.policy import limits, queue
 from gpulease.policy.batch import stands_back
@@ -18,7 +18,8 @@ from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
 
 #: A request for several devices gathers them in turns: for this long (seconds) it takes what is
 #: there or waits, then for twice as long it holds what comes free, and so on with doubled turns.
-#: So others are served meanwhile, and yet no stream of small requests can starve it.
+#: So others are served meanwhile, and yet no stream of small requests can starve it.  No turn is
+#: longer than the policy's ``gang_hold_max``.
 GATHER_TURN = 600.0
 
 
@@ -112,4 +113,10 @@ def gathers(request: Lease, snapshot: Snapshot) -> bool:
     if request.count < 2 or stands_back(request, snapshot):
         return False
     waited = (snapshot.now - request.ticket[0]).total_seconds()
-    return waited > 0 and int(log2(waited / GATHER_TURN + 1)) % 2 == 1
+    most = snapshot.policy.gang_hold_max
+    if waited <= 0 or most <= 0:
+        return False
+    doubled = max(0, floor(log2(most / GATHER_TURN)) + 1)  # turns until they are as long as may be
+    rest = waited - GATHER_TURN * (2**doubled - 1)
+    turn = int(log2(waited / GATHER_TURN + 1)) if rest < 0 else doubled + int(rest // most)
+    return turn % 2 == 1

@@ -10,7 +10,8 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
            fallback: [slice], pod: {kind: device_plugin, ...}}  # pod_section
     time_outs: {idle: 5m, quiet: 15m, warning: 60s}
     limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000, waiting_per_user: 4,
-             changes_per_minute: 120, runs_per_user: 2, batch_wait: 4h, batch_cell: 15m}
+             changes_per_minute: 120, runs_per_user: 2, batch_wait: 4h, batch_cell: 15m,
+             gang_hold_max: 8h}
     click_runs_cells: true
     reservations: {gpu_hours: 1000, lead: 2m, ...}  # reservation_section
     shares: {half_life: 7d, strength: 1}            # projects_section
@@ -55,7 +56,7 @@ TOP = (
 )  # fmt: skip
 LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
-    "runs_per_user", "batch_wait", "batch_cell",
+    "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max",
 )  # fmt: skip
 POOL = ("evidence", "spare", "paused")
 CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
@@ -117,6 +118,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         runs_per_user=limits.whole("runs_per_user", 2, least=1),
         batch_wait=limits.duration("batch_wait", 14400.0, least=0),
         batch_cell=limits.duration("batch_cell", 900.0, least=0),
+        gang_hold_max=limits.duration("gang_hold_max", 28800.0, least=0),
         reservations=read_terms(top, tuple(each.name for each in classes)),
         projects=read_projects(top, tuple(by_name), tuple(each.name for each in classes)),
         drained_nodes=top.texts("drained_nodes"),

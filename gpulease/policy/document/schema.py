@@ -51,7 +51,8 @@ def _top() -> dict[str, Any]:
 
 
 def _limits() -> dict[str, Any]:
-    return _object(LIMITS, {"batch_wait": _DURATION, "batch_cell": _DURATION}, rest=_ONE)
+    durations = ("batch_wait", "batch_cell", "gang_hold_max")
+    return _object(LIMITS, dict.fromkeys(durations, _DURATION), rest=_ONE)
 
 
 def _pool() -> dict[str, Any]:
