@@ -29,34 +29,53 @@ WINDOW = 8
 INLINE = 2**20
 
 
+@dataclass
+class _Offer:
+    views: list[memoryview]
+    given: set[tuple[int, int]] = field(default_factory=set)  # blob, and where in it
+
+
 class Offers:
-    """Memory of this process that the other side may read; any thread."""
+    """Memory of this process that the other side may read, each piece once; any thread.
+
+    What is given waits in this process until it is taken: who asks for ever and takes nothing
+    makes no more of it than there is.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._views: dict[int, list[memoryview]] = {}
+        self._offers: dict[int, _Offer] = {}
 
     def put(self, number: int, views: list[memoryview]) -> None:
         """Offer the blobs of message ``number``."""
         with self._lock:
-            self._views[number] = views
+            self._offers[number] = _Offer(views)
 
     def drop(self, number: int) -> None:
         """Offer them no longer."""
         with self._lock:
-            self._views.pop(number, None)
+            self._offers.pop(number, None)
 
     def clear(self) -> None:
         """Offer nothing: nothing is read after this returns."""
         with self._lock:
-            self._views.clear()
+            self._offers.clear()
 
     def answer(self, head: dict[str, Any]) -> list[Any]:
         """Return the message that gives the piece asked for, or says that it was withdrawn."""
         with self._lock:
-            blobs, at = self._views.get(head["offer"], ()), head["at"]
-            there = head["blob"] < len(blobs)
-            piece = bytes(blobs[head["blob"]][at : at + PIECE]) if there else b""
+            blob, at = head["blob"], head["at"]
+            offer = self._offers.get(head["offer"])
+            there = (
+                offer is not None
+                and blob < len(offer.views)
+                and at in range(0, offer.views[blob].nbytes, PIECE)
+                and (blob, at) not in offer.given
+            )
+            piece = b""
+            if offer is not None and there:
+                offer.given.add((blob, at))
+                piece = bytes(offer.views[blob][at : at + PIECE])
         where = {"offer": head["offer"], "blob": head["blob"], "at": at}
         if not there:
             return [header(kind="piece", **where, withdrawn=True), b""]

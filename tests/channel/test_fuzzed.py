@@ -21,7 +21,8 @@ from gpulease.channel.pair import ParentEnd
 from gpulease.channel.unix import UnixClient, UnixServer
 from gpulease.errors import GPULeaseError
 from gpulease.wire.connection import Wire
-from gpulease.wire.message import Message
+from gpulease.wire.message import Message, header
+from gpulease.wire.pieces import PIECE
 from tests.channel.carriers import gone
 from tests.fuzzing import LONG, Fuzz, unharmed
 from tests.helpers import wait_for_async
@@ -231,6 +232,28 @@ async def test_the_wires_server(seconds: int) -> None:
     assert asked is not None
     assert asked.body == {"a": 1}
     client.close()
+    wire.close()
+
+
+async def test_a_piece_is_given_once_however_often_it_is_asked_for() -> None:
+    """What is given and not taken waits in the giver's memory: it must not wait forty times."""
+    wire = Wire(lambda message: wire.reply(message, {}, [bytearray(b"z") * (PIECE + 7)]))
+    home = new_keys()
+    peer = dealer(wire.listen(home.public, "127.0.0.1"), home, b"home")
+    await peer.send(json.dumps(HEADS[0]).encode())
+    offer = json.loads((await asyncio.wait_for(peer.recv_multipart(), 30))[0])["number"]
+    places = [(0, 0), (0, 1), (0, PIECE), (0, PIECE + 1), (0, 2 * PIECE), (1, 0)]
+    for blob, at in places * 40:
+        await peer.send(header(kind="get", offer=offer, blob=blob, at=at))
+    given = []
+    for _ in range(len(places) * 40):
+        head, piece = await asyncio.wait_for(peer.recv_multipart(), 30)
+        found = json.loads(head)
+        assert bool(found.get("withdrawn")) == (not piece)
+        if piece:
+            given.append((found["blob"], found["at"], len(piece)))
+    assert given == [(0, 0, PIECE), (0, PIECE, 7)]
+    peer.close()
     wire.close()
 
 
