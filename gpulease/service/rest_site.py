@@ -264,4 +264,4 @@ class OpenAPI(Answers):
     @answers({200: dict[str, Any]})
     async def get(self) -> None:
         """Answer the description of this API."""
-        self.answer(self.settings["description"])
+        self.answer(await asyncio.to_thread(self.settings["description"]))

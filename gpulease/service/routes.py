@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 from jupyterhub.services.auth import HubOAuthCallbackHandler
@@ -101,6 +102,12 @@ class Callback(HubOAuthCallbackHandler, Answers):
 OPERATIONS: Sequence[Operation] = tuple(operations(API))
 
 
+@cache
+def described(prefix: str) -> dict[str, Any]:
+    """Return the description of the API: made when somebody asks, since it takes long."""
+    return description(prefix, OPERATIONS)
+
+
 def _pattern(path: str) -> str:
     return "/".join(_PARTS.get(part, re.escape(part)) for part in path.split("/"))
 
@@ -137,7 +144,7 @@ def application(
         services=services,
         hub_auth=hub_auth,
         cookie_secret=cookie_secret,
-        description=description(prefix, OPERATIONS),
+        description=partial(described, prefix),
         # The page says the token to its own script; nothing else reads the cookie.
         xsrf_cookie_kwargs={"samesite": "Lax", "httponly": True},
         websocket_ping_interval=20,
