@@ -97,7 +97,9 @@ def _line(what: str, found: dict[str, Any]) -> str:
     first = seen["windows"][0]["local_start"].replace("T", " ") if seen["windows"] else "none"
     line = f"{seen['name']}: {what}, {seen['seats']} x {seen['gpu_class']} for {seen['group']}, "
     line += f"{seen['windows_ahead']} windows ahead, the first at {first}"
-    notes = [f"left out {each['start']} ({each['why']})" for each in seen["skipped"]]
+    short = seen.get("short")
+    notes = [f"{short['sentence']} {short['next_step']}"] if short else []
+    notes += [f"left out {each['start']} ({each['why']})" for each in seen["skipped"]]
     notes += seen["notes"] + (["the series is longer than 18 months: cut"] if seen["cut"] else [])
     return "\n    ".join([line, *notes])
 

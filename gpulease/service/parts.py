@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gpulease.service.metrics import Metrics
     from gpulease.service.policies import Policies
     from gpulease.service.reconcile import Reconciler
+    from gpulease.service.reservation_watch import ReservationWatch
     from gpulease.service.reservations import Reservations
     from gpulease.service.runs import Runs
     from gpulease.service.servers import Servers
@@ -61,6 +62,7 @@ class Services:
     agents: Agents
     bounds: Bounds
     reservations: Reservations
+    reservation_watch: ReservationWatch
     messages: Messages
     usage: Usage
     whatif: WhatIf
@@ -82,7 +84,7 @@ class Services:
         failing = bool(store or planning)
         nodes = {each.node for each in state.devices if each.node}
         agents = self.agents.problems(nodes)
-        said = [*(alert.sentence for alert in self.loop.alerts), *self.reservations.alerts()]
+        said = [*(alert.sentence for alert in self.loop.alerts), *self.reservation_watch.alerts()]
         if self.policies.problem:
             said.append(self.policies.problem)
         worried = bool(devices or hub or state.problem or self.watch.gaps or said or agents)

@@ -9,10 +9,12 @@ from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError
 
+from gpulease import reservations_file
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import Calendar, Changed, repetition, wall_clock, zone_of
+from gpulease.policy.calendar.ics import MAX_TEXT
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.units import parse_duration
 from gpulease.service.bodies import Body
@@ -88,6 +90,39 @@ class CheckBody(Body):
     """
 
     reservations: Annotated[list[ReservationBody], Field(min_length=1, max_length=100)]
+
+
+class CalendarBody(Body):
+    """An iCalendar whose events are to be reserved: ``POST reservations.ics``.
+
+    ``group``, ``gpu_class`` and ``seats`` hold where it does not say them.
+    """
+
+    calendar: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+    group: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    seats: Annotated[int, Field(ge=1, le=100000)] | None = None
+    dry_run: bool = True
+
+    def reservations(self) -> list[ReservationBody]:
+        """Return what its events are.
+
+        Raises:
+            GPULeaseError: ``bad_calendar`` (422).
+        """
+        common = self.model_dump(include={"group", "gpu_class", "seats"}, exclude_none=True)
+        bodies, _ = reservations_file.read(self.calendar, icalendar=True, common=common)
+        try:
+            return [ReservationBody.model_validate(each) for each in bodies]
+        except ValidationError as error:
+            first = error.errors()[0]
+            member = ".".join(map(str, first["loc"]))
+            raise GPULeaseError(
+                "bad_calendar",
+                f"An event cannot be reserved: {member}: {first['msg']}.",
+                next_step="Change the event, or write the reservations as YAML.",
+                status=422,
+            ) from None
 
 
 def made(body: ReservationBody, reservation_id: str, owner: str, now: datetime) -> Reservation:

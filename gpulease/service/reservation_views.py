@@ -11,6 +11,7 @@ from gpulease.policy.model import Snapshot
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.departures import first_gpus
 from gpulease.policy.reservations.seats import effective, in_hold, seating
+from gpulease.policy.reservations.shortage import Shortage
 from gpulease.policy.units import say_count
 from gpulease.service.reservation_bodies import body_of
 from gpulease.service.shapes import ReservationView, WindowView
@@ -27,6 +28,7 @@ def reservation_view(
     windows: int | None = None,
     since: datetime | None = None,
     expanded: Expanded | None = None,
+    short: Shortage | None = None,
 ) -> ReservationView:
     """Return a reservation; people's names, time-outs and addresses are for those who manage it.
 
@@ -37,6 +39,7 @@ def reservation_view(
         windows: how many windows that are not over; ``None`` for all.
         since: all windows that end after it instead, be they over.
         expanded: what its calendar gave, where that was just worked out.
+        short: what it lacks, where that was just worked out.
     """
     every = booking.windows(snapshot.policy, reservation)
     ahead = [w for w in every if w.last_end > snapshot.now]
@@ -62,6 +65,7 @@ def reservation_view(
     }
     if expanded is not None:
         found["cut"] = expanded.cut
+        found["short"] = short.to_json() if short is not None else None
         found["notes"] = list(expanded.notes)
     return cast("ReservationView", found)  # most members are the body's, where they stand once
 

@@ -10,38 +10,29 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import (
-    Closure,
-    Expanded,
-    Occurrence,
-    expand,
-    wall_clock,
-    zone_of,
-)
+from gpulease.policy.calendar import Expanded
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.capacity.devices import in_service
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
-from gpulease.policy.reservations.anew import expanded_anew, what_changed
 from gpulease.policy.reservations.feasibility import Pool
 from gpulease.policy.reservations.seats import effective
+from gpulease.policy.reservations.shortage import Shortage, shortage
 from gpulease.service.auth import Asker
 from gpulease.service.expansion import expanded
+from gpulease.service.hubapi import HubUnreachableError
 from gpulease.service.ledger import Ledger
 from gpulease.service.notify import Notice
 from gpulease.service.reservation_bodies import ChangeBody, ReservationBody, changed, made
-from gpulease.store.reservations import ReservationEvent, drop, events, note
+from gpulease.store.reservations import ReservationEvent, drop
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks whether a lab will be short.
-WATCH = 30.0
-_SHORT = "told_short"
 #: Reservations that are taken away in one transaction.
 AT_ONCE = 50
 #: The planner sees windows whose hold begins within this time.
@@ -50,11 +41,15 @@ AHEAD = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Outcome:
-    """A reservation as it is or would be, with what its calendar gave; ``problem``: why not."""
+    """A reservation as it is or would be, with what its calendar gave.
+
+    ``problem``: why not; ``short``: how it has fewer seats than people, or than it reserves.
+    """
 
     reservation: Reservation
     expanded: Expanded
     problem: GPULeaseError | None = None
+    short: Shortage | None = None
 
 
 class Reservations:
@@ -66,6 +61,7 @@ class Reservations:
         snapshot: what is known now.
         changed: called after a change, so that a plan is made.
         tell: called with what the people of a reservation have to know.
+        members: gives the names of a group's members.
     """
 
     def __init__(
@@ -74,25 +70,24 @@ class Reservations:
         policy: Callable[[], PolicyDocument],
         snapshot: Callable[[], Snapshot],
         changed: Callable[[], None],
-        tell: Callable[[Notice], None] = lambda _: None,
+        *,
+        tell: Callable[[Notice], None],
+        members: Callable[[str], Awaitable[Sequence[str]]],
     ) -> None:
         self._ledger = ledger
         self._policy = policy
         self._snapshot = snapshot
         self._changed = changed
         self._tell = tell
-        self._told: set[str] = set()
-        self._lock = asyncio.Lock()
+        self._members = members
+        self.lock = asyncio.Lock()
         self._known: dict[str, Reservation] = {}
         self._listed: tuple[PolicyDocument | None, list[Window]] = (None, [])
-        self._expanded_with: tuple[Closure, ...] | None = None
 
     async def load(self) -> None:
         """Read what is stored."""
         for each in await self._ledger.call(self._ledger.store.reservations):
             self._known[each.id] = each
-        told = await self._ledger.call(self._ledger.store.read, events, None, _SHORT)
-        self._told = {event.note for event in told}
 
     def all(self) -> list[Reservation]:
         """Return the reservations that are not cancelled, oldest first."""
@@ -160,17 +155,20 @@ class Reservations:
             GPULeaseError: ``may_not_reserve`` (403), ``name_taken`` (409), ``bad_calendar``,
                 ``reservation_refused`` (422), ``reservation_conflict`` (409).
         """
+        async with self.lock:
+            return await self._book(asker, body, key)
+
+    async def _book(self, asker: Asker, body: ReservationBody, key: str) -> tuple[Outcome, bool]:
         self._allow(asker, body.group)
-        async with self._lock:
-            reservation_id = _id_of(asker, key)
-            known = self._known.get(reservation_id)
-            if known is not None:
-                return Outcome(known, Expanded(known.occurrences)), False
-            self._refuse_name(body.group, body.name)
-            wanted = made(body, reservation_id, asker.name, self._snapshot().now)
-            outcome = await self._checked(wanted, None, self.all())
-            await self._save(None, outcome.reservation, asker, "booked")
-            return outcome, True
+        reservation_id = _id_of(asker, key)
+        known = self._known.get(reservation_id)
+        if known is not None:
+            return Outcome(known, Expanded(known.occurrences)), False
+        self._refuse_name(body.group, body.name)
+        wanted = made(body, reservation_id, asker.name, self._snapshot().now)
+        outcome = await self._checked(wanted, None, self.all())
+        await self.save(None, outcome.reservation, asker.name, "booked")
+        return outcome, True
 
     async def change(self, asker: Asker, reservation_id: str, body: ChangeBody) -> Outcome:
         """Change a reservation.
@@ -178,21 +176,25 @@ class Reservations:
         Raises:
             GPULeaseError: those of ``book``, ``no_such_reservation``, ``reservation_changed``.
         """
-        async with self._lock:
-            before = self.manageable(asker, reservation_id)
-            if body.base_version not in (None, before.version):
-                raise GPULeaseError(
-                    "reservation_changed",
-                    f"It is at version {before.version} now; you changed {body.base_version}.",
-                    next_step="Load it, make your change again and save.",
-                    numbers={"version": before.version},
-                    status=409,
-                )
-            wanted = changed(before, body, self._snapshot().now)
-            outcome = await self._checked(wanted, before, self.all())
-            after = replace(outcome.reservation, version=before.version + 1)
-            await self._save(before, after, asker, "changed")
-            return replace(outcome, reservation=after)
+        async with self.lock:
+            return await self._change(asker, reservation_id, body)
+
+    async def _change(self, asker: Asker, reservation_id: str, body: ChangeBody) -> Outcome:
+        before = self.manageable(asker, reservation_id)
+        if body.base_version not in (None, before.version):
+            raise GPULeaseError(
+                "reservation_changed",
+                f"It is at version {before.version} now; you changed {body.base_version}.",
+                next_step="Load it, make your change again and save.",
+                numbers={"version": before.version},
+                status=409,
+            )
+        wanted = changed(before, body, self._snapshot().now)
+        outcome = await self._checked(wanted, before, self.all())
+        after = replace(outcome.reservation, version=before.version + 1)
+        await self.save(before, after, asker.name, "changed")
+        self._told_of(asker, after, "changed")
+        return replace(outcome, reservation=after)
 
     async def cancel(self, asker: Asker, reservation_id: str, note: str = "") -> Reservation:
         """Cancel a reservation; a repeat changes nothing.
@@ -200,12 +202,13 @@ class Reservations:
         Raises:
             GPULeaseError: ``no_such_reservation``, ``may_not_reserve``.
         """
-        async with self._lock:
+        async with self.lock:
             before = self.manageable(asker, reservation_id)
             if before.cancelled:
                 return before
             after = replace(before, cancelled=True, version=before.version + 1)
-            await self._save(before, after, asker, "cancelled", note)
+            await self.save(before, after, asker.name, "cancelled", note)
+            self._told_of(asker, after, "cancelled", note)
             return after
 
     async def check(self, asker: Asker, bodies: Sequence[ReservationBody]) -> list[Outcome]:
@@ -233,6 +236,28 @@ class Reservations:
                 there = [*rest, outcome.reservation]
             found.append(outcome)
         return found
+
+    async def bring(
+        self, asker: Asker, bodies: Sequence[ReservationBody], *, dry_run: bool
+    ) -> tuple[list[Outcome], bool]:
+        """Make or change several reservations, all of them or none; return whether it was done.
+
+        Raises:
+            GPULeaseError: those of ``check``, and of the store.
+        """
+        async with self.lock:
+            found = await self.check(asker, bodies)
+            if dry_run or any(each.problem is not None for each in found):
+                return found, False
+            return [await self._brought(asker, each) for each in bodies], True
+
+    async def _brought(self, asker: Asker, body: ReservationBody) -> Outcome:
+        before = self.named(body.group, body.name)
+        if before is None:
+            return (await self._book(asker, body, ""))[0]
+        if changed(before, body, self._snapshot().now) == before:
+            return Outcome(before, Expanded(before.occurrences))
+        return await self._change(asker, before.id, body)
 
     def named(self, group: str, name: str) -> Reservation | None:
         """Return a group's reservation of a name that is not cancelled."""
@@ -263,80 +288,18 @@ class Reservations:
             for pool in snapshot.policy.pools
         }
 
-    def short(self) -> list[tuple[Window, int]]:
-        """Return the windows within a day that have fewer seats than reserved, and how many."""
-        snapshot = self._snapshot()
-        if not snapshot.capacity_known:
-            return []
-        found = [(w, effective(snapshot, w, snapshot.now)) for w in snapshot.windows]
-        return [(w, seats) for w, seats in found if seats < w.of.seats and snapshot.now < w.end]
-
-    def alerts(self) -> list[str]:
-        """Return what an admin should know."""
-        return [_short(window, seats).sentence for window, seats in self.short()]
-
-    async def watch(self, every: float = WATCH) -> None:
-        """Tell the people of each lab that will be short, once; run until cancelled."""
-        while True:
-            try:
-                await self.expand_again()
-                await self.look()
-            except GPULeaseError as error:
-                log.warning("reservations are not watched: %s", error.sentence)
-            await asyncio.sleep(every)
-
-    async def expand_again(self) -> None:
-        """Expand every reservation anew where closures changed, and once after a start: the zone
-        database may be another.  Windows that have begun stay; people are told what changed.
-        """
-        closures = self._policy().reservations.closures
-        if closures == self._expanded_with:
-            return
-        async with self._lock:
-            for before in self.all():
-                await self._expand_again(before, closures)
-        self._expanded_with = closures
-
-    async def _expand_again(self, before: Reservation, closures: tuple[Closure, ...]) -> None:
-        try:
-            # It was worked out in time when it was made, so this ends.
-            found = await asyncio.to_thread(expand, before.calendar, closures)
-        except GPULeaseError as error:  # it stays as it is
-            log.warning("%s cannot be expanded again: %s", before.name, error.sentence)
-            return
-        policy, pools, others = self._policy(), self.firm(), self.all()
-
-        def fits(one: Occurrence) -> bool:
-            return booking.fits_beside(before, one, others, policy, pools)
-
-        after = expanded_anew(before, found, self._snapshot().now, fits)
-        if after is not before:
-            await self._save(before, after, None, "expanded", what_changed(before, after))
-
-    async def look(self) -> None:
-        """Tell of the labs that are short now and were not told of."""
-        for window, seats in self.short():
-            if window.key in self._told:
-                continue
-            now = self._snapshot().now
-            event = ReservationEvent(window.of.id, now, "gpulease", _SHORT, window.key)
-            await self._ledger.call(self._ledger.store.write, note, event)
-            self._told.add(window.key)
-            self._tell(_short(window, seats))
-
     async def forget(self, until: datetime) -> int:
         """Take away the reservations that were over before ``until``; return how many.
 
         Raises:
             GPULeaseError: the store cannot be used; then all stay.
         """
-        async with self._lock:
+        async with self.lock:
             old = [each.id for each in self._known.values() if each.over < until][:AT_ONCE]
             if old:
                 await self._ledger.call(self._ledger.store.write, drop, old)
             for each in old:
                 del self._known[each]
-                self._told = {key for key in self._told if not key.startswith(f"{each}@")}
             return len(old)
 
     async def _checked(
@@ -349,28 +312,48 @@ class Reservations:
         await asyncio.to_thread(
             booking.check, whole, others, policy, pools=pools, now=now, before=before
         )
-        return Outcome(whole, found)
+        return Outcome(whole, found, short=await self._short(whole, others, pools))
 
-    async def _save(
+    async def _short(
+        self, reservation: Reservation, others: Iterable[Reservation], pools: Mapping[str, Pool]
+    ) -> Shortage | None:
+        """Return what its first window to come lacks."""
+        snapshot = self._snapshot()
+        ahead = [w for w in booking.windows(snapshot.policy, reservation) if w.end > snapshot.now]
+        if not ahead:
+            return None
+        people: Collection[str] = reservation.named
+        if not people:
+            try:
+                people = await self._members(reservation.group)
+            except HubUnreachableError as error:  # then nobody counts them
+                log.warning("the members of %s are not known: %s", reservation.group, error)
+        planned = snapshot.capacity_known and any(w.key == ahead[0].key for w in snapshot.windows)
+        seats = effective(snapshot, ahead[0], snapshot.now) if planned else reservation.seats
+        return shortage(
+            ahead[0], seats, len(people), others,
+            policy=snapshot.policy, pools=pools, now=snapshot.now,
+        )  # fmt: skip
+
+    async def save(
         self,
         before: Reservation | None,
         after: Reservation,
-        asker: Asker | None,
+        who: str,
         what: str,
         note: str = "",
     ) -> None:
-        who = asker.name if asker is not None else "gpulease"
+        """Write a reservation; ``lock`` is held."""
         event = ReservationEvent(after.id, self._snapshot().now, who, what, note)
         await self._ledger.call(self._ledger.store.save_reservation, before, after, event)
         self._known[after.id] = after
         self._listed = (None, [])
         self._changed()
-        if asker is None:
-            self._tell(Notice("changed", after.group, after.name, note, to=after.contact))
-        elif what != "booked":
-            why = f": {note}" if note else ""
-            sentence = f"{asker.name} {what} the reservation {after.name} of {after.group}{why}."
-            self._tell(Notice(what, after.group, after.name, sentence, to=after.contact))
+
+    def _told_of(self, asker: Asker, after: Reservation, what: str, note: str = "") -> None:
+        why = f": {note}" if note else ""
+        sentence = f"{asker.name} {what} the reservation {after.name} of {after.group}{why}."
+        self._tell(Notice(what, after.group, after.name, sentence, to=after.contact))
 
     def _allow(self, asker: Asker, group: str) -> None:
         if not self.may_reserve(asker, group):
@@ -395,20 +378,6 @@ class Reservations:
                 next_step="Change that one, or choose another name.",
                 status=409,
             )
-
-
-def _short(window: Window, seats: int) -> Notice:
-    zone, of = zone_of(window.of.calendar.zone), window.of
-    start = wall_clock(window.start, zone)
-    return Notice(
-        "short",
-        of.group,
-        of.name,
-        f"{of.name} of {of.group} on {start:%a %d %b %Y %H:%M} has {seats} of {of.seats} x "
-        f"{of.gpu_class}: GPUs are out of service.",
-        "Take another class or split the session; `reservations/check` says what fits.",
-        of.contact,
-    )
 
 
 def _may_not(group: str) -> GPULeaseError:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import ics
+from gpulease.policy.calendar.ics import MAX_TEXT
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.attendance import as_csv
 from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import EndBody
 from gpulease.service.operations import Text, answers
 from gpulease.service.queries import GroupQuery, ReservationsQuery, is_set
-from gpulease.service.reservation_bodies import ChangeBody, CheckBody, ReservationBody
+from gpulease.service.reservation_bodies import (
+    CalendarBody,
+    ChangeBody,
+    CheckBody,
+    ReservationBody,
+)
 from gpulease.service.reservation_views import LISTED, reservation_view
 from gpulease.service.reservations import Outcome
 from gpulease.service.scopes import ACCESS, needs_scope
@@ -18,6 +27,7 @@ from gpulease.service.shapes import (
     ClosureView,
     Items,
     Page,
+    ReservationsBrought,
     ReservationsChecked,
     ReservationView,
 )
@@ -35,7 +45,20 @@ class _Handler(BaseHandler):
             self.services.loop.snapshot(),
             manages=self.services.reservations.may_manage(self.asker, outcome.reservation),
             expanded=outcome.expanded,
+            short=outcome.short,
         )
+
+    def checked(self, found: Sequence[Outcome]) -> dict[str, Any]:
+        """Return of each whether it fits."""
+        items = [
+            {
+                "fits": each.problem is None,
+                "problem": each.problem.to_problem() if each.problem is not None else None,
+                "reservation": self.view(each),
+            }
+            for each in found
+        ]
+        return {"fits": all(each["fits"] for each in items), "items": items}
 
 
 class ReservationList(_Handler):
@@ -83,8 +106,10 @@ class ReservationList(_Handler):
         self.answer(self.view(outcome), 201 if new else 200)
 
 
-class ReservationCalendar(BaseHandler):
-    """``reservations.ics``: what one may see, for a calendar program."""
+class ReservationCalendar(_Handler):
+    """``reservations.ics``: what one may see, for a calendar program, and from one."""
+
+    body_max = 2 * MAX_TEXT
 
     @needs_scope(ACCESS)
     @answers({200: Text("text/calendar")}, query=GroupQuery)
@@ -94,6 +119,19 @@ class ReservationCalendar(BaseHandler):
         found = self.services.reservations.seen_by(self.asker, group=group)
         self.set_header("Content-Type", "text/calendar; charset=utf-8")
         self.finish(ics.to_ics(found))
+
+    @needs_scope(ACCESS)
+    @answers({200: ReservationsBrought}, body=CalendarBody, refuses=(409,))
+    async def post(self) -> None:
+        """Reserve a calendar's events, all of them or none; a dry run unless it is said otherwise.
+
+        One of a name that the group has already is changed.
+        """
+        body = self.parse(CalendarBody)
+        found, done = await self.services.reservations.bring(
+            self.asker, body.reservations(), dry_run=body.dry_run
+        )
+        self.answer({"done": done, **self.checked(found)})
 
 
 class ReservationAttendance(BaseHandler):
@@ -120,15 +158,7 @@ class ReservationCheck(_Handler):
         """Answer of each whether it fits, its windows, and what is in its way."""
         bodies = self.parse(CheckBody).reservations
         found = await self.services.reservations.check(self.asker, bodies)
-        items = [
-            {
-                "fits": each.problem is None,
-                "problem": each.problem.to_problem() if each.problem is not None else None,
-                "reservation": self.view(each),
-            }
-            for each in found
-        ]
-        self.answer({"fits": all(each["fits"] for each in items), "items": items})
+        self.answer(self.checked(found))
 
 
 class ClosureList(BaseHandler):

@@ -47,6 +47,7 @@ from gpulease.service.pages import Site
 from gpulease.service.parts import Services
 from gpulease.service.policies import Policies
 from gpulease.service.reconcile import Reconciler
+from gpulease.service.reservation_watch import ReservationWatch
 from gpulease.service.reservations import Reservations
 from gpulease.service.retention import Retention
 from gpulease.service.routes import application, figures
@@ -150,7 +151,11 @@ class RunningService:
         hub = HubAPI(hub_auth.api_url, hub_auth.api_token, tls=tls)
         provider = await self._provider(links, policies, secret, metrics)
         reservations = Reservations(
-            ledger, lambda: policies.current, self._snapshot, self._wake, self._notifier.tell
+            ledger, lambda: policies.current, self._snapshot, self._wake,
+            tell=self._notifier.tell, members=hub.members,
+        )  # fmt: skip
+        reservation_watch = ReservationWatch(
+            reservations, ledger, lambda: policies.current, self._snapshot, self._notifier.tell
         )
         usage = Usage(ledger, lambda: policies.current, self._notifier.tell)
         loop = Reconciler(
@@ -192,6 +197,7 @@ class RunningService:
             agents=Agents(provider.agent_reports),
             bounds=Bounds(lambda: policies.current.changes_per_minute),
             reservations=reservations,
+            reservation_watch=reservation_watch,
             messages=messages,
             usage=usage,
             whatif=WhatIf(ledger, policies, lambda: tuple(loop.observed_state.devices)),
@@ -199,6 +205,7 @@ class RunningService:
         )
         await ledger.load(datetime.now(UTC))
         await reservations.load()
+        await reservation_watch.load()
         outs = first_time_outs(options.first_time_outs)
         devices = await provider.devices()
         await policies.open(devices, options.first_policy_file, outs)
@@ -211,7 +218,7 @@ class RunningService:
             asyncio.create_task(loop.run(), name="reconcile"),
             asyncio.create_task(servers.run(), name="servers"),
             asyncio.create_task(self._sample(), name="sample"),
-            asyncio.create_task(reservations.watch(), name="reservations"),
+            asyncio.create_task(reservation_watch.watch(), name="reservations"),
             asyncio.create_task(usage.watch(), name="usage"),
             asyncio.create_task(runs.watch(), name="runs"),
             asyncio.create_task(self._hold_fence(), name="fence"),

@@ -272,6 +272,17 @@ class Skipped(TypedDict):
     why: str
 
 
+class ShortView(TypedDict):
+    """How the first window to come has too few seats, and what would help."""
+
+    sentence: str
+    next_step: str
+    start: str
+    seats: int
+    people: int  # who may claim one; 0 where seats are missing that were reserved
+    offer: dict[str, Any]
+
+
 class ClosureView(TypedDict):
     """Days on which nothing is open, the last one included."""
 
@@ -313,6 +324,7 @@ class ReservationView(TypedDict):
     windows_ahead: int
     gpu_hours_ahead: float
     skipped: list[Skipped]
+    short: NotRequired[ShortView | None]
     cut: NotRequired[bool]
     notes: NotRequired[list[str]]
 
@@ -323,6 +335,14 @@ class ReservationChecked(TypedDict):
     fits: bool
     problem: Problem | None
     reservation: ReservationView
+
+
+class ReservationsBrought(TypedDict):
+    """Whether all of a calendar's reservations fit, and whether they were made."""
+
+    done: bool
+    fits: bool
+    items: list[ReservationChecked]
 
 
 class ReservationsChecked(TypedDict):

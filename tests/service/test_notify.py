@@ -188,10 +188,10 @@ async def test_lost_gpus_shorten_a_lab_and_its_instructor_and_admin_are_told_onc
             made = await reserve_soon(site, 3600, contact=["prof@x.org"])
             probe.broken = True
             await service.services.provider.inventory()
-            reservations = service.services.reservations
-            await wait_for_async(lambda: bool(reservations.short()), 30, "fewer seats")
-            await reservations.look()
-            await reservations.look()
+            watch = service.services.reservation_watch
+            await wait_for_async(lambda: bool(watch.short()), 30, "fewer seats")
+            await watch.look()
+            await watch.look()
             await wait_for_async(lambda: bool(posted), 30, "the notice")
             seen = await prof(site).call("GET", f"reservations/{made['id']}")
             (window,) = seen["windows"]
@@ -223,7 +223,7 @@ async def test_a_closure_that_comes_later_is_told_and_a_closed_day_is_refused(hu
             assert (await prof(site).call("GET", "closures"))["items"] == [
                 {"first": WEEK2, "last": WEEK2, "title": "Strike"}
             ]
-            await service.services.reservations.expand_again()
+            await service.services.reservation_watch.expand_again()
             await wait_for_async(lambda: bool(posted), 30, "the notice")
             seen = await prof(site).call("GET", f"reservations/{made['id']}")
             assert (seen["windows_ahead"], seen["version"]) == (2, 2)

@@ -132,6 +132,18 @@ async def test_a_dry_run_does_nothing_and_counts_what_stands_before_in_the_list(
     assert (await teacher.call("GET", "reservations"))["items"] == []
 
 
+async def test_an_instructor_is_told_at_once_when_there_are_more_people_than_seats(site):
+    for name in ("ann", "bob", "cyn", "dan"):
+        site.hub.user(name, groups=("cs101",))
+    people = sum("cs101" in user["groups"] for user in site.hub.users.values())
+    assert people > 3
+    made = await book(prof(site))
+    assert made["short"]["sentence"] == f"lab of cs101 has 2 seats for {people} people."
+    assert made["short"]["offer"]["split"] == f"{DAY}T16:00"
+    changed = await prof(site).call("PATCH", f"reservations/{made['id']}", {"named": ["stu"]})
+    assert changed["short"] is None
+
+
 async def test_a_repeated_booking_is_the_same_and_a_name_is_taken_once(site):
     teacher, headers = prof(site), {"Idempotency-Key": "k1"}
     first = await teacher.call("POST", "reservations", LAB, headers=headers)

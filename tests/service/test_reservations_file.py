@@ -130,6 +130,30 @@ END:VCALENDAR
 """
 
 
+async def test_a_calendar_is_sent_and_reserved_as_a_whole(site):
+    teacher = prof(site)
+    day = f"{MONDAY:%Y%m%d}"
+    text = EVENT.replace("20260302", day)
+    late = text.replace("SUMMARY:Lab", "SUMMARY:Late")
+    both = text.replace("END:VCALENDAR\n", "") + late.partition("BEGIN:VCALENDAR\n")[2]
+    body = {"calendar": both, "group": "cs101", "gpu_class": "gpu", "seats": 2}
+    dry = await teacher.call("POST", "reservations.ics", body)
+    assert (dry["done"], [each["fits"] for each in dry["items"]]) == (False, [True, False])
+    refused = await teacher.call("POST", "reservations.ics", {**body, "dry_run": False})
+    assert (refused["done"], await names(site)) == (False, {}), "all of it or none"
+    body = {**body, "seats": 1, "dry_run": False}
+    done = await teacher.call("POST", "reservations.ics", body)
+    assert (done["done"], await names(site)) == (True, {"Lab": 1, "Late": 1})
+    again = await teacher.call("POST", "reservations.ics", body)
+    assert (again["done"], await names(site)) == (True, {"Lab": 1, "Late": 1}), "nothing is new"
+    stranger = site.client(site.hub.page_token("stu"))
+    with pytest.raises(GPULeaseError) as caught:
+        await stranger.call("POST", "reservations.ics", body)
+    assert caught.value.reason == "may_not_reserve"
+    with pytest.raises(GPULeaseError, match="seats is missing"):
+        await teacher.call("POST", "reservations.ics", {**body, "seats": None})
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

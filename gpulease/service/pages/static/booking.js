@@ -139,10 +139,11 @@ export class Booking {
   }
 
   #fitting(reservation) {
-    const { windows, skipped = [], notes = [], gpu_hours_ahead: hours } = reservation;
+    const { windows, skipped = [], notes = [], gpu_hours_ahead: hours, short } = reservation;
     const many = windows.length === 1 ? "" : `${windows.length} windows, the last ${span(windows.at(-1).local_start, windows.at(-1).local_end)}. `;
     return [
       h("p", { class: "gl-fits" }, h("strong", {}, "It fits. "), many, `${Math.round(hours)} GPU-hours.`),
+      short ? h("p", { class: "gl-fits-not" }, short.sentence, " ", short.next_step) : null,
       [...skipped.map((each) => `Not on ${each.start.replace("T", " ")}: ${each.why}`), ...notes].map((line) => h("p", { class: "gl-small mb-1" }, line)),
     ];
   }

@@ -1,0 +1,104 @@
+"""Labs that will be short of seats: how many there are, for whom, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from gpulease.policy.calendar import wall_clock, zone_of
+from gpulease.policy.calendar.reservation import Reservation, Window
+from gpulease.policy.model import PolicyDocument
+from gpulease.policy.reservations.booking import windows
+from gpulease.policy.reservations.feasibility import Pool
+from gpulease.policy.reservations.offers import Offer, offer_for
+from gpulease.policy.units import say_count
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A window with fewer seats than it needs.
+
+    ``people``: who may claim a seat, where they are more than its seats and that is what it lacks;
+    0 where seats are missing that were reserved.
+    """
+
+    window: Window
+    seats: int
+    people: int
+    offer: Offer
+
+    @property
+    def sentence(self) -> str:
+        """What is short, and when."""
+        of = self.window.of
+        if self.people:
+            return f"{of.name} of {of.group} has {say_count(self.seats, 'seat', 'seats')} for " + (
+                f"{self.people} people."
+            )
+        start = wall_clock(self.window.start, zone_of(of.calendar.zone))
+        return (
+            f"{of.name} of {of.group} on {start:%a %d %b %Y %H:%M} has {self.seats} of {of.seats} "
+            f"x {of.gpu_class}: GPUs are out of service."
+        )
+
+    @property
+    def next_step(self) -> str:
+        """What the instructor can do."""
+        needed = self.people or self.window.of.seats
+        many = say_count(needed, "seat", "seats")
+        steps = []
+        if self.offer.classes:
+            steps.append(f"The class {' or '.join(self.offer.classes)} has {many} then.")
+        if self.offer.split is not None:
+            half = -(-needed // 2)
+            steps.append(f"Or split it: {half} of them then, the others from ")
+            steps[-1] += f"{self.offer.split:%H:%M}."
+        if self.offer.nearest is not None:
+            steps.append(f"At {self.offer.nearest:%a %d %b %Y %H:%M} there are {many}.")
+        found = " ".join(steps).removeprefix("Or ")
+        return f"{found[:1].upper()}{found[1:]}" or "Whoever comes first has a seat."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is said and its numbers as JSON values."""
+        return {
+            "sentence": self.sentence,
+            "next_step": self.next_step,
+            "start": self.window.start.isoformat(),
+            "seats": self.seats,
+            "people": self.people,
+            "offer": self.offer.to_json(),
+        }
+
+
+def shortage(
+    window: Window,
+    seats: int,
+    people: int,
+    others: Iterable[Reservation],
+    *,
+    policy: PolicyDocument,
+    pools: Mapping[str, Pool],
+    now: datetime,
+) -> Shortage | None:
+    """Return what a window lacks, ``None`` where there is a seat for everybody.
+
+    Args:
+        window: of a reservation that is booked, or can be.
+        seats: what is there of its seats.
+        people: who may claim one, 0 where that is not known.
+        others: every reservation; the window's own is left out.
+        policy: the document in force.
+        pools: the firm capacity of each pool.
+        now: the present.
+    """
+    lost = seats < window.of.seats
+    if not lost and people <= seats:
+        return None
+    needed = replace(window.of, seats=window.of.seats if lost else people)
+    booked = [w for other in others if other.id != needed.id for w in windows(policy, other)]
+    offer = offer_for(
+        needed, [replace(window, of=needed)], booked, policy=policy, pools=pools, now=now
+    )
+    return Shortage(window, seats, 0 if lost else people, offer)
