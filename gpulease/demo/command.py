@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
 
 from gpulease.demo import launch, processes
 from gpulease.demo.options import DemoOptions
+from gpulease.private_files import UMASK
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +69,7 @@ def options_from(arguments: argparse.Namespace, directory: Path) -> DemoOptions:
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo until it is told to end, or the check; return the exit status."""
     launch.require_linux()
+    os.umask(UMASK)  # people's notebooks, the hub's database and the log are nobody else's
     processes.become_subreaper()
     options_from(arguments, Path())  # refuse before anything is made
     with launch.directory(arguments.dir) as place, launch.ends_on_signal():

@@ -12,6 +12,10 @@ from gpulease.channel.keys import Endpoint, KeyPair
 
 #: The one client's routing id.
 IDENTITY = b"home"
+#: Messages that have come and were not read; a transfer has at most a window of pieces on its way.
+_UNREAD = 32
+#: Bytes of one frame; a piece has four million.
+_FRAME = 64 * 2**20
 
 
 def client(
@@ -51,7 +55,9 @@ def server(
 
 def _prepare(socket: zmq.Socket[bytes]) -> None:
     socket.linger = 0
-    socket.sndhwm = socket.rcvhwm = 0
+    socket.sndhwm = 0  # the wire's thread never waits: what may be sent is bounded by what is asked
+    socket.rcvhwm = _UNREAD  # and who sends more than is read keeps it in memory of its own
+    socket.maxmsgsize = _FRAME
     socket.heartbeat_ivl = 5000
     socket.heartbeat_timeout = 30000
     socket.reconnect_ivl = 100

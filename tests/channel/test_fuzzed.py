@@ -257,6 +257,33 @@ async def test_a_piece_is_given_once_however_often_it_is_asked_for() -> None:
     wire.close()
 
 
+async def test_who_sends_faster_than_is_read_fills_its_own_memory() -> None:
+    busy, go_on = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        busy.set()
+        assert go_on.wait(60)
+
+    wire = Wire(handle)
+    home = new_keys()
+    peer = dealer(wire.listen(home.public, "127.0.0.1"), home, b"home")
+    peer.sndhwm = 1
+    head = json.dumps({**HEADS[0], "sizes": [2**20]}).encode()
+    try:
+        await peer.send_multipart([head, b"y" * 2**20])
+        assert await asyncio.to_thread(busy.wait, 30)
+        sent = 0
+        with suppress(TimeoutError):
+            while sent < 500:
+                await asyncio.wait_for(peer.send_multipart([head, b"y" * 2**20]), 1)
+                sent += 1
+        assert sent < 200, "of what is not read the most part waits at its sender"
+    finally:
+        go_on.set()
+        peer.close()
+        wire.close()
+
+
 async def test_a_stranger_on_the_wire_is_never_heard() -> None:
     taken: list[Message] = []
     wire = Wire(taken.append)

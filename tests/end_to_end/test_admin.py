@@ -57,3 +57,10 @@ def test_list_and_end_with_a_reason_that_the_student_reads(demo: RunningDemo):
             assert "1" in (await student.run("print(value)")).text
 
     asyncio.run(test())
+
+
+def test_what_a_demo_writes_is_nobody_elses(demo: RunningDemo):
+    ours = "said.log"
+    written = [x for x in demo.directory.iterdir() if x.is_file() and x.name != ours]
+    assert {"demo.log", "jupyterhub.sqlite", "gpulease.sqlite"} <= {each.name for each in written}
+    assert [each.name for each in written if each.stat().st_mode & 0o077] == []
