@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import csv
+import importlib
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from gpulease.terminal import say, table
+from gpulease.errors import GPULeaseError
+from gpulease.terminal import csv_text, say, table
 
 _FIGURES = ("hours", "gpu_hours", "estimated")
 
@@ -36,6 +38,7 @@ def add_parsers(commands: Any) -> None:
     out = usage.add_mutually_exclusive_group()
     out.add_argument("--json", action="store_true", help="print JSON")
     out.add_argument("--csv", type=Path, metavar="FILE", help="write CSV")
+    out.add_argument("--parquet", type=Path, metavar="FILE", help="write Parquet (needs pyarrow)")
     usage.set_defaults(run=run_usage)
     projects = commands.add_parser("projects", help="what each project has and may still spend")
     projects.add_argument("--url", help="the service's address, ending in /services/gpulease/")
@@ -47,11 +50,12 @@ def run_usage(arguments: argparse.Namespace) -> int:
     """Print or write what was used; return the exit status.
 
     Raises:
-        GPULeaseError: the service's refusal, ``no_service``, ``no_token``.
+        GPULeaseError: the service's refusal, ``no_service``, ``no_token``, ``no_pyarrow``.
     """
     from gpulease.admin_command import client_of
 
     asked = {name: getattr(arguments, name) for name in ("by", "since", "until", "zone")}
+    written = None if arguments.parquet is None else _pyarrow()  # before anything is asked
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     found = asyncio.run(client_of(arguments.url).call("GET", f"usage?{query}"))
     rows: list[dict[str, Any]] = found["items"]
@@ -60,7 +64,10 @@ def run_usage(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say(json.dumps(found, indent=2))
     elif arguments.csv is not None:
-        _write_csv(arguments.csv, columns, rows)
+        cells = ([row[name] for name in columns] for row in rows)
+        arguments.csv.write_text(csv_text(columns, cells), encoding="utf-8", newline="")
+    elif written is not None:
+        _write_parquet(written, arguments.parquet, columns, rows)
     else:
         say(table([columns, *([_cell(row[name]) for name in columns] for row in rows)]))
     return 0
@@ -89,11 +96,28 @@ def run_projects(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write_csv(file: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
-    with file.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(columns)
-        writer.writerows([row[name] for name in columns] for row in rows)
+def _pyarrow() -> Any:
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        raise GPULeaseError(
+            "no_pyarrow",
+            "Parquet is written by pyarrow, which is not installed here.",
+            next_step="Install gpulease[parquet], or write --csv FILE.",
+        ) from None
+
+
+def _write_parquet(
+    pyarrow: Any, file: Path, columns: list[str], rows: list[dict[str, Any]]
+) -> None:
+    """Write columns of their own types, also where there is no row."""
+    types = {"day": pyarrow.date32(), "estimated": pyarrow.bool_()}
+    types |= dict.fromkeys(("hours", "gpu_hours"), pyarrow.float64())
+    schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in columns])
+    if "day" in columns:
+        rows = [{**row, "day": date.fromisoformat(row["day"])} for row in rows]
+    found = pyarrow.Table.from_pylist(rows, schema=schema)
+    importlib.import_module("pyarrow.parquet").write_table(found, file)
 
 
 def _cell(value: Any) -> str:

@@ -5,8 +5,6 @@ Owns who may see whose: everybody their own, who leads a group all of its projec
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -24,6 +22,7 @@ from gpulease.service.scopes import ACCESS, needs_scope
 from gpulease.service.shapes import Items, PoolShare, ProjectView, UsageView
 from gpulease.service.usage import present, sums
 from gpulease.service.views import budget_view
+from gpulease.terminal import csv_text
 
 #: Days that are looked at where none are named.
 _DAYS = 30
@@ -80,12 +79,8 @@ class UsageTable(Usage):
         query = self.query(UsageQuery)
         _, _, rows = await self.rows(query)
         columns = [*query.by.split(","), *_FIGURES]
-        text = io.StringIO()
-        writer = csv.writer(text)
-        writer.writerow(columns)
-        writer.writerows([_harmless(row[column]) for column in columns] for row in rows)
         self.set_header("Content-Type", "text/csv; charset=utf-8")
-        self.finish(text.getvalue())
+        self.finish(csv_text(columns, ([row[column] for column in columns] for row in rows)))
 
 
 def projects_of(snapshot: Snapshot, asker: Asker) -> list[dict[str, Any]]:
@@ -165,8 +160,3 @@ def _renamed(row: dict[str, object]) -> dict[str, object]:
 
 def _midnight(day: date, zone: ZoneInfo) -> datetime:
     return datetime.combine(day, time(), zone).astimezone(UTC)
-
-
-def _harmless(cell: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in set("=+-@\t\r") else cell

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +9,7 @@ from datetime import datetime
 from gpulease.policy.calendar import wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease
+from gpulease.terminal import csv_text
 
 COLUMNS = ("window", "user", "came", "left", "leases", "held_seconds", "busy_seconds")
 
@@ -77,20 +76,14 @@ def _with(row: Attendance, lease: Lease, busy: float, now: datetime) -> Attendan
 
 
 def as_csv(rows: Iterable[Attendance]) -> str:
-    """Return the rows as CSV, with times as the wall shows them.
+    """Return the rows as CSV, with times as the wall shows them."""
+    return csv_text(COLUMNS, map(_cells, rows))
 
-    A name that a spreadsheet would take for a formula gets an apostrophe.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    for row in rows:
-        zone = zone_of(row.window.of.calendar.zone)
-        times = [
-            wall_clock(at, zone).isoformat(timespec="minutes") if at is not None else ""
-            for at in (row.window.start, row.came, row.left)
-        ]
-        user = f"'{row.user}" if row.user[:1] in ("=", "+", "-", "@", "\t", "\r") else row.user
-        numbers = (row.leases, round(row.held), round(row.busy))
-        writer.writerow([times[0], user, times[1], times[2], *numbers])
-    return text.getvalue()
+
+def _cells(row: Attendance) -> list[object]:
+    zone = zone_of(row.window.of.calendar.zone)
+    start, came, left = (
+        wall_clock(at, zone).isoformat(timespec="minutes") if at is not None else ""
+        for at in (row.window.start, row.came, row.left)
+    )
+    return [start, row.user, came, left, row.leases, round(row.held), round(row.busy)]
