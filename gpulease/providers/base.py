@@ -7,14 +7,14 @@ starts the companion (this machine), ``AgentReports`` where agents on the nodes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Bound, Device, Lease, Observed
-from gpulease.protocol import Activity, GrantView, SupervisorMessage
+from gpulease.protocol import Activity, AgentBatch, GrantView, SupervisorMessage
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class AgentReports(Protocol):
             OSError: the token cannot be checked at present.
         """
 
-    def agent_batch(self, node: str, batch: Mapping[str, Any]) -> None:
+    def agent_batch(self, node: str, batch: AgentBatch) -> None:
         """Called with each batch of the agent that was proved to be on ``node``."""
 
 

@@ -10,15 +10,15 @@ import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.pods import resource_of
+from gpulease.protocol import AgentBatch, AgentPost
 from gpulease.providers.base import AgentReports
-from gpulease.service.agent_bodies import AgentPost, Batch
 from gpulease.service.shapes import BatchesTaken, ResourceNames
 
 log = logging.getLogger(__name__)
@@ -123,18 +123,18 @@ class Agents:
         assert self._reports is not None, "no node was proved"
         now = self._clock()
         known = self._nodes.setdefault(node, _Node())
-        behind = (now - datetime.fromisoformat(post.sent)).total_seconds()
+        behind = (now - datetime.fromisoformat(post["sent"])).total_seconds()
         before = known.skew
         known.delays.append(behind)
         known.heard = now
         if abs(known.skew) > SKEW_MAX >= abs(before):
             log.warning("the clock of node %s differs from ours by %.1f s", node, known.skew)
         taken = 0
-        for batch in sorted(post.batches, key=lambda each: each.sequence):
-            if known.take(post.run, batch.sequence):
+        for batch in sorted(post["batches"], key=lambda each: each["sequence"]):
+            if known.take(post["run"], batch["sequence"]):
                 self._reports.agent_batch(node, _by_our_clock(batch, known.skew))
                 taken += 1
-        repeated = len(post.batches) - taken
+        repeated = len(post["batches"]) - taken
         return {"taken": taken, "repeated": repeated, "now": now.isoformat()}
 
     def heard(self) -> Mapping[str, datetime]:
@@ -184,11 +184,11 @@ def resources_of(policy: PolicyDocument) -> dict[str, ResourceNames]:
     return found
 
 
-def _by_our_clock(batch: Batch, behind: float) -> dict[str, Any]:
+def _by_our_clock(batch: AgentBatch, behind: float) -> AgentBatch:
     """Return the batch as the provider takes it, moved to our clock if the agent's is off."""
-    found: dict[str, Any] = batch.model_dump(exclude_none=False)
     if abs(behind) < _SKEW_LEAST:
-        return found
+        return batch
+    found = deepcopy(batch)
     shift = timedelta(seconds=behind)
     found["at"] = _moved(found["at"], shift)
     for second in found["seconds"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import PROTOCOL_VERSION
-from gpulease.service.agent_bodies import AgentPost
+from gpulease.service.agent_bodies import AgentPostBody
 from gpulease.service.agents import resources_of
 from gpulease.service.base import Answers
 from gpulease.service.operations import answers
@@ -26,20 +26,20 @@ class AgentBatches(Answers):
         self._node = await self.services.agents.node_of(self.bearer())
 
     @needs_scope(AGENT_TOKEN)
-    @answers({200: BatchesTaken}, body=AgentPost, refuses=(401, 403, 426, 502))
+    @answers({200: BatchesTaken}, body=AgentPostBody, refuses=(401, 403, 426, 502))
     async def post(self) -> None:
         """Take what an agent saw.
 
         Raises:
             GPULeaseError: ``wrong_protocol`` (426) and what ``parse`` refuses with.
         """
-        post = self.parse(AgentPost)
-        if post.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+        post = self.parse(AgentPostBody).root
+        if post["protocol"].partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
             raise GPULeaseError(
                 "wrong_protocol",
-                f"The agent speaks protocol {post.protocol}, the service {PROTOCOL_VERSION}.",
+                f"The agent speaks protocol {post['protocol']}, the service {PROTOCOL_VERSION}.",
                 next_step="Run the agent's image of the service's version.",
-                numbers={"agent": post.protocol, "service": PROTOCOL_VERSION},
+                numbers={"agent": post["protocol"], "service": PROTOCOL_VERSION},
                 status=426,
             )
         resources = resources_of(self.services.policies.current)

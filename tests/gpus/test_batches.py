@@ -14,7 +14,8 @@ from gpulease.gpus.agent.reading import Reading, Seen
 from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.base import GPUInfo
 from gpulease.policy.model import EvidenceLevel
-from gpulease.service.agent_bodies import Batch
+from gpulease.protocol import AgentPost
+from gpulease.service.agent_bodies import AgentPostBody
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, 123456, tzinfo=UTC)
 PLACES = {1: "uid-1", 2: "uid-1", 3: "uid-2", 4: NODE, 5: None}
@@ -122,7 +123,13 @@ def test_a_batch_is_what_the_service_takes(holders: Any) -> None:
         problem="x" * 600,
     )
     batch["sequence"] = 1
-    taken = Batch.model_validate(batch)
-    assert [each.kind for each in taken.devices[0].incidents] == ["xid", "gpu_lost"]
-    assert not taken.devices[0].offered
-    assert (taken.holders is None) == (holders is None)
+    post: AgentPost = {
+        "protocol": "1.0",
+        "run": "12345678",
+        "sent": batch["at"],
+        "batches": [batch],
+    }
+    taken = AgentPostBody.model_validate(post).root["batches"][0]
+    assert [each["kind"] for each in taken["devices"][0]["incidents"]] == ["xid", "gpu_lost"]
+    assert not taken["devices"][0]["offered"]
+    assert (taken["holders"] is None) == (holders is None)

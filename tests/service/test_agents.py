@@ -12,7 +12,7 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
 from gpulease.protocol import PROTOCOL_VERSION
-from gpulease.service.agent_bodies import AgentPost
+from gpulease.service.agent_bodies import AgentPostBody
 from gpulease.service.agents import Agents
 from tests.service.kit import Site
 
@@ -227,7 +227,7 @@ async def test_gpu_nodes_whose_agent_is_silent_are_named_but_not_all_of_a_hundre
     (sentence,) = agents.problems(nodes)
     assert sentence.endswith("on GPU nodes: n1, n10, n100, n11, n12 and 95 more.")
     sent = now[0].isoformat()
-    post = AgentPost.model_validate(posted(batch(), sent=sent))
+    post = AgentPostBody.model_validate(posted(batch(), sent=sent)).root
     agents.take("n2", post)
     assert agents.problems(["n1", "n2"]) == ["No agent has been heard for 60 s on GPU nodes: n1."]
     now[0] += timedelta(seconds=61)

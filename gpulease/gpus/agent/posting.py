@@ -23,11 +23,10 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HT
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent.ledger import Ledger
 from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.protocol.agents import BATCHES_MAX
 
 log = logging.getLogger(__name__)
 
-#: Of one post; the service takes no more.
-_BATCHES = 60
 _BYTES = 2 * 2**20
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 _TIMEOUT = 20.0
@@ -88,7 +87,7 @@ class Poster:
         self._ledger = ledger
         self._posted = posted
         self._wake = asyncio.Event()
-        self._most = _BATCHES
+        self._most = BATCHES_MAX
         self._tls: tuple[float, ssl.SSLContext] | None = None
         #: Why the service has not taken the last post, "" when it has.
         self.problem = "nothing was posted yet"
@@ -133,7 +132,7 @@ class Poster:
     def _settle(self, waiting: list[tuple[int, bytes]], outcome: str) -> None:
         if outcome == "taken":
             self._ledger.remove([sequence for sequence, _ in waiting])
-            self._most = _BATCHES
+            self._most = BATCHES_MAX
         elif len(waiting) > 1:
             self._most = 1  # find out which one it is
         else:

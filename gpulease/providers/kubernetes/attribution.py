@@ -7,14 +7,14 @@ apart protects nobody: such a second is of level ``cells``, where only a running
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from gpulease.policy.evidence import idleness
 from gpulease.policy.model import EvidenceLevel
+from gpulease.protocol import AgentSecond
 
 
 def own_use(
-    second: Mapping[str, Any], uid: str, level: EvidenceLevel, beside: Collection[str] | None
+    second: AgentSecond, uid: str, level: EvidenceLevel, beside: Collection[str] | None
 ) -> tuple[float | None, EvidenceLevel]:
     """Return a pod's own use in one second, and how finely it is known.
 
@@ -28,15 +28,15 @@ def own_use(
         beside: the other pods that hold a share of it, as far as they are leases; ``None``: the
             pod holds it alone.
     """
-    use: float | None = second["use"]
+    use = second["use"]
     if use is None or level is EvidenceLevel.CELLS:
         return use, level
-    pods: Mapping[str, float] = second.get("pods") or {}
-    own, unplaced = pods.get(uid, 0.0), _share(second, "unplaced")
+    pods: Mapping[str, float] = second.get("pods", {})
+    own, unplaced = pods.get(uid, 0.0), second.get("unplaced", 0.0)
     others = {pod: share for pod, share in pods.items() if pod != uid}
     known = max((share for pod, share in others.items() if pod in (beside or ())), default=0.0)
     alien = max(
-        [_share(second, "others")]
+        [second.get("others", 0.0)]
         + [share for pod, share in others.items() if pod not in (beside or ())]
     )
     if own > idleness.USE:
@@ -49,7 +49,3 @@ def own_use(
         return use, EvidenceLevel.CELLS if doubtful else level
     told_apart = level is EvidenceLevel.PROCESS and max(unplaced, alien) <= idleness.USE
     return (own, level) if told_apart and max(known, own) > 0 else (use, EvidenceLevel.CELLS)
-
-
-def _share(second: Mapping[str, Any], key: str) -> float:
-    return float(second.get(key) or 0.0)

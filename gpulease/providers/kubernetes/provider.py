@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.kept_tasks import KeptTasks
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
 from gpulease.policy.pods import AskKind
+from gpulease.protocol import AgentBatch
 from gpulease.providers.base import SupervisorLink
 from gpulease.providers.kubernetes import pods, quotas
 from gpulease.providers.kubernetes.asks import ask_of
@@ -251,7 +251,7 @@ class KubernetesProvider:
         """
         return await self._tokens.node_of(token)
 
-    def agent_batch(self, node: str, batch: Mapping[str, Any]) -> None:
+    def agent_batch(self, node: str, batch: AgentBatch) -> None:
         """Take what a node's agent saw."""
         self._usage.hear(node, batch, self._clock())
         self._usage.forget(str(each["metadata"]["name"]) for each in self._cluster.nodes)

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from gpulease.gpus.base import Sample
 from gpulease.policy.evidence import quarantine
 from gpulease.policy.model import EvidenceLevel
+from gpulease.protocol import AgentBatch, AgentIncident
 from gpulease.providers.kubernetes.attribution import own_use
 
 #: Seconds without a report of an agent after which its node's leases have a gap.
@@ -28,7 +28,6 @@ _UNREAD = 60
 
 #: A device of a claim: driver, pool and name in its ResourceSlice.
 Claimed = tuple[str, str, str]
-Batch = Mapping[str, Any]
 #: Namespace and name, by which a kubelet names a pod.
 PodName = tuple[str, str]
 
@@ -49,8 +48,8 @@ class AgentReport:
     """What one node's agent said: its newest batch, and those whose seconds are not read yet."""
 
     heard: datetime
-    newest: Batch
-    unread: tuple[Batch, ...] = ()
+    newest: AgentBatch
+    unread: tuple[AgentBatch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Faults:
     nodes: Mapping[str, str]
 
 
-def hear(report: AgentReport | None, batch: Batch, now: datetime) -> AgentReport:
+def hear(report: AgentReport | None, batch: AgentBatch, now: datetime) -> AgentReport:
     """Return the node's report with one more batch, which may be an old one sent late."""
     if report is None:
         return AgentReport(now, batch, (batch,))
@@ -134,7 +133,7 @@ def faults_of(
     return Faults(slots, nodes)
 
 
-def failing(batch: Batch, now: datetime) -> dict[str, str]:
+def failing(batch: AgentBatch, now: datetime) -> dict[str, str]:
     """Return the devices of a node that may not be given out, each with the reason."""
     bad: dict[str, str] = {}
     for device in batch["devices"]:
@@ -154,7 +153,7 @@ class Usage:
     def __init__(self) -> None:
         self.reports: dict[str, AgentReport] = {}
 
-    def hear(self, node: str, batch: Batch, now: datetime) -> None:
+    def hear(self, node: str, batch: AgentBatch, now: datetime) -> None:
         """Take one batch of a node's agent."""
         self.reports[node] = hear(self.reports.get(node), batch, now)
 
@@ -193,7 +192,7 @@ class Usage:
 
 
 def _of_batch(
-    batch: Batch,
+    batch: AgentBatch,
     pod: LeasePod,
     now: datetime,
     claims: Mapping[Claimed, str],
@@ -228,7 +227,7 @@ def _of_batch(
     return [*found, *(Sample(slot, now, None, gap="unknown_device") for slot in unknown)]
 
 
-def _holders(batch: Batch, claims: Mapping[Claimed, str]) -> dict[PodName, list[str]]:
+def _holders(batch: AgentBatch, claims: Mapping[Claimed, str]) -> dict[PodName, list[str]]:
     """Return what each pod (namespace, name) holds, replicas with their number, in order."""
     found: dict[PodName, list[str]] = {}
     for each in batch["holders"] or ():
@@ -246,7 +245,7 @@ def _device(held: str) -> str:
     return held.partition("::")[0]
 
 
-def _offered(batch: Batch) -> list[str]:
+def _offered(batch: AgentBatch) -> list[str]:
     """Return the devices that the kubelet gives out; a GPU with MIG devices is none itself."""
     parents = {each["parent"] for each in batch["devices"]}
     return [
@@ -254,8 +253,8 @@ def _offered(batch: Batch) -> list[str]:
     ]
 
 
-def _incident(found: Mapping[str, Any]) -> quarantine.Incident:
-    until = found.get("until")
+def _incident(found: AgentIncident) -> quarantine.Incident:
+    until = found["until"]
     return quarantine.Incident(
         found["kind"],
         _instant(found["at"]),
