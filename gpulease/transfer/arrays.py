@@ -6,10 +6,15 @@ Owns address ranges and owners of buffers; it knows nothing of names, groups or 
 from __future__ import annotations
 
 import array
+import bisect
 import ctypes
+import operator
 import pickle
 import sys
+from collections.abc import Iterable
 from typing import Any
+
+_OWNERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union)
 
 
 class Storage:
@@ -27,27 +32,52 @@ class Storage:
         return pickle.PickleBuffer(memoryview(raw).cast("B"))
 
 
-def clusters(arrays: list[Any]) -> dict[int, Storage]:
-    """Return id of array to the shared memory it is a view of, for overlapping ones only."""
-    spans = sorted(
-        ((*byte_bounds(a), i) for i, a in enumerate(arrays) if a.size and not a.dtype.hasobject),
-    )
-    out: dict[int, Storage] = {}
-    run: list[tuple[int, int, int]] = []
+class SharedMemory:
+    """The memory that more than one of a group's arrays shows, found by address."""
 
-    def close() -> None:
-        if len(run) > 1:
-            keep = [arrays[i] for _, _, i in run]
-            memory = Storage(run[0][0], max(high for _, high, _ in run), keep)
-            out.update({id(array): memory for array in keep})
+    def __init__(self, arrays: list[Any], owners: Iterable[Any] = ()) -> None:
+        spans = [(*byte_bounds(a), a, False) for a in arrays if a.size and not a.dtype.hasobject]
+        spans += [(*span_of(owner), owner, True) for owner in owners]
+        spans.sort(key=operator.itemgetter(0, 1))
+        #: ``id`` of the arrays that share memory with another one.
+        self.ids: set[int] = set()
+        self._runs: list[tuple[int, int, Any]] = []
+        run: list[tuple[int, int, Any, bool]] = []
+        end = -1
+        for span in spans:
+            if span[0] >= end:
+                self._add(run)
+                run = []
+            run.append(span)
+            end = max(end, span[1])
+        self._add(run)
 
-    for span in spans:
-        if run and span[0] >= max(high for _, high, _ in run):
-            close()
-            run = []
-        run.append(span)
-    close()
-    return out
+    def _add(self, run: list[tuple[int, int, Any, bool]]) -> None:
+        if len(run) < 2:
+            return
+        low, high = run[0][0], max(span[1] for span in run)
+        self.ids.update(id(span[2]) for span in run)
+        whole = next((o for at, end, o, owns in run if owns and (at, end) == (low, high)), None)
+        stands = Storage(low, high, [span[2] for span in run]) if whole is None else whole
+        self._runs.append((low, high, stands))
+
+    def at(self, address: int) -> tuple[int, Any] | None:
+        """Return where the memory at an address begins and what stands for it, if it is shared."""
+        index = bisect.bisect_right(self._runs, address, key=operator.itemgetter(0)) - 1
+        found = self._runs[index] if index >= 0 else None
+        return (found[0], found[2]) if found is not None and address < found[1] else None
+
+
+def is_owner(obj: Any) -> bool:
+    """Say whether arrays may be made over an object that has memory of its own."""
+    return isinstance(obj, _OWNERS) and not hasattr(obj, "_gpulease_keep")
+
+
+def span_of(owner: Any) -> tuple[int, int]:
+    """Return first and one past the last address of an owner's memory."""
+    size = memoryview(owner).nbytes
+    low = address_of(owner) if size else 0
+    return low, low + size
 
 
 def address_of(owner: Any) -> int:
@@ -55,14 +85,21 @@ def address_of(owner: Any) -> int:
     return int(sys.modules["numpy"].frombuffer(owner, "u1").__array_interface__["data"][0])
 
 
+def over(address: int, size: int, keep: Any) -> Any:
+    """Return an array over memory that ``keep`` keeps."""
+    raw = (ctypes.c_ubyte * size).from_address(address)
+    raw._gpulease_keep = keep  # type: ignore[attr-defined]  # noqa: SLF001
+    return sys.modules["numpy"].frombuffer(raw, "u1")
+
+
 def buffer_owner(array_: Any) -> Any:
-    """Return the bytearray or ``array.array`` whose memory a numpy array shows, else None."""
+    """Return the bytearray, ``array.array`` or ctypes object whose memory an array shows."""
     base = array_.base
     while isinstance(base, type(array_)):
         base = base.base
     if isinstance(base, memoryview):
         base = base.obj
-    return base if isinstance(base, bytearray | array.array) else None
+    return base if is_owner(base) else None
 
 
 def byte_bounds(view: Any) -> tuple[int, int]:

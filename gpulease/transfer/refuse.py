@@ -6,6 +6,7 @@ nothing about when: a refusal matters only to a cell that needs the name.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.machinery
 import io
 import mmap
@@ -18,6 +19,7 @@ from typing import Any
 
 from gpulease.transfer.libraries import library
 
+_CTYPES: Any = ctypes.Array.__mro__[-2]
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _PROBE: dict[int, int] = {}
 _ITERATORS: tuple[type, ...] = (
@@ -81,7 +83,7 @@ class RefusedError(Exception):
         self.blocker = blocker
 
 
-def refused_kind(obj: Any) -> str | None:
+def refused_kind(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
     """Return in words why ``obj`` itself never moves, or None."""
     if type(obj) in (io.StringIO, io.BytesIO):
         return None
@@ -92,12 +94,25 @@ def refused_kind(obj: Any) -> str | None:
     memmap = getattr(numpy, "memmap", None)
     if memmap is not None and isinstance(obj, memmap) and getattr(obj, "mode", "r") in ("r+", "w+"):
         return "a writable memmap"
+    if isinstance(obj, _CTYPES) and (found := _ctypes_kind(obj)) is not None:
+        return found
     kind = type(obj)
     if kind is types.ModuleType:
         return _EXTENSION if _is_loaded_from_a_path(obj) else None
-    if kind.__module__.startswith("torch") and kind.__name__ in ("Stream", "CUDAGraph", "Event"):
+    if (kind.__module__ or "").startswith("torch") and kind.__name__ in (
+        "Stream",
+        "CUDAGraph",
+        "Event",
+    ):
         return f"a torch {kind.__name__}"
     return live_kind(kind)
+
+
+def _ctypes_kind(obj: Any) -> str | None:
+    if isinstance(obj, ctypes.Array):
+        return "a ctypes array"
+    own = obj._b_base_ is None and obj._b_needsfree_
+    return None if own else "a ctypes object over memory of something else"
 
 
 def live_kind(kind: type) -> str | None:
@@ -105,7 +120,7 @@ def live_kind(kind: type) -> str | None:
     a widget reaches its kernel, and that reaches everything.
     """
     for base in kind.__mro__:
-        words = _LIVE.get((base.__module__.partition(".")[0], base.__name__))
+        words = _LIVE.get(((base.__module__ or "").partition(".")[0], base.__name__))
         if words is not None:
             return words
     return None

@@ -1,35 +1,57 @@
 """How numpy arrays are taken apart: memory apart from the faces that show it.
 
-Owns the reduction of arrays, of their subclasses and of memory maps.
+Owns the reduction of arrays, of their subclasses and of memory maps, and leaves to ``faces`` what
+is no array and shows the memory of one.
 """
 
 from __future__ import annotations
 
+import io
+import mmap
 import pickle
 import sys
 from collections.abc import Collection
 from typing import Any, Protocol
 
-from gpulease.transfer.arrays import Storage, address_of, buffer_owner
+from gpulease.transfer.arrays import SharedMemory, address_of, buffer_owner
+from gpulease.transfer.libraries import library
+from gpulease.transfer.refuse import RefusedError
 
-from . import tokens
+from . import faces, tokens
+
+_BYTES_IO = type(io.BytesIO().getbuffer().obj)
 
 
 class Memory(Protocol):
     """What is known of a group's memory: shared by several arrays, a framework's, or a name's."""
 
-    memory: dict[int, Storage]
+    memory: SharedMemory
     inner: Collection[int]
+    #: The group's arrays.
+    arrays: Collection[Any]
 
     def block(self, address: int) -> Any:
         """Return the framework's memory at an address, or None."""
         ...
 
 
-def reduce(array: Any, context: Memory) -> Any:
-    """Reduce an array; NotImplemented where it has a better way of its own."""
-    plain = type(array) is sys.modules["numpy"].ndarray
-    return _array(array, context) if plain else _subclass(array, context)
+def reduce(obj: Any, context: Memory) -> Any:
+    """Reduce an array or what shows one; NotImplemented where it has a better way of its own."""
+    numpy = library("numpy")
+    if numpy is None:
+        return NotImplemented
+    if type(obj) is numpy.ndarray:
+        return _array(obj, context)
+    if isinstance(obj, numpy.ndarray):
+        return _subclass(obj, context)
+    return faces.reduce(obj, lambda array: _is_shared(array, context))
+
+
+def _is_shared(array: Any, context: Memory) -> bool:
+    address = int(array.__array_interface__["data"][0])
+    if not array.size or array.dtype.hasobject:
+        return False
+    return context.block(address) is not None or context.memory.at(address) is not None
 
 
 def _subclass(array: Any, context: Memory) -> Any:
@@ -69,9 +91,13 @@ def _mapped(array: Any, context: Memory) -> Any:
 
 
 def _array(array: Any, context: Memory) -> Any:
-    if array.dtype.hasobject or not array.dtype.itemsize:
+    if array.dtype.hasobject:
+        return _of_objects(array, context)
+    if not array.dtype.itemsize:
         return NotImplemented
     flags = array.flags
+    if flags.writeable and not flags.owndata:
+        _refuse_elsewhere(array)
     owner = buffer_owner(array)
     if array.size and id(owner) in context.inner:
         offset = int(array.__array_interface__["data"][0]) - address_of(owner)
@@ -83,9 +109,10 @@ def _array(array: Any, context: Memory) -> Any:
         offset = int(array.__array_interface__["data"][0]) - low
         args = (stands, array.dtype, array.shape, array.strides, offset, flags.writeable)
         return load or tokens.view, args
-    memory = context.memory.get(id(array))
-    if memory is not None:
-        offset = int(array.__array_interface__["data"][0]) - memory.low
+    shared = context.memory.at(int(array.__array_interface__["data"][0])) if array.size else None
+    if shared is not None:
+        low, memory = shared
+        offset = int(array.__array_interface__["data"][0]) - low
         args = (memory, array.dtype, array.shape, array.strides, offset, flags.writeable)
         return tokens.view, args
     order = "F" if flags.f_contiguous and not flags.c_contiguous else "C"
@@ -94,3 +121,47 @@ def _array(array: Any, context: Memory) -> Any:
     raw = plain.ravel(order="K" if flags.forc else "C").view("u1")
     buffer = pickle.PickleBuffer(raw)
     return tokens.array, (buffer, array.dtype, array.shape, order, flags.writeable)
+
+
+def _refuse_elsewhere(array: Any) -> None:
+    """Raise RefusedError for an array over memory that something else may show and write to."""
+    base = array.base
+    numpy = sys.modules["numpy"]
+    while isinstance(base, numpy.ndarray):
+        if isinstance(base, numpy.memmap) and getattr(base, "mode", "") == "c":
+            return  # nobody else sees what is written to it
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if isinstance(base, mmap.mmap):
+        raise RefusedError("an array over a writable memory map")
+    if isinstance(base, _BYTES_IO):
+        raise RefusedError("an array over the buffer of a BytesIO")
+
+
+def _of_objects(array: Any, context: Memory) -> Any:
+    """Reduce a view of an array of objects that something else shows, too."""
+    base = whole_of(array)
+    if base is array or not array.size:
+        return NotImplemented
+    if sum(whole_of(other) is base for other in context.arrays) < 2:
+        return NotImplemented
+    if array.dtype != object or base.dtype != object or not base.flags.forc:
+        raise RefusedError(f"a view of an array of {base.dtype}")
+    offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    start = offset // array.itemsize
+    args = (base, array.shape, array.strides, start, array.flags.writeable)
+    if type(array) is not type(base) or getattr(array, "__dict__", None):
+        raise RefusedError(f"a view of an array of objects, as a {type(array).__name__}")
+    return tokens.view_of_objects, args
+
+
+def whole_of(array: Any) -> Any:
+    """Return the array that an array of objects is a view of, itself where it is none."""
+    numpy = sys.modules["numpy"]
+    whole, base = array, getattr(array, "base", None)
+    while base is not None:
+        if isinstance(base, numpy.ndarray) and base.dtype.hasobject:
+            whole = base
+        base = getattr(base, "base", None)
+    return whole

@@ -75,6 +75,8 @@ class Group:
     unbounded: bool = False
     arrays: list[Any] = field(default_factory=list)
     claimed: list[Any] = field(default_factory=list)
+    #: Whether objects that are no arrays show memory (see ``faces``); it is among ``arrays``.
+    faces: bool = False
     #: What frameworks noted in the walk, which is the same for all groups of one.
     noted: dict[Any, dict[Any, Any]] = field(default_factory=dict)
     spans: set[tuple[int, int]] = field(default_factory=set)
@@ -116,6 +118,7 @@ def merge(groups: Iterable[Group]) -> Group:
         out.unbounded |= group.unbounded
         out.arrays += group.arrays
         out.claimed += group.claimed
+        out.faces |= group.faces
         out.noted = group.noted
         out.spans |= group.spans
         out.inner |= group.inner

@@ -23,7 +23,7 @@ from typing import Any
 import cloudpickle
 
 from gpulease.transfer import frameworks
-from gpulease.transfer.arrays import Storage, clusters
+from gpulease.transfer.arrays import SharedMemory, Storage, is_owner
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.libraries import library
@@ -89,11 +89,12 @@ _LRU_CACHE: Any = type(functools.lru_cache(len))
 class _Context:
     book: UnitBook
     registry: Registry
-    memory: dict[int, Storage] = field(default_factory=dict)
+    memory: SharedMemory
     shells: dict[int, str] = field(default_factory=dict)
     referred: set[str] = field(default_factory=set)
     #: The group's objects by id: memory that a name reaches is not only an array's.
     inner: Collection[int] = ()
+    arrays: Collection[Any] = ()
     check: Check = lambda: None
     packings: dict[frameworks.Framework, Packing] = field(default_factory=dict)
     #: What the other side cannot load.
@@ -216,11 +217,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             reduced = reduce_own(obj)
             if reduced is not NotImplemented:
                 return reduced
-        numpy = library("numpy")
-        if numpy is not None and isinstance(obj, numpy.ndarray):
-            reduced = array_reduction.reduce(obj, self.context)
-            if reduced is not NotImplemented:
-                return reduced
+        reduced = array_reduction.reduce(obj, self.context)
+        if reduced is not NotImplemented:
+            return reduced
         return super().reducer_override(obj)
 
 
@@ -238,6 +237,12 @@ class _ShellPickler(_Pickler):
             return ("namespace",)
         shell = self.context.shells.get(id(obj))
         return ("unit", self.context.refer(shell)) if shell is not None else None
+
+
+def _shared_memory(group: Group) -> SharedMemory:
+    """Find memory that several show; an image does not say whose memory it shows."""
+    owners = [obj for obj in group.inner.values() if is_owner(obj)] if group.faces else []
+    return SharedMemory(group.arrays, owners)
 
 
 def _bases(kind: type) -> tuple[type, ...]:
@@ -290,8 +295,9 @@ class Packer:
         # Before the pickle: to ask an object for its dictionary may make one, and that is pickled.
         seen = trace(group)
         pinned = pins or {}
-        context = _Context(self._book, self._registry, clusters(group.arrays))
-        context.inner, context.culprits = group.inner.keys(), self._culprits
+        context = _Context(self._book, self._registry, _shared_memory(group))
+        context.inner, context.arrays = group.inner.keys(), group.arrays
+        context.culprits = self._culprits
         context.check = check or context.check
         names = {name: (values or self._ns)[name] for name in group.names}
         contents = _prepare(group, context, names)

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from gpulease.transfer.arrays import buffer_owner, clusters
+from gpulease.transfer.arrays import SharedMemory, buffer_owner
 from gpulease.transfer.libraries import library
 
 from .pickling import Packed
@@ -35,7 +35,8 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
         return {}
     if not all(_is_plain(obj) for obj in group.inner.values()):
         return {}
-    shared = {*clusters(group.arrays), *_spaces(group), *map(id, map(buffer_owner, group.arrays))}
+    shared = SharedMemory(group.arrays).ids | _spaces(group)
+    shared.update(map(id, map(buffer_owner, group.arrays)))
     able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
     if not able:
         return {}

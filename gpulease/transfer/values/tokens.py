@@ -7,6 +7,7 @@ staging puts its own methods in their place, so that a pickle means nothing with
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import Any
 
 from .hashing import buffer_digest
@@ -105,6 +106,61 @@ def view(  # noqa: PLR0917 - a pickle passes arguments by position
     out = numpy.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)
     out.flags.writeable = writeable
     return out
+
+
+def view_of_objects(
+    base: Any, shape: tuple[int, ...], strides: tuple[int, ...], start: int, writeable: bool
+) -> Any:
+    """Return a view of an array of objects, from its element ``start`` (in memory's order)."""
+    import numpy
+
+    rest = base.ravel(order="K")[start:]
+    return numpy.lib.stride_tricks.as_strided(rest, shape, strides, writeable=writeable)
+
+
+def row(memory: Any, dtype: Any, kind: Any) -> Any:
+    """Return a row of a structured array over its memory."""
+    import numpy
+
+    return numpy.ndarray((), numpy.dtype((kind, dtype)), buffer=memory)[()]
+
+
+def image(memory: Any, mode: str, size: tuple[int, int], info: Any, palette: Any) -> Any:
+    """Return an image over pixels that an array shows, too."""
+    from PIL import Image
+
+    out = Image.frombuffer(mode, size, memory, "raw", mode, 0, 1)
+    out.info = info
+    if palette is not None:
+        out.putpalette(palette)
+        out.readonly = 1
+    return out
+
+
+def arrow_buffer(memory: Any) -> Any:
+    """Return a buffer of Arrow's over memory that an array shows, too."""
+    return importlib.import_module("pyarrow").py_buffer(memory)
+
+
+def references() -> Any:
+    """Return pandas' own note of who shares a block, for nobody yet."""
+    from pandas._libs.internals import BlockValuesRefs
+
+    return BlockValuesRefs()
+
+
+def referring(maker: Any, args: tuple[Any, ...], references_: Any) -> Any:
+    """Return a pandas block or index that is copied on write beside those of the same note."""
+    made = maker(*args)
+    if references_ is None:
+        return made
+    if hasattr(made, "mgr_locs"):
+        made.refs = references_
+        references_.add_reference(made)
+    else:
+        made._references = references_  # noqa: SLF001 - pandas has no other way
+        references_.add_index_reference(made)
+    return made
 
 
 def lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:

@@ -59,7 +59,7 @@ def _pickles_alike(obj: Any) -> bool:
     kind = type(obj)
     if kind in _PLAIN or is_plain_instance(obj):
         return True
-    package = kind.__module__.partition(".")[0]
+    package = (kind.__module__ or "").partition(".")[0]
     return package in {"numpy", "pandas", "torch"}
 
 
@@ -74,7 +74,7 @@ def _one(obj: Any, made: set[int]) -> bytes:
         state.update(repr((obj.shape, obj.strides, str(obj.dtype))).encode())
     elif type(obj) is bytearray:
         state.update(bytes(obj))
-    elif type(obj).__module__.startswith("pandas"):
+    elif (type(obj).__module__ or "").startswith("pandas"):
         state.update(pickle.dumps(obj, 5))
     else:
         state.update("".join(_tokens(_parts(obj), made)).encode())

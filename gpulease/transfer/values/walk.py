@@ -15,13 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpulease.transfer import frameworks
-from gpulease.transfer.arrays import buffer_owner, byte_bounds
+from gpulease.transfer.arrays import buffer_owner
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
 
 from .analysis import code_use
+from .array_reduction import whole_of
+from .faces import arrays_of_arrow, arrays_of_pandas, is_arrow, is_face, memory_of
 from .groups import ATOMIC, Check, Group, merge, name_root, unit_root
+from .overlaps import Overlaps
 from .units import UnitBook, is_unit
 
 #: How many objects are visited between two looks whether to give up: about a millisecond.
@@ -55,7 +58,7 @@ class Walk:
         self._parts: dict[str, Group] = {}
         self._owner: dict[int, str] = {}
         self._keep: list[Any] = []
-        self._buffers: list[tuple[int, str]] = []
+        self._memory = Overlaps()
         self._by_value: dict[int, bool] = {}
         self._live: dict[type, bool] = {}
         self._common: dict[type, bool] = {}
@@ -83,7 +86,8 @@ class Walk:
             root, values = self._queue.pop()
             self._check()
             self._walk_root(root, values)
-        self._join_memory()
+        for one, two in self._memory.pairs(self._parts, self._owner):
+            self._union(one, two)
         return self._collect()
 
     # ---- one root
@@ -163,8 +167,9 @@ class Walk:
             numpy = (self._ndarray,) if self._ndarray is not None else ()
             known = self._common[kind] = not (
                 kind in _TREATED
+                or is_face(kind)
                 or issubclass(kind, (type, enum.Enum, *_CUT, *self._pandas, *numpy))
-                or kind.__module__.startswith("pyarrow")
+                or is_arrow(kind)
                 or self._is_live(kind)
                 or frameworks.of(kind) is not None
             )
@@ -211,8 +216,11 @@ class Walk:
             out.append(obj)
             if self._ndarray is not None and isinstance(obj, self._ndarray):
                 out.extend(self._array(root, part, obj))
-            elif kind.__module__.startswith("pyarrow"):
+            elif is_face(kind):
+                self._face(part, obj)
+            elif is_arrow(kind):
                 part.nbytes += int(getattr(obj, "nbytes", 0) or 0)
+                self._memory.blocks += [(array, root) for array in arrays_of_arrow(obj)]
         return out
 
     def _is_live(self, kind: type) -> bool:
@@ -251,14 +259,22 @@ class Walk:
             owner = buffer_owner(found)
             if owner is not None:  # an alias, where something else refers to it as well
                 self._keep.append(owner)
-                self._buffers.append((id(owner), root))
+                self._memory.owners.append((id(owner), root))
             return []
-        return self._visit(root, part, found.view(self._ndarray).ravel().tolist())
+        whole = whole_of(found).view(self._ndarray)
+        return self._visit(root, part, whole.ravel(order="K").tolist())
+
+    def _face(self, part: Group, obj: Any) -> None:
+        memory = memory_of(obj)
+        if memory is not None:
+            part.arrays.append(memory)
+            part.faces = True
 
     def _frame(self, root: str, part: Group, frame: Any) -> list[Any]:
         """Walk a pandas object: its blocks are never an alias a user can see (copy-on-write)."""
         usage = frame.memory_usage(deep=False)
         part.nbytes += int(usage.sum() if hasattr(usage, "sum") else usage)
+        self._memory.blocks += [(array, root) for array in arrays_of_pandas(frame)]
         if isinstance(frame, self._pandas[-1]):
             return []  # an index is immutable, and so are its keys
         columns = [frame] if frame.ndim == 1 else [frame.iloc[:, i] for i in range(frame.shape[1])]
@@ -333,25 +349,6 @@ class Walk:
 
     def _union(self, one: str, two: str) -> None:
         self._parent[self._find(one)] = self._find(two)
-
-    def _join_memory(self) -> None:
-        """Unite roots whose arrays overlap in memory (views share memory, not objects)."""
-        for owner, root in self._buffers:
-            if owner in self._owner:
-                self._union(root, self._owner[owner])
-        spans = []
-        for root, part in self._parts.items():
-            if root.startswith("need:"):
-                continue
-            spans += [(*byte_bounds(a), root) for a in part.arrays if a.size * a.itemsize]
-            spans += [(low, high, root) for low, high in part.spans if low < high]
-        spans.sort()
-        end, last = -1, ""
-        for low, high, root in spans:
-            if low < end:
-                self._union(root, last)
-            if high > end:
-                end, last = high, root
 
     def _collect(self) -> list[Group]:
         buckets: dict[str, list[Group]] = {}

@@ -1,0 +1,145 @@
+"""Objects that show an array's memory and are no arrays: pandas' and Arrow's, a row of a structured
+array, an image over an array.
+
+Owns which memory they show, and how they are made over it again.  Where nothing else shows that
+memory they travel in their own way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gpulease.transfer.arrays import over
+from gpulease.transfer.libraries import library
+
+from . import tokens
+
+Shown = Callable[[Any], bool]
+
+
+def is_face(kind: type) -> bool:
+    """Say whether objects of this type may show an array's memory (pandas' and Arrow's apart)."""
+    row = getattr(library("numpy"), "void", None)
+    image = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    return any(found is not None and issubclass(kind, found) for found in (row, image))
+
+
+def memory_of(obj: Any) -> Any:
+    """Return an array over the memory that a face shows; None where it is its own."""
+    numpy = sys.modules["numpy"]
+    if isinstance(obj, numpy.void):
+        if obj.dtype.hasobject or not obj.dtype.itemsize:
+            return None
+        address = numpy.frombuffer(obj, "u1").__array_interface__["data"][0]
+        memory = over(address, obj.dtype.itemsize, obj)
+        memory.flags.writeable = obj.flags.writeable
+        return memory
+    return _pixels(obj)
+
+
+def _pixels(image: Any) -> Any:
+    """Return the memory of an image that was made over a buffer of somebody else's."""
+    if not image.__dict__.get("_readonly") or image.__dict__.get("_im") is None:
+        return None
+    try:
+        _, capsule = image.__arrow_c_array__()
+    except (AttributeError, ValueError):  # an older Pillow, or pixels in several pieces
+        return None
+    found = _Arrow.from_address(_address(capsule, b"arrow_array"))
+    while found.n_children:
+        found = found.children[0].contents
+    bands = len(image.getbands())
+    return over(found.buffers[1], image.width * image.height * max(bands, _width(image)), image)
+
+
+def _width(image: Any) -> int:
+    return 4 if image.mode in ("I", "F") else 2 if image.mode.startswith("I;16") else 1
+
+
+class _Arrow(ctypes.Structure):
+    """The part of Arrow's C interface that says where the pixels are."""
+
+
+_Arrow._fields_ = [
+    ("length", ctypes.c_int64), ("null_count", ctypes.c_int64), ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64), ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(_Arrow))),
+]  # fmt: skip
+_address: Any = ctypes.pythonapi.PyCapsule_GetPointer
+_address.restype, _address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def arrays_of_pandas(obj: Any) -> list[Any]:
+    """Return the numpy arrays that a data frame, a series or an index consists of."""
+    manager = getattr(obj, "_mgr", None)
+    if manager is None:
+        return _arrays_in(getattr(obj, "_data", None))
+    held = [block.values for block in getattr(manager, "blocks", ())] + list(manager.axes)
+    return [array for values in held for array in _arrays_in(values)]
+
+
+def _arrays_in(values: Any) -> list[Any]:
+    """Return the arrays of one column's values, whatever pandas keeps them in."""
+    numpy = sys.modules["numpy"]
+    parts = [values, *(getattr(values, name, None) for name in ("_ndarray", "_data", "_mask"))]
+    return [part for part in parts if isinstance(part, numpy.ndarray)]
+
+
+def is_arrow(kind: type) -> bool:
+    """Say whether a type is pyarrow's."""
+    return (kind.__module__ or "").partition(".")[0] == "pyarrow"
+
+
+def arrays_of_arrow(obj: Any) -> list[Any]:
+    """Return arrays over the memory that an object of pyarrow consists of."""
+    if type(obj).__name__ == "Buffer":
+        return [over(obj.address, obj.size, obj)] if obj.size and obj.is_cpu else []
+    parts = getattr(obj, "columns", None) or getattr(obj, "chunks", None)
+    if not isinstance(parts, list):
+        parts = [b for b in obj.buffers() if b is not None] if hasattr(obj, "buffers") else []
+    return [array for part in parts for array in arrays_of_arrow(part)]
+
+
+def reduce(obj: Any, shown: Shown) -> Any:
+    """Reduce an object that shows memory; NotImplemented where its own way is right.
+
+    ``shown`` says whether something else shows an array's memory, too.
+    """
+    kind = type(obj)
+    if (kind.__module__ or "").partition(".")[0] == "pandas":
+        return _reduce_pandas(obj, shown)
+    if is_arrow(kind) and kind.__name__ == "Buffer":
+        arrays = arrays_of_arrow(obj)
+        return (tokens.arrow_buffer, (arrays[0],)) if any(map(shown, arrays)) else NotImplemented
+    if not is_face(kind):
+        return NotImplemented
+    memory = memory_of(obj)
+    if isinstance(obj, sys.modules["numpy"].void):  # in numpy's way it could not be written to
+        return NotImplemented if memory is None else (tokens.row, (memory, obj.dtype, kind))
+    if memory is None or not shown(memory):
+        return NotImplemented
+    palette = obj.getpalette() if obj.mode in ("P", "PA") else None
+    return tokens.image, (memory, obj.mode, obj.size, dict(obj.info), palette)
+
+
+def _reduce_pandas(obj: Any, shown: Shown) -> Any:
+    """Reduce a block or an index over memory of an array, with who else is copied on write."""
+    if type(obj).__name__ == "BlockValuesRefs":
+        return tokens.references, ()
+    if type(obj).__name__ == "SingleBlockManager":  # in its own way it takes its block apart
+        shared = any(map(shown, _arrays_in(obj.blocks[0].values)))
+        return (type(obj), (obj.blocks[0], obj.axes[0])) if shared else NotImplemented
+    if hasattr(obj, "mgr_locs"):
+        arrays, references = _arrays_in(obj.values), getattr(obj, "refs", None)
+    elif hasattr(obj, "_engine_type"):
+        arrays, references = arrays_of_pandas(obj), getattr(obj, "_references", None)
+    else:
+        return NotImplemented
+    if not any(map(shown, arrays)):
+        return NotImplemented
+    maker, args, *_ = obj.__reduce__()
+    return tokens.referring, (maker, args, references)
