@@ -16,7 +16,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 USAGE = (
     "%%gpu [--class NAME] [--count N] [--for 30m] [--wait 5m] [--no-wait] [--else cpu] "
-    "[--project NAME] [--in-quota-only]"
+    "[--needs memory>=20GiB] [--project NAME] [--in-quota-only]"
 )
 #: What ``%gpu`` can do.
 COMMANDS = """\
@@ -47,6 +47,7 @@ Run this cell on a GPU; asks for one, and waits for it, where there is none yet.
   --wait 5m         wait so long in the queue; the request stays queued after that
   --no-wait         only ask: run the cell again when the GPU is ready
   --else cpu        run here when there is no GPU in time
+  --needs DEMANDS   what each GPU must have: memory>=20GiB, cc>=8.0, ecc; several with commas
   --project NAME    charge it to this project of yours (default: the first with budget left)
   --in-quota-only   only from the project's own share, so that no other project takes it back
 
@@ -65,6 +66,7 @@ class CellOptions:
     no_wait: bool = False
     else_cpu: bool = False
     in_quota_only: bool = False
+    needs: str | None = None
     project: str | None = None
     help: bool = False
 
@@ -119,14 +121,13 @@ _FLAGS = {
     "--help": "help",
     "-h": "help",
 }
-_VALUES = frozenset(("--class", "--count", "--for", "--wait", "--else", "--project"))
+_TEXTS = {"--class": "gpu_class", "--needs": "needs", "--project": "project"}
+_VALUES = frozenset((*_TEXTS, "--count", "--for", "--wait", "--else"))
 
 
 def _value(word: str, text: str) -> dict[str, object]:
-    if word == "--class":
-        return {"gpu_class": text}
-    if word == "--project":
-        return {"project": text}
+    if word in _TEXTS:
+        return {_TEXTS[word]: text}
     if word == "--count":
         if not text.isdecimal() or int(text) < 1:
             raise bad_option(f"--count takes a whole number from 1, not {text!r}.")

@@ -177,6 +177,8 @@ class Waiter:
             body["seconds"] = options.seconds
         if options.project is not None:
             body["project"] = options.project
+        if options.needs is not None:
+            body["needs"] = options.needs
         if options.in_quota_only:
             body["in_quota_only"] = True
         lease: LeaseView = bus.call("ask", body)

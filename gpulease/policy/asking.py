@@ -12,11 +12,12 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import batch, budgets, lifecycle, limits, queue
+from gpulease.policy import batch, budgets, lifecycle, limits, needs, queue
+from gpulease.policy.capacity.fitting import room, suits
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
 from gpulease.policy.projects import Project
 from gpulease.policy.reservations.seats import in_hold
-from gpulease.policy.units import say_count
+from gpulease.policy.units import format_size, say_count
 
 #: A lease that leaves for one of these may be asked back while it drains.
 REVOCABLE = frozenset({EndReason.IDLE, EndReason.RETURNED})
@@ -27,7 +28,7 @@ class Ask:
     """What a person or their notebook asked for; ``gpu_class`` ``None`` is the default class.
 
     ``wanted`` is how long in seconds (``None``: as long as the policy allows).  ``project`` is what
-    it is charged to; ``None`` is ``charged_to``'s choice.
+    it is charged to; ``None`` is ``charged_to``'s choice.  ``needs`` is as people write it.
     """
 
     user: str
@@ -42,6 +43,7 @@ class Ask:
     in_quota_only: bool = False
     server_ready: bool = True
     batch: bool = False
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
 
     Raises:
         GPULeaseError: ``unknown_class``, ``unknown_project``, ``class_not_allowed``, ``bad_count``,
-            ``bad_duration``, ``other_lease``, ``queue_full``, ``too_many_waiting``.
+            ``bad_duration``, ``bad_needs``, ``other_lease``, ``queue_full``, ``too_many_waiting``.
     """
     gpu_class = _checked(ask, snapshot)
     project = charged_to(ask, gpu_class, snapshot)
@@ -89,7 +91,7 @@ def check(ask: Ask, snapshot: Snapshot) -> None:
 
     Raises:
         GPULeaseError: ``unknown_class``, ``unknown_project``, ``class_not_allowed``, ``bad_count``,
-            ``bad_duration``.
+            ``bad_duration``, ``bad_needs``.
     """
     charged_to(ask, _checked(ask, snapshot), snapshot)
 
@@ -97,7 +99,9 @@ def check(ask: Ask, snapshot: Snapshot) -> None:
 def _serves(lease: Lease, gpu_class: GPUClass, ask: Ask) -> bool:
     """Whether a lease is what is asked for, be it by a fall-back of it."""
     right_class = gpu_class.name in (lease.gpu_class, lease.asked_class)
-    return right_class and lease.count >= ask.count and ask.project in (None, lease.project)
+    same_needs = str(needs.parse(ask.needs)) in ("", lease.needs)
+    enough = lease.count >= ask.count and same_needs
+    return right_class and enough and ask.project in (None, lease.project)
 
 
 def charged_to(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> str:
@@ -185,7 +189,36 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
             numbers={"seconds": ask.wanted},
             status=422,
         )
+    _check_needs(ask, gpu_class, snapshot, pools)
     return gpu_class
+
+
+def _check_needs(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, pools: list[str]) -> None:
+    """Refuse needs that cannot be read, or that no machine here can ever meet."""
+    try:
+        wanted = str(needs.parse(ask.needs))
+    except ValueError as error:
+        raise GPULeaseError(
+            "bad_needs", str(error), next_step=needs.FORM, numbers={"needs": ask.needs}, status=422
+        ) from None
+    names = (gpu_class.name, *gpu_class.fallback)
+    good = [
+        device
+        for device in snapshot.devices
+        if device.pool in pools and any(suits(name, device, wanted) for name in names)
+    ]
+    if wanted and snapshot.capacity_known and not room(good, ask.count):
+        most = max((d.memory for d in snapshot.devices if d.pool in pools), default=0)
+        raise GPULeaseError(
+            "bad_needs",
+            f"No machine has {say_count(ask.count, 'GPU', 'GPUs')} of class {gpu_class.name!r} with"
+            f" {wanted}.",
+            next_step=f"Ask for less: the most memory is {format_size(most)}."
+            if most
+            else "Ask for another class.",
+            numbers={"needs": wanted, "count": ask.count},
+            status=422,
+        )
 
 
 def _bad_count(count: int, gpu_class: GPUClass, most: int, what: str) -> GPULeaseError:
@@ -263,5 +296,6 @@ def _new(
         wanted=ask.wanted,
         in_quota_only=ask.in_quota_only,
         batch=ask.batch,
+        needs=str(needs.parse(ask.needs)),
         server_ready=ask.server_ready,
     )

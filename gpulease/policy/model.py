@@ -140,6 +140,8 @@ class Device:
     ``node`` names the machine: a request for several devices is granted devices of one node.
     ``leaving``: the node takes nothing new and is about to go; whoever is there is warned.
     ``serves``: the classes of its pool that it can serve, ``None`` for all of them.
+    ``compute`` is its CUDA capability, ``ecc`` whether its memory corrects errors; ``None`` is
+    not known.
     """
 
     uuid: str
@@ -153,6 +155,8 @@ class Device:
     node: str = ""
     leaving: bool = False
     serves: tuple[str, ...] | None = None
+    compute: tuple[int, int] | None = None
+    ecc: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -204,6 +208,7 @@ class Lease:
     project: str = ""
     wanted: float | None = None
     in_quota_only: bool = False
+    needs: str = ""  # what it demands of each device beyond the class: ``policy.needs``
     batch: bool = False  # of a whole notebook's run: nobody sits at it
     reason: str = ""
     attempt: int = 0

@@ -85,6 +85,7 @@ class LeaseView(TypedDict):
     project: NotRequired[str]  # what it is charged to; "" where the policy has no projects
     budget: NotRequired[BudgetView | None]  # what is left of what it is charged to; None: no bound
     gpu_class: str  # what serves it
+    needs: NotRequired[str]  # what was demanded of each GPU beyond its class
     asked_class: NotRequired[str]  # what was asked for, where a fall-back of it serves; else ""
     count: int
     simulated: bool
@@ -140,6 +141,7 @@ class AskBody(TypedDict):
     kernel_id: NotRequired[str | None]
     origin: NotRequired[str]
     in_quota_only: NotRequired[bool]
+    needs: NotRequired[str]  # of each GPU beyond its class: memory>=20GiB, cc>=8.0, ecc
     project: NotRequired[str | None]  # what it is charged to; None: the first with budget left
 
 

@@ -45,6 +45,7 @@ class AskBody(Body):
     kernel_id: Annotated[str, Field(max_length=128)] | None = None
     origin: Literal["page", "magic", "lab", "cli"] = "magic"
     in_quota_only: bool = False
+    needs: Annotated[str, Field(max_length=100)] = ""
     project: Name | None = None
 
 

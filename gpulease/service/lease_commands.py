@@ -81,6 +81,7 @@ class LeaseCommands:
             origin=body.origin,
             groups=origin.groups,
             in_quota_only=body.in_quota_only,
+            needs=body.needs,
             project=body.project,
             server_ready=origin.ready,
             batch=self._is_batch(origin.user, origin.server),

@@ -211,6 +211,7 @@ class Views:
             "project": lease.project,
             "gpu_class": lease.gpu_class,
             "asked_class": lease.asked_class,
+            "needs": lease.needs,
             "count": lease.count,
             "simulated": of.simulated,
             "state": lease.state.value,

@@ -21,6 +21,19 @@ from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Site, active_lease
 
 
+async def test_an_ask_may_demand_more_of_a_gpu_than_its_class(site: Site) -> None:
+    token = site.hub.server_token("stu")
+    with pytest.raises(GPULeaseError, match="No machine has 1 GPU "):
+        await site.client(token).call("POST", "leases", {"needs": "memory >= 900GiB"})
+    lease, channel, supervisor = await active_lease(site, needs="memory>=1GiB")
+    assert lease["needs"] == "memory>=1GiB"
+    assert (await site.client(token).call("GET", f"leases/{lease['id']}"))["needs"] == (
+        "memory>=1GiB"
+    )
+    await supervisor.close()
+    await channel.close()
+
+
 class Class:
     """Students who ask in the same moment: nobody is served before everybody is in the line."""
 

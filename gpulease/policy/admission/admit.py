@@ -107,7 +107,7 @@ class _Pass:
         self._free = {pool: Inventory(free.get(pool, ()), held) for pool in pools}
         self._coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
         self._doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()})
-        self._rooms: dict[tuple[str, int], Mapping[str, int]] = {}
+        self._rooms: dict[tuple[str, str, int], Mapping[str, int]] = {}
         #: Pods of each class that a queue of the cluster's has not let in yet.
         self._pending = Counter(
             each.gpu_class
@@ -135,9 +135,10 @@ class _Pass:
     def _kind(self, request: Lease) -> Hashable:
         """Return what all requests have in common of which none is served where one is not."""
         if request.count == 1 and not self._doors.any:
-            return request.gpu_class
+            return (request.gpu_class, request.needs) if request.needs else request.gpu_class
         waits = request.count > 1 and gathers(request, self._snapshot)
-        return request.gpu_class, request.count, waits, self._doors.kind(request)
+        wish = request.gpu_class, request.needs, request.count
+        return *wish, waits, self._doors.kind(request)
 
     def _open(self, line: Line) -> set[Hashable]:
         """Return the kinds of which something could be served, or kept, at all."""
@@ -158,15 +159,16 @@ class _Pass:
         if gpu_class.queue is not None:
             return self._pending[gpu_class.name] >= gpu_class.queue.max_pending
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
-        if coming.loose(gpu_class.name):
+        if coming.loose(gpu_class.name, request.needs):
             return False
         if self._doors.refusal(request, gpu_class.pool):
             return True
         if self._doors.window_for(request) is not None:
-            return not free.has_room(gpu_class.name, request.count)
+            return not free.has_room(request)
         gathering = request.count > 1 and gathers(request, self._snapshot)
         least = 1 if gathering else request.count
-        return not any(len(there) >= least for there in free.loose(gpu_class.name).values())
+        loose = free.loose(gpu_class.name, request.needs)
+        return not any(len(there) >= least for there in loose.values())
 
     def _tell_rest(self, line: Line, seen: set[str]) -> None:
         """Say to all who were not looked at one by one what they wait for."""
@@ -230,10 +232,14 @@ class _Pass:
         free = self._free[gpu_class.pool]
         # A seat that is reserved comes before what was taken back for somebody else.
         seat = self._doors.window_for(request) is not None
-        line = free.whole(gpu_class.name) if seat else free.line(request)
+        line = free.whole(request) if seat else free.line(request)
         # Of one node: what is held for it first, then by identifier.
         chosen = fitting.of_one_node(
-            line, request.count, free.kept_for(request), self._preferred_node(request)
+            line,
+            request.count,
+            free.kept_for(request),
+            self._preferred_node(request),
+            free.versatile,
         )
         if len(chosen) == request.count:
             self.outcome.actions.append(self._grant(request, chosen, gpu_class))
@@ -323,27 +329,28 @@ class _Pass:
 
     def _missing(self, request: Lease, gpu_class: GPUClass, line: Nodes) -> Mapping[str, int]:
         """Return what a request lacks on each node, with what is free or comes there counted."""
-        room = self._room(gpu_class, request.count)
+        room = self._room(gpu_class, request)
         if not line:
             return room
         return {node: max(0, n - len(line.get(node, ()))) for node, n in room.items()}
 
     def _lacking(self, request: Lease, gpu_class: GPUClass) -> str:
         """Return the reason of a request that found nothing."""
-        lacking = "no_capacity" if self._room(gpu_class, request.count) else "quarantined"
-        if self._free[gpu_class.pool].has_room(gpu_class.name, request.count):
+        lacking = "no_capacity" if self._room(gpu_class, request) else "quarantined"
+        if self._free[gpu_class.pool].has_room(request):
             lacking = "held"
         return self._doors.lacking(request) or lacking
 
-    def _room(self, gpu_class: GPUClass, count: int) -> Mapping[str, int]:
-        """Return the nodes that could serve so many devices of a class at all, each with ``count``.
+    def _room(self, gpu_class: GPUClass, request: Lease) -> Mapping[str, int]:
+        """Return the nodes that could serve a request by a class at all, each with its ``count``.
 
         It is what is missing there for a request that finds nothing free.
         """
-        key = gpu_class.name, count
+        count, needs = request.count, request.needs
+        key = gpu_class.name, needs, count
         if key not in self._rooms:
             good = capacity.in_service(self._snapshot).get(gpu_class.pool, ())
-            suiting = [device for device in good if fitting.suits(gpu_class.name, device)]
+            suiting = [d for d in good if fitting.suits(gpu_class.name, d, needs)]
             self._rooms[key] = dict.fromkeys(sorted(fitting.room(suiting, count)), count)
         return self._rooms[key]
 

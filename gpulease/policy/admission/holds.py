@@ -90,7 +90,9 @@ class _Kept:
         count = min(request.count, given_up + later)
         if not count:
             return []
-        mine = together([d for d in self.devices if suits(request.gpu_class, d)], count)
+        mine = together(
+            [d for d in self.devices if suits(request.gpu_class, d, request.needs)], count
+        )
         gone = {device.uuid for device in mine}
         self.devices = [device for device in self.devices if device.uuid not in gone]
         return mine

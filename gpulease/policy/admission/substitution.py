@@ -45,8 +45,14 @@ def substitute(
     """
     for other in alternatives(policy, request):
         left = free.get(other.pool)
-        open_to_all = left.loose(other.name) if left is not None else {}
-        chosen = fitting.of_one_node(open_to_all, request.count, preferred_node=preferred_node)
+        if left is None:
+            continue
+        chosen = fitting.of_one_node(
+            left.loose(other.name, request.needs),
+            request.count,
+            preferred_node=preferred_node,
+            versatile=left.versatile,
+        )
         if len(chosen) == request.count:
             return other, chosen
     return None

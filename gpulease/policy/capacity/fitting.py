@@ -1,19 +1,40 @@
 """Which devices can serve a request together.
 
-Owns two rules: a device serves the classes that it can serve, and the devices of one request stand
-in one node.  Refuses to know what is free and for whom.
+Owns three rules: a device serves the classes that it can serve, the devices of one request stand in
+one node, and of those that would do the least versatile are taken.  Refuses to know what is free,
+and for whom.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from gpulease.policy.model import Device, Lease
+from gpulease.policy.needs import parse
 
 
-def suits(gpu_class: str, device: Device) -> bool:
-    """Whether a device can serve a class of its pool."""
-    return device.serves is None or gpu_class in device.serves
+def suits(gpu_class: str, device: Device, needs: str = "") -> bool:
+    """Whether a device can serve a class of its pool, and has what is demanded besides."""
+    if device.serves is not None and gpu_class not in device.serves:
+        return False
+    return not needs or parse(needs).met_by(device.memory, device.compute, device.ecc)
+
+
+def versatility(devices: Iterable[Device]) -> Mapping[str, int]:
+    """Return how much each device is good for beside the others, from 0; nothing where all alike.
+
+    One that fewer classes can use, then one with less memory and of an older make, is good for
+    less: it is taken first, so that what only a better one can serve still finds it free.
+    """
+    found = {device.uuid: _good_for(device) for device in devices}
+    steps = {each: n for n, each in enumerate(sorted(set(found.values())))}
+    return {uuid: steps[each] for uuid, each in found.items()} if len(steps) > 1 else {}
+
+
+def _good_for(device: Device) -> tuple[bool, int, int, tuple[int, int], bool]:
+    all_classes, some = device.serves is None, len(device.serves or ())
+    return all_classes, some, device.memory, device.compute or (0, 0), device.ecc is True
 
 
 def by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
@@ -30,8 +51,8 @@ def together(
     """Return up to ``count`` devices of one node, as many as can be had.
 
     Of the nodes that have enough, the one with most of the ``preferred`` devices is taken, then
-    the ``preferred_node``, then the one where the fewest stay behind, so that whole nodes stay for
-    those who want several.
+    the ``preferred_node``, then the one with the least versatile devices, then the one where the
+    fewest stay behind, so that whole nodes stay for those who want several.
 
     Args:
         devices: in the order in which they are taken within a node.
@@ -46,17 +67,23 @@ def of_one_node(
     count: int,
     preferred: Iterable[str] = (),
     preferred_node: str = "",
+    versatile: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Device]:
-    """Return what ``together`` does, of devices that are sorted by node already."""
+    """Return what ``together`` does, of devices that are sorted by node already.
+
+    ``versatile``: of ``versatility``, where devices are not all alike; within a node the least
+    versatile stand first.
+    """
     wanted = set(preferred)
-    if not wanted:
+    if not wanted and not versatile:
         return _nearest_of(nodes, count, preferred_node)
 
-    def rank(node: str) -> tuple[int, int, bool, int, str]:
+    def rank(node: str) -> tuple[int, int, bool, int, int, str]:
         there = nodes[node]
         liked = sum(device.uuid in wanted for device in there) if wanted else 0
         far = not preferred_node or node != preferred_node
-        return -min(count, len(there)), -min(count, liked), far, len(there), node
+        good = max((versatile.get(each.uuid, 0) for each in there[:count]), default=0)
+        return -min(count, len(there)), -min(count, liked), far, good, len(there), node
 
     best = min(nodes, key=rank, default=None)
     return list(nodes[best][:count]) if best is not None else []

@@ -14,64 +14,78 @@ from gpulease.policy.capacity import fitting
 from gpulease.policy.model import Device, Lease
 
 Nodes = Mapping[str, Sequence[Device]]
+_Wish = tuple[str, str]  # class, what is needed besides
 
 
 class Inventory:
     """The devices of one pool that nobody took yet.
 
     Args:
-        devices: in the order in which they are taken within a node.
+        devices: in the order in which they are taken within a node, the least versatile before.
         held: device -> the request that it is kept for.
+
+    Attributes:
+        versatile: of ``fitting.versatility``.
     """
 
     def __init__(self, devices: Iterable[Device], held: Mapping[str, str]) -> None:
-        self._left = {device.uuid: device for device in devices}
+        there = list(devices)
+        self.versatile = fitting.versatility(there)
+        if self.versatile:
+            there.sort(key=lambda device: self.versatile[device.uuid])
+        self._left = {device.uuid: device for device in there}
         self._keeper = {uuid: held[uuid] for uuid in self._left if uuid in held}
         self._kept: dict[str, list[Device]] = {}
         for uuid, request_id in self._keeper.items():
             self._kept.setdefault(request_id, []).append(self._left[uuid])
-        self._loose: dict[str, dict[str, list[Device]]] = {}  # class -> node -> devices
-        self._count: dict[str, Counter[str]] = {}  # class -> node -> how many, kept ones as well
+        self._loose: dict[_Wish, dict[str, list[Device]]] = {}  # node -> devices
+        self._count: dict[_Wish, Counter[str]] = {}  # node -> how many, kept ones as well
 
     def __len__(self) -> int:
         return len(self._left)
 
     def line(self, request: Lease) -> Nodes:
         """Return what a request may take, by node, what is kept for it first."""
-        loose = self.loose(request.gpu_class)
-        mine = [d for d in self._kept.get(request.id, ()) if fitting.suits(request.gpu_class, d)]
+        wish = request.gpu_class, request.needs
+        loose = self.loose(*wish)
+        kept_for = self._kept.get(request.id, ())
+        mine = [d for d in kept_for if fitting.suits(request.gpu_class, d, request.needs)]
         if not mine:
             return loose
         kept = fitting.by_node(mine)
         return {node: [*kept.get(node, ()), *loose.get(node, ())] for node in {**kept, **loose}}
 
-    def loose(self, gpu_class: str) -> Nodes:
-        """Return what suits a class and is kept for nobody, by node."""
-        if gpu_class not in self._loose:
-            self._loose[gpu_class] = fitting.by_node(
+    def loose(self, gpu_class: str, needs: str = "") -> Nodes:
+        """Return what suits a class and meets needs and is kept for nobody, by node."""
+        wish = gpu_class, needs
+        if wish not in self._loose:
+            self._loose[wish] = fitting.by_node(
                 device
                 for device in self._left.values()
-                if device.uuid not in self._keeper and fitting.suits(gpu_class, device)
+                if device.uuid not in self._keeper and fitting.suits(gpu_class, device, needs)
             )
-        return self._loose[gpu_class]
+        return self._loose[wish]
 
-    def whole(self, gpu_class: str) -> Nodes:
-        """Return what suits a class by node, what is kept for requests last."""
+    def whole(self, request: Lease) -> Nodes:
+        """Return what suits a request by node, what is kept for others last."""
+        gpu_class, needs = request.gpu_class, request.needs
         rest = [self._left[uuid] for uuid in self._keeper]
-        kept = fitting.by_node(device for device in rest if fitting.suits(gpu_class, device))
-        return joined(self.loose(gpu_class), kept)
+        kept = fitting.by_node(d for d in rest if fitting.suits(gpu_class, d, needs))
+        return joined(self.loose(gpu_class, needs), kept)
 
     def kept_for(self, request: Lease) -> list[str]:
         """Return the devices that are kept for a request."""
         return [device.uuid for device in self._kept.get(request.id, ())]
 
-    def has_room(self, gpu_class: str, count: int) -> bool:
-        """Whether so many devices that suit a class are left in one node, for whomever."""
-        if gpu_class not in self._count:
-            self._count[gpu_class] = Counter(
-                device.node for device in self._left.values() if fitting.suits(gpu_class, device)
+    def has_room(self, request: Lease) -> bool:
+        """Whether so many devices that suit a request are left in one node, for whomever."""
+        wish = request.gpu_class, request.needs
+        if wish not in self._count:
+            there = self._left.values()
+            self._count[wish] = Counter(
+                d.node for d in there if fitting.suits(wish[0], d, request.needs)
             )
-        return any(left >= count for left in self._count[gpu_class].values())
+        return any(left >= request.count for left in self._count[wish].values())
 
     def take(self, devices: Iterable[Device]) -> None:
         """Let devices go; those that are not here are none of this one's."""
@@ -79,8 +93,8 @@ class Inventory:
             if self._left.pop(device.uuid, None) is None:
                 continue
             self._drop(device)
-            for gpu_class, left in self._count.items():
-                left[device.node] -= fitting.suits(gpu_class, device)
+            for (gpu_class, needs), left in self._count.items():
+                left[device.node] -= fitting.suits(gpu_class, device, needs)
 
     def keep(self, devices: Iterable[Device], request: Lease) -> None:
         """Keep devices for a request; those that are not here are left out."""

@@ -118,7 +118,8 @@ def _starts(
             exhausted = exhausted or not blocked
             continue
         free_at = slots[request.count - 1]
-        starts[request.id] = max(free_at, request.not_before or free_at)
+        if not request.needs:  # when one comes free that meets them is not known
+            starts[request.id] = max(free_at, request.not_before or free_at)
         if not blocked:
             slots = slots[request.count :]
     return starts, [] if exhausted else slots

@@ -87,7 +87,7 @@ class _Room:
         if pool not in self._inventories:
             return ()
         free, left = self._inventories[pool]
-        nodes = joined(free.line(lease), left.loose(lease.gpu_class))
+        nodes = joined(free.line(lease), left.loose(lease.gpu_class, lease.needs))
         if lease.count > 1:
             nodes = {
                 node: sorted(there, key=lambda device: device.uuid not in lease.devices)

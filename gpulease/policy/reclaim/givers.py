@@ -25,7 +25,7 @@ class Givers:
         self.devices: Counter[str] = Counter()
         self._leases = {lease.id: lease for lease in leases}
         self._known = known
-        self._helping: dict[tuple[str, str | None], dict[str, Lease]] = {}
+        self._helping: dict[tuple[str, str, str | None], dict[str, Lease]] = {}
         self._there: dict[str | None, list[Lease]] = {}
         for lease in self._leases.values():
             node = node_of(lease, known)
@@ -36,15 +36,15 @@ class Givers:
     def __len__(self) -> int:
         return len(self._leases)
 
-    def to(self, gpu_class: str, node: str | None) -> Iterable[Lease]:
-        """Return those that suit a class, on one node or (``None``) anywhere."""
-        key = gpu_class, node
+    def to(self, request: Lease, node: str | None) -> Iterable[Lease]:
+        """Return those that suit a request, on one node or (``None``) anywhere."""
+        key = request.gpu_class, request.needs, node
         if key not in self._helping:
             there = self._leases.values() if node is None else self._there.get(node, ())
             self._helping[key] = {
                 lease.id: lease
                 for lease in there
-                if lease.id in self._leases and self._suits(gpu_class, lease)
+                if lease.id in self._leases and self._suits(request, lease)
             }
         return self._helping[key].values()
 
@@ -55,10 +55,10 @@ class Givers:
         node = node_of(lease, self._known)
         if node is not None:
             self.devices[node] -= len(lease.devices)
-        for (_, place), helping in self._helping.items():
+        for (_, _, place), helping in self._helping.items():
             if place in (None, node):
                 helping.pop(lease.id, None)
 
-    def _suits(self, gpu_class: str, lease: Lease) -> bool:
+    def _suits(self, request: Lease, lease: Lease) -> bool:
         known = [self._known[uuid] for uuid in lease.devices if uuid in self._known]
-        return all(suits(gpu_class, device) for device in known)
+        return all(suits(request.gpu_class, device, request.needs) for device in known)

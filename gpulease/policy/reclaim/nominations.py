@@ -240,7 +240,7 @@ class _Supply:
         """
         request = want.request
         own = request.id if request.id in self._own else ""
-        lacks = request.gpu_class, request.count, id(want.missing), own
+        lacks = request.gpu_class, request.needs, request.count, id(want.missing), own
         if borrowed is not None:
             return lacks, borrowed.kind(request)
         seats = claimable(self._snapshot, request) if self._seats else None
@@ -277,7 +277,7 @@ class _Supply:
         """Return the first leases that give a request what it lacks, or all that help it."""
         found: list[Lease] = []
         missing = self._missing[want.request.id]
-        for lease in givers.to(want.request.gpu_class, self._near[want.request.id]):
+        for lease in givers.to(want.request, self._near[want.request.id]):
             if missing <= 0:
                 break
             found.append(lease)
@@ -331,7 +331,8 @@ class _Supply:
         near = self._near[want.request.id]
         devices = [self._devices[uuid] for uuid in lease.devices if uuid in self._devices]
         return all(
-            suits(want.request.gpu_class, device) and near in (None, device.node)
+            suits(want.request.gpu_class, device, want.request.needs)
+            and near in (None, device.node)
             for device in devices
         )
 

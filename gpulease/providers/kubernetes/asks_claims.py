@@ -129,6 +129,13 @@ def device_memory(device: Mapping[str, Any], domain: str = DRA_DRIVER) -> int:
     return quantity((capacity.get("memory") or {}).get("value", "0"))
 
 
+def device_compute(device: Mapping[str, Any], domain: str = DRA_DRIVER) -> tuple[int, int] | None:
+    """Return a device's CUDA capability, ``None`` where its slice does not say."""
+    told = _unqualified(device.get("attributes") or {}, domain).get("cudaComputeCapability") or {}
+    found = _version(str(told.get("version", "")))
+    return (found[0], found[1]) if found else None
+
+
 def device_text(device: Mapping[str, Any], name: str, domain: str = DRA_DRIVER) -> str:
     """Return a text attribute of a device (``uuid``, ``productName``); "" where it has none."""
     return _text(_unqualified(device.get("attributes") or {}, domain).get(name))

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, Final
 
 from gpulease import labels
+from gpulease.policy.needs import parse
 from gpulease.policy.pods import AskKind, MIGStrategy, PodAsk, Sharing, Toleration, Where
 
 #: One condition on a node's labels, as Kubernetes writes it.
@@ -81,6 +83,26 @@ def fits(ask: PodAsk, node_labels: Mapping[str, str], instance: str = "") -> boo
         return False
     terms = both(node_terms(ask), instance_terms(instance)) if instance else node_terms(ask)
     return any_holds(terms, node_labels)
+
+
+def compute_of(node_labels: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return the CUDA capability of a node's GPUs by feature discovery, ``None`` without."""
+    major, minor = node_labels.get(COMPUTE_MAJOR, ""), node_labels.get(COMPUTE_MINOR, "0")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+
+
+def narrowed(ask: PodAsk, needs: str) -> PodAsk:
+    """Return a class's ask as one request makes it: with what it demands of its GPUs besides."""
+    wanted = parse(needs)
+    where = replace(ask.where, memory_min=max(ask.where.memory_min, wanted.memory))
+    if wanted.compute > _version(where.compute_min):
+        where = replace(where, compute_min="{}.{}".format(*wanted.compute))
+    return replace(ask, where=where)
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major or 0), int(minor or 0)
 
 
 def any_holds(terms: Terms, node_labels: Mapping[str, str]) -> bool:

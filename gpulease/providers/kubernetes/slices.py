@@ -14,7 +14,12 @@ from gpulease import labels
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind
 from gpulease.providers.kubernetes.asks import ask_of
-from gpulease.providers.kubernetes.asks_claims import device_fits, device_memory, device_text
+from gpulease.providers.kubernetes.asks_claims import (
+    device_compute,
+    device_fits,
+    device_memory,
+    device_text,
+)
 from gpulease.providers.kubernetes.asks_nodes import bears
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.pods import PodUse
@@ -101,6 +106,7 @@ def _device(
         node=where,
         leaving=leaving(node),
         serves=serves,
+        compute=device_compute(device, driver),
     )
     return shown, (driver, pool_of_driver, name)
 

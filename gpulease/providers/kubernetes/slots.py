@@ -16,7 +16,7 @@ from gpulease import labels
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, resource_of, slot_units_of
 from gpulease.providers.kubernetes.asks import ask_of
-from gpulease.providers.kubernetes.asks_nodes import MEMORY, PRODUCT, bears, fits
+from gpulease.providers.kubernetes.asks_nodes import MEMORY, PRODUCT, bears, compute_of, fits
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.pods import PodUse, amount_of
 
@@ -68,6 +68,7 @@ class NodeInventory:
     units: int
     pool: str
     serves: tuple[str, ...] | None
+    compute: tuple[int, int] | None
     name: str = ""
     memory: int = 0
     lost: bool = False
@@ -185,6 +186,7 @@ class _Filling:
                 node=inventory.node,
                 leaving=inventory.leaving,
                 serves=inventory.serves,
+                compute=inventory.compute,
             )
             for name in self._names
         ]
@@ -298,6 +300,7 @@ def _inventory(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> No
         units=units,
         pool=pool,
         serves=serves,
+        compute=compute_of(_labels(node)),
         name=name,
         memory=memory,
         lost=lost(node),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from gpulease import labels
@@ -19,6 +19,7 @@ from gpulease.policy.model import GPUClass, Lease
 from gpulease.policy.pods import AskKind
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_claims import claim_template
+from gpulease.providers.kubernetes.asks_nodes import narrowed
 from gpulease.providers.kubernetes.candidates import candidates, place
 from gpulease.providers.kubernetes.client import (
     CLAIM_TEMPLATES,
@@ -171,6 +172,8 @@ class Starts:
             self._fail(start, "server_pod_missing", f"no pod of server {lease.user}/{lease.server}")
             return
         gpu_class = self._classes().get(lease.gpu_class)
+        if gpu_class is not None and lease.needs:
+            gpu_class = replace(gpu_class, pod=narrowed(ask_of(gpu_class), lease.needs))
         if gpu_class is None:
             self._fail(start, "unschedulable", f"class {lease.gpu_class} is not on offer any more")
             return

@@ -269,6 +269,8 @@ class LocalProvider:
             ),
             lost=sample is not None and sample.gap in LOST_GAPS,
             occupied_by=self._occupant(info.uuid, sample),
+            compute=info.compute_capability,
+            ecc=info.ecc,
         )
 
     def _occupant(self, uuid: str, sample: Sample | None) -> str | None:

@@ -1,20 +1,32 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.capacity.fitting import suits
+from gpulease.policy.model import Device
+from gpulease.policy.needs import Needs
 from gpulease.policy.pods import AskKind, PodAsk, Sharing, Toleration, Where, slot_units_of
 from gpulease.providers.kubernetes.asks import ask_of, pod_fields
 from gpulease.providers.kubernetes.asks_claims import (
     claim_spec,
     claim_template,
+    device_compute,
     device_fits,
     device_memory,
     device_text,
     quantity,
     template_name,
 )
-from gpulease.providers.kubernetes.asks_nodes import bears, fits, tolerations
+from gpulease.providers.kubernetes.asks_nodes import (
+    bears,
+    compute_of,
+    fits,
+    narrowed,
+    tolerations,
+)
 from tests.providers.kubernetes.expected import class_of, expected_asks
 
 EXPECTED = expected_asks()
@@ -120,6 +132,29 @@ def test_memory_is_compared_in_whole_mebibytes(wanted, mib):
     node = {"nvidia.com/gpu.memory": str(mib)}
     assert fits(PodAsk(where=Where(memory_min=wanted)), node) is (mib * 2**20 >= wanted)
     assert fits(PodAsk(where=Where(memory_max=wanted)), node) is (mib * 2**20 <= wanted)
+
+
+@given(
+    st.integers(0, 100), versions, st.integers(0, 100), st.none() | versions, st.integers(0, 100)
+)
+def test_a_request_that_demands_more_is_placed_where_the_planner_saw_it_met(
+    least, compute, memory, own, wanted
+):
+    """The node's terms, the claim's and the planner's reading of what is there agree."""
+    ask = PodAsk(where=Where(memory_min=least * 2**30, compute_min="7.5"))
+    needs = str(Needs(memory=wanted * 2**30, compute=compute))
+    labels = {"nvidia.com/gpu.memory": str(memory * 1024)}
+    device = {"capacity": {"memory": {"value": f"{memory}Gi"}}}
+    if own is not None:
+        labels["nvidia.com/gpu.compute.major"] = str(own[0])
+        labels["nvidia.com/gpu.compute.minor"] = str(own[1])
+        device["attributes"] = {"cudaComputeCapability": {"version": "{}.{}.0".format(*own)}}
+    seen = Device("d", "cards", memory=memory * 2**30, compute=compute_of(labels))
+    assert seen.compute == device_compute(device) == own
+    met = fits(ask, labels) and suits("t4", seen, needs)
+    assert fits(narrowed(ask, needs), labels) is met
+    claim = replace(narrowed(ask, needs), kind=AskKind.DRA)
+    assert device_fits(claim, "gpu.nvidia.com", device) is met
 
 
 def test_whole_cards_and_shares_keep_apart():
