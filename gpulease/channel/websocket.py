@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from tornado.httpclient import HTTPError, HTTPRequest
-from tornado.ioloop import IOLoop
 from tornado.websocket import (
     WebSocketClientConnection,
     WebSocketClosedError,
@@ -254,7 +253,7 @@ class ServerEnd(WebSocketHandler):
         if self._unread > BACKLOG:
             self.close(TOO_SLOW, "too slow")
             return
-        IOLoop.current().add_callback(self._write, _texts.of(message))
+        asyncio.get_running_loop().call_soon(self._write, _texts.of(message))
 
     def read(self, raw: str | bytes) -> Message | None:
         """Return the message that arrived; a peer that sends anything else is hung up on."""

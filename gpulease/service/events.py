@@ -128,6 +128,9 @@ class Events:
             reader.sink.send(self._snapshot(reader))
             return
         changed = dict.fromkeys(key for at, key in self._changes if at > resume)
+        if not self._shown.keys() >= changed.keys() - {_CLASSES}:
+            reader.sink.send(self._snapshot(reader))  # what has gone meanwhile cannot be told
+            return
         for key in changed:
             self._send(reader, key)
         if not changed:

@@ -29,14 +29,16 @@ R = TypeVar("R")
 #: A place in the queue.
 Ticket = tuple[datetime, int]
 
-#: How long an ended lease stays in memory: pages show it, and its devices may still drain.
+#: How long an ended lease stays in memory: pages show it.
 _RECENT = timedelta(hours=1)
+#: So many of them at most: a hundred people who ask all the time end thousands in an hour.
+_RECENT_MAX = 1000
 #: For so long (seconds) after a write that the fence let through it is taken to hold.
 _CONFIRMED = 5.0
 
 
 class Ledger:
-    """Leases by id; ended ones for an hour.
+    """Leases by id; of the ended ones those of the last hour, a thousand at most.
 
     Args:
         store: where they are kept.
@@ -159,11 +161,17 @@ class Ledger:
         """Drop what ended long ago, is not shown by any provider and nominates nobody."""
         stay = set(kept)
         waiting = {lease.id for lease in self.live()}
-        for lease in list(self.leases.values()):
-            if lease.ended is None or now - lease.ended <= _RECENT or lease.id in stay:
-                continue
-            if lease.nominated_for not in waiting:
-                del self.leases[lease.id]
+        over = [
+            (lease.ended, lease.id)
+            for lease in self.leases.values()
+            if lease.ended is not None
+            and lease.id not in stay
+            and lease.nominated_for not in waiting
+        ]
+        over.sort(reverse=True)
+        for number, (ended, lease_id) in enumerate(over):
+            if number >= _RECENT_MAX or now - ended > _RECENT:
+                del self.leases[lease_id]
                 self._known = None
 
 

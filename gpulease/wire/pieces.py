@@ -25,6 +25,8 @@ from gpulease.wire.message import (
 PIECE = 4 * 2**20
 #: Pieces asked for ahead; bounds what is on its way when a transfer is given up.
 WINDOW = 8
+#: Messages that wait to be taken at a time; a peer that takes none gets the newest.
+_OFFERS = 32
 #: Messages whose blobs are smaller than this in all carry them along.
 INLINE = 2**20
 
@@ -50,6 +52,8 @@ class Offers:
         """Offer the blobs of message ``number``."""
         with self._lock:
             self._offers[number] = _Offer(views)
+            while len(self._offers) > _OFFERS:
+                del self._offers[next(iter(self._offers))]
 
     def drop(self, number: int) -> None:
         """Offer them no longer."""

@@ -22,7 +22,7 @@ from gpulease.channel.unix import UnixClient, UnixServer
 from gpulease.errors import GPULeaseError
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message, header
-from gpulease.wire.pieces import PIECE
+from gpulease.wire.pieces import PIECE, Offers
 from tests.channel.carriers import gone
 from tests.fuzzing import LONG, Fuzz, unharmed
 from tests.helpers import wait_for_async
@@ -255,6 +255,15 @@ async def test_a_piece_is_given_once_however_often_it_is_asked_for() -> None:
     assert given == [(0, 0, PIECE), (0, PIECE, 7)]
     peer.close()
     wire.close()
+
+
+def test_what_is_never_taken_is_offered_no_longer() -> None:
+    offers = Offers()
+    for number in range(100):
+        offers.put(number, [memoryview(bytes(4))])
+    ask = {"blob": 0, "at": 0}
+    given = [number for number in range(100) if offers.answer({"offer": number, **ask})[1]]
+    assert given == list(range(68, 100))
 
 
 async def test_who_sends_faster_than_is_read_fills_its_own_memory() -> None:

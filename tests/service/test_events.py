@@ -220,6 +220,21 @@ def test_a_resume_from_too_long_ago_gets_a_snapshot(events: Events) -> None:
     assert [each["type"] for each in found.sink.told] == ["snapshot"]  # type: ignore[attr-defined]
 
 
+def test_a_resume_over_a_lease_that_is_shown_no_more_gets_a_snapshot(events: Events) -> None:
+    first = reader()
+    events.join(first, None)
+    publish(events, lease("a"))
+    seen = last_id(first)
+    events.leave(first)
+    publish(events, lease("a", state=LeaseState.ENDED, version=2))
+    publish(events, lease("b"))
+    events.forget({"b"})
+    found = reader()
+    events.join(found, seen)
+    (snapshot,) = found.sink.told  # type: ignore[attr-defined]
+    assert [each["id"] for each in snapshot["leases"]] == ["b"]
+
+
 def test_a_server_sees_its_own_leases_with_grants_and_no_ended_ones(events: Events) -> None:
     publish(events, lease("mine", server="lab"))
     publish(events, lease("default"))

@@ -67,3 +67,17 @@ def test_another_failure_takes_no_capacity():
     after = replace(change.after, reason="image_error")
     contended.moved(replace(change, after=after), "cards", NOW)
     assert contended.times == {}
+
+
+async def test_of_leases_that_ended_the_newest_thousand_of_an_hour_are_in_memory(tmp_path):
+    book = await ledger(tmp_path)
+    for number in range(1200):
+        over = replace(RECORD, id=f"e{number}", state=LeaseState.ENDED, ended=at(number))
+        book.add(replace(over, end_reason=EndReason.RETURNED))
+    book.add(RECORD)
+    book.forget(at(1200), {"e0"})
+    assert set(book.leases) == {"r1", "e0", *(f"e{number}" for number in range(200, 1200))}
+    assert len(book.all()) == 1002
+    book.forget(at(3600 + 1100), ())
+    assert set(book.leases) == {"r1", *(f"e{number}" for number in range(1100, 1200))}
+    book.close()
