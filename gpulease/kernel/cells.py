@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from gpulease.errors import GPULeaseError
 from gpulease.kernel import typed
 from gpulease.kernel.gate import Gate
+from gpulease.kernel.notices import stopped_word
 from gpulease.kernel.options import CellOptions, parse_duration
 from gpulease.kernel.outputs import CARRIER
 from gpulease.kernel.parts import Parts
@@ -40,12 +41,18 @@ class CellCost(TypedDict):
     ended: str
 
 
+#: The reason of a lease that has lasted as long as it may.
+EXPIRED = "expired"
 #: What an interrupt of gpulease's own raises in a cell, and in one that awaits.
 INTERRUPTED = ("KeyboardInterrupt", "CancelledError")
 
 
 class GPUReclaimed(GPULeaseError):  # noqa: N818 - the name that people read
     """The GPU was taken back while a cell ran; ``lab.run_worker`` knows it by its name."""
+
+
+class GPUTimeOver(GPUReclaimed):
+    """So the time for which the GPU was granted: the same cell would be stopped again."""
 
 
 class GPUCells:
@@ -204,10 +211,14 @@ class GPUCells:
         if error is None:
             return
         if stopped and reply.get("ename") in INTERRUPTED:
-            raise GPUReclaimed(
+            over = stopped == EXPIRED
+            raise (GPUTimeOver if over else GPUReclaimed)(
                 "reclaimed",
-                f"The GPU was taken back while this cell ran. {stopped}",
-                next_step="What the cell had computed is home; run it again to get a new lease.",
+                f"The GPU was taken back while this cell ran. {stopped_word(stopped)}",
+                next_step="What the cell had computed is home; cut it into shorter ones, or write "
+                "checkpoints."
+                if over
+                else "What the cell had computed is home; run it again to get a new lease.",
                 status=410,
             ) from None
         raise error

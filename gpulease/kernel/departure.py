@@ -122,8 +122,7 @@ class Departure:
         self._link.phase = Phase.DRAINING
         if busy:
             # The supervisor interrupts what runs; the drain follows its reply.
-            why = push.get("sentence") or push.get("reason") or "It was idle."
-            self._link.stopped_by = str(why)
+            self._link.stopped_by = str(push.get("reason") or "idle")
         self._pending = push
         if not self._link.in_cell():
             self.now()

@@ -70,7 +70,7 @@ class LeaseLink:
         self.in_cell: Callable[[], bool] = lambda: False
         self.ends: dict[str, EndView] = {}
         self.cell = ""  # the GPU cell that runs now, for naming what it loses
-        self.stopped_by: str = ""  # why gpulease itself stopped the running GPU cell
+        self.stopped_by: str = ""  # the reason for which gpulease itself stopped the GPU cell
         self._inbox = inbox
         self._io = io
         self._home = home

@@ -24,6 +24,16 @@ _END = {
 }
 
 
+#: Why a GPU cell was stopped, by the reason for which its lease leaves.
+_STOPPED = {
+    "idle": "It was not used.",
+    "preempted": "It goes to somebody whose share it is.",
+    "expired": "Its time was up.",
+    "window_over": "The reserved time is over.",
+    "forced": "An administrator ended it.",
+}
+
+
 class Notices:
     """The sentences of one kernel; ``note``, set by the session, stands under its last GPU cell."""
 
@@ -89,6 +99,11 @@ class Notices:
 def end_words(end: EndView | None) -> str:
     """Return what the service says of an end, with what an admin wrote."""
     return f"{end['sentence']} {end['note']}".strip() if end else "The lease ended."
+
+
+def stopped_word(reason: str) -> str:
+    """Return a sentence for the reason for which a running GPU cell was stopped."""
+    return _STOPPED.get(reason, "Its lease ended.")
 
 
 def last_word(reason: str) -> str:

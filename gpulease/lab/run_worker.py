@@ -32,7 +32,7 @@ _WAIT = "--wait 365d"
 #: Seconds between two reports at least.
 _PAUSE = 1.0
 #: How the kernel names a cell's end that is no fault of the notebook's (``kernel.cells``).
-_RECLAIMED = "GPUReclaimed"
+_ENDS = {"GPUReclaimed": "interrupted", "GPUTimeOver": "gpu_time_over"}
 #: Refusals that mean: this run is no longer this server's.
 _OVER = frozenset({"no_such_run", "not_possible_now"})
 
@@ -58,6 +58,7 @@ class RunWorker:
         self._every = every
         self._boot = secrets.token_hex(8)
         self._cells = self._done = 0
+        self._opens = ""  # the output, below what this server shows
         self._told = asyncio.Event()
 
     async def run(self) -> None:
@@ -84,9 +85,7 @@ class RunWorker:
             following.result()  # why this run is over
             raise AssertionError("reports end by a refusal only")
         except NotebookError as error:
-            if error.name == _RECLAIMED:
-                return "interrupted", str(error)[:2000]
-            return "notebook_error", str(error)[:2000]
+            return _ENDS.get(error.name, "notebook_error"), str(error)[:2000]
         except DeadKernelError:
             return "kernel_died", f"After cell {self._done} of {self._cells}."
         except (UnreadableError, NoSuchKernel) as error:
@@ -102,6 +101,7 @@ class RunWorker:
         index = {} if task["index"] is None else {INDEX: task["index"]}
         notebook_run.set_parameters(notebook, {**task["parameters"], **index})
         self._cells = notebook_run.cells_of(notebook)
+        self._opens = _below(result, self._root)
         notebook.metadata["gpulease"] = {"run": task["id"], "attempt": task["attempt"]}
         os.environ[ENV_CELL_OPTIONS] = _cell_options(task)  # kernels inherit it
         name = notebook.metadata.get("kernelspec", {}).get("name") or None
@@ -139,7 +139,7 @@ class RunWorker:
         """
         body = {
             "boot": self._boot, "state": state, "cells": self._cells, "done": self._done,
-            "note": note,
+            "note": note, "opens": self._opens,
         }  # fmt: skip
         pauses = BackOff()
         while True:
@@ -153,6 +153,12 @@ class RunWorker:
                 await asyncio.sleep(pauses.pause())
             else:
                 return told
+
+
+def _below(path: Path, root: Path) -> str:
+    """Return a path as this server's pages name it, "" for one that they do not show."""
+    whole, top = path.resolve(), root.resolve()
+    return whole.relative_to(top).as_posix() if whole.is_relative_to(top) else ""
 
 
 def _cell_options(task: dict[str, Any]) -> str:

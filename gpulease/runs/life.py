@@ -74,6 +74,7 @@ class Report:
     cells: int = 0
     done: int = 0
     note: str = ""
+    opens: str = ""
 
 
 def heard(run: Run, said: Report, now: datetime, terms: Terms) -> Run:
@@ -94,6 +95,7 @@ def heard(run: Run, said: Report, now: datetime, terms: Terms) -> Run:
         after = move(
             after, RunState.RUNNING, "executing", now,
             boot=said.boot, started=run.started or now, cells=said.cells, done=said.done,
+            opens=said.opens or after.opens,
         )  # fmt: skip
         if said.state != "running":
             after = _over(after, said, now, terms)

@@ -74,6 +74,7 @@ class Run:
     started: datetime | None = None
     ended: datetime | None = None
     outcome: Outcome | None = None
+    opens: str = ""  # its output below the root of the person's server, "" outside of it
     version: int = 1
 
 

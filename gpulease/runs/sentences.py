@@ -20,6 +20,7 @@ _FAULTS = {
 _ENDS = {
     "succeeded": "Every cell ran.",
     "notebook_error": "A cell failed.",
+    "gpu_time_over": "A cell went on beyond the time for which its GPU may be had.",
     "unreadable": "The notebook could not be read or written.",
     "cancelled": "It was cancelled.",
     "skipped": "It was not started: the run that it follows did not succeed.",
@@ -50,6 +51,8 @@ def next_step(run: Run, result: str) -> str:
     """Return what can be done now, "" for nothing."""
     if run.reason == "not_set_up":
         return "Ask an admin to switch whole_notebooks on in setup_gpulease."
+    if run.reason == "gpu_time_over":
+        return f"Cut the cell into shorter ones, or write checkpoints. Open {result} to see it."
     if run.outcome is Outcome.SKIPPED or (run.state is RunState.ENDED and not run.started):
         return ""
     if run.state is RunState.ENDED or run.done:

@@ -12,7 +12,10 @@ WAITS = frozenset({"", "run_limit", "after", "backing_off"})
 FAULTS = frozenset({"server_failed", "start_timeout", "server_gone", "interrupted"})
 #: Why it ends; ``kernel_died`` may also begin another attempt.
 ENDS = frozenset(
-    {"succeeded", "notebook_error", "unreadable", "kernel_died", "cancelled", "skipped"}
+    {
+        "succeeded", "notebook_error", "gpu_time_over", "unreadable", "kernel_died", "cancelled",
+        "skipped",
+    }
 ) | FAULTS  # fmt: skip
 
 TABLE: dict[tuple[RunState, RunState], frozenset[str]] = {

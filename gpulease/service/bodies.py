@@ -135,11 +135,18 @@ class RunReport(Body):
 
     boot: Annotated[str, Field(min_length=1, max_length=64)]
     state: Literal[
-        "running", "succeeded", "notebook_error", "unreadable", "kernel_died", "interrupted"
+        "running",
+        "succeeded",
+        "notebook_error",
+        "gpu_time_over",
+        "unreadable",
+        "kernel_died",
+        "interrupted",
     ] = "running"
     cells: Annotated[int, Field(ge=0, le=10**6)] = 0
     done: Annotated[int, Field(ge=0, le=10**6)] = 0
     note: Annotated[str, Field(max_length=2000)] = ""
+    opens: Annotated[str, Field(max_length=4096)] = ""
 
 
 class Activity(BaseModel):

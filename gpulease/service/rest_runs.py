@@ -99,6 +99,7 @@ def view(run: Run, services: Services) -> RunView:
         "user": run.user,
         "notebook": run.notebook,
         "result": result,
+        "opens": run.opens,
         "server": server,
         "state": run.state.value,
         "reason": run.reason,

@@ -173,7 +173,7 @@ class Runs:
             run = await self._records.find(run_id)
             if run is None or run.user != asker.name or server != names.server_of(run_id):
                 raise _no_such_run(run_id)
-            said = life.Report(body.boot, body.state, body.cells, body.done, body.note)
+            said = life.Report(body.boot, body.state, body.cells, body.done, body.note, body.opens)
             after = life.heard(run, said, self._records.clock(), self._terms())
             moved = (after.state, after.boot) != (run.state, run.boot)
             what = after.reason if moved else ""

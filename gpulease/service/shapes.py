@@ -403,6 +403,7 @@ class RunView(TypedDict):
     user: str
     notebook: str
     result: str  # the notebook with its output, beside the source
+    opens: str  # the same below the root of the person's server, "" outside of it
     server: str
     state: Literal["waiting", "starting", "running", "ended"]
     reason: str

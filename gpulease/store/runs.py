@@ -16,7 +16,7 @@ from gpulease.runs.model import Run, RunState
 from gpulease.store.models import RunEventRow, RunRow
 
 #: Members of a run that may hold words of a person's own.
-_WORDS: dict[str, Any] = {"notebook": "", "note": "", "parameters": {}, "options": {}}
+_WORDS: dict[str, Any] = {"notebook": "", "note": "", "opens": "", "parameters": {}, "options": {}}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The student's page and the card in a real browser, in every state a lease can be in."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -557,6 +558,47 @@ def test_what_is_reserved_next_and_left_this_week_is_said(stage: Stage, page: An
     assert "in about 2 h" in said
     assert "Thesis: 3.3 of 10 GPU-hours left" in said
     assert "Other" not in said
+
+
+def run(name: str, **changed: Any) -> dict[str, Any]:
+    base = {
+        "id": name, "notebook": f"work/{name}.ipynb", "opens": "", "index": None, "state": name,
+        "outcome": None, "sentence": f"It is {name}.", "gpu": "", "cells": 0, "done": 0,
+        "created": soon(-60), "started": None, "ended": None,
+    }  # fmt: skip
+    return base | changed
+
+
+def test_runs_are_followed_cancelled_and_their_output_opened(
+    stage: Stage, page: Any, assert_accessible: Callable[..., None]
+) -> None:
+    done = {"state": "ended", "outcome": "succeeded", "ended": soon(-5)}
+    stage.runs = [
+        run("running", cells=9, done=4, gpu="You hold a GPU."),
+        run("good", opens="a b/good.run-1.ipynb", **done),
+        run("wrong", index=7, **done | {"outcome": "failed"}),
+    ]
+    stage.run_events = [{"at": soon(-50), "who": "ada", "what": "server_gone", "note": "why"}]
+    page.goto(stage.url)
+    first = page.locator(".gl-run").nth(0)
+    first.locator("text=It is running. You hold a GPU.").wait_for()
+    assert first.locator("progress").evaluate("bar => [bar.value, bar.max]") == [4, 9]
+    assert page.locator(".gl-run-state").all_inner_texts() == ["Running", "Done", "Failed"]
+    link = page.locator("text=Open the output")
+    assert link.count() == 1
+    assert link.get_attribute("href").endswith("user-redirect/lab/tree/a%20b/good.run-1.ipynb")
+    page.click("[aria-label='Log of wrong.ipynb [7]']")
+    page.wait_for_selector(".gl-run-log >> text=server gone: why")
+    assert_accessible(page)
+    page.click("[aria-label='Cancel running.ipynb']")
+    page.wait_for_selector(".gl-run-state[data-state=cancelled]")
+    assert page.locator("[data-action=run-cancel]").count() == 0
+
+
+def test_who_has_no_runs_sees_nothing_of_them(stage: Stage, page: Any) -> None:
+    page.goto(stage.url)
+    page.wait_for_selector("#ask", state="visible")
+    assert page.is_hidden("#runs")
 
 
 def test_hours_are_asked_for_only_where_somebody_chose_them(stage: Stage, page: Any) -> None:

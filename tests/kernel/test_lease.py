@@ -387,9 +387,7 @@ def test_a_sleeping_cell_is_stopped_and_its_values_are_home(
     give(stage)
 
     def drain() -> None:
-        stage.order(
-            LEASE, type="drain", until=in_seconds(20), reason="idle", sentence="It was quiet."
-        )
+        stage.order(LEASE, type="drain", until=in_seconds(20), reason="expired")
 
     cell = kernel.run(
         "%%gpu\ndone = 41 + 1\nprint('sleeping', flush=True)\nimport time; time.sleep(600)",
@@ -397,7 +395,8 @@ def test_a_sleeping_cell_is_stopped_and_its_values_are_home(
         do=drain,
     )
     assert "taken back while this cell ran" in cell.error, cell.traceback
-    assert "It was quiet." in cell.error
+    assert "GPUTimeOver" in "".join(cell.traceback)
+    assert "Its time was up." in cell.error
     assert stage.hear("drained", LEASE)["result"] == "done"
     stage.end(LEASE, "idle", "Reclaimed.")
     assert kernel.run("done").result == "42"

@@ -117,6 +117,8 @@ class Stage:
         self.audit: list[dict[str, Any]] = []
         self.projects: list[dict[str, Any]] = []
         self.reservations: list[dict[str, Any]] = []
+        self.runs: list[dict[str, Any]] = []
+        self.run_events: list[dict[str, Any]] = []
         self.incidents: list[dict[str, Any]] = []
         self.policy = {"version": 1, "text": "pools: {}\n", "author": "root", "at": soon(-60)}
         self.versions = [dict(self.policy)]
@@ -259,6 +261,12 @@ class API(Base):
             self.finish({"items": stage.groups[self.get_argument("group")]})
         elif self.path_name == "reservations":
             self.finish({"items": stage.reservations, "total": len(stage.reservations)})
+        elif self.path_name == "closures":
+            self.finish({"items": []})
+        elif self.path_name == "runs":
+            self.finish({"items": stage.runs[offset : offset + limit], "total": len(stage.runs)})
+        elif self.path_name.endswith("/events"):
+            self.finish({"items": stage.run_events})
         elif self.path_name == "devices":
             self.finish({"items": stage.devices})
         elif self.path_name == "audit":
@@ -342,6 +350,11 @@ class API(Base):
         self.finish(self.stage.policy)
 
     def delete(self) -> None:
+        if self.path_name.startswith("runs/"):
+            (run,) = (each for each in self.stage.runs if each["id"] == self.path_name[5:])
+            run |= {"state": "ended", "outcome": "cancelled", "sentence": "It was cancelled."}
+            self.finish(run)
+            return
         found = self.stage.leases[self.path_name.split("/")[1]]
         self.finish(dict(found) | {"state": "draining", "version": found["version"] + 1})
 

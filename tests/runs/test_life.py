@@ -90,6 +90,14 @@ def test_a_fault_is_tried_again_a_few_times_and_the_notebooks_own_error_never():
     assert own.state is RunState.ENDED
 
 
+def test_a_cell_that_outlives_the_time_of_its_gpu_is_not_tried_again():
+    over = life.heard(running(run()), Report("b1", "gpu_time_over"), NOW, TERMS)
+    assert (over.state, over.outcome) == (RunState.ENDED, Outcome.FAILED)
+    taken = life.heard(running(run()), Report("b1", "interrupted"), NOW, TERMS)
+    assert taken.state is RunState.WAITING, "somebody else needed it: that may go well next time"
+    assert "shorter ones" in sentences.next_step(over, "x.ipynb")
+
+
 @pytest.mark.parametrize(
     ("on_loss", "state"), [(OnLoss.FAIL, RunState.ENDED), (OnLoss.RESTART, RunState.WAITING)]
 )

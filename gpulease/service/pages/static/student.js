@@ -8,6 +8,7 @@ import { Live, everySecond, showLink } from "./live.js";
 import { showMessages } from "./notices.js";
 import { showMine } from "./mine.js";
 import { pager } from "./pager.js";
+import { Runs } from "./runs.js";
 import { clock, duration, secondsUntil, serverName, when } from "./words.js";
 
 const PAGE = 10;
@@ -83,6 +84,7 @@ holder.addEventListener("change", redraw);
 showLink(live);
 showMessages(live);
 showMine($("mine"), live);
+const runs = new Runs($("runs"), $("runs-list"));
 everySecond(() => {
   tick(live.now());
   showInTitle();
@@ -90,6 +92,7 @@ everySecond(() => {
 holder.lookUpServers();
 
 onAction(document.body, (action, target) => {
+  if (runs.act(action, target.dataset)) return;
   if (action === "page") readHistory(Number(target.dataset.offset));
   else if (action !== "ask") holder.act(action, target.dataset.id);
 });

@@ -1,0 +1,96 @@
+// The reader's runs: whole notebooks that are executed without them.
+import * as api from "./api.js";
+import { alertError, announce, h, meta, update } from "./dom.js";
+import { pager } from "./pager.js";
+import { when } from "./words.js";
+
+const PAGE = 5;
+const EVERY = 60_000; // ms
+const WHILE_ONE_GOES_ON = 5_000; // ms
+const STATES = { waiting: "Waiting", starting: "Starting", running: "Running", succeeded: "Done", failed: "Failed", cancelled: "Cancelled", skipped: "Skipped" };
+
+/** Keep `list` showing them, and `section` hidden while there is none. */
+export class Runs {
+  constructor(section, list) {
+    Object.assign(this, { section, list, offset: 0, total: 0, items: [], logs: new Map() });
+    document.addEventListener("visibilitychange", () => document.hidden || this.read());
+    this.read();
+  }
+
+  async read(offset = this.offset) {
+    clearTimeout(this.timer);
+    try {
+      const found = await api.get(`runs?mine=1&offset=${offset}&limit=${PAGE}`);
+      Object.assign(this, { offset, total: found.total, items: found.items });
+      await Promise.all([...this.logs.keys()].map((id) => this.#readLog(id)));
+      this.draw();
+    } catch (error) {
+      if (!(error instanceof api.Refusal)) throw error;
+      if (error.status) alertError(error); // that the service is away is said at the bottom
+    }
+    const soon = this.items.some((run) => run.state !== "ended");
+    this.timer = setTimeout(() => document.hidden || this.read(), soon ? WHILE_ONE_GOES_ON : EVERY);
+  }
+
+  /** Act on a button of the list; false where it is none of its own. */
+  act(action, { id, offset }) {
+    if (action === "runs-page") this.read(Number(offset));
+    else if (action === "run-log") this.#toggleLog(id);
+    else if (action === "run-cancel") this.#cancel(id);
+    else return false;
+    return true;
+  }
+
+  async #cancel(id) {
+    try {
+      const run = await api.del(`runs/${encodeURIComponent(id)}`, {});
+      announce(run.sentence);
+    } catch (error) {
+      if (!(error instanceof api.Refusal)) throw error;
+      alertError(error);
+    }
+    this.read();
+  }
+
+  async #toggleLog(id) {
+    if (!this.logs.delete(id)) {
+      this.logs.set(id, []);
+      await this.read();
+    }
+    this.draw();
+  }
+
+  async #readLog(id) {
+    const found = await api.get(`runs/${encodeURIComponent(id)}/events`);
+    if (this.logs.has(id)) this.logs.set(id, found.items);
+  }
+
+  draw() {
+    this.section.hidden = this.total === 0;
+    update(this.list, h("ul", { class: "list-group list-group-flush" }, this.items.map((run) => this.#row(run))), pager(this, PAGE, "runs-page"));
+  }
+
+  #row(run) {
+    const name = run.notebook.split("/").pop() + (run.index === null ? "" : ` [${run.index}]`);
+    const log = this.logs.get(run.id);
+    const button = (action, text, label) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": action, "data-id": run.id, "data-key": action, "aria-label": `${label} ${name}`, "aria-expanded": action === "run-log" ? String(Boolean(log)) : null }, text);
+    return h(
+      "li",
+      { class: "list-group-item gl-run", "data-key": run.id },
+      h("strong", {}, name),
+      h("span", { class: "badge gl-run-state", "data-state": run.outcome ?? run.state }, STATES[run.outcome ?? run.state]),
+      h("span", { class: "gl-history-when" }, when(run.ended ?? run.started ?? run.created)),
+      run.state === "running" && run.cells ? h("progress", { class: "gl-meter", max: run.cells, value: run.done, "aria-label": `Cells of ${name} that are done` }) : null,
+      h("span", { class: "gl-run-words" }, [run.sentence, run.gpu].filter(Boolean).join(" ")),
+      h("span", { class: "gl-actions" }, this.#result(run), button("run-log", "Log", "Log of"), run.state === "ended" ? null : button("run-cancel", "Cancel", "Cancel")),
+      log ? h("ol", { class: "gl-run-log" }, log.map((each) => h("li", {}, `${when(each.at)} ${each.what.replaceAll("_", " ")}${each.note ? `: ${each.note}` : ""}`))) : null,
+    );
+  }
+
+  /** A link to the notebook with its output, once there is one in what the person's server shows. */
+  #result(run) {
+    if (!run.opens) return null;
+    const path = run.opens.split("/").map(encodeURIComponent).join("/");
+    return h("a", { class: "btn btn-sm btn-outline-contrast", href: `${meta("hub")}user-redirect/lab/tree/${path}`, "data-key": "open" }, "Open the output");
+  }
+}
