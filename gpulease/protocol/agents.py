@@ -5,28 +5,17 @@ Members beyond these are left for newer agents.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal, NotRequired
 
-from annotated_types import Interval, Len, MaxLen, Predicate
+from annotated_types import Interval, Len, MaxLen
 from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
+
+from gpulease.protocol.bounds import Instant, Share
 
 #: Batches of one post; an agent that was alone for long sends several posts.
 BATCHES_MAX = 60
 _SECONDS_MAX = 8192
 
-
-def has_offset(text: str) -> bool:
-    """Whether an ISO 8601 time says its offset.
-
-    Raises:
-        ValueError: it is no time.
-    """
-    return datetime.fromisoformat(text).tzinfo is not None
-
-
-Instant = Annotated[str, MaxLen(40), Predicate(has_offset)]
-Share = Annotated[float, Interval(ge=0, le=1)]
 Identifier = Annotated[str, Len(1, 128)]
 Bytes = Annotated[int, Interval(ge=0, le=2**53)]
 Name = Annotated[str, MaxLen(253)]

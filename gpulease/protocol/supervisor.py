@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired
+from math import inf
+from typing import Annotated, Literal, NotRequired
 
+from annotated_types import Interval
 from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
+from gpulease.protocol.bounds import Count, Instant
 from gpulease.protocol.service import Blocker
 
 
 class Activity(TypedDict):
     """Supervisor to service: what lives in the lease, one a second, batched."""
 
-    at: str
-    cells: int  # user cells that ran since the sample before (sleep and input() included)
-    threads: int  # threads the user started, alive
-    processes: int  # processes the user started, alive
-    tasks: NotRequired[int]  # tasks the user left on a companion's loop, alive
-    use: float  # 0..1: peak share of one core that user code used; gpulease's own work left out
+    at: Instant
+    cells: Count  # user cells that ran since the sample before (sleep and input() included)
+    threads: Count  # threads the user started, alive
+    processes: Count  # processes the user started, alive
+    tasks: NotRequired[Count]  # tasks the user left on a companion's loop, alive
+    # 0..1: peak share of one core that user code used; gpulease's own work left out.
+    use: Annotated[float, Interval(ge=0, lt=inf)]
     transfers: bool  # gpulease itself moved values in this second
 
 

@@ -5,12 +5,12 @@ Owns what may be sent and its bounds.  What is answered stands in ``protocol``.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gpulease.policy.document import MAX_TEXT
+from gpulease.protocol import Activity, KernelReport
 
 #: A Z85 text of 32 bytes, as CurveZMQ keys are written.
 Z85Key = Annotated[
@@ -149,25 +149,6 @@ class RunReport(Body):
     opens: Annotated[str, Field(max_length=4096)] = ""
 
 
-class Activity(BaseModel):
-    """One second of a lease, as its supervisor reports it."""
-
-    at: Annotated[str, Field(max_length=40)]
-    cells: Annotated[int, Field(ge=0)]
-    threads: Annotated[int, Field(ge=0)]
-    processes: Annotated[int, Field(ge=0)]
-    use: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    transfers: bool
-    tasks: Annotated[int, Field(ge=0)] = 0
-
-    @field_validator("at")
-    @classmethod
-    def _instant(cls, value: str) -> str:
-        if datetime.fromisoformat(value).tzinfo is None:
-            raise ValueError("a time needs its offset")
-        return value
-
-
 class Blocker(BaseModel):
     """A variable that cannot go home; long words are cut, for the answer matters more."""
 
@@ -212,16 +193,6 @@ _NEEDED = {
     "admitted": ("client_key",),
     "drained": ("result",),
 }
-
-
-class KernelReport(BaseModel):
-    """One kernel of a server."""
-
-    id: Annotated[str, Field(max_length=128)]
-    last_cell: Annotated[str, Field(max_length=40)] | None = None
-    busy: bool = False
-    notebook: Annotated[str, Field(max_length=1000)] = ""
-    leases: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=100)] = []
 
 
 class FromServer(BaseModel):

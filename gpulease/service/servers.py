@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.service.bodies import KernelReport
+from gpulease.protocol import KernelReport
 from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
@@ -74,7 +74,7 @@ class Servers:
     def kernels(self, user: str, server: str, reports: Sequence[KernelReport]) -> None:
         """Take a server's list of kernels; the keys of those that ended are withdrawn."""
         key = (user, server)
-        alive = {report.id for report in reports}
+        alive = {report["id"] for report in reports}
         ended = self._kernels.get(key, set()) - alive
         self._kernels[key] = alive
         if _whose(reports) != _whose(self._reports.get(key, ())):
@@ -90,8 +90,8 @@ class Servers:
         if lease.state in (LeaseState.QUEUED, LeaseState.ENDED) and lease.kernel_id is None:
             return ""
         for report in self._reports.get((lease.user, lease.server), ()):
-            if lease.id in report.leases or report.id == lease.kernel_id:
-                return report.notebook
+            if lease.id in report.get("leases", ()) or report["id"] == lease.kernel_id:
+                return report.get("notebook", "")
         return ""
 
     def check_keys(self, lease: Lease) -> None:
@@ -182,4 +182,4 @@ class Servers:
 
 
 def _whose(reports: Sequence[KernelReport]) -> list[tuple[str, str, list[str]]]:
-    return [(report.id, report.notebook, report.leases) for report in reports]
+    return [(each["id"], each.get("notebook", ""), each.get("leases", [])) for each in reports]

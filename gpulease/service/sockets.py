@@ -277,8 +277,7 @@ class SupervisorSocket(Answers, _Socket):
             message = said.model_dump(exclude_unset=True)
             self.services.links.heard(lease.id, message)  # type: ignore[arg-type]
             return
-        samples: Any = [sample.model_dump() for sample in said.samples]
-        self.services.heard(lease, samples)
+        self.services.heard(lease, said.samples)
 
 
 def _must_upgrade(handler: Answers) -> None:
