@@ -47,7 +47,7 @@ class Extension:
         """Made when the bus speaks, or at the first GPU cell or magic."""
         from gpulease.kernel.session import Session
 
-        session = Session(self.shell)
+        session = Session(self.shell, lambda: self.wrapper.typed)
         session.start()
         return session
 
@@ -103,6 +103,10 @@ class Extension:
     def explain(self, name: str) -> str:
         """Say why a name is absent (``wrap.Cells``)."""
         return self.session.explain(name) if self.started else ""
+
+    def goes_on(self) -> str | None:
+        """Whether a cell that wants a GPU goes on on one (``wrap.Cells``)."""
+        return self.session.goes_on() if self.started else ""
 
     def last_error_away(self) -> bool:
         """Whether the last error was a GPU cell's (``wrap.Cells``)."""

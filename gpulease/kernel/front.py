@@ -1,7 +1,7 @@
 """The comm ``gpulease``: what a front end knows of this notebook.
 
-Owns the shape and versions of the notebook's state (sticky, phase, variables): a snapshot when a
-comm opens, then deltas with growing version numbers.
+Owns the shape and versions of the notebook's state (which cells, phase, variables): a snapshot when
+a comm opens, then deltas with growing version numbers.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ class Front:
     def _asked(self, comm: Any, data: dict[str, Any]) -> None:
         if data.get("type") == "snapshot":
             comm.send({**self._header("snapshot"), "state": self._sent})
-        elif data.get("type") == "sticky" and isinstance(data.get("on"), bool):
-            self._session.turn_sticky(on=data["on"])
+        elif data.get("type") == "cells" and data.get("which") in ("auto", "all", "none"):
+            self._session.turn(data["which"])
+        elif data.get("type") == "kept" and isinstance(data.get("config"), dict):
+            self._session.take_kept(data["config"])
         else:
             comm.send({**self._header("problem"), "reason": "bad_message"})
 
@@ -80,7 +82,8 @@ class Front:
                 for row in session.home.status()
             }
         return {
-            "sticky": session.sticky,
+            "cells": session.which,
+            "kept": session.kept(),
             "phase": session.link.phase.value,
             "lease_id": lease["id"] if lease else None,
             "variables": variables,

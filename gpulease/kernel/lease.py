@@ -132,7 +132,7 @@ class LeaseLink:
                 self._click(lease)
 
     def _click(self, lease: LeaseView) -> None:
-        asked = lease["click_runs_cells"] and lease["origin"] in CLICKED
+        asked = lease["click_runs_cells"] != "none" and lease["origin"] in CLICKED
         if asked and lease["id"] not in self._clicked:
             self._clicked.add(lease["id"])
             self.clicked(lease)

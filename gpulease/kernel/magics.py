@@ -173,7 +173,7 @@ def _recover(session: Session, words: list[str]) -> str:
 
 def _config(session: Session, words: list[str]) -> str:
     if len(words) % 2:
-        raise _usage("%gpu config takes pairs: class NAME, wait 5m, env HF_TOKEN.")
+        raise _usage("%gpu config takes pairs: class NAME, wait 5m, cells auto, env HF_TOKEN.")
     for name, value in zip(words[::2], words[1::2], strict=True):
         if name == "class":
             if value != "default":
@@ -181,13 +181,31 @@ def _config(session: Session, words: list[str]) -> str:
             session.default_class = None if value == "default" else value
         elif name == "wait":
             session.default_wait = None if value == "default" else parse_duration(value)
+        elif name == "cells":
+            _cells(session, value)
         elif name == "env":
             session.shared = None if value == "default" else parse_shared(value)
         else:
             raise _usage(f"%gpu config has no setting {name!r}.")
     wait = "the default" if session.default_wait is None else f"{session.default_wait:.0f} s"
     shared = ", ".join(session.shared) or "none"
-    return f"class: {session.default_class or 'the default'}; wait: {wait}; tokens taken: {shared}"
+    session.changed()
+    return (
+        f"class: {session.default_class or 'the default'}; wait: {wait}; cells: {session.which}; "
+        f"tokens taken: {shared}"
+    )
+
+
+def _cells(session: Session, which: str) -> None:
+    if which == "auto":
+        _auto(session, [])
+    elif which == "all":
+        _on(session, [])
+    elif which in ("none", "default"):
+        session.turn_sticky(on=False)
+    else:
+        raise _usage("%gpu config cells takes auto, all or none.")
+    session.kept_cells = which if which != "default" else ""
 
 
 def _connect(session: Session, words: list[str]) -> str:

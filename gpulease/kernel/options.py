@@ -32,6 +32,7 @@ COMMANDS = """\
 %gpu recover NAME...         accept the older value of a lost variable
 %gpu config class NAME       this notebook's GPU class (default: the hub's)
 %gpu config wait 5m          how long a %%gpu cell waits for a GPU
+%gpu config cells auto       which cells run on the GPU: auto, all, none
 %gpu config env HF_TOKEN     tokens that GPU cells may have (A,B; none; default: the hub's)
 %gpu submit NOTEBOOK [...]   run a whole notebook without you (gpulease submit --help)
 %gpu connect local | FILE    use a companion without a hub"""

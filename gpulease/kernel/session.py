@@ -7,6 +7,8 @@ after it.  All of it on the kernel's main thread.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from gpulease.kernel.cells import GPUCells
 from gpulease.kernel.completion import Completion
 from gpulease.kernel.connect import LocalSupervisor, read_connection
 from gpulease.kernel.gate import Gate
-from gpulease.kernel.options import HELP, CellOptions, parse_options
+from gpulease.kernel.options import HELP, CellOptions, parse_duration, parse_options
 from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
 from gpulease.kernel.remote_error import mark_shown, remote_error
@@ -25,6 +27,7 @@ from gpulease.protocol import ENV_BUS, LeaseView
 
 if TYPE_CHECKING:
     from gpulease.kernel.auto.classify import Decision
+    from gpulease.kernel.auto.resume import Resume
     from gpulease.kernel.widgets import WidgetRelay
 
 NO_SEED = (
@@ -36,12 +39,16 @@ NO_SEED = (
 class Session(Parts):
     """One home kernel's gpulease; made by ``load_ipython_extension``."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: Any, typed: Callable[[], str]) -> None:
         super().__init__(shell)
+        self._typed = typed  # the text of the running cell, as Python
         self.sticky = False
         #: Whether each cell is looked at (``%gpu auto``), and what was found of the last one.
         self.auto = False
         self._decided: Decision | None = None
+        self._resume: Resume | None = None
+        #: Which cells the person wants on the GPU whenever the notebook is open, "" for no wish.
+        self.kept_cells = ""
         self._local: LocalSupervisor | None = None
         self._widgets: WidgetRelay | None = None
         self.front: Any = None  # set by the first front end that opens the comm
@@ -94,25 +101,84 @@ class Session(Parts):
         away = self.home.away_names() if self.connected_once else ()
         return decide(cell, Kinds(self.shell.user_ns, away).of)
 
+    @property
+    def which(self) -> str:
+        """Which cells run on the GPU: ``auto``, ``all`` or ``none``."""
+        return "all" if self.sticky else "auto" if self.auto else "none"
+
+    def turn(self, which: str) -> None:
+        """Let ``auto``, ``all`` or ``none`` of the cells run on the GPU."""
+        if which == "auto":
+            self.turn_auto()
+        else:
+            self.turn_sticky(on=which == "all")
+
+    def kept(self) -> dict[str, str]:
+        """Return what ``%gpu config`` set that a front end keeps with the notebook."""
+        wait = "" if self.default_wait is None else f"{self.default_wait:g}s"
+        found = {"class": self.default_class or "", "wait": wait, "cells": self.kept_cells}
+        return {name: value for name, value in found.items() if value}
+
+    def take_kept(self, config: Mapping[str, Any]) -> None:
+        """Take over what a front end read from the notebook's file, where it can be used here."""
+        if self.unattended or self.kept():
+            return
+        name, wait, cells = (str(config.get(each, "")) for each in ("class", "wait", "cells"))
+        with suppress(GPULeaseError):  # of another hub, or written by hand
+            if name:
+                self.waiter.offered(name)
+                self.default_class = name
+        with suppress(GPULeaseError):
+            self.default_wait = parse_duration(wait) if wait else self.default_wait
+        if cells in ("auto", "all", "none"):
+            self.kept_cells = cells
+            self.turn(cells)
+        self.changed()
+
     def turn_auto(self) -> None:
         """Let each cell run where it belongs: on the GPU what uses a GPU library."""
-        self.turn_sticky(on=False)
-        self.auto = True
+        from gpulease.kernel.auto.resume import Resume
+
+        if self._resume is None:
+            self._resume = Resume(self.shell, self._hidden, self._typed, self._run_rest)
+        self._turn(sticky=False, auto=True)
+
+    def goes_on(self) -> str | None:
+        """Whether a cell that wants a GPU goes on on one (``wrap.Cells``)."""
+        return self._resume.judge() if self._resume is not None else ""
+
+    def _run_rest(self, source: str) -> None:
+        self.cells.run(source, self.options(""))
+        self.home.before_home_cell("")  # for what is done here behind the cell
 
     def _say_where(self, way: Route) -> None:
         """Under a cell that ``%gpu auto`` placed: where it ran, and why."""
         decided, self._decided = self._decided, None
         if decided is None or way.asked or not way.reads.strip():
             return
+        if self._went_on(way):
+            line = self._resume.since if self._resume is not None else 0
+            where = "on the GPU" if line == 1 else f"on the GPU from line {line} on"
+            say(self.shell, f"Ran {where}: it asks for a GPU.")
+            return
         where = "on the GPU" if way.side is Side.AWAY else "in your notebook"
         say(self.shell, f"Ran {where}: {decided.why}.")
 
+    def _went_on(self, way: Route) -> bool:
+        """Whether a cell that began here ended on the GPU."""
+        return way.side is Side.HOME and self._resume is not None and self._resume.since > 0
+
     def turn_sticky(self, *, on: bool) -> None:
         """Let every cell run on the GPU from now on, or in the notebook again."""
-        self.sticky = on
-        self.auto = False
+        if self._resume is not None:
+            self._resume.remove()
+            self._resume = None
+        self._turn(sticky=on, auto=False)
+
+    def _turn(self, *, sticky: bool, auto: bool) -> None:
+        self.sticky, self.auto = sticky, auto
         if self.link.bus is not None:
-            self.link.bus.notify("sticky", {"on": on})
+            self.link.bus.notify("sticky", {"on": sticky or auto})
         self.changed()
 
     def run_routed(self, way: Route, typed: str, *, silent: bool) -> None:  # noqa: ARG002
@@ -200,7 +266,7 @@ class Session(Parts):
         try:
             self._say_where(way)
             self.gate.after(way, failed=failed)
-            if failed:
+            if failed and not self._went_on(way):
                 self.cells.failed = False
         finally:
             self.leave()
@@ -247,12 +313,18 @@ class Session(Parts):
         self.widgets.from_companion(message)
 
     def _clicked(self, lease: LeaseView) -> None:
-        if not self.sticky:
+        if self.sticky or self.auto:
+            return
+        if lease["click_runs_cells"] == "all":
             self.turn_sticky(on=True)
-            self.link.notices.add(
-                f"You asked for a GPU ({lease['gpu_class']}): cells now run on it. "
-                "%gpu off runs them here again, %%cpu one cell."
-            )
+            which = "cells now run"
+        else:
+            self.turn_auto()
+            which = "cells that use a GPU library now run"
+        self.link.notices.add(
+            f"You asked for a GPU ({lease['gpu_class']}): {which} on it. "
+            "%gpu off runs them here again, %%cpu one cell."
+        )
 
     def _was_sticky(self) -> None:
         """The kernel was restarted: what it was told before is forgotten, and that is said."""

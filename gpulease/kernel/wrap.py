@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from gpulease.errors import GPULeaseError
-from gpulease.kernel.nogpu import NO_GPU_HERE, is_about_no_gpu
+from gpulease.kernel.nogpu import is_about_no_gpu, no_gpu_here
 from gpulease.kernel.remote_error import was_shown
 from gpulease.kernel.route import Route, Side, route
 
@@ -45,6 +45,11 @@ class Cells(Protocol):
 
     def explain(self, name: str) -> str:
         """Called on a NameError: why the name is absent, or ``""``."""
+
+    def goes_on(self) -> str | None:
+        """Called when a home cell fails for want of a GPU: None where it goes on on one, and
+        nothing is to be shown; else why not, or ``""``.
+        """
 
     def last_error_away(self) -> bool:
         """Called for ``%tb`` and ``%debug``: whether the last error was a GPU cell's."""
@@ -174,7 +179,10 @@ class Wrapper:
             if sentence:
                 error.args = (f"{error.args[0]}. {sentence}",)
         elif error is not None and is_about_no_gpu(error):
-            error.add_note(NO_GPU_HERE)
+            why_not = self._cells.goes_on()
+            if why_not is None:
+                return
+            error.add_note(no_gpu_here(why_not))
         self._showtraceback(exc_tuple, *args, **kwargs)
 
     def _route(self, raw_cell: str, *, silent: bool) -> Route:

@@ -20,7 +20,14 @@ from typing import Any
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
 from gpulease.policy.pods import ClusterQueue, PodAsk
 from gpulease.policy.projects import Projects
-from gpulease.policy.states import EndReason, EvidenceLevel, LeaseState, Verdict, WaitReason
+from gpulease.policy.states import (
+    ClickRuns,
+    EndReason,
+    EvidenceLevel,
+    LeaseState,
+    Verdict,
+    WaitReason,
+)
 from gpulease.policy.steps import (
     Action,
     Activate,
@@ -170,7 +177,7 @@ class PolicyDocument:
     time_outs: TimeOuts = field(default_factory=TimeOuts)
     leases_per_server: int = 1
     leases_per_user: int = 2
-    click_runs_cells: bool = True
+    click_runs_cells: ClickRuns = ClickRuns.AUTO
     queue_max: int = 1000
     waiting_per_user: int = 4
     changes_per_minute: int = 120  # that one person may make

@@ -61,3 +61,11 @@ class EvidenceLevel(StrEnum):
     PROCESS = "process"
     DEVICE = "device"
     CELLS = "cells"
+
+
+class ClickRuns(StrEnum):
+    """Which cells run on a GPU that was asked for by a click; the values are the document's."""
+
+    AUTO = "auto"  # those that use a GPU library
+    ALL = "all"
+    NONE = "none"

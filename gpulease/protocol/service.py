@@ -107,7 +107,7 @@ class LeaseView(TypedDict):
     keep: KeepView
     devices: list[DeviceView]
     end: EndView | None
-    click_runs_cells: bool  # a page's ask turns sticky on in the kernel
+    click_runs_cells: str  # auto | all | none: which cells a page's ask sends to the GPU
     wait: NotRequired[float]  # how long a GPU cell that says nothing waits for it
     detail: NotRequired[str]  # to admins alone: the provider's own words on this attempt
     blockers: NotRequired[list[Blocker]]  # what the last drain could not bring home

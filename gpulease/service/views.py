@@ -228,7 +228,9 @@ class Views:
             "keep": _keep(lease, outs),
             "devices": [_device_view(each) for each in of.devices if each is not None],
             "end": _end(lease, said.sentence),
-            "click_runs_cells": lease.origin in ("page", "lab") and policy.click_runs_cells,
+            "click_runs_cells": policy.click_runs_cells.value
+            if lease.origin in ("page", "lab")
+            else "none",
             "wait": outs.wait,
             "notebook": of.notebook,
             "blockers": [] if lease.state is LeaseState.ENDED else _blockers(lease),

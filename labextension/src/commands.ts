@@ -12,6 +12,7 @@ export const CommandIDs = {
   keep: 'gpulease:keep',
   giveBack: 'gpulease:return',
   runOnGPU: 'gpulease:run-on-gpu',
+  runAuto: 'gpulease:run-auto',
   why: 'gpulease:why',
   hours: 'gpulease:hours',
   panel: 'gpulease:open-panel',
@@ -33,8 +34,8 @@ export function addCommands(
   addLeaseCommands(app, actions);
   addNotebookCommands(app, actions);
   const category = actions.trans.__('GPU');
-  const { request, keep, giveBack, runOnGPU, why, page } = CommandIDs;
-  for (const command of [request, keep, giveBack, runOnGPU, why, page]) {
+  const { request, keep, giveBack, runAuto, runOnGPU, why, page } = CommandIDs;
+  for (const command of [request, keep, giveBack, runAuto, runOnGPU, why, page]) {
     palette?.addItem({ command, category });
   }
 }
@@ -92,15 +93,23 @@ function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
 function addNotebookCommands(app: JupyterFrontEnd, actions: Actions): void {
   const { leases, trans } = actions;
   const { commands } = app;
+  commands.addCommand(CommandIDs.runAuto, {
+    label: trans.__('Run cells that use a GPU library on the GPU'),
+    caption: trans.__('The others run in the notebook; each says where it ran and why'),
+    isToggleable: true,
+    isToggled: () => actions.link()?.state?.cells === 'auto',
+    isEnabled: () => (actions.link()?.state ?? null) !== null,
+    execute: () => actions.link()?.toggle('auto')
+  });
   commands.addCommand(CommandIDs.runOnGPU, {
     label: trans.__('Run cells on the GPU'),
     caption: trans.__(
       'Every cell of this notebook, not only those that begin with %%%%gpu'
     ),
     isToggleable: true,
-    isToggled: () => actions.link()?.state?.sticky ?? false,
+    isToggled: () => actions.link()?.state?.cells === 'all',
     isEnabled: () => (actions.link()?.state ?? null) !== null,
-    execute: () => actions.link()?.runOnGPU(!actions.link()?.state?.sticky)
+    execute: () => actions.link()?.toggle('all')
   });
   commands.addCommand(CommandIDs.hours, {
     label: args => {

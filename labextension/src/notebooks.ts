@@ -1,13 +1,13 @@
 // What each notebook's kernel says of its GPU cells, by the kernel extension's comm.
 
 import { ISessionContext } from '@jupyterlab/apputils';
-import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import { INotebookModel, INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { Kernel, KernelMessage } from '@jupyterlab/services';
-import { Token } from '@lumino/coreutils';
+import { JSONObject, Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import type { ICellRun, INotebookState } from './wire';
+import type { ICellRun, INotebookState, Which } from './wire';
 
 export const INotebooks = new Token<INotebooks>(
   'gpulease:INotebooks',
@@ -23,6 +23,8 @@ export interface INotebooks {
 }
 
 const TARGET = 'gpulease';
+/** The notebook's metadata of this extension. */
+const KEY = 'gpulease';
 const MAJOR = '1.';
 
 type Said =
@@ -38,7 +40,10 @@ export class NotebookLink implements IDisposable {
   /** Whether the kernel answered that it has no gpulease. */
   missing = false;
 
-  constructor(private readonly context: ISessionContext) {
+  constructor(
+    private readonly context: ISessionContext,
+    private readonly notebook: () => INotebookModel | null
+  ) {
     context.kernelChanged.connect(this.renew, this);
     context.statusChanged.connect(this.status, this);
     this.renew();
@@ -65,8 +70,10 @@ export class NotebookLink implements IDisposable {
     return this._disposed;
   }
 
-  runOnGPU(on: boolean): void {
-    this._comm?.send({ type: 'sticky', on });
+  /** Let these cells run on the GPU; what runs there already is turned off. */
+  toggle(which: Which): void {
+    const next = this.state?.cells === which ? 'none' : which;
+    this._comm?.send({ type: 'cells', which: next });
   }
 
   dispose(): void {
@@ -147,10 +154,15 @@ export class NotebookLink implements IDisposable {
     }
     if (said.type === 'snapshot') {
       this.state = said.state as INotebookState;
+      this.tell(comm);
     } else if (this.state === null || said.version !== this._version + 1) {
       comm.send({ type: 'snapshot' });
     } else {
       this.state = { ...this.state, ...said.state };
+      const kept = (said.state as Partial<INotebookState>).kept;
+      if (kept !== undefined) {
+        this.keep(kept);
+      }
       const run = (said.state as Partial<INotebookState>).last_cell;
       if (run?.cell_id) {
         this._ran.emit(run as ICellRun);
@@ -160,11 +172,35 @@ export class NotebookLink implements IDisposable {
     this._changed.emit();
   }
 
+  /** A kernel that was told nothing gets what the notebook's file has. */
+  private tell(comm: Kernel.IComm): void {
+    const config: unknown = this.notebook()?.getMetadata(KEY);
+    if (isPlain(config) && Object.keys(this.state?.kept ?? {}).length === 0) {
+      comm.send({ type: 'kept', config });
+    }
+  }
+
+  private keep(kept: INotebookState['kept']): void {
+    const model = this.notebook();
+    const old: unknown = model?.getMetadata(KEY);
+    if (model && JSON.stringify(isPlain(old) ? old : {}) !== JSON.stringify(kept)) {
+      if (Object.keys(kept).length > 0) {
+        model.setMetadata(KEY, kept);
+      } else {
+        model.deleteMetadata(KEY);
+      }
+    }
+  }
+
   private readonly _changed = new Signal<this, void>(this);
   private readonly _ran = new Signal<this, ICellRun>(this);
   private _comm: Kernel.IComm | null = null;
   private _version = 0;
   private _disposed = false;
+}
+
+function isPlain(value: unknown): value is JSONObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 export class Notebooks implements INotebooks {
@@ -185,7 +221,7 @@ export class Notebooks implements INotebooks {
   of(panel: NotebookPanel): NotebookLink {
     let link = this._links.get(panel);
     if (link === undefined) {
-      link = new NotebookLink(panel.sessionContext);
+      link = new NotebookLink(panel.sessionContext, () => panel.model);
       this._links.set(panel, link);
       link.changed.connect(() => panel === this.current && this._changed.emit());
       panel.disposed.connect(() => {

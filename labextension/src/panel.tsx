@@ -116,7 +116,6 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
   const lease = actions.lease();
   const now = leases.now();
   const said = short(lease, leases.classes, now, trans);
-  const sticky = actions.link()?.state?.sticky ?? false;
   const holds = lease?.state === 'active' || lease?.state === 'warned';
   const others = holds
     ? (leases.classes.find(each => each.name === lease.gpu_class)?.queued ?? 0)
@@ -173,17 +172,35 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
           />
         )}
       </div>
-      {actions.link()?.state && (
-        <label className="gpulease-check">
+      <WhichCells actions={actions} />
+    </section>
+  );
+}
+
+function WhichCells({ actions }: { actions: Actions }): JSX.Element | null {
+  const { trans } = actions;
+  const link = actions.link();
+  const cells = link?.state?.cells;
+  if (!link || cells === undefined) {
+    return null;
+  }
+  const choices = [
+    ['auto', trans.__('Run cells that use a GPU library on the GPU')],
+    ['all', trans.__('Run every cell of this notebook on the GPU')]
+  ] as const;
+  return (
+    <>
+      {choices.map(([which, text]) => (
+        <label key={which} className="gpulease-check">
           <input
             type="checkbox"
-            checked={sticky}
-            onChange={() => actions.link()?.runOnGPU(!sticky)}
+            checked={cells === which}
+            onChange={() => link.toggle(which)}
           />
-          {trans.__('Run every cell of this notebook on the GPU')}
+          {text}
         </label>
-      )}
-    </section>
+      ))}
+    </>
   );
 }
 

@@ -127,6 +127,7 @@ export class GPUButton extends ReactWidget {
       menu.addItem({ command: CommandIDs.giveBack });
     }
     menu.addItem({ type: 'separator' });
+    menu.addItem({ command: CommandIDs.runAuto });
     menu.addItem({ command: CommandIDs.runOnGPU });
     menu.addItem({ type: 'separator' });
     menu.addItem({ command: CommandIDs.why });

@@ -146,8 +146,13 @@ export interface ICellRun {
   ended: string;
 }
 
+/** Which cells of a notebook run on the GPU: those that use a GPU library, all, or only `%%gpu`. */
+export type Which = 'auto' | 'all' | 'none';
+
 export interface INotebookState {
-  sticky: boolean;
+  cells: Which;
+  /** What `%gpu config` set: kept in the notebook's file. */
+  kept: { [name: string]: string };
   phase: Phase;
   lease_id: string | null;
   variables: { [name: string]: IVariable };

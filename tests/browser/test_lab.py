@@ -214,7 +214,7 @@ def test_the_students_whole_path(
     give_back(page)
     pictures.take(page, "lab-returned")
     page.locator(".jp-Notebook .jp-Cell >> nth=2").scroll_into_view_if_needed()
-    choose(page, "Run cells on the GPU")  # the click had turned it on
+    choose(page, "Run cells that use a GPU library on the GPU")  # the click had turned it on
     assert "home True [1, 2, 0, 1, 2]" in lab.run(2)
 
     # The next cell gets a GPU again, which is reclaimed when nobody uses it.

@@ -23,7 +23,8 @@ IDLE = "#jp-main-statusbar >> text=/[|] Idle/"
 NOTEBOOK = "round.ipynb"
 CELLS = [
     "import os\nvalues = list(range(5))\nhome = os.getpid()",
-    "values.append(sum(values))\nprint('ran', 'at home' if os.getpid() == home else 'away')",
+    "!nvidia-smi > /dev/null 2>&1\nvalues.append(sum(values))\n"
+    "print('ran', 'at home' if os.getpid() == home else 'away')",
     "%gpu off",
     "print('still', values)",
     "%%gpu\nvalues.append(99)\nprint('again', values, os.getpid() != home)",

@@ -43,7 +43,7 @@ def lease_view(lease_id: str, **changes: Any) -> LeaseView:
         "created": in_seconds(0), "active_since": None, "hard_end": None, "warned_until": None,
         "drain_until": None, "idle_end": None, "verdict": "unknown", "utilisation": None,
         "keep": {"allowed": True, "left": 2, "seconds": 600.0, "reason": ""}, "devices": [],
-        "end": None, "click_runs_cells": False,
+        "end": None, "click_runs_cells": "none",
     }  # fmt: skip
     return {**view, **changes}  # type: ignore[typeddict-item]
 

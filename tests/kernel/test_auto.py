@@ -1,5 +1,6 @@
 """``%gpu auto``: which cells run on the GPU, as a table, and in a kernel."""
 
+import random
 import types
 
 import pytest
@@ -169,3 +170,90 @@ def test_a_notebook_as_it_is_found(home: HomeKernel) -> None:
     cell = home.run("x + 1; os.getpid() == here")
     assert cell.result == "True"
     assert "Ran" not in cell.shown()
+
+
+#: Uses a GPU where nothing of its name says so; counts how often it was called.
+LIBRARY = """
+import os, random
+GPU = os.environ.get('GPULEASE_COMPANION_MARK')
+calls = 0
+def need(home):
+    if os.getpid() == home:
+        raise AssertionError('Torch not compiled with CUDA enabled')
+    return os.getpid()
+def solve(home, before=lambda: None):
+    before()
+    random.random()
+    return need(home)
+"""
+
+
+@pytest.fixture
+def auto(home: HomeKernel):
+    (home.directory / "solver.py").write_text(LIBRARY)
+    (home.directory / "cupy.py").write_text("")
+    home.run("%reset -f")
+    home.run("import os, random, solver, cupy; here = os.getpid(); n = []; random.seed(1)")
+    home.run("%gpu auto")
+    yield home
+    home.run("%gpu off")
+
+
+def test_a_cell_that_fails_for_want_of_a_gpu_goes_on_on_one(auto: HomeKernel) -> None:
+    cell = auto.run("n.append(1); a = 1\nthere = solver.solve(here)\nn.append(2)\nos.getpid(), n")
+    assert cell.ok, cell.traceback
+    assert cell.result != f"({auto.pid}, [1, 2])"
+    assert cell.result is not None
+    assert cell.result.endswith("[1, 2])")  # what stood before it ran once
+    assert "Ran on the GPU from line 2 on: it asks for a GPU." in cell.shown()
+    assert "stream" not in cell.kinds()
+    cell = auto.run("there != here, a, n, random.random()")
+    random.seed(1)
+    random.random()
+    assert cell.result == f"(True, 1, [1, 2], {random.random()})"
+
+
+def test_an_error_behind_it_is_the_cells(auto: HomeKernel) -> None:
+    cell = auto.run("there = solver.solve(here)\n\n1 / 0")
+    assert cell.error == "ZeroDivisionError: division by zero"
+    assert "line: 3" in cell.traceback or "----> 3" in cell.traceback
+    assert auto.run("there != here").result == "True"
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("if here:\n    solver.solve(here)", "it failed inside a larger statement"),
+        ("solver.solve(here, lambda: print(5))", "had printed something"),
+        ("solver.solve(here, lambda: display(5))", "had shown something"),
+        ("solver.solve(here, lambda: open('f', 'w').close())", "had opened a file"),
+        ("solver.solve(here, lambda: os.mkdir(str(random.random())))", "outside Python"),
+        ("solver.solve(here, lambda: os.system('true'))", "outside Python"),
+        ("solver.solve(here, lambda: n.append(1))", "had changed n"),
+        ("solver.solve(here, lambda: globals().update(m=1))", "had bound m"),
+        (
+            "solver.solve(here, lambda: __import__('threading').Thread(target=int).start())",
+            "had started a thread",
+        ),
+    ],
+)
+def test_what_cannot_be_run_twice_says_so(auto: HomeKernel, source: str, why: str) -> None:
+    cell = auto.run(source)
+    assert cell.error.startswith("AssertionError: Torch not compiled with CUDA")
+    assert why in cell.traceback
+    assert "put %%gpu on the cell's first line" in cell.traceback
+    assert auto.run(f"%%gpu\nbefore = solver.solve(here) != here\n{source}").ok
+
+
+def test_without_auto_nothing_is_taken_anywhere(auto: HomeKernel) -> None:
+    auto.run("%gpu off")
+    cell = auto.run("solver.solve(here)")
+    assert "put %%gpu on the cell's first line.\n" in cell.traceback + "\n"
+    assert "did not take it there" not in cell.traceback
+
+
+def test_a_library_that_only_the_gpu_has_is_imported_there(home: HomeKernel) -> None:
+    look = Kinds({}).of
+    assert decide("import cudf", look).why == "cudf is not installed in your notebook"
+    assert decide("from cuml import svm", look).away
+    assert not decide("try:\n    import cudf\nexcept ImportError:\n    pass", look).away

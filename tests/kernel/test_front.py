@@ -33,28 +33,52 @@ def said(home: HomeKernel, parent: str) -> dict[str, Any]:
     return found
 
 
+def merged(deltas: list[dict[str, Any]]) -> dict[str, Any]:
+    return {key: value for delta in deltas for key, value in delta["state"].items()}
+
+
 def test_snapshot_then_deltas(home: HomeKernel) -> None:
     home.run("%%gpu\nmine = [1, 2]")
     first = said(home, send(home, "comm_open", comm_id="front", target_name="gpulease", data={}))
     assert first["type"] == "snapshot"
     assert first["protocol"] == "1.0"
     assert first["state"]["phase"] == "attached"
-    assert first["state"]["sticky"] is False
+    assert first["state"]["cells"] == "none"
     assert first["state"]["variables"]["mine"]["type"] == "list"
     deltas = talk(home, "%gpu on")
     assert deltas[0]["type"] == "delta"
-    assert deltas[0]["state"]["sticky"] is True
+    assert deltas[0]["state"]["cells"] == "all"
     assert [d["version"] for d in deltas] == sorted({d["version"] for d in deltas})
     assert deltas[0]["version"] > first["version"]
-    off = send(home, "comm_msg", comm_id="front", data={"type": "sticky", "on": False})
-    assert said(home, off)["state"] == {"sticky": False}
+    off = send(home, "comm_msg", comm_id="front", data={"type": "cells", "which": "none"})
+    assert said(home, off)["state"] == {"cells": "none"}
     again = send(home, "comm_msg", comm_id="front", data={"type": "snapshot"})
-    assert said(home, again)["state"]["sticky"] is False
-    wrong = send(home, "comm_msg", comm_id="front", data={"type": "sticky", "on": "yes"})
+    assert said(home, again)["state"]["cells"] == "none"
+    wrong = send(home, "comm_msg", comm_id="front", data={"type": "cells", "which": True})
     assert said(home, wrong)["reason"] == "bad_message"
     send(home, "comm_close", comm_id="front", data={})
     assert talk(home, "%gpu on") == []
     home.run("%gpu off")
+
+
+def test_what_config_sets_is_told_and_taken_back_from_the_file(home: HomeKernel) -> None:
+    send(home, "comm_open", comm_id="front", target_name="gpulease", data={})
+    told = merged(talk(home, "%gpu config cells auto wait 7m"))
+    assert (told["cells"], told["kept"]) == ("auto", {"wait": "420s", "cells": "auto"})
+    told = merged(talk(home, "%gpu config cells default wait default"))
+    assert (told["cells"], told["kept"]) == ("none", {})
+    config = {"cells": "auto", "wait": "soon", "class": "", "env": "HF_TOKEN"}
+    kept = said(
+        home, send(home, "comm_msg", comm_id="front", data={"type": "kept", "config": config})
+    )
+    assert (kept["state"]["cells"], kept["state"].get("kept")) in (
+        ("auto", None), ("auto", {"cells": "auto"}),
+    )  # fmt: skip
+    answer = home.run("%gpu config").text()
+    assert "cells: auto" in answer
+    assert "tokens taken: none" in answer  # never from a file
+    home.run("%gpu config cells default")
+    send(home, "comm_close", comm_id="front", data={})
 
 
 def test_a_gpu_cell_is_told_with_its_cost(home: HomeKernel) -> None:

@@ -233,7 +233,7 @@ def test_a_denied_ask_says_why(stage: Stage, kernel: HomeKernel) -> None:
 def test_a_click_makes_cells_run_away_and_says_so(stage: Stage, kernel: HomeKernel) -> None:
     kernel.run("x = 1")
     kernel_id = next(iter(stage.kernels.values()))
-    stage.add(lease_view(f"{LEASE}-clicked", origin="page", click_runs_cells=True))
+    stage.add(lease_view(f"{LEASE}-clicked", origin="page", click_runs_cells="all"))
     stage.grant(f"{LEASE}-clicked", kernel_id=kernel_id)
     wait_for(lambda: "connection" in [name for name, _ in stage.calls], what="attaching by itself")
     cell = kernel.run("import os; os.getpid()")
@@ -243,8 +243,23 @@ def test_a_click_makes_cells_run_away_and_says_so(stage: Stage, kernel: HomeKern
     assert kernel.run("import os; os.getpid()").result == str(kernel.pid)
 
 
+def test_a_click_sends_away_what_uses_a_gpu_library(stage: Stage, kernel: HomeKernel) -> None:
+    (kernel.directory / "cupy.py").write_text("import os\ndef pid(): return os.getpid()")
+    kernel.run("import os, cupy")
+    kernel_id = next(iter(stage.kernels.values()))
+    stage.add(lease_view(f"{LEASE}-auto", origin="page", click_runs_cells="auto"))
+    stage.grant(f"{LEASE}-auto", kernel_id=kernel_id)
+    wait_for(lambda: "connection" in [name for name, _ in stage.calls], what="attaching by itself")
+    cell = kernel.run("cupy.pid()")
+    assert away(kernel, cell), cell.traceback
+    assert "You asked for a GPU" in cell.shown()
+    assert kernel.run("os.getpid()").result == str(kernel.pid)
+    assert kernel.run("%gpu off").ok
+    assert kernel.run("cupy.pid()").result == str(kernel.pid)
+
+
 def test_a_click_before_the_first_cell_is_for_the_first_cell(stage: Stage, tmp_path: Path) -> None:
-    stage.add(lease_view(f"{LEASE}-early", origin="page", click_runs_cells=True))
+    stage.add(lease_view(f"{LEASE}-early", origin="page", click_runs_cells="all"))
     stage.grant(f"{LEASE}-early")
     kernel = HomeKernel(tmp_path / "late", {"GPULEASE_BUS": str(stage.path)})
     try:
@@ -267,7 +282,7 @@ def test_an_autoloaded_kernel_speaks_to_the_bus_before_its_first_cell(
     )
     try:
         wait_for(lambda: list(stage.kernels.values()) == ["home"], what="the kernel's own id")
-        stage.add(lease_view(f"{LEASE}-loaded", origin="page", click_runs_cells=True))
+        stage.add(lease_view(f"{LEASE}-loaded", origin="page", click_runs_cells="all"))
         stage.grant(f"{LEASE}-loaded", kernel_id="home")
         wait_for(lambda: "connection" in [name for name, _ in stage.calls], what="attaching")
         cell = kernel.run("import os; os.getpid()")

@@ -140,7 +140,7 @@ def lease_view(lease_id: str = LEASE_ID, state: str = "active", **more: Any) -> 
         "id": lease_id, "version": 1, "user": "stu", "server": "", "kernel_id": None,
         "origin": "page", "gpu_class": "small", "count": 1, "simulated": True, "state": state,
         "created": "2026-01-05T12:00:00+00:00", "active_since": None, "hard_end": None,
-        "verdict": "idle", "click_runs_cells": True, "end": None, **more,
+        "verdict": "idle", "click_runs_cells": "auto", "end": None, **more,
     }  # fmt: skip
     if state not in ("queued", "ended"):
         view["grant"] = {

@@ -66,7 +66,7 @@ def lease(state: str = "active", **changes: Any) -> LeaseView:
         "keep": {"allowed": False, "left": 3, "seconds": 900.0, "reason": ""},
         "devices": [],
         "end": None,
-        "click_runs_cells": True,
+        "click_runs_cells": "auto",
     }
     if state in {"active", "warned", "draining", "ended"}:
         device = {"uuid": "SIM-0", "name": "Simulated GPU 0", "memory": 8 << 30, "simulated": True}

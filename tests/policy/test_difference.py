@@ -45,7 +45,7 @@ def test_a_time_out_is_named_once_and_not_for_classes_that_follow_it():
         ("  t4: {", "  v100: {pool: cards}\n  t4: {", "add class v100"),
         ("memory: 16GiB", "memory: 8GiB", "for class t4: set memory from 16GiB to 8GiB"),
         ("t4: {pool: cards", "t4: {pool: old", "for class t4: set pool from cards to old"),
-        ("limits:", "click_runs_cells: false\nlimits:", "set click_runs_cells from true to false"),
+        ("limits:", "click_runs_cells: none\nlimits:", "set click_runs_cells from auto to none"),
     ],
 )
 def test_each_kind_of_change_is_said(old: str, new: str, said: str):

@@ -35,7 +35,7 @@ time_outs:
   keeps: 1
 limits:
   leases_per_user: 3
-click_runs_cells: false
+click_runs_cells: none
 """
 
 
@@ -54,7 +54,7 @@ def test_a_good_document():
     assert small.time_outs == document.time_outs
     assert small.title == "slice"
     assert (document.leases_per_user, document.leases_per_server) == (3, 1)
-    assert document.click_runs_cells is False
+    assert document.click_runs_cells == "none"
 
 
 def test_a_text_that_is_read_again_has_the_version_it_is_given():
@@ -85,7 +85,7 @@ LEAST = "pools: {a: }\nclasses: {b: {pool: a}}\n"
         (LEAST + "pols: 1\n", 3, 1, "no key 'pols'"),
         (LEAST + "pools: {c: }\n", 3, 1, "twice"),
         (LEAST + "default_class: c\n", 3, 16, "'c' is not known"),
-        (LEAST + "click_runs_cells: maybe\n", 3, 19, "neither true nor false"),
+        (LEAST + "click_runs_cells: maybe\n", 3, 19, "'maybe' is not known here"),
         (LEAST + "time_outs: 5m\n", 3, 12, "must be a mapping"),
         (LEAST + "time_outs:\n  idel: 5m\n", 4, 3, "no key 'idel'"),
         (LEAST + "time_outs:\n  idle: soon\n", 4, 9, "not a duration"),

@@ -31,7 +31,7 @@ WHOLE: dict[str, Any] = {
         "leases_per_server": 2, "leases_per_user": 3, "queue_max": 100, "waiting_per_user": 4,
         "changes_per_minute": 60,
     },
-    "click_runs_cells": True,
+    "click_runs_cells": "all",
     "reservations": {"gpu_hours": 100, "lead": "2m", "grace": "10m", "windows": 5},
     "shares": {"half_life": "7d", "strength": 0.5},
     "projects": {

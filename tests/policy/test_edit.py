@@ -15,7 +15,7 @@ TEXTS = [
     HEAD + "time_outs:\n",
     HEAD + "time_outs: {}\n",
     HEAD + "time_outs: {idle: 7m}  # a note\n",
-    HEAD + "time_outs:\n  # why\n  idle: 7m  # seven\n  warning: 30s\nclick_runs_cells: false\n",
+    HEAD + "time_outs:\n  # why\n  idle: 7m  # seven\n  warning: 30s\nclick_runs_cells: none\n",
     "{pools: {a: {}}, classes: {g: {pool: a}}}\n",
     "time_outs:\n    idle: 5m\n" + HEAD,
 ]

@@ -251,7 +251,7 @@ async def test_a_page_asks_before_the_server_runs_and_is_served_when_it_does(sit
     hub.user("stu", "")
     await site.lease(lease["id"], "starting")
     shown = await client.lease(lease["id"])
-    assert shown["click_runs_cells"] is True
+    assert shown["click_runs_cells"] == "auto"
 
 
 async def test_a_page_must_say_which_of_several_servers(site, hub) -> None:

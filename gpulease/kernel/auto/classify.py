@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpulease.kernel.auto.kinds import Kind, framework
+from gpulease.kernel.auto.kinds import Kind, framework, is_installed
 
 #: What a name is, and by which library.
 Lookup = Callable[[str], tuple[Kind, str]]
@@ -89,6 +89,7 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
         self._own: dict[str, tuple[Kind, str]] = {}  # names that the cell itself has bound
+        self._careful = 0
         self.why = ""
 
     def statement(self, node: ast.stmt) -> None:
@@ -110,6 +111,7 @@ class _Reader(ast.NodeVisitor):
         for alias in node.names:
             name = alias.asname or alias.name.partition(".")[0]
             self._own[name] = _imported(alias.name)
+            self._missing(alias.name)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
@@ -117,6 +119,23 @@ class _Reader(ast.NodeVisitor):
             if found[0] is Kind.PLAIN:
                 found = _imported(f"{node.module}.{alias.name}")
             self._own[alias.asname or alias.name] = found
+        if not node.level:
+            self._missing(node.module or "")
+
+    def _missing(self, module: str) -> None:
+        """A library that is not installed here is imported on the GPU, where it may be."""
+        top = module.partition(".")[0]
+        if framework(module) and not self._careful and not is_installed(top):
+            self.why = self.why or f"{top} is not installed in your notebook"
+
+    def visit_Try(self, node: ast.Try) -> None:
+        """Whoever tries an import goes on without it."""
+        self._careful += 1
+        for each in node.body:
+            self.visit(each)
+        self._careful -= 1
+        for other in (*node.handlers, *node.orelse, *node.finalbody):
+            self.visit(other)
 
     def visit_FunctionDef(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -5,6 +5,7 @@ It reads values and calls none of their code.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import sysconfig
 import types
@@ -125,6 +126,14 @@ def framework(module: str | None) -> str:
         return "numba.cuda"
     top = module.partition(".")[0]
     return top if top in FRAMEWORKS else ""
+
+
+def is_installed(package: str) -> bool:
+    """Say whether a package can be imported here."""
+    try:
+        return package in sys.modules or importlib.util.find_spec(package) is not None
+    except ValueError:  # a module of that name that nobody imported
+        return True
 
 
 def _names(code: types.CodeType) -> list[str]:

@@ -12,7 +12,7 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
     limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000, waiting_per_user: 4,
              changes_per_minute: 120, runs_per_user: 2, batch_wait: 4h, batch_cell: 15m,
              gang_hold_max: 8h}
-    click_runs_cells: true
+    click_runs_cells: auto
     reservations: {gpu_hours: 1000, lead: 2m, ...}  # reservation_section
     shares: {half_life: 7d, strength: 1}            # projects_section
     projects: {physics: {pools: {cards: {guarantee: 4}}, ...}}
@@ -46,6 +46,7 @@ from gpulease.policy.model import (
     TimeOuts,
 )
 from gpulease.policy.pods import AskKind, PodAsk, ask_for, resource_of, slot_units_of
+from gpulease.policy.states import ClickRuns
 from gpulease.policy.units import format_duration, format_size
 
 __all__ = ["Finding", "check", "default_document", "dump", "parse"]
@@ -111,7 +112,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         time_outs=outs,
         leases_per_server=limits.whole("leases_per_server", 1, least=1),
         leases_per_user=limits.whole("leases_per_user", 2, least=1),
-        click_runs_cells=top.flag("click_runs_cells", True),
+        click_runs_cells=ClickRuns(top.choice("click_runs_cells", [*ClickRuns], ClickRuns.AUTO)),
         queue_max=limits.whole("queue_max", 1000, least=1),
         waiting_per_user=limits.whole("waiting_per_user", 4, least=1),
         changes_per_minute=limits.whole("changes_per_minute", 120, least=1),
@@ -208,7 +209,7 @@ def dump(document: PolicyDocument) -> str:
             for name in LIMITS
             for value in (getattr(document, name),)
         },
-        "click_runs_cells": document.click_runs_cells,
+        "click_runs_cells": document.click_runs_cells.value,
     }
     if terms := terms_tree(document.reservations):
         tree["reservations"] = terms

@@ -17,6 +17,7 @@ from gpulease.policy.document.time_outs_section import form
 from gpulease.policy.model import EvidenceLevel
 from gpulease.policy.pods import AskKind, MIGStrategy, Sharing
 from gpulease.policy.projects import AtZero
+from gpulease.policy.states import ClickRuns
 from gpulease.policy.units import format_duration
 
 _DURATION = {"type": ["string", "number"], "pattern": r"^\s*(\d+(\.\d+)?([dhms]|$))+\s*$"}
@@ -43,7 +44,9 @@ def _top() -> dict[str, Any]:
         "classes": _said("What people ask for.", _map(_object(CLASS, _class(), ["pool"]))),
         "time_outs": _said("When a GPU is taken back.", _time_outs()),
         "limits": _said("How much one may have or ask.", _limits()),
-        "click_runs_cells": _said("A click on a page runs every cell on the GPU.", _FLAG),
+        "click_runs_cells": _said(
+            "Which cells run on a GPU that was asked for by a click.", _enum(ClickRuns)
+        ),
         "reservations": _said("What groups may reserve.", _reservations()),
         "shares": _said("How past use counts.", _object(SHARES, _shares())),
         "projects": _said("Who shares the GPUs, and how.", _map(_object(PROJECT, _project()))),
