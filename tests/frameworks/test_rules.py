@@ -10,6 +10,7 @@ import torch
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.torch import commit, loading
+from gpulease.transfer.values import seeds
 from gpulease.transfer.values.ledger import Ledger
 from gpulease.transfer.values.process_state import ProcessState
 from tests.frameworks.notebooks import HEAD, NET
@@ -232,6 +233,30 @@ def _without_the_others_number():
     return wrong
 
 
+def _as_views():
+    forward = loading._Elsewhere.forward
+
+    def views(*args):
+        return tuple(made.view(made.shape) for made in forward(*args))
+
+    return staticmethod(views)
+
+
+def _by_number():
+    capture = seeds.Seeds.capture
+
+    def wrong(own):
+        if torch.initial_seed() == own._now.seed:
+            own._queued = seeds._queued()
+        return capture(own)
+
+    return wrong
+
+
+def _every_version():
+    return lambda plan, *_: torch.autograd.graph.increment_version([f[0] for f in plan.faces])
+
+
 #: What is put in place of ours at home, and the test of the rule that it breaks.
 WRONG = {
     "equal bytes are written again": (
@@ -249,6 +274,17 @@ WRONG = {
     "hooks numbered by each side": (
         ProcessState, "settle", _without_the_others_number,
         test_a_hook_made_at_home_does_not_replace_one_from_away,
+    ),
+    "a value of a graph is a view": (
+        loading._Elsewhere, "forward", _as_views,
+        test_a_value_of_a_graph_is_no_view_and_takes_in_place_sums,
+    ),
+    "every version rises": (
+        commit, "_raise_versions", _every_version, test_requires_grad_changes_no_version,
+    ),
+    "a seed counts when its number changed": (
+        seeds.Seeds, "capture", _by_number,
+        test_a_seed_counts_when_it_was_set_and_not_when_its_number_changed,
     ),
     "all memory travels": (
         Ledger, "held", lambda: lambda *_: frozenset(), test_only_storages_that_changed_travel,
