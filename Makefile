@@ -21,7 +21,7 @@ HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
+.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend texts test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,11 +78,15 @@ test-nightly: $(VENV)/.ready-test ## run what takes long: kill -9 of every part,
 test-images: ## as root on Debian: build the images of containers/ on stand-in bases and start their programs (minutes)
 	@tools/test-images
 
-check: $(VENV)/.ready-check ## format, lint, types, layers
+texts: $(VENV)/.ready-check ## write new texts of the service's pages into the catalogues of their languages
+	@$(BIN)/python tools/texts.py update
+
+check: $(VENV)/.ready-check ## format, lint, types, layers, translations
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/texts.py check
 
 bench: $(VENV)/.ready-bench ## measure what the README's figures come from (minutes)
 	@$(BIN)/python -m benchmarks all $(ARGS)

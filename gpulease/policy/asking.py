@@ -18,6 +18,7 @@ from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapsh
 from gpulease.policy.projects import Project
 from gpulease.policy.reservations.seats import in_hold
 from gpulease.policy.units import format_size, say_count
+from gpulease.texts import Text, counted
 
 #: A lease that leaves for one of these may be asked back while it drains.
 REVOCABLE = frozenset({EndReason.IDLE, EndReason.RETURNED})
@@ -266,9 +267,13 @@ def _new(
     if own >= snapshot.policy.waiting_per_user:
         raise GPULeaseError(
             "too_many_waiting",
-            f"{ask.user} has {say_count(own, 'request', 'requests')} waiting already, as many as "
-            "one person may have.",
-            next_step="Withdraw one of them, or wait until one has started.",
+            counted(
+                "{user} has {n} request waiting already, as many as one person may have.",
+                "{user} has {n} requests waiting already, as many as one person may have.",
+                own,
+                user=ask.user,
+            ),
+            next_step=Text("Withdraw one of them, or wait until one has started."),
             numbers={"waiting": own, "max": snapshot.policy.waiting_per_user},
             status=429,
         )
@@ -276,8 +281,12 @@ def _new(
     if length >= snapshot.policy.queue_max:
         raise GPULeaseError(
             "queue_full",
-            f"The queue is full: {say_count(length, 'request waits', 'requests wait')}.",
-            next_step="Try again in a few minutes.",
+            counted(
+                "The queue is full: {n} request waits.",
+                "The queue is full: {n} requests wait.",
+                length,
+            ),
+            next_step=Text("Try again in a few minutes."),
             numbers={"waiting": length, "max": snapshot.policy.queue_max},
             status=429,
         )

@@ -22,6 +22,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.service import scopes
 from gpulease.service.auth import RESTART_ONCE, Asker, ServiceOAuth, asker_of
+from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.logs import reference
 from gpulease.service.parts import Services
 from gpulease.service.queries import PageQuery
@@ -117,6 +118,7 @@ class Answers(RequestHandler):
         if problem.status == HTTPStatus.TOO_MANY_REQUESTS:
             self.set_header("Retry-After", str(problem.numbers.get("retry_after", _LATER)))
         self.services.metrics.refused(problem.reason)
+        problem = problem_in(language_of(self.request), problem)
         if self.as_page:
             self.refuse(problem)
             return
@@ -206,10 +208,10 @@ class Answers(RequestHandler):
         return key
 
     def answer(self, value: Any, status: int = 200) -> None:
-        """Write a JSON answer."""
+        """Write a JSON answer, its texts in the reader's language."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(value))
+        self.finish(json.dumps(answer_in(language_of(self.request), value)))
 
     def answer_page(self, items: Sequence[Any], total: int, query: PageQuery) -> None:
         """Write a page of a list."""

@@ -15,6 +15,7 @@ from gpulease.policy import capacity, queue
 from gpulease.policy.admission.holds import holds
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, Verdict
 from gpulease.policy.reservations.seats import in_hold, seating
+from gpulease.texts import Text
 
 Use = Literal[
     "free",
@@ -89,11 +90,11 @@ def _state(
 
 def _broken(device: Device) -> tuple[Use, str] | None:
     if device.lost:
-        return "lost", "It is not seen any more: nobody knows what runs on it."
+        return "lost", Text("It is not seen any more: nobody knows what runs on it.")
     if not device.healthy:
-        return "quarantined", "It is not healthy: it is given to nobody until it works again."
+        return "quarantined", Text("It is not healthy: it is given to nobody until it works again.")
     if device.serves == () and device.occupied_by is None:
-        return "quarantined", "It serves none of its pool's classes: see Health."
+        return "quarantined", Text("It serves none of its pool's classes: see Health.")
     return None
 
 
@@ -103,30 +104,32 @@ def _use(
     if lease is not None:
         return _of_lease(snapshot, lease)
     if device.occupied_by == "foreign":
-        return "occupied", "Processes that are no lease's use it."
+        return "occupied", Text("Processes that are no lease's use it.")
     if device.occupied_by is not None:
-        return "draining", "Processes of a lease that ended are still on it."
+        return "draining", Text("Processes of a lease that ended are still on it.")
     if device.leaving:
-        return "quarantined", "Its node takes nothing new: it is about to go."
+        return "quarantined", Text("Its node takes nothing new: it is about to go.")
     return ("reserved", kept[device.uuid]) if device.uuid in kept else ("free", "")
 
 
 _BY_STATE: Mapping[LeaseState, tuple[Use, str]] = {
-    LeaseState.STARTING: ("starting", "The lease starts."),
-    LeaseState.DRAINING: ("draining", "Variables are brought back to the notebook."),
+    LeaseState.STARTING: ("starting", Text("The lease starts.")),
+    LeaseState.DRAINING: ("draining", Text("Variables are brought back to the notebook.")),
 }
 _BY_VERDICT: Mapping[Verdict, tuple[Use, str]] = {
-    Verdict.BUSY: ("busy", "Something computes on it."),
-    Verdict.QUIET: ("quiet", "A cell runs, but the GPU rests."),
-    Verdict.IDLE: ("idle", "No cell runs on it."),
-    Verdict.UNKNOWN: ("unknown", "There is no data on its use."),
+    Verdict.BUSY: ("busy", Text("Something computes on it.")),
+    Verdict.QUIET: ("quiet", Text("A cell runs, but the GPU rests.")),
+    Verdict.IDLE: ("idle", Text("No cell runs on it.")),
+    Verdict.UNKNOWN: ("unknown", Text("There is no data on its use.")),
 }
 
 
 def _of_lease(snapshot: Snapshot, lease: Lease) -> tuple[Use, str]:
     if lease.state is LeaseState.WARNED:
-        until = f" until {lease.warned_until:%H:%M:%S} UTC" if lease.warned_until else ""
-        return "warned", f"Its holder is warned{until}."
+        if lease.warned_until is None:
+            return "warned", Text("Its holder is warned.")
+        until = f"{lease.warned_until:%H:%M:%S} UTC"
+        return "warned", Text("Its holder is warned until {time}.", time=until)
     if lease.state in _BY_STATE:
         return _BY_STATE[lease.state]
     evidence = snapshot.evidence.get(lease.id)
@@ -140,8 +143,8 @@ def _kept(snapshot: Snapshot) -> dict[str, str]:
     for them here.
     """
     waiting = {request.id: request for request in queue.waiting(snapshot)}
-    found = {
-        uuid: f"It is kept for {waiting[lease_id].user}, who waits."
+    found: dict[str, str] = {
+        uuid: Text("It is kept for {user}, who waits.", user=waiting[lease_id].user)
         for uuid, lease_id in holds(snapshot).items()
         if lease_id in waiting
     }
@@ -153,7 +156,7 @@ def _kept(snapshot: Snapshot) -> dict[str, str]:
     for window in in_hold(snapshot.windows, snapshot.now):
         mine = _last(rest.get(window.pool, []), left.get(window.key, 0))
         name = window.of.title or window.of.name
-        why = f"It is reserved for “{name}” of {window.of.group}."
+        why = Text("It is reserved for “{name}” of {group}.", name=name, group=window.of.group)
         found |= {device.uuid: why for device in mine}
     return found
 

@@ -20,6 +20,7 @@ from gpulease.service.ledger import Ledger
 from gpulease.service.orphans import ContendedCapacity, Orphans
 from gpulease.service.shapes import ChangeView, IncidentView
 from gpulease.store import Incident
+from gpulease.texts import Text
 
 #: Taken by others, run unknown to the database, a home that would not attach.
 WHYS: Final = ("capacity_taken", "adopted", "volume_failed")
@@ -110,7 +111,7 @@ def _view(row: Incident) -> IncidentView:
         "at": row.at.isoformat(),
         "who": row.who,
         "why": row.why,
-        "sentence": sentence,
+        "sentence": Text(sentence),
         "user": row.user,
         "lease": row.lease_id,
         "gpu_class": row.gpu_class,

@@ -118,10 +118,11 @@ class ReservationsQuery(PageQuery, GroupQuery):
 
 
 class EventsQuery(Query):
-    """Where to go on; ``_xsrf`` is the token of the page that opens the channel."""
+    """Where to go on; ``_xsrf`` is the token of the page that opens it, ``language`` the page's."""
 
     resume: Annotated[_Whole, Field(ge=0, le=2**53)] | None = None
     page_token: Annotated[str, Field(alias="_xsrf", max_length=500)] = ""
+    language: Literal["en", "de", "fr"] = "en"
 
 
 def is_set(flag: str) -> bool:

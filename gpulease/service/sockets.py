@@ -22,6 +22,7 @@ from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import FromServer, FromSupervisor
 from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, Bounds
 from gpulease.service.events import Reader
+from gpulease.service.languages import ENGLISH, answer_in
 from gpulease.service.operations import WEBSOCKET, answers
 from gpulease.service.parts import Services
 from gpulease.service.peers import account_of_peer
@@ -63,11 +64,16 @@ class EventsSocket(BaseHandler, _Socket):
 
     _reader: Reader | None = None
     _resume: int | None = None
+    _language: str = ENGLISH
 
     def check_origin(self, origin: str) -> bool:
         """A browser may open it from our own pages only; other clients send no origin."""
         host = self.request.headers.get("X-Forwarded-Host") or self.request.headers.get("Host", "")
         return urlsplit(origin).netloc.lower() == host.lower()
+
+    def send(self, message: Any) -> None:
+        """Tell it in the language of the page that opened the channel."""
+        super().send(answer_in(self._language, message))
 
     async def admit(self) -> None:
         """Find out who asks; a server's own token opens the server's own channel.
@@ -92,7 +98,8 @@ class EventsSocket(BaseHandler, _Socket):
         Raises:
             GPULeaseError: ``upgrade_required`` (426), ``too_many_channels`` (429).
         """
-        self._resume = self.query(EventsQuery).resume
+        query = self.query(EventsQuery)
+        self._resume, self._language = query.resume, query.language
         _must_upgrade(self)
         user, server = self.asker.name, self._server
         self.whose = (user,) if server is None else (user, server)

@@ -156,7 +156,7 @@ export interface INotebookState {
   phase: Phase;
   lease_id: string | null;
   variables: { [name: string]: IVariable };
-  /** What there is to say of files that are mirrored beside the GPU. */
+  /** What there is to say of files that are mirrored on the GPU. */
   files?: string[];
   last_cell: Partial<ICellRun>;
 }

@@ -95,6 +95,8 @@ function starting(lease: ILease, words: IWords): string {
   switch (lease.reason) {
     case 'pulling':
       return words.__('Starting: downloading image');
+    case 'cluster_queue':
+      return words.__('Waiting in the cluster queue');
     case 'scheduling':
       return words.__('Starting: waiting for a node');
     case 'starting_container':

@@ -26,7 +26,7 @@ def test_asking_says_what_is_free_and_sends_one_ask(stage: Stage, page: Any) -> 
     stage.classes = [gpu_class(name="a", free=0, queued=3), gpu_class(name="b", free=1)]
     page.goto(stage.url)
     page.wait_for_selector("#ask-form")
-    assert "none of 2 free now, 3 waiting" in text_of(page, "#ask")
+    assert "0 of 2 available, 3 waiting" in text_of(page, "#ask")
     assert page.is_checked("#class-b")  # the one that has something free
     assert page.is_visible("#simulated")
     page.click("label[for=class-a]")
@@ -148,7 +148,7 @@ def test_every_state_is_shown_as_it_comes(stage: Stage, page: Any, where: str) -
     assert "in about 3 min" in text_of(page, place)
     stage.put(lease("starting"))
     state_shown(page, "starting", place)
-    assert "Starting a companion" in text_of(page, '[aria-current="step"]')
+    assert "Starting a process on the GPU" in text_of(page, '[aria-current="step"]')
     stage.put(lease("starting", reason="connecting"))
     page.wait_for_selector('[aria-current="step"]:has-text("Connecting your notebook")')
     stage.put(lease("active", idle_end=soon(50)))
@@ -156,7 +156,7 @@ def test_every_state_is_shown_as_it_comes(stage: Stage, page: Any, where: str) -
     seen = text_of(page, place)
     for words in ("Simulated GPU 0", "40 %", "in use"):
         assert words in seen
-    assert re.search(r"Time left at most (1:00:00|59:\d\d)", seen)
+    assert re.search(r"Maximum time left (1:00:00|59:\d\d)", seen)
     assert re.search(r"Warning, if it stays so 0:(50|4\d)", seen)
     assert page.is_disabled('[data-action="keep"]')
     stage.put(lease("warned", sentence="It was idle for 60 s."))
@@ -346,27 +346,27 @@ def test_the_admins_note_is_said_once_and_instants_are_local(stage: Stage, chrom
     state_shown(page, "ended")
     assert text_of(page, ".gl-sentence") == "An admin ended it."
     assert text_of(page, ".gl-note") == "From the admin: No."
-    stage.put(lease("warned", sentence="Idle. It leaves at 11:58:36 UTC."))
+    stage.put(lease("warned", sentence="Idle. It is released at 11:58:36 UTC."))
     state_shown(page, "warned")
-    assert text_of(page, ".gl-sentence") == "Idle. It leaves at 17:28:36."
+    assert text_of(page, ".gl-sentence") == "Idle. It is released at 17:28:36."
     context.close()
 
 
 def test_another_persons_lease_is_not_mine(stage: Stage, page: Any) -> None:
     stage.put(lease("active", user="grace"))
     page.goto(stage.url)
-    page.wait_for_selector("text=You hold no GPU")
+    page.wait_for_selector("text=You have no GPU")
     assert page.locator("[data-state]").count() == 0
 
 
 def test_earlier_leases_are_paged(stage: Stage, page: Any) -> None:
     stage.ended = [lease("ended", id=f"old-{n}") for n in range(23)]
     page.goto(stage.url)
-    page.wait_for_selector("text=1-10 of 23")
+    page.wait_for_selector("text=1 to 10 of 23")
     page.click("text=Older")
-    page.wait_for_selector("text=11-20 of 23")
+    page.wait_for_selector("text=11 to 20 of 23")
     page.click("text=Older")
-    page.wait_for_selector("text=21-23 of 23")
+    page.wait_for_selector("text=21 to 23 of 23")
     assert page.is_disabled("text=Older")
     assert page.locator("#history-list li").count() == 3
 
@@ -376,13 +376,13 @@ def test_the_whole_page_is_reached_by_keyboard(stage: Stage, page: Any) -> None:
     page.goto(stage.url)
     state_shown(page, "warned")
     reached = []
-    for _ in range(9):
+    for _ in range(10):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.innerText.trim()"))
     order = [words for words in reached if words]
     assert order == [
-        "Skip to content", "Home", "My GPU", "Logout", "Keep it 15 min", "Return it now",
-        "Open my server",
+        "Skip to content", "Home", "My GPU", "English\nDeutsch\nFrançais", "Logout",
+        "Keep it 15 min", "Return it now", "Open my server",
     ]  # fmt: skip
     page.locator('[data-action="keep"]').focus()
     page.keyboard.press("Enter")
@@ -523,9 +523,9 @@ def test_time_and_price_are_said_before_asking_on_page_and_card(stage: Stage, pa
     page.goto(stage.url)
     first = text_of(page, "[data-key=class-a]")
     assert re.search(
-        r"expected in about 12 min \(\d\d:\d\d.*\) · an hour counts 2 GPU-hours", first
+        r"expected in about 12 min \(\d\d:\d\d.*\) · an hour counts as 2 GPU-hours", first
     )
-    assert "not known yet · an hour counts 1 GPU-hour" in text_of(page, "[data-key=class-b]")
+    assert "not known yet · an hour counts as 1 GPU-hour" in text_of(page, "[data-key=class-b]")
     page.click("label[for=class-a]")
     page.wait_for_selector("text=You get place 3 in the queue; expected in about 12 min")
     page.goto(f"{stage.url}card")

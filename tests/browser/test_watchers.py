@@ -106,12 +106,12 @@ def test_many_leases_are_paged(stage: Stage, page: Any) -> None:
         stage.leases[f"l{number}"] = lease(id=f"l{number}", user=f"user-{number}")
     stage.ended = [lease("ended", id=f"e{n}") for n in range(30)]
     page.goto(stage.url + "admin")
-    page.wait_for_selector("#table >> text=1-25 of 60")
+    page.wait_for_selector("#table >> text=1 to 25 of 60")
     assert page.locator("#table tbody tr").count() == 25
     page.click("#table >> button:has-text('Older')")
-    page.wait_for_selector("#table >> text=26-50 of 60")
+    page.wait_for_selector("#table >> text=26 to 50 of 60")
     page.click("#ended >> button:has-text('Older')")
-    page.wait_for_selector("#ended >> text=26-30 of 30")
+    page.wait_for_selector("#ended >> text=26 to 30 of 30")
 
 
 def test_a_row_leaves_when_its_lease_ends(stage: Stage, page: Any) -> None:
@@ -418,7 +418,7 @@ def test_five_thousand_leases_and_devices_draw_no_more_than_fits(stage: Stage, p
     page.goto(stage.url + "admin")
     page.wait_for_selector("#table tbody tr")
     assert page.locator("#table tbody tr").count() == 25
-    assert "1-25 of 5000" in page.inner_text("#table .gl-pager")
+    assert "1 to 25 of 5000" in page.inner_text("#table .gl-pager")
     page.wait_for_selector(".gl-tile >> nth=4999", state="attached")
     kept = page.evaluate("window.tile = document.querySelector('[data-uuid=G4999]'); true")
     stage.put(lease(id="l0", user="user0", busy_share=0.5))
@@ -484,7 +484,7 @@ def test_an_admin_finds_one_of_5000_leases(stage: Stage, page: Any) -> None:
     for number in range(5000):
         stage.leases[f"l{number}"] = lease(id=f"l{number}", user=f"user-{number}")
     page.goto(stage.url + "admin")
-    page.wait_for_selector("#table >> text=1-25 of 5000")
+    page.wait_for_selector("#table >> text=1 to 25 of 5000")
     page.fill("#search", "user-4321 active")
     page.wait_for_selector("#table tbody tr:has-text('user-4321')")
     page.wait_for_selector("#table tbody tr:has-text('user-4320')", state="detached")

@@ -22,6 +22,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.document.schema import json_schema
 from gpulease.policy.document.time_outs_section import form
 from gpulease.protocol import ClassView, LeaseView
+from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.pages import PageReader, Site, handlers
 from gpulease.service.queries import EventsQuery
 
@@ -192,8 +193,7 @@ class Stage:
         self.tell({"type": "classes", "id": self.event, "classes": classes, "now": soon(0)})
 
     def tell(self, message: dict[str, Any]) -> None:
-        text = json.dumps(message)
-        self._on_loop(lambda: [socket.write_message(text) for socket in list(self.sockets)])
+        self._on_loop(lambda: [socket.send(message) for socket in list(self.sockets)])
 
     def drop(self) -> None:
         """Cut every live channel; what is told before they come back is not for them."""
@@ -224,7 +224,7 @@ class Base(RequestHandler):
         error = kwargs["exc_info"][1]
         if isinstance(error, GPULeaseError):
             self.set_status(error.status)
-            self.refuse(error)
+            self.refuse(problem_in(language_of(self.request), error))
         else:
             super().write_error(status_code, **kwargs)
 
@@ -233,6 +233,9 @@ class Base(RequestHandler):
 
 
 class API(Base):
+    def finish(self, chunk: Any = None) -> Any:
+        return super().finish(answer_in(language_of(self.request), chunk))
+
     def initialize(self, stage: Stage) -> None:
         self.stage = stage
 
@@ -365,7 +368,8 @@ class Events(WebSocketHandler):
 
     def open(self) -> None:
         stage = self.stage
-        EventsQuery.model_validate({n: self.get_query_argument(n) for n in self.request.arguments})
+        arguments = {n: self.get_query_argument(n) for n in self.request.arguments}
+        self.language = EventsQuery.model_validate(arguments).language
         stage.opened += 1
         stage.sockets.add(self)
         snapshot = {
@@ -375,7 +379,10 @@ class Events(WebSocketHandler):
             "classes": stage.classes,
             "now": soon(0),
         }
-        self.write_message(json.dumps(snapshot))
+        self.send(snapshot)
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.write_message(json.dumps(answer_in(self.language, message)))
 
     def on_close(self) -> None:
         self.stage.sockets.discard(self)

@@ -45,7 +45,8 @@ class Markup(HTMLParser):
 def frame_text(path: str, **changes: object) -> str:
     frame = next(each for each in FRAMES if each.path == path)
     site = Site("/services/gpulease/", "/hub/")
-    values = {"user": "ada", "audiences": frozenset({"everyone"}), "xsrf": "x"} | changes
+    values = {"user": "ada", "audiences": frozenset({"everyone"}), "xsrf": "x"}
+    values |= {"language": "en"} | changes
     return render(frame, site, **values)  # type: ignore[arg-type]
 
 

@@ -108,7 +108,7 @@ def granted():
 def test_the_lease_is_of_the_class_that_serves_it_and_remembers_what_was_asked():
     lease = granted()
     assert (lease.gpu_class, lease.asked_class) == ("slice", "t4")
-    assert "t4 was full: slice serves you." in explain(lease, offer()).sentence
+    assert "t4 was full: you got slice." in explain(lease, offer()).sentence
     back = lifecycle.apply(lease, Requeue("r1", "evicted", at(5), False), NOW, OUTS)
     assert (back.gpu_class, back.asked_class) == ("t4", "")
     plain = lifecycle.apply(request(1), Start("r1", "starting", ("GPU-0",)), NOW, OUTS)

@@ -233,7 +233,7 @@ async def test_a_lab_of_three_gpus_and_two_groups(site, hub):
     # They read why and when they must leave, long before they are warned.
     said = (await site.client(site.hub.page_token("bio0")).lease(others[0][0]["id"]))["sentence"]
     assert "reserved for cs101" in said
-    assert "must leave by" in said
+    assert "must give it back by" in said
     for lease, _, supervisor in others:
         await leave(supervisor)
         ended = await site.lease(lease["id"], "ended")

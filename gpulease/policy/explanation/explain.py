@@ -16,7 +16,8 @@ from gpulease.policy.explanation.refusals import REFUSALS
 from gpulease.policy.health.checks import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, PolicyDocument, TimeOuts
-from gpulease.policy.units import say_count, say_duration
+from gpulease.policy.units import say_duration
+from gpulease.texts import Text, counted, joined
 
 _WORDS: Mapping[LeaseState, reasons.Words] = {
     LeaseState.QUEUED: reasons.WAITING,
@@ -57,31 +58,34 @@ def explain(
         reasons.CAUSES.get(lease.end_cause) or words.get(lease.reason) or words.get("") or ("", "")
     )
     numbers = _numbers(lease, policy, outs or time_outs_of(policy, lease))
-    sentence, step = sentence.format_map(numbers), step.format_map(numbers)
+    told: list[str] = [Text(sentence, **numbers)]
+    next_step = Text(step, **numbers)
     if lease.state is LeaseState.QUEUED:
-        sentence = f"{sentence} {_place(position, expected)}".strip()
+        told += _place(position, expected)
         numbers |= {"position": position, "expected_start": _iso(expected)}
     elif lease.state is LeaseState.WARNED:
-        sentence = f"{sentence} It leaves at {_clock(lease.warned_until)}."
+        told.append(Text("It is released at {time}.", time=_clock(lease.warned_until)))
         numbers["warned_until"] = _iso(lease.warned_until)
     elif lease.state is LeaseState.DRAINING:
-        sentence = f"{sentence} It is being given back, until {_clock(lease.drain_until)} at most."
+        until = _clock(lease.drain_until)
+        told.append(Text("It is being given back, until {time} at most.", time=until))
         numbers["drain_until"] = _iso(lease.drain_until)
     elif lease.asked_class and lease.state is not LeaseState.ENDED:
-        sentence = f"{sentence} {lease.asked_class} was full: {lease.gpu_class} serves you."
+        classes = {"asked": lease.asked_class, "given": lease.gpu_class}
+        told.append(Text("{asked} was full: you got {given}.", **classes))
     if lease.state is LeaseState.STARTING:
-        sentence = f"{sentence} {reasons.PROGRESS.get(said, '')}"
-    sentence = " ".join(part for part in (sentence.strip(), lab, _left_behind(lease)) if part)
+        told.append(Text(reasons.PROGRESS.get(said, "")))
+    told += [lab, *_left_behind(lease)]
     if lease.end_note:
-        sentence = f"{sentence} They wrote: {lease.end_note}"
-    return Explanation(sentence, step, numbers)
+        told.append(Text("They wrote: {note}", note=lease.end_note))
+    return Explanation(joined(*told), next_step, numbers)
 
 
 def admin_step(lease: Lease) -> str:
     """Return what an admin can do about somebody's lease, or ``""`` where nothing needs doing."""
     steps = reasons.ADMIN_STEPS
     step = steps.get(lease.end_cause) or steps.get(lease.reason, "")
-    return step.format_map({"lease": lease.id})
+    return Text(step, lease=lease.id)
 
 
 def refusal(code: str) -> Explanation:
@@ -91,7 +95,7 @@ def refusal(code: str) -> Explanation:
         KeyError: the code is in no catalogue.
     """
     sentence, step = REFUSALS[code]
-    return Explanation(sentence, step)
+    return Explanation(Text(sentence), Text(step))
 
 
 def _numbers(lease: Lease, policy: PolicyDocument, outs: TimeOuts) -> dict[str, Any]:
@@ -120,39 +124,53 @@ NOT_HOME = frozenset({"undrainable", "not_home"})
 _NAMED = 3
 
 
-def _left_behind(lease: Lease) -> str:
+def _left_behind(lease: Lease) -> list[Text]:
     """Say what the last drain did not bring home, and where it is."""
     names = _named(lease)
     if lease.state is LeaseState.ACTIVE and names:
-        return f"Cannot leave: {names}." if lease.reason in NOT_HOME else ""
+        known = lease.reason in NOT_HOME
+        return [Text("Cannot leave: {names}.", names=names)] if known else []
     if lease.state in (LeaseState.WARNED, LeaseState.DRAINING) and names:
-        return f"Could not leave before: {names}. What still cannot is parked, or lost."
+        left = {"names": names}
+        return [
+            Text("Could not leave before: {names}. What still cannot is parked, or lost.", **left)
+        ]
     if lease.state is not LeaseState.ENDED:
-        return ""
-    parked = say_count(lease.parked, "value is", "values are")
-    kept = f"{parked} parked: the notebook's next GPU cell finds them." if lease.parked else ""
-    return f"{kept} {f'Lost: {names}.' if names else ''}".strip()
+        return []
+    parked = counted(
+        "{n} value is parked: the notebook's next GPU cell finds it.",
+        "{n} values are parked: the notebook's next GPU cell finds them.",
+        lease.parked,
+    )
+    lost = [Text("Lost: {names}.", names=names)] if names else []
+    return [parked, *lost] if lease.parked else lost
 
 
 def _named(lease: Lease) -> str:
-    said = [
+    said = ", ".join(
         f"`{name}` ({why.rstrip('.')})" if name else why.rstrip(".")
         for name, why in lease.blockers[:_NAMED]
-    ]
+    )
     more = len(lease.blockers) - _NAMED
-    return ", ".join([*said, f"{more} more"] if more > 0 else said)
+    return Text("{names}, {n} more", names=said, n=more) if more > 0 else said
 
 
-def _place(position: int | None, expected: datetime | None) -> str:
+def _place(position: int | None, expected: datetime | None) -> list[Text]:
     if position is None:
-        return ""
-    place = "You are next." if position == 1 else f"You are number {position} in the queue."
-    when = f"Expected at {_clock(expected)}." if expected else "When it starts is not known yet."
-    return f"{place} {when}"
+        return []
+    unknown = Text("When it starts is not known yet.")
+    return [
+        Text("You are next.")
+        if position == 1
+        else Text("You are number {n} in the queue.", n=position),
+        Text("Expected at {time}.", time=_clock(expected)) if expected else unknown,
+    ]
 
 
 def _clock(at: datetime | None) -> str:
-    return at.astimezone(UTC).strftime("%H:%M:%S UTC") if at is not None else "a time not yet known"
+    if at is None:
+        return Text("a time not yet known")
+    return at.astimezone(UTC).strftime("%H:%M:%S UTC")
 
 
 def _iso(at: datetime | None) -> str | None:

@@ -10,9 +10,9 @@ from datetime import datetime
 from gpulease.policy.calendar import wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import Lease, LeaseState, Snapshot
-from gpulease.policy.reservations.departures import OVER, REASONS, departures, first_gpus
+from gpulease.policy.reservations.departures import OVER, REASONS, Departure, departures, first_gpus
 from gpulease.policy.reservations.seats import claimable, fits, in_hold, seating, window_of
-from gpulease.policy.units import say_count
+from gpulease.texts import Text, counted
 
 
 def about(snapshot: Snapshot, lease: Lease) -> str:
@@ -25,15 +25,23 @@ def about(snapshot: Snapshot, lease: Lease) -> str:
     leaving = lease.state in (LeaseState.WARNED, LeaseState.DRAINING)
     if found is None or (leaving and lease.reason not in REASONS):
         return _seat(snapshot, lease)
-    if found.reason == OVER and not leaving:
-        return _seat(snapshot, lease)
     if found.reason == OVER:
-        end = _clock(found.until, found.window)
-        why = "" if found.window.of.exam else ", and somebody needs this GPU then"
-        return f"{_name(found.window)} ends at {end}{why}."
-    by = "" if leaving else f" You must leave by {_clock(found.until, found.window)}."
-    start = _clock(found.window.start, found.window)
-    return f"It is reserved for {found.window.of.group} from {start}.{by}"
+        return _over(found) if leaving else _seat(snapshot, lease)
+    reserved = {"group": found.window.of.group, "start": _clock(found.window.start, found.window)}
+    if leaving:
+        return Text("It is reserved for {group} from {start}.", **reserved)
+    return Text(
+        "It is reserved for {group} from {start}. You must give it back by {time}.",
+        **reserved,
+        time=_clock(found.until, found.window),
+    )
+
+
+def _over(found: Departure) -> Text:
+    ends = {"lab": _name(found.window), "time": _clock(found.until, found.window)}
+    if found.window.of.exam:
+        return Text("{lab} ends at {time}.", **ends)
+    return Text("{lab} ends at {time}, and somebody needs this GPU then.", **ends)
 
 
 def _seat(snapshot: Snapshot, lease: Lease) -> str:
@@ -41,26 +49,40 @@ def _seat(snapshot: Snapshot, lease: Lease) -> str:
     if window is None:
         return ""
     end = _clock(window.end_for(lease.user), window)
-    return f"You have a seat in {_name(window)} until {end}."
+    return Text("You have a seat in {lab} until {time}.", lab=_name(window), time=end)
 
 
 def _waiting(snapshot: Snapshot, lease: Lease) -> str:
     window = claimable(snapshot, lease) or _next(snapshot, lease)
     if window is not None:
         seats = seating(snapshot).seats.get(window.key, window.of.seats)
-        many = say_count(seats, "seat", "seats")
+        lab = {"lab": _name(window), "end": _clock(window.end, window)}
         if snapshot.now >= window.start:
-            return f"{_name(window)} is on until {_clock(window.end, window)}, with {many}."
-        first = _clock(first_gpus(snapshot, window), window)
-        span = f"from {_clock(window.start, window)} to {_clock(window.end, window)}"
-        return f"{_name(window)} is {span}, with {many}; first GPUs at {first}."
+            return counted(
+                "{lab} is on until {end}, with {n} seat.",
+                "{lab} is on until {end}, with {n} seats.",
+                seats,
+                **lab,
+            )
+        return counted(
+            "{lab} is from {start} to {end}, with {n} seat; first GPUs at {first}.",
+            "{lab} is from {start} to {end}, with {n} seats; first GPUs at {first}.",
+            seats,
+            **lab,
+            start=_clock(window.start, window),
+            first=_clock(first_gpus(snapshot, window), window),
+        )
     if lease.reason != "reserved":
         return ""
     theirs = [*in_hold(snapshot.windows, snapshot.now), *_coming(snapshot)]
     for window in theirs:
         if window.of.gpu_class == lease.gpu_class:
-            span = f"from {_clock(window.start, window)} to {_clock(window.end, window)}"
-            return f"They are reserved for {window.of.group} {span}."
+            return Text(
+                "They are reserved for {group} from {start} to {end}.",
+                group=window.of.group,
+                start=_clock(window.start, window),
+                end=_clock(window.end, window),
+            )
     return ""
 
 

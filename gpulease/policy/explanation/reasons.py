@@ -51,7 +51,7 @@ WAITING: Final[Words] = {
         "It starts when one is free again; you can work on without one meanwhile.",
     ),
     "window_coming": (
-        "Your group has a lab soon: its GPUs are being made free for it.",
+        "Your group has a lab soon: its GPUs are being made available for it.",
         "Yours starts by itself shortly before the lab begins.",
     ),
     "seats_taken": (
@@ -203,7 +203,7 @@ ACTIVE: Final[Words] = {
         "Run GPU cells as you like.",
     ),
     "undrainable": (
-        "The GPU was idle, but some variables cannot be brought home.",
+        "The GPU was idle, but some variables cannot be brought to your notebook.",
         "Delete or move them (%gpu shows which); next time they are parked or lost.",
     ),
 }
@@ -212,19 +212,21 @@ ACTIVE: Final[Words] = {
 LEAVING: Final[Words] = {
     "idle": (
         "The GPU has not been used for {idle}.",
-        "Run a GPU cell or press Keep to keep it; your variables come home before it leaves.",
+        "Run a GPU cell or press Keep to keep it; your variables are saved to the notebook first.",
     ),
     "quiet": (
         "A cell has run for {quiet} without using the GPU.",
-        "Press Keep to keep it; else the cell is interrupted and your variables come home.",
+        "Press Keep to keep it; else the cell is interrupted and your variables are saved to "
+        "the notebook.",
     ),
     "busy_max": (
         "For {busy_max} nothing but the lease's own word has said that its GPU is used.",
-        "Press Keep to keep it; else what runs is interrupted and your variables come home.",
+        "Press Keep to keep it; else what runs is interrupted and your variables are saved to "
+        "the notebook.",
     ),
     "no_data": (
         "Nothing has been heard of this GPU's use for long, and somebody waits.",
-        "Press Keep to keep it; your variables come home before it leaves.",
+        "Press Keep to keep it; your variables are saved to the notebook first.",
     ),
     "unclaimed": (
         "Nobody has come for this GPU within {claim}.",
@@ -232,39 +234,52 @@ LEAVING: Final[Words] = {
     ),
     "hard_end": (
         "The lease's time is over at {hard_end}.",
-        "Save what matters; your variables come home, and you can request a GPU again.",
+        "Save what matters; your variables are saved to the notebook, and you can request a "
+        "GPU again.",
     ),
     "budget_over": (
         "The GPU-hours of project {project} are used up, or yours in it.",
-        "Save what matters; your variables come home. Ask the project's owner for more.",
+        "Save what matters; your variables are saved to the notebook. Ask the project's owner "
+        "for more.",
     ),
     "preempted": (
         "Somebody with a prior claim needs this GPU.",
-        "A running cell is interrupted; your variables come home.",
+        "A running cell is interrupted; your variables are saved to the notebook.",
     ),
     "reserved": (
         "This GPU is reserved for a lab.",
-        "Save what matters; your variables come home, and the next GPU cell asks for another one.",
+        "Save what matters; your variables are saved to the notebook, and the next GPU cell "
+        "asks for another one.",
     ),
     "window_over": (
         "The lab's reserved time is over.",
-        "Save what matters; your variables come home before the GPU leaves.",
+        "Save what matters; your variables are saved to the notebook first.",
     ),
     "node_leaving": (
         "The GPU's machine is being taken out of service.",
-        "Your variables come home; the next GPU cell asks for another one by itself.",
+        "Your variables are saved to the notebook; the next GPU cell asks for another one by "
+        "itself.",
     ),
-    "returned": ("You gave the GPU back.", "Your variables come home."),
-    "forced": ("An admin or instructor ended this lease.", "Your variables come home."),
-    "device_unhealthy": ("The GPU reported a fault.", "Your variables come home if they can."),
-    "device_lost": ("The GPU is gone.", "Your variables come home if they can."),
+    "returned": ("You gave the GPU back.", "Your variables are saved to the notebook."),
+    "forced": (
+        "An admin or instructor ended this lease.",
+        "Your variables are saved to the notebook.",
+    ),
+    "device_unhealthy": (
+        "The GPU reported a fault.",
+        "Your variables are saved to the notebook if that is possible.",
+    ),
+    "device_lost": (
+        "The GPU is gone.",
+        "Your variables are saved to the notebook if that is possible.",
+    ),
 }
 
 #: How a lease ended.
 ENDED: Final[Words] = {
     "returned": ("You gave the GPU back.", "Request a GPU again when you need one."),
     "idle": (
-        "The GPU has left: it was not used.",
+        "The GPU was released: it was not used.",
         "Your notebook goes on; the next GPU cell asks again by itself.",
     ),
     "preempted": (

@@ -14,7 +14,7 @@ from gpulease.policy import model
 from gpulease.policy.lifecycle.moves import NO_WARNING, back, drain, end, move, require
 from gpulease.policy.lifecycle.table import HOLDING
 from gpulease.policy.model import EndReason, Lease, LeaseState, PolicyDocument, TimeOuts
-from gpulease.policy.units import say_count
+from gpulease.texts import Text, counted
 
 #: Warned for one of these, the holder cannot keep the lease.
 NOT_KEEPABLE = frozenset(
@@ -77,15 +77,22 @@ def keep_refusal(lease: Lease, time_outs: TimeOuts) -> GPULeaseError | None:
     if lease.state is LeaseState.WARNED and lease.end_reason_wanted in NOT_KEEPABLE:
         return GPULeaseError(
             "keep_not_possible",
-            f"This lease ends because of: {lease.end_reason_wanted.value}. It cannot be kept.",
-            next_step="Your variables are brought home; request a GPU again afterwards.",
+            Text("This lease has to end. It cannot be kept."),
+            next_step=Text(
+                "Your variables are saved to the notebook; request a GPU again afterwards."
+            ),
             status=409,
         )
     if lease.keeps >= time_outs.keeps:
         return GPULeaseError(
             "keep_used_up",
-            f"Keep was used {lease.keeps} of {say_count(time_outs.keeps, 'time', 'times')}.",
-            next_step="Run a GPU cell: a lease in use stays.",
+            counted(
+                "Keep was used {used} of {n} time.",
+                "Keep was used {used} of {n} times.",
+                time_outs.keeps,
+                used=lease.keeps,
+            ),
+            next_step=Text("Run a GPU cell: a lease in use stays."),
             numbers={"keeps": lease.keeps, "max": time_outs.keeps},
             status=409,
         )
@@ -113,8 +120,8 @@ def give_back(
     if cells and not force:
         raise GPULeaseError(
             "cell_running",
-            "A cell is running on this GPU. Returning the GPU now stops it.",
-            next_step="Wait until the cell ends, or return the GPU all the same.",
+            Text("A cell is running on this GPU. Returning the GPU now stops it."),
+            next_step=Text("Wait until the cell ends, or return the GPU all the same."),
             numbers={"cells": cells},
             status=409,
         )

@@ -15,6 +15,8 @@ from urllib.parse import quote, urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpulease.errors import GPULeaseError
+from gpulease.service.languages import LANGUAGES, LOCALE, catalogue
+from gpulease.texts import Text
 
 HERE = Path(__file__).parent
 NOBODY = "'none'"
@@ -68,12 +70,12 @@ class Frame:
 
 
 FRAMES = (
-    Frame("", "student.html", "student.js", "My GPU"),
-    Frame("card", "card.html", "card.js", "GPU", in_menu=False, framed=True),
-    Frame("group", "group.html", "group.js", "Groups", audience="leaders"),
-    Frame("admin", "admin.html", "admin.js", "All leases", audience="admins"),
-    Frame("policy", "policy.html", "policy.js", "Policy", audience="admins"),
-    Frame("health", "health.html", "health.js", "Health", audience="admins"),
+    Frame("", "student.html", "student.js", Text("My GPU")),
+    Frame("card", "card.html", "card.js", Text("GPU"), in_menu=False, framed=True),
+    Frame("group", "group.html", "group.js", Text("Groups"), audience="leaders"),
+    Frame("admin", "admin.html", "admin.js", Text("All leases"), audience="admins"),
+    Frame("policy", "policy.html", "policy.js", Text("Policy"), audience="admins"),
+    Frame("health", "health.html", "health.js", Text("Health"), audience="admins"),
 )
 
 
@@ -100,24 +102,39 @@ def content_security_policy(site: Site, *, framed: bool = False) -> str:
 def assets_version() -> str:
     """Short digest of every asset: a changed asset has a new address, an old one may be cached."""
     digest = hashlib.sha256()
-    for path in sorted(each for each in STATIC.rglob("*") if each.is_file()):
-        digest.update(path.relative_to(STATIC).as_posix().encode())
-        digest.update(path.read_bytes())
+    for root in (STATIC, LOCALE):
+        for path in sorted(each for each in root.rglob("*") if each.is_file()):
+            digest.update(path.relative_to(root).as_posix().encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 @cache
-def _environment() -> Environment:
-    return Environment(
+def _environment(language: str) -> Environment:
+    environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n"],
     )
+    environment.install_gettext_translations(  # type: ignore[attr-defined]  # the extension's
+        catalogue(language), newstyle=True
+    )
+    environment.globals |= {"language": language, "languages": LANGUAGES}
+    return environment
 
 
-def render(frame: Frame, site: Site, *, user: str, audiences: frozenset[str], xsrf: str) -> str:
+def render(
+    frame: Frame,
+    site: Site,
+    *,
+    user: str,
+    audiences: frozenset[str],
+    xsrf: str,
+    language: str,
+) -> str:
     """Return the markup of a frame for one reader.
 
     Args:
@@ -126,10 +143,11 @@ def render(frame: Frame, site: Site, *, user: str, audiences: frozenset[str], xs
         user: the reader's name, as the hub knows it.
         audiences: which of ``everyone``, ``leaders``, ``admins`` the reader belongs to.
         xsrf: the reader's token for changes.
+        language: one of ``LANGUAGES``, the reader's.
     """
     menu = [item for item in FRAMES if item.in_menu and item.audience in audiences]
     return (
-        _environment()
+        _environment(language)
         .get_template(frame.template)
         .render(
             frame=frame,
@@ -144,10 +162,10 @@ def render(frame: Frame, site: Site, *, user: str, audiences: frozenset[str], xs
     )
 
 
-def render_refusal(site: Site, problem: GPULeaseError) -> str:
+def render_refusal(site: Site, problem: GPULeaseError, language: str) -> str:
     """Return the markup that says why a page is not shown; the reader may be nobody."""
     return (
-        _environment()
+        _environment(language)
         .get_template("refusal.html")
         .render(site=site, problem=problem, assets=f"{site.prefix}static/{assets_version()}/")
     )

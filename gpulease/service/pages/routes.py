@@ -14,6 +14,7 @@ from typing import Any
 from tornado.web import RedirectHandler, RequestHandler, StaticFileHandler
 
 from gpulease.errors import GPULeaseError
+from gpulease.service.languages import ENGLISH, LANGUAGES, language_of, script
 from gpulease.service.pages.frames import (
     FRAMES,
     STATIC,
@@ -24,6 +25,7 @@ from gpulease.service.pages.frames import (
     render_refusal,
 )
 from gpulease.service.scopes import ACCESS, needs_scope
+from gpulease.texts import Text
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,17 @@ class Assets(StaticFileHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
 
 
+class Texts(RequestHandler):
+    """The texts that scripts use, in one language."""
+
+    def get(self, language: str) -> None:
+        """Answer them as a script; like an asset, its address names the content."""
+        self.set_header("Content-Type", "text/javascript; charset=utf-8")
+        self.set_header("Cache-Control", f"public, max-age={365 * 86400}")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.finish(script(language))
+
+
 def _page_handler(
     base: type[RequestHandler], site: Site, reader_of: ReaderOf
 ) -> type[RequestHandler]:
@@ -103,13 +116,14 @@ def _page_handler(
                     user=reader.name,
                     audiences=reader.audiences,
                     xsrf=token.decode() if isinstance(token, bytes) else token,
+                    language=language_of(self.request),
                 )
             )
 
         def refuse(self, problem: GPULeaseError) -> None:
             """Say in the pages' look why there is no page."""
             self.set_header("Content-Type", "text/html; charset=utf-8")
-            self.finish(render_refusal(site, problem))
+            self.finish(render_refusal(site, problem, language_of(self.request)))
 
     return PageHandler
 
@@ -122,8 +136,8 @@ def _missing_handler(page: type[RequestHandler]) -> type[RequestHandler]:
         async def get(self) -> None:
             raise GPULeaseError(
                 "not_found",
-                "There is no page at this address.",
-                next_step="Your GPUs are on the page My GPU.",
+                Text("There is no page at this address."),
+                next_step=Text("Your GPUs are on the page My GPU."),
                 status=404,
             )
 
@@ -131,11 +145,15 @@ def _missing_handler(page: type[RequestHandler]) -> type[RequestHandler]:
 
 
 def _not_for(reader: PageReader, frame: Frame) -> GPULeaseError:
-    needed = "GPU admins" if frame.audience == "admins" else "instructors and GPU admins"
+    who = {"page": frame.title, "user": reader.name}
     return GPULeaseError(
         "not_your_page",
-        f'The page "{frame.title}" is for {needed}; you are logged in as {reader.name}.',
-        next_step="Log in as somebody else, or ask an admin.",
+        (
+            Text("The page “{page}” is for GPU admins; you are logged in as {user}.", **who)
+            if frame.audience == "admins"
+            else Text("The page “{page}” is for instructors; you are logged in as {user}.", **who)
+        ),
+        next_step=Text("Log in as somebody else, or ask an admin."),
         status=403,
     )
 
@@ -151,6 +169,8 @@ def handlers(base: type[RequestHandler], site: Site, reader_of: ReaderOf) -> Seq
     page = _page_handler(base, site, reader_of)
     prefix = re.escape(site.prefix)
     routes: list[Route] = [(f"{prefix}{frame.path}", page, {"frame": frame}) for frame in FRAMES]
+    others = "|".join(language for language in LANGUAGES if language != ENGLISH)
+    routes.append((f"{prefix}static/[^/]+/texts/({others})\\.js", Texts, {}))
     routes.append((f"{prefix}static/(.*)", Assets, {"path": str(STATIC)}))
     routes.append((f"{prefix}(?!api/).+", _missing_handler(page), {"frame": FRAMES[0]}))
     routes.append((prefix.rstrip("/"), RedirectHandler, {"url": site.prefix}))

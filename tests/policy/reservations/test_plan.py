@@ -157,13 +157,18 @@ def test_a_borrower_keeps_its_minimum_runtime_when_a_window_is_booked_at_short_n
     found = view(held, [window(start=60)], count=1)
     assert departures(found)["r0"].until == at(200)
     assert steps(found) == {}
-    assert "It is reserved for cs101 from 14:01. You must leave by 14:03." in about(found, lease)
+    assert "It is reserved for cs101 from 14:01. You must give it back by 14:03." in about(
+        found, lease
+    )
 
 
 def test_one_who_is_not_of_the_group_reads_long_before_when_and_why_to_leave():
     held = borrowers(0, 1, 2)
     found = view(held, [window(start=1800)])
-    assert about(found, held[0]) == "It is reserved for cs101 from 14:30. You must leave by 14:28."
+    assert (
+        about(found, held[0])
+        == "It is reserved for cs101 from 14:30. You must give it back by 14:28."
+    )
     assert about(view(held, [window(start=2 * HOUR)]), held[0]) == ""
 
 

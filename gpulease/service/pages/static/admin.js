@@ -8,6 +8,7 @@ import { drawer } from "./holder.js";
 import { isLive, stateWord, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
 import { showMessages } from "./notices.js";
+import { _ } from "./texts.js";
 import { classesOverview, endedTable, liveTable } from "./table.js";
 import { usageTable } from "./usage.js";
 
@@ -20,7 +21,7 @@ let count = -1;
 const $ = (id) => document.getElementById(id);
 
 const endButton = (lease) =>
-  h("button", { type: "button", class: "btn btn-sm btn-outline-danger", "data-action": "open-end", "data-id": lease.id, "aria-label": `End the lease of ${lease.user}`, "data-key": `end-${lease.id}`, disabled: lease.state === "draining" }, "End…");
+  h("button", { type: "button", class: "btn btn-sm btn-outline-danger", "data-action": "open-end", "data-id": lease.id, "aria-label": _("End the lease of {user}", lease), "data-key": `end-${lease.id}`, disabled: lease.state === "draining" }, _("End…"));
 
 const draw = drawer(() => {
   const leases = [...live.leases.values()].filter(isLive);
@@ -31,7 +32,7 @@ const draw = drawer(() => {
   const found = leases.filter(matches);
   if (offset >= found.length) offset = 0;
   update($("classes"), classesOverview(live.classes));
-  update($("table"), liveTable(found, live.now(), { offset, size: SIZE, extra: endButton, empty: leases.length ? "Nothing is found." : "Nobody holds a GPU or waits for one." }));
+  update($("table"), liveTable(found, live.now(), { offset, size: SIZE, extra: endButton, empty: leases.length ? _("Nothing is found.") : _("Nobody has a GPU or waits for one.") }));
   $("simulated").hidden = !live.classes.some((item) => item.simulated);
 });
 

@@ -1,11 +1,12 @@
 // Talks REST to the lease service.  Owns the XSRF header, idempotency keys and the form of a
 // refusal.  Knows no page.
 import { meta } from "./dom.js";
+import { _ } from "./texts.js";
 
 /** A refusal as RFC 9457 tells it: reason code, sentence, next step, numbers. */
 export class Refusal extends Error {
   constructor(status, problem) {
-    super(problem.title ?? problem.detail ?? `The service answered ${status}.`);
+    super(problem.title ?? problem.detail ?? _("The service answered {status}.", { status }));
     this.status = status;
     this.reason = problem.reason ?? "unknown";
     this.sentence = this.message;
@@ -19,8 +20,8 @@ async function problemOf(response) {
     return await response.json();
   } catch {
     return {
-      title: `The lease service could not answer (${response.status}).`,
-      next_step: [401, 403].includes(response.status) ? "Load this page again to log in." : "Try again in a moment.",
+      title: _("The lease service could not answer ({status}).", { status: response.status }),
+      next_step: [401, 403].includes(response.status) ? _("Load this page again to log in.") : _("Try again in a moment."),
     };
   }
 }
@@ -31,7 +32,7 @@ async function call(method, path, body, headers = {}) {
   const options = {
     method,
     credentials: "same-origin",
-    headers: { Accept: "application/json", "X-XSRFToken": meta("xsrf"), ...headers },
+    headers: { Accept: "application/json", "Accept-Language": document.documentElement.lang, "X-XSRFToken": meta("xsrf"), ...headers },
   };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
@@ -43,8 +44,8 @@ async function call(method, path, body, headers = {}) {
   } catch {
     throw new Refusal(0, {
       reason: "unreachable",
-      title: "The lease service does not answer.",
-      next_step: "Your notebook and a running GPU cell go on; try again in a moment.",
+      title: _("The lease service does not answer."),
+      next_step: _("Your notebook and a running GPU cell go on; try again in a moment."),
     });
   }
   // What is wrong is the answer there, not a refusal.

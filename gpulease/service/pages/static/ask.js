@@ -1,26 +1,27 @@
 // The form that asks for a GPU.  Makes markup from what is on offer; asks nothing itself.
 import { h } from "./dom.js";
 import { simulatedBadge } from "./lease.js";
-import { about, bytes, count, serverName, when } from "./words.js";
+import { _, _n } from "./texts.js";
+import { about, bytes, serverName, when } from "./words.js";
 
-/** "2 of 3 free", "none of 3 free, 4 waiting". */
+/** "2 of 3 available", "0 of 3 available, 4 waiting". */
 export function freeWords(item) {
-  if (!item.total) return "none here at present";
-  const free = item.free ? `${item.free} of ${item.total} free now` : `none of ${item.total} free now`;
-  return item.queued ? `${free}, ${item.queued} waiting` : free;
+  if (!item.total) return _("none here at present");
+  const free = _("{free} of {total} available", item);
+  return item.queued ? `${free}, ${_n("{n} waiting", "{n} waiting", item.queued)}` : free;
 }
 
 /** When a request made now may start, where none is free: "expected in about 12 min (14:32)". */
 export function expectedWords(item, now) {
   if (item.free || !item.total) return "";
-  if (!item.expected_start) return "when one comes free is not known yet";
-  return `expected ${about(item.expected_start, now)} (${when(item.expected_start)})`;
+  if (!item.expected_start) return _("when one will be available is not known yet");
+  return _("expected {about} ({time})", { about: about(item.expected_start, now), time: when(item.expected_start) });
 }
 
 /** What an hour of it takes off a budget, where classes differ in that. */
 export function priceWords(item, classes) {
   if (!classes.some((one) => (one.price ?? 1) !== 1)) return "";
-  return `an hour counts ${count(item.price ?? 1, "GPU-hour", "GPU-hours")}`;
+  return _n("an hour counts as {n} GPU-hour", "an hour counts as {n} GPU-hours", item.price ?? 1);
 }
 
 function classOption(item, chosen, classes, now) {
@@ -46,7 +47,7 @@ function serverChoice(holder, chosen) {
   return h(
     "div",
     { class: "mb-3", "data-key": "servers" },
-    h("label", { class: "form-label", for: "ask-server" }, "For which server"),
+    h("label", { class: "form-label", for: "ask-server" }, _("For which server")),
     h(
       "select",
       { class: "form-select", id: "ask-server", name: "server" },
@@ -62,31 +63,31 @@ export function countChoice(item, chosen) {
   return h(
     "div",
     { class: "mb-3", "data-key": "count" },
-    h("label", { class: "form-label", for: "ask-count" }, "How many"),
+    h("label", { class: "form-label", for: "ask-count" }, _("How many")),
     h("input", { class: "form-control gl-count", type: "number", id: "ask-count", name: "count", min: 1, max: most, step: 1, required: true, value: Math.min(chosen ?? 1, most), "aria-describedby": "ask-count-about" }),
-    h("div", { class: "form-text", id: "ask-count-about" }, `At most ${most} of this class in one request.`),
+    h("div", { class: "form-text", id: "ask-count-about" }, _n("At most {n} of this class in one request.", "At most {n} of this class in one request.", most)),
   );
 }
 
-const HOURS = [["", "As long as I use it"], ["0.5", "30 minutes"], ["1", "1 hour"], ["2", "2 hours"], ["4", "4 hours"], ["8", "8 hours"]];
+const HOURS = [["", _("As long as I use it")], ["0.5", _("30 minutes")], ...[1, 2, 4, 8].map((n) => [String(n), _n("{n} hour", "{n} hours", n)])];
 
 function hoursChoice(chosen) {
   return h(
     "div",
     { class: "mb-3", "data-key": "hours" },
-    h("label", { class: "form-label", for: "ask-hours" }, "For how long"),
+    h("label", { class: "form-label", for: "ask-hours" }, _("For how long")),
     h("select", { class: "form-select gl-count", id: "ask-hours", name: "hours" }, HOURS.map(([value, words]) => h("option", { value, selected: value === chosen }, words))),
   );
 }
 
 /** What the click does, before it is made. */
 function promise(holder, chosen, now) {
-  if (holder.servers.length === 0) return "Your server starts first; the GPU follows it by itself.";
+  if (holder.servers.length === 0) return _("Your server starts first; the GPU follows by itself.");
   const free = chosen && chosen.free > 0;
-  if (free) return "It comes to your running notebook in a moment. Plain cells then run on the GPU, with all your variables.";
-  const place = chosen?.queued ? `You get place ${chosen.queued + 1} in the queue` : "You get a place in the queue";
+  if (free) return _("It comes to your running notebook in a moment. Plain cells then run on the GPU, with all your variables.");
+  const place = chosen?.queued ? _("You get place {n} in the queue", { n: chosen.queued + 1 }) : _("You get a place in the queue");
   const expected = chosen ? expectedWords(chosen, now) : "";
-  return `${place}${expected ? `; ${expected}` : ""}. Your notebook goes on meanwhile, and the GPU comes to it by itself.`;
+  return `${place}${expected ? `; ${expected}` : ""}. ${_("Your notebook goes on meanwhile, and the GPU comes to it by itself.")}`;
 }
 
 /** The first class that has something free, else the first. */
@@ -96,21 +97,21 @@ export function defaultClass(classes) {
 
 /** The words on the button. */
 export function askWords(holder) {
-  return holder.servers.length === 0 ? "Start my server and get a GPU" : "Request GPU";
+  return holder.servers.length === 0 ? _("Start my server and get a GPU") : _("Request GPU");
 }
 
 /** The whole form.  `choice` holds what the person picked; `more`: they hold a lease already. */
 export function askForm(classes, holder, choice, more, now) {
   const picked = classes.some((item) => item.name === choice.gpuClass) ? choice.gpuClass : defaultClass(classes);
   const item = classes.find((one) => one.name === picked);
-  const heading = h("h2", { class: "h4", id: "ask-heading", "data-key": "heading" }, more ? "Request one for another server" : "Request a GPU");
-  if (!classes.length) return [heading, h("p", { "data-key": "empty" }, "No GPU class is on offer. An admin can add one to the policy.")];
+  const heading = h("h2", { class: "h4", id: "ask-heading", "data-key": "heading" }, more ? _("Request one for another server") : _("Request a GPU"));
+  if (!classes.length) return [heading, h("p", { "data-key": "empty" }, _("No GPU class is on offer. An admin can add one to the policy."))];
   return [
     heading,
     h(
       "form",
       { id: "ask-form", "data-key": "form" },
-      h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label fs-6" }, "GPU class"), classes.map((one) => classOption(one, picked, classes, now))),
+      h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label fs-6" }, _("GPU class")), classes.map((one) => classOption(one, picked, classes, now))),
       countChoice(item, choice.count),
       hoursChoice(choice.hours),
       serverChoice(holder, choice.server),

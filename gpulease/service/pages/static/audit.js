@@ -2,6 +2,7 @@
 import * as api from "./api.js";
 import { alertError, h, update } from "./dom.js";
 import { pager } from "./pager.js";
+import { _ } from "./texts.js";
 import { when } from "./words.js";
 
 const SIZE = 25;
@@ -30,21 +31,21 @@ export function showAudit(place, field) {
 }
 
 function table(list) {
-  if (!list.total) return h("p", { class: "text-body-secondary", "data-key": "empty" }, "Nothing is found.");
-  const heads = ["When", "Whose", "Change", "By", "Why"];
+  if (!list.total) return h("p", { class: "text-body-secondary", "data-key": "empty" }, _("Nothing is found."));
+  const heads = [_("When"), _("Whose"), _("Change"), _("By"), _("Why")];
   const cell = (label, ...value) => h("td", { "data-label": label }, h("div", {}, ...value));
   const row = (item) =>
     h(
       "tr",
       { "data-key": `${item.lease}-${item.at}-${item.why}` },
-      cell("When", when(item.at)),
-      cell("Whose", h("strong", {}, item.user), h("div", { class: "gl-small" }, `${item.gpu_class}, ${item.lease}`)),
-      cell("Change", item.source === item.target ? item.target : [item.source, item.target].filter(Boolean).join(" → ")),
-      cell("By", item.who),
-      cell("Why", item.why, item.note ? h("div", { class: "gl-small" }, `“${item.note}”`) : null),
+      cell(_("When"), when(item.at)),
+      cell(_("Whose"), h("strong", {}, item.user), h("div", { class: "gl-small" }, `${item.gpu_class}, ${item.lease}`)),
+      cell(_("Change"), item.source === item.target ? item.target : [item.source, item.target].filter(Boolean).join(" → ")),
+      cell(_("By"), item.who),
+      cell(_("Why"), item.why, item.note ? h("div", { class: "gl-small" }, `“${item.note}”`) : null),
     );
   return [
-    h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, "Changes of leases"), h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, list.items.map(row))),
+    h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, _("Changes of leases")), h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, list.items.map(row))),
     pager(list, SIZE, "audit-page"),
   ];
 }

@@ -1,7 +1,7 @@
 // The dialog that reserves: new, copied or changed; what is in the way is said while one types.
 import * as api from "./api.js";
 import { alertError, announce, clearAlert, h, update } from "./dom.js";
-import { count } from "./words.js";
+import { _, _n } from "./texts.js";
 import { HERE, span, zones } from "./zones.js";
 
 const WAIT = 350; // ms after the last key until the service is asked
@@ -47,9 +47,9 @@ export class Booking {
   open(group, classes, known = {}) {
     this.changing = known.id ? known : null;
     this.group = group;
-    $("heading").textContent = this.changing ? `Change ${known.name}` : `Reserve GPUs for ${group}`;
-    $("submit").textContent = this.changing ? "Save" : "Reserve";
-    update($("class"), classes.map((item) => h("option", { value: item.name }, `${item.title || item.name} (${item.total} there)`)));
+    $("heading").textContent = this.changing ? _("Change {name}", known) : _("Reserve GPUs for {group}", { group });
+    $("submit").textContent = this.changing ? _("Save") : _("Reserve");
+    update($("class"), classes.map((item) => h("option", { value: item.name }, _("{gpu} ({n} there)", { gpu: item.title || item.name, n: item.total }))));
     this.#fill(known);
     update($("found"));
     $("dialog").showModal();
@@ -135,16 +135,17 @@ export class Booking {
     this.offers = problem?.numbers?.offer ?? {};
     $("found").dataset.fits = String(fits);
     update($("found"), fits ? this.#fitting(reservation) : this.#inTheWay(problem));
-    announce(fits ? "It fits." : problem.title);
+    announce(fits ? _("It fits.") : problem.title);
   }
 
   #fitting(reservation) {
     const { windows, skipped = [], notes = [], gpu_hours_ahead: hours, short } = reservation;
-    const many = windows.length === 1 ? "" : `${windows.length} windows, the last ${span(windows.at(-1).local_start, windows.at(-1).local_end)}. `;
+    const last = span(windows.at(-1).local_start, windows.at(-1).local_end);
+    const many = windows.length === 1 ? null : [_("{n} windows, the last {span}.", { n: windows.length, span: last }), " "];
     return [
-      h("p", { class: "gl-fits" }, h("strong", {}, "It fits. "), many, `${Math.round(hours)} GPU-hours.`),
+      h("p", { class: "gl-fits" }, h("strong", {}, _("It fits.")), " ", many, _n("{n} GPU-hour.", "{n} GPU-hours.", Math.round(hours))),
       short ? h("p", { class: "gl-fits-not" }, short.sentence, " ", short.next_step) : null,
-      [...skipped.map((each) => `Not on ${each.start.replace("T", " ")}: ${each.why}`), ...notes].map((line) => h("p", { class: "gl-small mb-1" }, line)),
+      [...skipped.map((each) => _("Not on {time}: {why}", { time: each.start.replace("T", " "), why: each.why })), ...notes].map((line) => h("p", { class: "gl-small mb-1" }, line)),
     ];
   }
 
@@ -152,9 +153,9 @@ export class Booking {
     const { nearest, seats, classes = [] } = this.offers;
     const offer = (kind, value, text) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-offer": kind, "data-value": value, "data-key": `${kind}-${value}` }, text);
     return [
-      h("p", { class: "gl-fits-not" }, h("strong", {}, "It does not fit. "), problem.title),
+      h("p", { class: "gl-fits-not" }, h("strong", {}, _("It does not fit.")), " ", problem.title),
       problem.next_step ? h("p", { class: "gl-small" }, problem.next_step) : null,
-      h("div", { class: "gl-actions" }, nearest ? offer("nearest", nearest, `Take ${span(nearest, shifted(nearest, this.length))}`) : null, seats ? offer("seats", seats, `Take ${count(seats, "seat", "seats")}`) : null, classes.map((name) => offer("class", name, `Take ${name}`))),
+      h("div", { class: "gl-actions" }, nearest ? offer("nearest", nearest, _("Take {offer}", { offer: span(nearest, shifted(nearest, this.length)) })) : null, seats ? offer("seats", seats, _("Take {offer}", { offer: _n("{n} seat", "{n} seats", seats) })) : null, classes.map((name) => offer("class", name, _("Take {offer}", { offer: name })))),
     ];
   }
 
@@ -178,7 +179,7 @@ export class Booking {
       const saved = changing ? await api.patch(`reservations/${changing.id}`, { ...this.#body(), base_version: changing.version }) : await api.post("reservations", this.#whole(), { "Idempotency-Key": api.freshKey() });
       $("dialog").close();
       clearAlert();
-      announce(`${saved.name} is reserved.`);
+      announce(_("{name} is reserved.", saved));
       this.saved(saved);
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;

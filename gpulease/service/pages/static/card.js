@@ -7,6 +7,7 @@ import { leaseBody, stateBadge, tick } from "./lease.js";
 import { Live, everySecond, showLink } from "./live.js";
 import { showMine } from "./mine.js";
 import { showMessages } from "./notices.js";
+import { _ } from "./texts.js";
 import { bytes, serverName } from "./words.js";
 
 const live = new Live();
@@ -21,9 +22,9 @@ function leaseLine(lease, now) {
   return h(
     "div",
     { class: "gl-card-lease", "data-key": lease.id, "data-state": lease.state },
-    h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, `for ${serverName(lease.server)}`)),
+    h("div", { class: "gl-lease-head", "data-key": "head" }, h("strong", {}, title), stateBadge(lease), h("span", { class: "gl-server" }, _("for {server}", { server: serverName(lease.server) }))),
     leaseBody(lease, now, { busy: holder.busy, withActions: acts, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: live.classes.find((item) => item.name === lease.gpu_class)?.queued ?? 0 }),
-    acts ? null : toPage(lease.state === "ended" ? "Request again" : "Keep it or return it"),
+    acts ? null : toPage(lease.state === "ended" ? _("Request again") : _("Keep it or return it")),
   );
 }
 
@@ -34,7 +35,7 @@ function classPicker(picked) {
   return h(
     "div",
     { "data-key": "picker" },
-    h("label", { class: "visually-hidden", for: "card-class" }, "GPU class"),
+    h("label", { class: "visually-hidden", for: "card-class" }, _("GPU class")),
     h(
       "select",
       { class: "form-select", id: "card-class" },
@@ -47,19 +48,19 @@ const oneClass = (item) =>
   h("p", { class: "mb-0", "data-key": `class-${item.name}` }, h("strong", {}, item.title || item.name), item.memory ? ` · ${bytes(item.memory)}` : "", ": ", h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)), [expectedWords(item, live.now()), priceWords(item, live.classes)].filter(Boolean).map((words) => ` · ${words}`));
 
 function offer() {
-  if (holder.servers === null) return h("p", { "data-key": "wait" }, "Looking up your servers…");
-  if (!live.classes.length) return h("p", { "data-key": "empty" }, "No GPU class is on offer at present.");
+  if (holder.servers === null) return h("p", { "data-key": "wait" }, _("Looking up your servers…"));
+  if (!live.classes.length) return h("p", { "data-key": "empty" }, _("No GPU class is on offer at present."));
   const picked = live.classes.some((item) => item.name === chosen) ? chosen : defaultClass(live.classes);
   const item = live.classes.find((one) => one.name === picked);
   const several = holder.freeServers().length > 1;
-  if (!acts) return h("div", { class: "gl-offer", "data-key": "offer" }, live.classes.map(oneClass), toPage("Request GPU"));
+  if (!acts) return h("div", { class: "gl-offer", "data-key": "offer" }, live.classes.map(oneClass), toPage(_("Request GPU")));
   return h(
     "div",
     { class: "gl-offer", "data-key": "offer" },
     classPicker(picked) ?? oneClass(item),
     several ? null : countChoice(item, count),
     several
-      ? h("a", { class: "btn btn-primary", href: "./", target: "_top", "data-key": "choose" }, "Request GPU: choose a server")
+      ? h("a", { class: "btn btn-primary", href: "./", target: "_top", "data-key": "choose" }, _("Request GPU: choose a server"))
       : h("button", { class: "btn btn-primary", type: "button", "data-action": "ask", "data-key": "ask", disabled: holder.busy }, askWords(holder)),
   );
 }

@@ -6,9 +6,9 @@ const LAST_RETRY = 15000; // ms
 
 /** Dispatches `message` (detail: what the service said), `link` (connecting | up | down), `denied`. */
 export class Channel extends EventTarget {
-  constructor(prefix, token) {
+  constructor(prefix, token, language) {
     super();
-    Object.assign(this, { prefix, token, link: "connecting", resume: null, retry: FIRST_RETRY });
+    Object.assign(this, { prefix, token, language, link: "connecting", resume: null, retry: FIRST_RETRY });
     this.timer = null;
     this.#open();
   }
@@ -30,6 +30,7 @@ export class Channel extends EventTarget {
     const url = new URL(`${this.prefix}api/events`, self.location.href);
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
     url.searchParams.set("_xsrf", this.token);
+    url.searchParams.set("language", this.language);
     if (this.resume !== null) url.searchParams.set("resume", this.resume);
     const socket = new WebSocket(url);
     this.socket = socket;

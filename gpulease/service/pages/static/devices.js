@@ -1,24 +1,25 @@
 // Every device as a tile: what it does now, for whom and why, by pool and node.
 import * as api from "./api.js";
 import { alertError, h, update } from "./dom.js";
-import { bytes, count, localTimes } from "./words.js";
+import { _, _n } from "./texts.js";
+import { bytes, localTimes } from "./words.js";
 
 const EVERY = 2000; // ms between two looks, while leases change
 const ALWAYS = 30_000; // ms: some devices change without any lease
 
 const USES = {
-  free: "free",
-  reserved: "reserved",
-  starting: "starting",
-  busy: "busy",
-  quiet: "quiet",
-  idle: "idle",
-  unknown: "no data",
-  warned: "warned",
-  draining: "saving variables",
-  occupied: "used by others",
-  quarantined: "quarantined",
-  lost: "lost",
+  free: _("free"),
+  reserved: _("reserved"),
+  starting: _("starting"),
+  busy: _("busy"),
+  quiet: _("quiet"),
+  idle: _("idle"),
+  unknown: _("no data"),
+  warned: _("warned"),
+  draining: _("saving variables"),
+  occupied: _("used by others"),
+  quarantined: _("quarantined"),
+  lost: _("lost"),
 };
 
 /** Keep `place` showing them; `live` says when something changed. */
@@ -56,7 +57,7 @@ export function showDevices(place, live) {
 }
 
 function map(items, chosen) {
-  if (!items.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, "No device is seen.");
+  if (!items.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, _("No device is seen."));
   const found = items.find((item) => item.uuid === chosen);
   return [legend(items), [...grouped(items)].map(([name, group]) => shelf(name, group, chosen)), found ? about(found) : null];
 }
@@ -81,7 +82,7 @@ function shelf(name, items, chosen) {
   return h(
     "div",
     { class: "gl-shelf", "data-key": name },
-    h("h3", { class: "h6" }, name, h("span", { class: "gl-small" }, ` ${count(items.length, "device", "devices")}`)),
+    h("h3", { class: "h6" }, name, h("span", { class: "gl-small" }, ` ${_n("{n} device", "{n} devices", items.length)}`)),
     h("ul", { class: "gl-tiles" }, items.map((item) => h("li", { "data-key": item.uuid }, tile(item, item.uuid === chosen)))),
   );
 }
@@ -101,11 +102,11 @@ function about(item) {
   return h(
     "dl",
     { class: "gl-facts gl-device", "data-key": "about", role: "status" },
-    fact("Device", [item.name, bytes(item.memory)].filter(Boolean).join(" · ")),
-    fact("Identifier", item.uuid),
-    fact("Now", USES[item.use]),
-    fact("Who", item.user),
-    fact("Class", item.gpu_class),
-    fact("Why", localTimes(item.why)),
+    fact(_("Device"), [item.name, bytes(item.memory)].filter(Boolean).join(" · ")),
+    fact(_("Identifier"), item.uuid),
+    fact(_("Now"), USES[item.use]),
+    fact(_("Who"), item.user),
+    fact(_("Class"), item.gpu_class),
+    fact(_("Why"), localTimes(item.why)),
   );
 }

@@ -1,5 +1,6 @@
 // Builds and updates markup.  Owns the rule that data is only ever text: nothing here parses HTML,
 // so a name or a note cannot become markup.  Knows nothing of leases.
+import { _ } from "./texts.js";
 
 /** Build an element.  `false`, `null` and `undefined` attributes and children are left out. */
 export function h(tag, attributes = {}, ...children) {
@@ -102,7 +103,7 @@ export function announce(text) {
 /** Show an error with its next step until it is dismissed or replaced. */
 export function alertError(error) {
   const place = document.getElementById("gl-alerts");
-  const close = h("button", { class: "btn-close", type: "button", "aria-label": "Dismiss" });
+  const close = h("button", { class: "btn-close", type: "button", "aria-label": _("Dismiss") });
   close.addEventListener("click", () => update(place));
   place.replaceChildren(
     h(

@@ -1,6 +1,7 @@
 // The dialog that ends somebody's lease, with a reason that its holder reads.
 import * as api from "./api.js";
 import { alertError, announce, clearAlert, h } from "./dom.js";
+import { _, _h } from "./texts.js";
 import { theirServer } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -13,14 +14,14 @@ export function ending(live) {
     event.preventDefault();
     const note = $("end-note").value.trim();
     if (!note) {
-      $("end-note").setCustomValidity("Write a reason; the student reads it.");
+      $("end-note").setCustomValidity(_("Write a reason; the student reads it."));
       $("end-note").reportValidity();
       return;
     }
     $("end-submit").disabled = true;
     try {
       live.put(await api.end(lease.id, { note }));
-      announce(`The lease of ${lease.user} is being ended.`);
+      announce(_("The lease of {user} is being ended.", lease));
       clearAlert();
     } catch (error) {
       alertError(error);
@@ -36,8 +37,8 @@ export function ending(live) {
   return (id) => {
     lease = live.leases.get(id);
     if (!lease) return;
-    const does = lease.state === "queued" ? "waits for" : "holds";
-    $("end-who").replaceChildren(h("strong", {}, lease.user), ` ${does} ${lease.gpu_class} for ${theirServer(lease.server)}.`);
+    const filled = { who: h("strong", {}, lease.user), gpu: lease.gpu_class, server: theirServer(lease.server) };
+    $("end-who").replaceChildren(...(lease.state === "queued" ? _h("{who} waits for {gpu} for {server}.", filled) : _h("{who} has {gpu} for {server}.", filled)));
     $("end-note").value = "";
     $("end-dialog").showModal();
     $("end-note").focus();

@@ -10,6 +10,7 @@ import { showMessages } from "./notices.js";
 import { filters, roster, rosterTable } from "./roster.js";
 import { Session } from "./session.js";
 import { classesOverview } from "./table.js";
+import { _ } from "./texts.js";
 import { timetable } from "./timetable.js";
 import { wall } from "./zones.js";
 
@@ -48,7 +49,7 @@ async function move(reservation, one, times, undo) {
   try {
     await api.patch(`reservations/${reservation.id}`, { window: { at: one.at, ...times }, base_version: reservation.version });
     clearAlert();
-    announce(`${reservation.name} is moved.`);
+    announce(_("{name} is moved.", reservation));
   } catch (error) {
     if (!(error instanceof api.Refusal)) throw error;
     undo();
@@ -93,7 +94,7 @@ async function readGroups() {
   $("no-group").hidden = names.length > 0;
   $("group-parts").hidden = !names.length;
   if (names.length) {
-    $("group-heading").textContent = names.length === 1 ? names[0] : "Groups";
+    $("group-heading").textContent = names.length === 1 ? names[0] : _("Groups");
     await choose(names[0]);
   }
 }
@@ -105,7 +106,7 @@ async function tell(event) {
   const told = await attempt(() => api.post("messages", { group, text: text.value.trim(), seconds }));
   if (!told) return;
   text.value = "";
-  announce("Sent.");
+  announce(_("Sent."));
 }
 
 live.addEventListener("change", draw);

@@ -3,21 +3,41 @@ import * as api from "./api.js";
 import { alertError, clearAlert, h, onAction, update } from "./dom.js";
 import { badge } from "./lease.js";
 import { pager } from "./pager.js";
+import { _ } from "./texts.js";
 import { capital, when } from "./words.js";
 
 const EVERY = 10000; // ms
 const SIZE = 20;
 let offset = 0;
 const $ = (id) => document.getElementById(id);
+const STATES = { ok: _("ok"), up: _("up"), degraded: _("degraded"), error: _("error"), down: _("down") };
 const COLOURS = { ok: "success", up: "success", degraded: "warning", error: "danger", down: "danger" };
-const words = (name) => capital(name.replaceAll("_", " "));
+// The parts that everybody's health has; what a provider adds has its own names.
+const NAMES = {
+  status: _("Status"),
+  store: _("Database"),
+  planning: _("Planning"),
+  hub: _("Hub"),
+  provider: _("Where leases run"),
+  policy_version: _("Policy version"),
+  devices: _("Devices"),
+  alerts: _("Alerts"),
+  gaps: _("Gaps in the evidence"),
+  pools: _("Pools"),
+  version: _("Version"),
+  simulated: _("Simulated"),
+  device_problem: _("Problem with devices"),
+  policy_pinned: _("Policy pinned to a file"),
+  supervisors: _("Processes on GPUs"),
+};
+const words = (name) => NAMES[name] ?? capital(name.replaceAll("_", " "));
 
 function value(what) {
   if (what === null || what === undefined || what === "") return "-";
-  if (typeof what === "boolean") return what ? "yes" : "no";
-  if (Array.isArray(what)) return what.length ? h("ul", { class: "mb-0 ps-3" }, what.map((one) => h("li", {}, value(one)))) : "none";
+  if (typeof what === "boolean") return what ? _("yes") : _("no");
+  if (Array.isArray(what)) return what.length ? h("ul", { class: "mb-0 ps-3" }, what.map((one) => h("li", {}, value(one)))) : _("none");
   if (typeof what === "object") return facts(what);
-  return COLOURS[what] ? badge([what, COLOURS[what]]) : String(what);
+  return COLOURS[what] ? badge([STATES[what], COLOURS[what]]) : String(what);
 }
 
 const facts = (object) =>
@@ -28,33 +48,33 @@ const facts = (object) =>
   );
 
 function incidents(answer) {
-  if (!answer.total) return h("p", {}, "None.");
+  if (!answer.total) return h("p", {}, _("None."));
   const cell = (label, ...what) => h("td", { "data-label": label }, h("div", {}, ...what));
   const rows = answer.items.map((item) =>
     h(
       "tr",
       { "data-key": `${item.lease}-${item.at}` },
-      cell("When", when(item.at)),
-      cell("Whose", h("strong", {}, item.user), h("div", { class: "gl-small" }, item.gpu_class)),
-      cell("What", h("div", {}, item.sentence), item.note ? h("div", { class: "gl-small" }, item.note) : null),
+      cell(_("When"), when(item.at)),
+      cell(_("Whose"), h("strong", {}, item.user), h("div", { class: "gl-small" }, item.gpu_class)),
+      cell(_("What"), h("div", {}, item.sentence), item.note ? h("div", { class: "gl-small" }, item.note) : null),
     ),
   );
-  const head = h("thead", {}, h("tr", {}, ["When", "Whose", "What"].map((name) => h("th", { scope: "col" }, name))));
+  const head = h("thead", {}, h("tr", {}, [_("When"), _("Whose"), _("What")].map((name) => h("th", { scope: "col" }, name))));
   return h("div", {}, h("table", { class: "table gl-table" }, head, h("tbody", {}, rows)), pager(answer, SIZE));
 }
 
 // What each part that fails means for people, and what to do; the part's own words stand below.
 const TROUBLES = {
-  store: ["The database does not take changes.", "Nothing is granted or saved until it does; running leases go on. Look whether it runs, has room and is reached (`database_url`)."],
-  planning: ["No plan can be made.", "Nobody is granted a GPU and nothing is reclaimed. The service's log has the error under this reference; a policy that was just saved can be restored on the page Policy."],
-  hub: ["The hub does not answer the service.", "Running leases go on; new requests are refused until it does. Look whether the hub runs and whether the service's token is still its own."],
-  device_problem: ["The GPUs cannot be seen.", "What runs goes on. Look at the driver on this machine, or at the cluster's API."],
+  store: [_("The database does not take changes."), _("Nothing is granted or saved until it does; running leases go on. Check that it runs, has room and can be reached (`database_url`).")],
+  planning: [_("No plan can be made."), _("Nobody is granted a GPU and nothing is reclaimed. The service's log has the error under this reference; an earlier policy can be restored on the page Policy.")],
+  hub: [_("The hub does not answer the service."), _("Running leases go on; new requests are refused until it does. Check that the hub runs and that the service's token is still valid.")],
+  device_problem: [_("The GPUs cannot be seen."), _("What runs goes on. Look at the driver on this machine, or at the cluster's API.")],
 };
 
 function troubles(found) {
   const named = Object.entries(TROUBLES).filter(([part]) => !["ok", "", null, undefined].includes(found[part]));
   const listed = [...(found.alerts ?? []), ...(found.gaps ?? [])];
-  if (!named.length && !listed.length) return h("p", { class: "alert alert-success" }, "Everything works.");
+  if (!named.length && !listed.length) return h("p", { class: "alert alert-success" }, _("Everything works."));
   const colour = found.status === "error" ? "danger" : "warning";
   return [
     named.map(([part, [what, todo]]) => h("div", { class: `alert alert-${colour}`, "data-key": part, "data-trouble": part }, h("p", { class: "mb-1" }, h("strong", {}, what)), h("p", { class: "mb-1" }, todo), h("p", { class: "gl-small mb-0" }, String(found[part])))),

@@ -1,54 +1,64 @@
 // Shows one lease: what is happening, why, what comes next and when, what can be done now.
 // Pure but for the elements it makes.  The sentences are the service's.
 import { h } from "./dom.js";
-import { about, bytes, capital, clock, count, duration, localTimes, percent, secondsUntil, serverName, when } from "./words.js";
+import { _, _n } from "./texts.js";
+import { about, bytes, capital, clock, duration, localTimes, percent, secondsUntil, serverName, when } from "./words.js";
 
 const STATES = {
-  queued: ["Waiting in the queue", "secondary"],
-  starting: ["Starting", "info"],
-  active: ["Active", "success"],
-  warned: ["Ends soon", "warning"],
-  draining: ["Bringing variables home", "warning"],
-  ended: ["Ended", "secondary"],
+  queued: [_("Waiting in the queue"), "secondary"],
+  starting: [_("Starting"), "info"],
+  active: [_("Active"), "success"],
+  warned: [_("Ends soon"), "warning"],
+  draining: [_("Saving variables"), "warning"],
+  ended: [_("Ended"), "secondary"],
 };
 
 const VERDICTS = {
-  busy: ["in use", "success"],
-  quiet: ["a cell runs, the GPU rests", "warning"],
-  idle: ["idle", "secondary"],
-  unknown: ["no data", "secondary"],
+  busy: [_("in use"), "success"],
+  quiet: [_("a cell runs, the GPU rests"), "warning"],
+  idle: [_("idle"), "secondary"],
+  unknown: [_("no data"), "secondary"],
 };
 
 const END_WORDS = {
-  returned: "returned by you",
-  idle: "it was idle",
-  preempted: "somebody with a guarantee needed it",
-  expired: "its time was over",
-  window_over: "the reserved time was over",
-  withdrawn: "you left the queue",
-  denied: "it cannot be given",
-  failed: "its process failed",
-  server_gone: "your server stopped",
-  forced: "an admin ended it",
+  returned: _("returned by you"),
+  idle: _("it was idle"),
+  preempted: _("somebody with a guarantee needed it"),
+  expired: _("its time was over"),
+  window_over: _("the reserved time was over"),
+  withdrawn: _("you left the queue"),
+  denied: _("it cannot be given"),
+  failed: _("its process failed"),
+  server_gone: _("your server stopped"),
+  forced: _("an admin ended it"),
+};
+
+// The same of somebody else's lease.
+const THEIR_END_WORDS = {
+  ...END_WORDS,
+  returned: _("returned by its holder"),
+  withdrawn: _("left the queue"),
+  server_gone: _("the server stopped"),
 };
 
 // What became of the variables, by how the lease ended; "" where none had ever left home.
-const HOME = "The variables that GPU cells changed are in your notebook; any that could not come home are named there.";
+const HOME = _("The variables that GPU cells changed are in your notebook; any that could not be brought back are named there.");
 const VARIABLES = {
-  failed: "Everything that had come home is intact. Names whose newest values died with it are marked lost in the notebook and say so when read.",
-  server_gone: "Variables live in the notebook's kernel and ended with your server. What a GPU cell could still save waits for the next lease of that notebook.",
+  failed: _("Everything that was in your notebook already is intact. Names whose newest values were lost are marked in the notebook and say so when read."),
+  server_gone: _("Variables live in the notebook's kernel and ended with your server. What a GPU cell could still save waits for the next lease of that notebook."),
   withdrawn: "",
   denied: "",
 };
 
 export const isLive = (lease) => lease.state !== "ended";
 export const stateWord = (lease) => STATES[lease.state]?.[0] ?? lease.state;
-export const endWord = (lease) => END_WORDS[lease.end?.reason] ?? lease.end?.reason ?? "";
+export const endWord = (lease, words = END_WORDS) => words[lease.end?.reason] ?? lease.end?.reason ?? "";
+export const theirEndWord = (lease) => endWord(lease, THEIR_END_WORDS);
 
 /** What is happening and why; the admin's note stands by itself, so it is not said twice. */
 export function sentenceOf(lease) {
   const said = lease.state === "ended" ? (lease.end?.sentence ?? lease.sentence) : lease.sentence;
-  const note = lease.end?.note ? ` They wrote: ${lease.end.note}` : "";
+  const note = lease.end?.note ? " " + _("They wrote: {note}", lease.end) : "";
   return localTimes(note && said.endsWith(note) ? said.slice(0, -note.length) : said);
 }
 
@@ -58,7 +68,7 @@ export function badge([text, colour]) {
 
 export const stateBadge = (lease) => badge(STATES[lease.state] ?? [lease.state, "secondary"]);
 export const verdictBadge = (lease) => badge(VERDICTS[lease.verdict] ?? [lease.verdict, "secondary"]);
-export const simulatedBadge = () => h("span", { class: "badge gl-simulated" }, "simulated");
+export const simulatedBadge = () => h("span", { class: "badge gl-simulated" }, _("simulated"));
 
 /** A countdown that `tick` keeps going; a screen reader may ask for it but is not told each second. */
 export function timer(iso, now, label, large = false) {
@@ -86,9 +96,9 @@ export const since = (iso, now) =>
   iso ? h("span", { "data-since": iso, title: when(iso) }, duration(-secondsUntil(iso, now))) : "-";
 
 export function useMeter(lease) {
-  if (lease.utilisation === null || lease.utilisation === undefined) return "no data";
+  if (lease.utilisation === null || lease.utilisation === undefined) return _("no data");
   return [
-    h("progress", { class: "gl-meter", max: 1, value: lease.utilisation, "aria-label": "GPU use" }),
+    h("progress", { class: "gl-meter", max: 1, value: lease.utilisation, "aria-label": _("GPU use") }),
     " ",
     percent(lease.utilisation),
   ];
@@ -106,17 +116,17 @@ function devices(lease) {
 
 function queuedFacts(lease, now) {
   return [
-    fact("Place in the queue", lease.position === 1 ? "1 (next)" : (lease.position ?? "not known yet")),
-    fact("Expected", about(lease.expected_start, now), lease.expected_start ? ` (${when(lease.expected_start)})` : ""),
-    fact("Waiting for", since(lease.created, now)),
+    fact(_("Place in the queue"), lease.position === 1 ? _("1 (next)") : (lease.position ?? _("not known yet"))),
+    fact(_("Expected"), about(lease.expected_start, now), lease.expected_start ? ` (${when(lease.expected_start)})` : ""),
+    fact(_("Waiting for"), since(lease.created, now)),
   ];
 }
 
 function startingSteps(lease) {
   const at = lease.reason === "connecting" ? 2 : 1;
-  const steps = ["GPU is yours", "Starting a companion beside your notebook", "Connecting your notebook"];
+  const steps = [_("GPU is yours"), _("Starting a process on the GPU"), _("Connecting your notebook")];
   const mark = (index) => (index < at ? "done" : index === at ? "now" : "next");
-  const words = { done: "done", now: "now", next: "to come" };
+  const words = { done: _("done"), now: _("now"), next: _("to come") };
   return h(
     "ol",
     { class: "gl-steps" },
@@ -128,15 +138,15 @@ function startingSteps(lease) {
 
 function activeFacts(lease, now) {
   return [
-    lease.notebook ? fact("Notebook", lease.notebook) : null,
-    lease.devices.length ? fact(lease.devices.length > 1 ? "Devices" : "Device", devices(lease)) : null,
-    fact("GPU use, last 10 s", useMeter(lease)),
-    fact("Counts as", verdictBadge(lease)),
-    fact("Held for", since(lease.active_since, now)),
-    lease.busy_share === null || lease.busy_share === undefined ? null : fact("Busy", `${percent(lease.busy_share)} of that time`),
-    lease.hard_end ? fact("Time left at most", timer(lease.hard_end, now, "Time left at most")) : null,
+    lease.notebook ? fact(_("Notebook"), lease.notebook) : null,
+    lease.devices.length ? fact(lease.devices.length > 1 ? _("Devices") : _("Device"), devices(lease)) : null,
+    fact(_("GPU use, last 10 s"), useMeter(lease)),
+    fact(_("Counts as"), verdictBadge(lease)),
+    fact(_("Held for"), since(lease.active_since, now)),
+    lease.busy_share === null || lease.busy_share === undefined ? null : fact(_("Busy"), _("{share} of that time", { share: percent(lease.busy_share) })),
+    lease.hard_end ? fact(_("Maximum time left"), timer(lease.hard_end, now, _("Maximum time left"))) : null,
     lease.idle_end && lease.state === "active"
-      ? fact("Warning, if it stays so", timer(lease.idle_end, now, "Time until the idle warning"))
+      ? fact(_("Warning, if it stays so"), timer(lease.idle_end, now, _("Time until the idle warning")))
       : null,
   ];
 }
@@ -145,15 +155,15 @@ function countdown(lease, now) {
   const warned = lease.state === "warned";
   const until = warned ? lease.warned_until : lease.drain_until;
   if (!until) return null;
-  const words = warned ? "until this GPU leaves" : "at most, until it is done";
-  return h("p", { class: "gl-countdown", "data-key": "countdown" }, timer(until, now, `Time ${words}`, true), h("span", {}, words));
+  const words = warned ? _("until this GPU is released") : _("at most, until it is done");
+  return h("p", { class: "gl-countdown", "data-key": "countdown" }, timer(until, now, words, true), h("span", {}, words));
 }
 
 function ended(lease) {
   const variables = lease.active_since ? (VARIABLES[lease.end?.reason] ?? HOME) : "";
   return [
     lease.end?.note
-      ? h("blockquote", { class: "gl-note", "data-key": "note" }, h("span", { class: "gl-note-by" }, "From the admin: "), lease.end.note)
+      ? h("blockquote", { class: "gl-note", "data-key": "note" }, h("span", { class: "gl-note-by" }, _("From the admin: ")), lease.end.note)
       : null,
     variables && !`${lease.next_step} ${lease.end?.sentence}`.includes("variable")
       ? h("p", { "data-key": "variables" }, variables)
@@ -168,7 +178,7 @@ function leftBehind(lease) {
   return h(
     "details",
     { class: "gl-blockers", "data-key": "blockers" },
-    h("summary", {}, count(found.length, ...(lease.state === "ended" ? ["variable is lost", "variables are lost"] : ["variable cannot leave", "variables cannot leave"]))),
+    h("summary", {}, lease.state === "ended" ? _n("{n} variable is lost", "{n} variables are lost", found.length) : _n("{n} variable cannot leave the GPU", "{n} variables cannot leave the GPU", found.length)),
     h("ul", {}, found.map((item) => h("li", {}, item.name ? h("code", {}, item.name) : null, item.name ? ": " : "", item.sentence))),
   );
 }
@@ -198,8 +208,8 @@ function keepButton(lease, busy) {
   if (lease.state !== "active" && lease.state !== "warned") return null;
   const { allowed, left, seconds, reason } = lease.keep;
   const style = lease.state === "warned" ? "btn-primary" : "btn-outline-contrast";
-  const words = allowed ? `Keep it ${duration(seconds)}` : "Keep";
-  const hint = allowed ? `${left} left` : reason;
+  const words = allowed ? _("Keep it {time}", { time: duration(seconds) }) : _("Keep");
+  const hint = allowed ? _n("{n} left", "{n} left", left) : reason;
   return [
     button("keep", lease.id, words, style, { disabled: !allowed || busy, "aria-describedby": `keep-${lease.id}` }),
     h("span", { class: "gl-hint", id: `keep-${lease.id}`, "data-key": `keep-hint-${lease.id}` }, hint),
@@ -209,10 +219,10 @@ function keepButton(lease, busy) {
 /** Returning it would stop or lose something: what, and the two ways on. */
 function returnAnyway(lease, busy, question) {
   const id = lease.id;
-  const words = question ? "Stop the cell and return the GPU" : "Return it without them";
+  const words = question ? _("Stop the cell and return the GPU") : _("Return it without them");
   return [
     question ? h("p", { class: "gl-question", role: "alert", "data-key": `question-${id}` }, question) : null,
-    question ? button("stay", id, "Keep the GPU", "btn-primary", { disabled: busy }) : null,
+    question ? button("stay", id, _("Keep the GPU"), "btn-primary", { disabled: busy }) : null,
     button("end-anyway", id, words, "btn-outline-danger", { disabled: busy }),
   ];
 }
@@ -223,16 +233,16 @@ function actions(lease, busy, question) {
   switch (lease.state) {
     case "queued":
     case "starting":
-      return button("end", id, lease.state === "queued" ? "Leave the queue" : "Cancel", "btn-outline-contrast", { disabled: busy });
+      return button("end", id, lease.state === "queued" ? _("Leave the queue") : _("Cancel"), "btn-outline-contrast", { disabled: busy });
     case "active":
     case "warned":
       return [
         keepButton(lease, busy),
-        button("end", id, "Return it now", "btn-outline-contrast", { disabled: busy }),
+        button("end", id, _("Return it now"), "btn-outline-contrast", { disabled: busy }),
         lease.reason === "not_home" ? returnAnyway(lease, busy, "") : null,
       ];
     case "ended":
-      return button("again", id, "Request again", "btn-primary", { disabled: busy });
+      return button("again", id, _("Request again"), "btn-primary", { disabled: busy });
     default:
       return null;
   }
@@ -240,7 +250,7 @@ function actions(lease, busy, question) {
 
 function openServer(lease, url) {
   if (!isLive(lease) || !/^(https?:\/)?\//.test(url)) return null;
-  return h("a", { class: "btn btn-link", href: url, target: "_top", "data-key": `open-${lease.id}` }, "Open my server");
+  return h("a", { class: "btn btn-link", href: url, target: "_top", "data-key": `open-${lease.id}` }, _("Open my server"));
 }
 
 /** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way;
@@ -252,7 +262,7 @@ export function leaseBody(lease, now, { busy = false, withActions = true, server
     leftBehind(lease),
     body(lease, now),
     lease.next_step ? h("p", { class: "gl-next", "data-key": "next" }, lease.next_step) : null,
-    waiting && ["active", "warned"].includes(lease.state) ? h("p", { class: "gl-others", "data-key": "others" }, `${count(waiting, "person waits", "others wait")} for such a GPU: return it when you are done.`) : null,
+    waiting && ["active", "warned"].includes(lease.state) ? h("p", { class: "gl-others", "data-key": "others" }, _n("{n} person waits for such a GPU: return it when you are done.", "{n} others wait for such a GPU: return it when you are done.", waiting)) : null,
     doable ? h("div", { class: "gl-actions", "data-key": "actions" }, doable) : null,
   ];
 }
@@ -271,7 +281,7 @@ export function leaseCard(lease, title, now, options) {
         h("h2", { class: "h4 mb-0", id: `lease-${lease.id}` }, title, lease.count > 1 ? ` × ${lease.count}` : ""),
         stateBadge(lease),
         lease.simulated ? simulatedBadge() : null,
-        h("span", { class: "gl-server" }, `for ${serverName(lease.server)}`),
+        h("span", { class: "gl-server" }, _("for {server}", { server: serverName(lease.server) })),
       ),
       leaseBody(lease, now, options),
     ),

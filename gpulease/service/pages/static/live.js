@@ -3,6 +3,7 @@
 import { Channel } from "./channel.js";
 import { meta } from "./dom.js";
 import { Picture } from "./picture.js";
+import { _ } from "./texts.js";
 
 export class Live extends EventTarget {
   #picture = new Picture();
@@ -53,8 +54,9 @@ export class Live extends EventTarget {
   }
 
   #share() {
-    // The name keeps people apart who use this browser one after the other.
-    const worker = new SharedWorker(new URL("./shared.js", import.meta.url), { type: "module", name: `gpulease ${meta("user")}` });
+    // The name keeps people apart who use this browser one after the other, and languages: a
+    // channel is told in one.
+    const worker = new SharedWorker(new URL("./shared.js", import.meta.url), { type: "module", name: `gpulease ${meta("user")} ${document.documentElement.lang}` });
     worker.addEventListener("error", () => {
       if (this.#port === worker.port) this.#alone();
     });
@@ -66,12 +68,12 @@ export class Live extends EventTarget {
       if (data.denied) this.#denied();
     });
     worker.port.start();
-    worker.port.postMessage({ hello: { prefix: meta("prefix"), token: meta("xsrf") } });
+    worker.port.postMessage({ hello: { prefix: meta("prefix"), token: meta("xsrf"), language: document.documentElement.lang } });
   }
 
   #alone() {
     this.#port = null;
-    const channel = new Channel(meta("prefix"), meta("xsrf"));
+    const channel = new Channel(meta("prefix"), meta("xsrf"), document.documentElement.lang);
     this.#channel = channel;
     channel.addEventListener("message", ({ detail }) => this.#take(detail));
     channel.addEventListener("link", ({ detail }) => this.#setLink(detail));
@@ -116,13 +118,13 @@ export function showLink(live) {
   const show = () => {
     const down = live.link === "down";
     place.hidden = !down;
-    place.textContent = down ? "Not connected; what you see may be old. Trying again…" : "";
+    place.textContent = down ? _("Not connected; what you see may be old. Trying again…") : "";
     document.body.classList.toggle("gl-stale", down);
   };
   live.addEventListener("link", show);
   live.addEventListener("denied", () => {
     place.hidden = false;
-    place.textContent = "You are logged out. Load this page again.";
+    place.textContent = _("You are logged out. Load this page again.");
   });
   show();
 }

@@ -1,7 +1,8 @@
 // What is the reader's beside leases: the next reservation, and what is left of budgets.
 import * as api from "./api.js";
 import { alertError, h, update } from "./dom.js";
-import { about, count, when } from "./words.js";
+import { _, _n, locale } from "./texts.js";
+import { about, when } from "./words.js";
 
 const EVERY = 60_000; // ms
 
@@ -34,23 +35,23 @@ function windowsOf(reservations) {
 function reserved(one, now) {
   const name = one.of.title || one.of.name;
   const open = one.state === "open";
-  const time = open ? `now, until ${when(one.end)}` : `${when(one.start)} to ${when(one.end)} (${about(one.start, now)})`;
+  const time = open ? _("until {end}", { end: when(one.end) }) : _("{start} to {end} ({about})", { start: when(one.start), end: when(one.end), about: about(one.start, now) });
   const left = one.seats - one.claimed;
-  const seats = open ? `${left} of ${count(one.seats, "seat", "seats")} left` : count(one.seats, "seat", "seats");
-  return h("p", { class: "gl-mine", "data-key": "reserved" }, h("strong", {}, open ? "Reserved for you now: " : "Next reserved: "), `${name}, ${time}; ${seats} of ${one.of.gpu_class} for ${one.of.group}.`);
+  const seats = open ? _n("{left} of {n} seat left", "{left} of {n} seats left", one.seats, { left }) : _n("{n} seat", "{n} seats", one.seats);
+  return h("p", { class: "gl-mine", "data-key": "reserved" }, h("strong", {}, open ? _("Reserved for you now:") : _("Next reserved:")), " ", _("{name}, {time}; {seats} of {gpu} for {group}.", { name, time, seats, gpu: one.of.gpu_class, group: one.of.group }));
 }
 
 function budget(project) {
   const { left, of, until, whose } = project.budget;
-  const round = (hours) => Number(hours.toFixed(1));
-  const words = `${round(left)} of ${round(of)} GPU-hours left until ${when(until)}`;
+  const round = (hours) => hours.toLocaleString(locale, { maximumFractionDigits: 1 });
+  const filled = { left: round(left), all: round(of), until: when(until) };
+  const words = whose === "project" ? _("{left} of {all} GPU-hours left until {until}, for all of the project.", filled) : _("{left} of {all} GPU-hours left until {until}.", filled);
   return h(
     "p",
     { class: "gl-mine", "data-key": `budget-${project.name}` },
     h("strong", {}, `${project.title || project.name}: `),
     words,
-    whose === "project" ? ", for all of the project" : "",
-    ". ",
-    h("progress", { class: "gl-meter", max: of, value: Math.max(0, left), "aria-label": `Left of ${project.title || project.name}` }),
+    " ",
+    h("progress", { class: "gl-meter", max: of, value: Math.max(0, left), "aria-label": _("Left of {project}", { project: project.title || project.name }) }),
   );
 }

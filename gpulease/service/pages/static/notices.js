@@ -1,5 +1,6 @@
 // What instructors and admins tell the reader, above everything else on a page.
 import { h, update } from "./dom.js";
+import { _ } from "./texts.js";
 import { when } from "./words.js";
 
 /** Keep the messages of `live` shown; `withdraw(id)`, where given, takes one back. */
@@ -15,13 +16,13 @@ export function showMessages(live, withdraw = null) {
 }
 
 function notice(message, withdraw) {
-  const whom = message.group ? ` to ${message.group}` : " to everybody";
-  const back = h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": "withdraw", "data-id": message.id }, "Take it back");
+  const from = message.group ? _("{by} to {group}, {time}", { ...message, time: when(message.at) }) : _("{by} to everybody, {time}", { ...message, time: when(message.at) });
+  const back = h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": "withdraw", "data-id": message.id }, _("Take it back"));
   return h(
     "div",
     { class: "alert alert-info gl-message", "data-key": message.id },
     h("p", { class: "mb-1" }, message.text),
-    h("p", { class: "gl-small mb-0" }, `${message.by}${whom}, ${when(message.at)}`),
+    h("p", { class: "gl-small mb-0" }, from),
     withdraw ? back : null,
   );
 }

@@ -4,7 +4,8 @@ import { alertError, announce, clearAlert, h, onAction, update } from "./dom.js"
 import "./editor.js";
 import { pager } from "./pager.js";
 import { TimeOuts } from "./timeouts.js";
-import { count, when } from "./words.js";
+import { _, _n } from "./texts.js";
+import { when } from "./words.js";
 
 const SIZE = 10;
 const TYPED = 600; // ms after the last key until the text is checked
@@ -21,17 +22,13 @@ function drawState() {
   const pinned = saved?.pinned;
   $("policy-save").disabled = !changed || pinned;
   $("policy-check").disabled = saved === null;
-  const by = saved ? `version ${saved.version}${saved.author ? `, by ${saved.author}` : ""}` : "";
-  $("policy-state").textContent = pinned
-    ? `${by}; pinned to a file, change it there`
-    : changed
-      ? `changed, based on ${by}`
-      : by;
+  const by = saved ? (saved.author ? _("version {version}, by {author}", saved) : _("version {version}", saved)) : "";
+  $("policy-state").textContent = pinned ? _("{version}; pinned to a file, change it there", { version: by }) : changed ? _("changed, based on {version}", { version: by }) : by;
 }
 
 function findingItem(finding) {
   const level = finding.level ?? "error";
-  const place = finding.line ? `Line ${finding.line}` : "Document";
+  const place = finding.line ? _("Line {line}", finding) : _("Document");
   return h(
     "li",
     {},
@@ -46,11 +43,11 @@ function drawFindings(result) {
   const bad = errors > 0;
   const warned = result.warned ?? 0;
   const verdict = bad
-    ? h("p", { class: "text-danger-emphasis" }, `${count(errors, "error", "errors")} to fix before saving.`)
-    : h("p", { class: "text-success-emphasis" }, findings.length ? "It can be saved; mind this:" : "It is valid.");
-  if (warned) changes.unshift(`warn ${count(warned, "running lease", "running leases")} now`);
+    ? h("p", { class: "text-danger-emphasis" }, _n("{n} error to fix before saving.", "{n} errors to fix before saving.", errors))
+    : h("p", { class: "text-success-emphasis" }, findings.length ? _("It can be saved, but note:") : _("It is valid."));
+  if (warned) changes.unshift(_n("warn {n} running lease now", "warn {n} running leases now", warned));
   $("policy-findings").replaceChildren(verdict, h("ul", { class: "list-unstyled" }, findings.map(findingItem)));
-  $("policy-findings").append(...changeList("Saving it would", changes), ...changeList("What it means, and for whom", result.effects ?? []));
+  $("policy-findings").append(...changeList(_("Saving it would"), changes), ...changeList(_("What it means, and for whom"), result.effects ?? []));
   text.mark(findings);
   return !bad;
 }
@@ -61,8 +58,8 @@ const changeList = (title, changes) =>
 /** What a save did, in place of what it would do. */
 function drawSaved(changes) {
   $("policy-findings").replaceChildren(
-    h("p", { class: "text-success-emphasis" }, `Saved as version ${saved.version}; it counts from now on.`),
-    ...changeList("What was changed", changes),
+    h("p", { class: "text-success-emphasis" }, _("Saved as version {version}; it is in force now.", saved)),
+    ...changeList(_("What was changed"), changes),
   );
 }
 
@@ -83,7 +80,8 @@ async function attempt(work) {
 /** Somebody saved meanwhile: both texts line by line, and what was typed stays. */
 async function drawConflict() {
   const theirs = await api.get("policy");
-  const sides = [["Theirs", theirs.text, text.value], ["Yours", text.value, theirs.text]];
+  const author = theirs.author || _("Somebody");
+  const sides = [[_("Theirs"), theirs.text, text.value], [_("Yours"), text.value, theirs.text]];
   const side = ([name, own, other]) => {
     const known = new Set(other.split("\n"));
     const lines = own.split("\n").map((line) => h("span", { class: known.has(line) ? null : "gl-line-differs" }, `${line}\n`));
@@ -91,11 +89,11 @@ async function drawConflict() {
   };
   const button = (action, words) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": action }, words);
   $("policy-findings").replaceChildren(
-    h("p", { role: "alert", id: "policy-conflict" }, h("strong", {}, `${theirs.author || "Somebody"} saved version ${theirs.version} meanwhile. `), "What you typed is still here."),
-    h("div", { class: "gl-actions mb-2" }, button("keep-mine", "Save mine over it"), button("take-theirs", "Take theirs")),
+    h("p", { role: "alert", id: "policy-conflict" }, h("strong", {}, _("{author} saved version {version} meanwhile.", { ...theirs, author })), " ", _("What you typed is still here.")),
+    h("div", { class: "gl-actions mb-2" }, button("keep-mine", _("Save mine over it")), button("take-theirs", _("Take theirs"))),
     ...sides.map(side),
   );
-  announce(`Version ${theirs.version} was saved meanwhile.`);
+  announce(_("Version {version} was saved meanwhile.", theirs));
   conflicting = theirs;
 }
 
@@ -109,7 +107,7 @@ async function save(event) {
     if (!drawFindings(checked)) return;
     take(await api.put("policy", { text: text.value, base_version: saved.version }));
     drawSaved(checked.changes ?? []);
-    announce(`Saved as version ${saved.version}; it counts from now on.`);
+    announce(_("Saved as version {version}; it is in force now.", saved));
     await readVersions(0);
     await outs.read();
   });
@@ -129,8 +127,8 @@ function versionItem(version) {
   return h(
     "li",
     { class: "list-group-item gl-version", "data-key": `v${version.version}` },
-    h("span", {}, h("strong", {}, `Version ${version.version}`), current ? " (in force)" : "", h("span", { class: "gl-small d-block" }, `${version.author || "gpulease"}, ${when(version.at)}`)),
-    current ? null : h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": "restore", "data-version": version.version, "aria-label": `Restore version ${version.version}` }, "Restore…"),
+    h("span", {}, h("strong", {}, _("Version {version}", version)), current ? ` ${_("(in force)")}` : "", h("span", { class: "gl-small d-block" }, `${version.author || "gpulease"}, ${when(version.at)}`)),
+    current ? null : h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": "restore", "data-version": version.version, "aria-label": _("Restore version {version}", version) }, _("Restore…")),
   );
 }
 
@@ -146,7 +144,7 @@ const restore = (version) =>
     text.value = (await api.get(`policy/versions/${version}`)).text;
     drawState();
     await check();
-    $("policy-state").textContent = `version ${version} is in the editor; save to put it in force`;
+    $("policy-state").textContent = _("version {version} is in the editor; save to put it in force", { version });
     $("policy-save").focus();
   });
 

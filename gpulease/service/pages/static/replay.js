@@ -1,6 +1,7 @@
 // What other time-outs would have made of last week, worked out by the service while one tries them.
 import * as api from "./api.js";
 import { h, update } from "./dom.js";
+import { _ } from "./texts.js";
 
 const WAIT = 700; // ms after the last change until the service is asked
 const AGAIN = 5000; // ms until it is asked again while it works on another
@@ -16,7 +17,7 @@ export class Replay {
     if (text === this.text) return;
     this.text = text;
     this.#soon(WAIT);
-    this.#say(text ? "Working out what last week would have been…" : "");
+    this.#say(text ? _("Working out what last week would have been…") : "");
   }
 
   #soon(wait) {
@@ -44,10 +45,10 @@ export class Replay {
   }
 
   #show(found) {
-    const cut = found.complete ? "" : " Not all of it could be replayed in time.";
+    const cut = found.complete ? "" : ` ${_("Not all of it could be replayed in time.")}`;
     update(
       this.place,
-      h("h3", { class: "h6" }, "Last week, had it been so"),
+      h("h3", { class: "h6" }, _("Last week with these values")),
       h("ul", { class: "mb-1" }, found.sentences.map((sentence) => h("li", {}, sentence))),
       h("p", { class: "gl-small mb-0" }, `${found.assumption}${cut}`),
     );

@@ -1,14 +1,15 @@
 // The members of a group: who has a GPU, who waits, who has none yet.  Makes markup only.
 import { h } from "./dom.js";
 import { sentenceOf, since, stateBadge, useMeter } from "./lease.js";
+import { _ } from "./texts.js";
 import { duration, secondsUntil, theirServer } from "./words.js";
 
 const HAS = new Set(["starting", "active", "warned", "draining"]);
 const KINDS = [
-  ["all", "All"],
-  ["has", "With a GPU"],
-  ["waits", "Waiting"],
-  ["none", "None yet"],
+  ["all", _("All")],
+  ["has", _("With a GPU")],
+  ["waits", _("Waiting")],
+  ["none", _("None yet")],
 ];
 
 /** One entry a member: `{name, kind, leases, ended}`; those who need help first. */
@@ -29,7 +30,7 @@ const numberOf = (entries, kind) => entries.filter((entry) => kind === "all" || 
 export function filters(entries, chosen) {
   return h(
     "div",
-    { class: "gl-filters", role: "group", "aria-label": "Show", "data-key": "filters" },
+    { class: "gl-filters", role: "group", "aria-label": _("Show"), "data-key": "filters" },
     KINDS.map(([kind, word]) =>
       h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": "filter", "data-kind": kind, "data-key": kind, "aria-pressed": String(kind === chosen) }, `${word} `, h("span", { class: "gl-count" }, numberOf(entries, kind))),
     ),
@@ -42,25 +43,25 @@ function leaseCells(lease, now) {
   const waits = lease.state === "queued";
   const device = lease.devices.map((one) => one.name).join(", ");
   return [
-    cell("GPU", device || lease.gpu_class, lease.count > 1 && !device ? ` × ${lease.count}` : "", h("div", { class: "gl-small" }, theirServer(lease.server))),
-    cell("State", stateBadge(lease), waits && lease.position ? h("div", { class: "gl-small" }, `place ${lease.position}`) : null),
-    cell("How long", since(waits ? lease.created : (lease.active_since ?? lease.created), now)),
-    cell("Use", waits || lease.state === "starting" ? "-" : useMeter(lease)),
-    cell("What they read", sentenceOf(lease)),
+    cell(_("GPU"), device || lease.gpu_class, lease.count > 1 && !device ? ` × ${lease.count}` : "", h("div", { class: "gl-small" }, theirServer(lease.server))),
+    cell(_("State"), stateBadge(lease), waits && lease.position ? h("div", { class: "gl-small" }, _("place {n}", { n: lease.position })) : null),
+    cell(_("How long"), since(waits ? lease.created : (lease.active_since ?? lease.created), now)),
+    cell(_("Use"), waits || lease.state === "starting" ? "-" : useMeter(lease)),
+    cell(_("What they read"), sentenceOf(lease)),
     cell("", endButton(lease)),
   ];
 }
 
 const endButton = (lease) =>
-  h("button", { type: "button", class: "btn btn-sm btn-outline-danger", "data-action": "open-end", "data-id": lease.id, "data-key": `end-${lease.id}`, "aria-label": `End the lease of ${lease.user}`, disabled: lease.state === "draining" }, "End…");
+  h("button", { type: "button", class: "btn btn-sm btn-outline-danger", "data-action": "open-end", "data-id": lease.id, "data-key": `end-${lease.id}`, "aria-label": _("End the lease of {user}", lease), disabled: lease.state === "draining" }, _("End…"));
 
 function noneCells(entry, now) {
-  const had = entry.ended ? `had one until ${duration(-secondsUntil(entry.ended.end.at, now))} ago` : "has not come yet";
-  return [cell("GPU", "-"), cell("State", h("span", { class: "badge text-bg-light border" }, "None")), cell("How long", "-"), cell("Use", "-"), cell("What they read", h("span", { class: "text-body-secondary" }, had)), h("td", {})];
+  const had = entry.ended ? _("had one until {time} ago", { time: duration(-secondsUntil(entry.ended.end.at, now)) }) : _("has not come yet");
+  return [cell(_("GPU"), "-"), cell(_("State"), h("span", { class: "badge text-bg-light border" }, _("None"))), cell(_("How long"), "-"), cell(_("Use"), "-"), cell(_("What they read"), h("span", { class: "text-body-secondary" }, had)), h("td", {})];
 }
 
 function rows(entry, now) {
-  const who = (more) => cell("Who", h("strong", {}, entry.name), more);
+  const who = (more) => cell(_("Who"), h("strong", {}, entry.name), more);
   if (!entry.leases.length) return h("tr", { "data-key": entry.name, "data-kind": entry.kind }, who(null), noneCells(entry, now));
   return entry.leases.map((lease) => h("tr", { "data-key": lease.id, "data-kind": entry.kind, "data-state": lease.state }, who(null), leaseCells(lease, now)));
 }
@@ -72,13 +73,13 @@ export function rosterTable(entries, chosen, now) {
   const shown = entries
     .filter((entry) => chosen === "all" || entry.kind === chosen)
     .sort((a, b) => ORDER[a.kind] - ORDER[b.kind] || (a.name < b.name ? -1 : 1));
-  if (!shown.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, chosen === "all" ? "The group has no members." : "Nobody.");
-  const names = ["Who", "GPU", "State", "How long", "Use", "What they read"];
+  if (!shown.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, chosen === "all" ? _("The group has no members.") : _("Nobody."));
+  const names = [_("Who"), _("GPU"), _("State"), _("How long"), _("Use"), _("What they read")];
   return h(
     "table",
     { class: "table gl-table gl-roster", "data-key": "table" },
-    h("caption", { class: "visually-hidden" }, "Members of the group"),
-    h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)), h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Actions")))),
+    h("caption", { class: "visually-hidden" }, _("Members of the group")),
+    h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)), h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, _("Actions"))))),
     h("tbody", {}, shown.map((entry) => rows(entry, now))),
   );
 }

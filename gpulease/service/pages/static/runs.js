@@ -2,12 +2,13 @@
 import * as api from "./api.js";
 import { alertError, announce, h, meta, update } from "./dom.js";
 import { pager } from "./pager.js";
+import { _ } from "./texts.js";
 import { when } from "./words.js";
 
 const PAGE = 5;
 const EVERY = 60_000; // ms
 const WHILE_ONE_GOES_ON = 5_000; // ms
-const STATES = { waiting: "Waiting", starting: "Starting", running: "Running", succeeded: "Done", failed: "Failed", cancelled: "Cancelled", skipped: "Skipped" };
+const STATES = { waiting: _("Waiting"), starting: _("Starting"), running: _("Running"), succeeded: _("Done"), failed: _("Failed"), cancelled: _("Cancelled"), skipped: _("Skipped") };
 
 /** Keep `list` showing them, and `section` hidden while there is none. */
 export class Runs {
@@ -73,16 +74,16 @@ export class Runs {
   #row(run) {
     const name = run.notebook.split("/").pop() + (run.index === null ? "" : ` [${run.index}]`);
     const log = this.logs.get(run.id);
-    const button = (action, text, label) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": action, "data-id": run.id, "data-key": action, "aria-label": `${label} ${name}`, "aria-expanded": action === "run-log" ? String(Boolean(log)) : null }, text);
+    const button = (action, text, label) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-action": action, "data-id": run.id, "data-key": action, "aria-label": label, "aria-expanded": action === "run-log" ? String(Boolean(log)) : null }, text);
     return h(
       "li",
       { class: "list-group-item gl-run", "data-key": run.id },
       h("strong", {}, name),
       h("span", { class: "badge gl-run-state", "data-state": run.outcome ?? run.state }, STATES[run.outcome ?? run.state]),
       h("span", { class: "gl-history-when" }, when(run.ended ?? run.started ?? run.created)),
-      run.state === "running" && run.cells ? h("progress", { class: "gl-meter", max: run.cells, value: run.done, "aria-label": `Cells of ${name} that are done` }) : null,
+      run.state === "running" && run.cells ? h("progress", { class: "gl-meter", max: run.cells, value: run.done, "aria-label": _("Cells of {name} that are done", { name }) }) : null,
       h("span", { class: "gl-run-words" }, [run.sentence, run.gpu].filter(Boolean).join(" ")),
-      h("span", { class: "gl-actions" }, this.#result(run), button("run-log", "Log", "Log of"), run.state === "ended" ? null : button("run-cancel", "Cancel", "Cancel")),
+      h("span", { class: "gl-actions" }, this.#result(run), button("run-log", _("Log"), _("Log of {name}", { name })), run.state === "ended" ? null : button("run-cancel", _("Cancel"), _("Cancel {name}", { name }))),
       log ? h("ol", { class: "gl-run-log" }, log.map((each) => h("li", {}, `${when(each.at)} ${each.what.replaceAll("_", " ")}${each.note ? `: ${each.note}` : ""}`))) : null,
     );
   }
@@ -91,6 +92,6 @@ export class Runs {
   #result(run) {
     if (!run.opens) return null;
     const path = run.opens.split("/").map(encodeURIComponent).join("/");
-    return h("a", { class: "btn btn-sm btn-outline-contrast", href: `${meta("hub")}user-redirect/lab/tree/${path}`, "data-key": "open" }, "Open the output");
+    return h("a", { class: "btn btn-sm btn-outline-contrast", href: `${meta("hub")}user-redirect/lab/tree/${path}`, "data-key": "open" }, _("Open the output"));
   }
 }

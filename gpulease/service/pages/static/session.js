@@ -1,11 +1,12 @@
 // One window of a reservation: what it is, who came, and what can be done with it.
 import * as api from "./api.js";
 import { alertError, announce, clearAlert, h, meta, onAction, update } from "./dom.js";
+import { _ } from "./texts.js";
 import { duration } from "./words.js";
 import { span } from "./zones.js";
 
 const $ = (id) => document.getElementById(`session-${id}`);
-const STATES = { coming: "To come", lead: "GPUs are being made free", open: "Open now", over: "Over" };
+const STATES = { coming: _("To come"), lead: _("GPUs are being made available"), open: _("Open now"), over: _("Over") };
 const EXTENSIONS = [15, 30, 60]; // minutes
 
 export class Session {
@@ -33,7 +34,7 @@ export class Session {
     update(
       $("about"),
       h("p", { class: "gl-sentence" }, span(one.local_start, one.local_end), h("span", { class: "text-body-secondary" }, ` (${of.zone})`)),
-      h("dl", { class: "gl-facts" }, fact("State", STATES[one.state]), fact("Seats", `${one.seats} × ${of.gpu_class}`, one.seats < one.reserved ? `, ${one.reserved} reserved` : ""), held ? fact("Taken", `${one.claimed} of ${one.seats}`) : null, one.first_gpus && one.state === "lead" ? fact("First GPU", one.first_gpus.slice(11, 16)) : null, fact("Windows to come", of.windows_ahead), of.exam ? fact("Exam", "nobody is reclaimed") : null),
+      h("dl", { class: "gl-facts" }, fact(_("State"), STATES[one.state]), fact(_("Seats"), `${one.seats} × ${of.gpu_class}`, one.seats < one.reserved ? _(", {n} reserved", { n: one.reserved }) : ""), held ? fact(_("Taken"), _("{n} of {total}", { n: one.claimed, total: one.seats })) : null, one.first_gpus && one.state === "lead" ? fact(_("First GPU"), one.first_gpus.slice(11, 16)) : null, fact(_("Windows to come"), of.windows_ahead), of.exam ? fact(_("Exam"), _("no GPU is taken away")) : null),
     );
     update($("actions"), of.manages ? this.#actions() : null);
     update($("came"), this.came);
@@ -45,22 +46,22 @@ export class Session {
     const open = one.state === "open";
     const series = of.windows_ahead > 1;
     return [
-      open ? EXTENSIONS.map((minutes) => button("extend", `Extend ${minutes} min`, { "data-minutes": minutes })) : null,
-      open ? button("end-now", "End it now") : null,
-      ["coming", "lead"].includes(one.state) && series ? button("cancel-one", "Cancel this one") : null,
-      button("edit", series ? "Change the series…" : "Change…"),
-      button("copy", "Copy…"),
-      of.windows_ahead ? button("cancel", series ? "Cancel the series" : "Cancel", { class: "btn btn-outline-danger" }) : null,
+      open ? EXTENSIONS.map((minutes) => button("extend", _("Extend {n} min", { n: minutes }), { "data-minutes": minutes })) : null,
+      open ? button("end-now", _("End it now")) : null,
+      ["coming", "lead"].includes(one.state) && series ? button("cancel-one", _("Cancel this one")) : null,
+      button("edit", series ? _("Change the series…") : _("Change…")),
+      button("copy", _("Copy…")),
+      of.windows_ahead ? button("cancel", series ? _("Cancel the series") : _("Cancel"), { class: "btn btn-outline-danger" }) : null,
     ];
   }
 
   #act(action, target) {
     const { of, window: one } = this;
-    const asks = { cancel: `Cancel ${of.name}? Its GPUs go to others.`, "end-now": `End ${of.name} now? Its GPUs go to others.`, "cancel-one": "Cancel this window? Its GPUs go to others." };
+    const asks = { cancel: _("Cancel {name}? Its GPUs go to others.", of), "end-now": _("End {name} now? Its GPUs go to others.", of), "cancel-one": _("Cancel this window? Its GPUs go to others.") };
     if (asks[action] && target.dataset.sure !== "yes") {
       // A second click on the same button: no dialog over a dialog.
       target.dataset.sure = "yes";
-      target.textContent = "Yes, do it";
+      target.textContent = _("Yes, do it");
       announce(asks[action]);
       $("ask").textContent = asks[action];
       return;
@@ -88,7 +89,7 @@ export class Session {
       await work();
       clearAlert();
       $("dialog").close();
-      announce("Done.");
+      announce(_("Done."));
     } catch (error) {
       if (!(error instanceof api.Refusal)) throw error;
       $("ask").textContent = `${error.sentence} ${error.nextStep}`.trim();
@@ -115,11 +116,11 @@ const later = (wallTime, minutes) => new Date(Date.parse(`${wallTime}:00Z`) + mi
 
 function attendance(rows, address) {
   const came = rows.filter((row) => row.came);
-  const line = (row) => h("tr", { "data-key": row.user }, h("td", {}, row.user), h("td", {}, row.came ? row.came.slice(11) : "did not come"), h("td", {}, row.came ? duration(Number(row.held_seconds)) : ""), h("td", {}, row.came ? duration(Number(row.busy_seconds)) : ""));
+  const line = (row) => h("tr", { "data-key": row.user }, h("td", {}, row.user), h("td", {}, row.came ? row.came.slice(11) : _("did not come")), h("td", {}, row.came ? duration(Number(row.held_seconds)) : ""), h("td", {}, row.came ? duration(Number(row.busy_seconds)) : ""));
   return [
-    h("h3", { class: "h6 mt-3" }, `${came.length} came`),
-    rows.length ? h("table", { class: "table table-sm" }, h("thead", {}, h("tr", {}, ["Who", "Came", "Had a GPU", "Busy"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.map(line))) : null,
-    h("a", { href: address, download: "attendance.csv" }, "All windows as CSV"),
+    h("h3", { class: "h6 mt-3" }, _("{n} came", { n: came.length })),
+    rows.length ? h("table", { class: "table table-sm" }, h("thead", {}, h("tr", {}, [_("Who"), _("Came"), _("Had a GPU"), _("Busy")].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.map(line))) : null,
+    h("a", { href: address, download: "attendance.csv" }, _("All windows as CSV")),
   ];
 }
 

@@ -8,9 +8,9 @@ let picture = new Picture();
 
 const tell = (message) => ports.forEach((port) => port.postMessage(message));
 
-function start({ prefix, token }) {
+function start({ prefix, token, language }) {
   picture = new Picture();
-  channel = new Channel(prefix, token);
+  channel = new Channel(prefix, token, language);
   channel.addEventListener("message", ({ detail }) => {
     picture.take(detail);
     tell({ said: detail });

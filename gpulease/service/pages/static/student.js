@@ -9,6 +9,7 @@ import { showMessages } from "./notices.js";
 import { showMine } from "./mine.js";
 import { pager } from "./pager.js";
 import { Runs } from "./runs.js";
+import { _ } from "./texts.js";
 import { clock, duration, secondsUntil, serverName, when } from "./words.js";
 
 const PAGE = 10;
@@ -32,7 +33,7 @@ function draw() {
   const current = holder.current();
   const shown = current.length ? current : [holder.lastEnded()].filter(Boolean);
   const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: waitingFor(lease) }));
-  const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, "You hold no GPU. Your notebooks run on the CPU and lose nothing when a GPU comes or goes.");
+  const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, _("You have no GPU. Your notebooks run on the CPU and lose nothing when a GPU comes or goes."));
   update($("leases"), cards.length ? cards : nothing);
   $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
   const may = holder.mayAsk();
@@ -48,9 +49,9 @@ function drawHistory() {
       "li",
       { class: "list-group-item gl-history", "data-key": lease.id },
       h("span", { class: "gl-history-when" }, when(lease.end?.at ?? lease.created)),
-      h("span", {}, `${classTitle(lease.gpu_class)} for ${serverName(lease.server)}`),
-      h("span", {}, lease.active_since && lease.end ? `held ${duration((Date.parse(lease.end.at) - Date.parse(lease.active_since)) / 1000)}` : "never started"),
-      h("span", { class: "text-body-secondary" }, `ended: ${endWord(lease)}`, lease.end?.note ? ` (“${lease.end.note}”)` : ""),
+      h("span", {}, _("{gpu} for {server}", { gpu: classTitle(lease.gpu_class), server: serverName(lease.server) })),
+      h("span", {}, lease.active_since && lease.end ? _("held {time}", { time: duration((Date.parse(lease.end.at) - Date.parse(lease.active_since)) / 1000) }) : _("never started")),
+      h("span", { class: "text-body-secondary" }, _("ended: {why}", { why: endWord(lease) }), lease.end?.note ? ` (“${lease.end.note}”)` : ""),
     ),
   );
   update($("history-list"), h("ul", { class: "list-group list-group-flush" }, rows), pager(history, PAGE));
@@ -60,7 +61,7 @@ function drawHistory() {
 const plainTitle = document.title;
 function showInTitle() {
   const warned = holder.current().find((lease) => lease.state === "warned");
-  document.title = warned ? `${clock(secondsUntil(warned.warned_until, live.now()))} left: GPU` : plainTitle;
+  document.title = warned ? _("{time} left: GPU", { time: clock(secondsUntil(warned.warned_until, live.now())) }) : plainTitle;
 }
 
 async function readHistory(offset = history.offset) {

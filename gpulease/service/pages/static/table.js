@@ -1,9 +1,10 @@
 // Tables of leases for those who watch over others': the live ones from events, the ended ones
 // page by page from REST.
 import { h } from "./dom.js";
-import { endWord, sentenceOf, simulatedBadge, since, stateBadge, useMeter, verdictBadge } from "./lease.js";
+import { sentenceOf, simulatedBadge, since, stateBadge, theirEndWord, useMeter, verdictBadge } from "./lease.js";
 import { pager } from "./pager.js";
 import { freeWords } from "./ask.js";
+import { _ } from "./texts.js";
 import { bytes, duration, percent, theirServer, when } from "./words.js";
 
 const ORDER = { queued: 0, warned: 1, draining: 2, starting: 3, active: 4 };
@@ -25,7 +26,7 @@ export function classesOverview(classes) {
           { class: "card-body" },
           h("strong", {}, item.title || item.name),
           item.simulated ? [" ", simulatedBadge()] : null,
-          h("div", { class: "gl-big" }, `${item.total - item.free} of ${item.total}`, h("span", {}, " held")),
+          h("div", { class: "gl-big" }, _("{n} of {total}", { n: item.total - item.free, total: item.total }), h("span", {}, ` ${_("in use")}`)),
           h("div", { class: "text-body-secondary" }, [bytes(item.memory), freeWords(item)].filter(Boolean).join(" · ")),
         ),
       ),
@@ -50,12 +51,12 @@ function row(lease, now, extra) {
   return h(
     "tr",
     { "data-key": lease.id, "data-state": lease.state },
-    cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, theirServer(lease.server))),
-    cell("GPU", lease.gpu_class, lease.count > 1 ? ` × ${lease.count}` : "", lease.devices.map((device) => h("div", { class: "gl-small", title: device.uuid }, device.name))),
-    cell("State", stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, `place ${lease.position}`) : null, lease.detail ? h("div", { class: "gl-small", "data-key": "detail" }, lease.detail) : null),
-    cell("How long", since(queued ? lease.created : (lease.active_since ?? lease.created), now)),
-    cell("Use", use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, `busy ${percent(share)} of its time`)),
-    cell("What", h("div", {}, sentenceOf(lease)), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
+    cell(_("Who"), h("strong", {}, lease.user), h("div", { class: "gl-small" }, theirServer(lease.server))),
+    cell(_("GPU"), lease.gpu_class, lease.count > 1 ? ` × ${lease.count}` : "", lease.devices.map((device) => h("div", { class: "gl-small", title: device.uuid }, device.name))),
+    cell(_("State"), stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, _("place {n}", { n: lease.position })) : null, lease.detail ? h("div", { class: "gl-small", "data-key": "detail" }, lease.detail) : null),
+    cell(_("How long"), since(queued ? lease.created : (lease.active_since ?? lease.created), now)),
+    cell(_("Use"), use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, _("busy {share} of its time", { share: percent(share) }))),
+    cell(_("What"), h("div", {}, sentenceOf(lease)), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
     extra ? cell("", extra(lease)) : null,
   );
 }
@@ -68,14 +69,14 @@ function useAndVerdict(lease) {
 /** Live leases, `size` a page; `extra` makes the last cell of a row. */
 export function liveTable(leases, now, { offset, size, extra, empty }) {
   if (!leases.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, empty);
-  const names = ["Who", "GPU", "State", "How long", "Use", "What its holder reads"];
+  const names = [_("Who"), _("GPU"), _("State"), _("How long"), _("Use"), _("What its holder reads")];
   const shown = sorted(leases).slice(offset, offset + size);
   return [
     h(
       "table",
       { class: "table gl-table", "data-key": "table" },
-      h("caption", { class: "visually-hidden" }, "Present leases and requests"),
-      head(extra ? [...names, h("span", { class: "visually-hidden" }, "Actions")] : names),
+      h("caption", { class: "visually-hidden" }, _("Present leases and requests")),
+      head(extra ? [...names, h("span", { class: "visually-hidden" }, _("Actions"))] : names),
       h("tbody", {}, shown.map((lease) => row(lease, now, extra))),
     ),
     pager({ offset, total: leases.length }, size, "live-page"),
@@ -83,23 +84,23 @@ export function liveTable(leases, now, { offset, size, extra, empty }) {
 }
 
 function endedRow(lease) {
-  const held = lease.active_since ? duration((Date.parse(lease.end.at) - Date.parse(lease.active_since)) / 1000) : "never started";
+  const held = lease.active_since ? duration((Date.parse(lease.end.at) - Date.parse(lease.active_since)) / 1000) : _("never started");
   return h(
     "tr",
     { "data-key": lease.id },
-    cell("When", when(lease.end.at)),
-    cell("Who", h("strong", {}, lease.user), h("div", { class: "gl-small" }, theirServer(lease.server))),
-    cell("GPU", lease.gpu_class),
-    cell("Held", held),
-    cell("Why", endWord(lease).replace("by you", "by its holder").replace("you left", "left").replace("your server", "the server"), lease.end.note ? h("div", { class: "gl-small" }, `“${lease.end.note}”`) : null, lease.detail ? h("div", { class: "gl-small" }, lease.detail) : null),
+    cell(_("When"), when(lease.end.at)),
+    cell(_("Who"), h("strong", {}, lease.user), h("div", { class: "gl-small" }, theirServer(lease.server))),
+    cell(_("GPU"), lease.gpu_class),
+    cell(_("Held"), held),
+    cell(_("Why"), theirEndWord(lease), lease.end.note ? h("div", { class: "gl-small" }, `“${lease.end.note}”`) : null, lease.detail ? h("div", { class: "gl-small" }, lease.detail) : null),
   );
 }
 
 /** One page of ended leases: `{offset, total, items}`. */
 export function endedTable(list, size) {
-  if (!list.total) return h("p", { class: "text-body-secondary", "data-key": "empty" }, "None has ended yet.");
+  if (!list.total) return h("p", { class: "text-body-secondary", "data-key": "empty" }, _("None has ended yet."));
   return [
-    h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, "Ended leases"), head(["When", "Who", "GPU", "Held", "Why"]), h("tbody", {}, list.items.map(endedRow))),
+    h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, _("Ended leases")), head([_("When"), _("Who"), _("GPU"), _("Held"), _("Why")]), h("tbody", {}, list.items.map(endedRow))),
     pager(list, size),
   ];
 }

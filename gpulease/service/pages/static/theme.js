@@ -1,5 +1,5 @@
 // Light or dark, as the hub's own pages remember it.  Loaded before the first paint, so no flash;
-// follows a change made in another tab, or on the hub page that frames the card.
+// follows a change made in another tab, or on the hub page that frames the card.  And the language.
 (() => {
   "use strict";
   const KEY = "jupyterhub-bs-theme";
@@ -23,6 +23,12 @@
   dark.addEventListener("change", apply);
   window.addEventListener("storage", (event) => event.key === KEY && apply());
   window.addEventListener("DOMContentLoaded", () => {
+    const language = document.getElementById("gl-language");
+    language?.addEventListener("change", () => {
+      const prefix = document.querySelector('meta[name="gpulease-prefix"]').content;
+      document.cookie = `gpulease-language=${language.value}; path=${prefix}; max-age=31536000; SameSite=Lax`;
+      window.location.reload();
+    });
     const toggle = document.getElementById("gl-theme");
     if (!toggle) return;
     toggle.addEventListener("click", () => {

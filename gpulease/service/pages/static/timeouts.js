@@ -2,31 +2,32 @@
 import * as api from "./api.js";
 import { announce, h, update } from "./dom.js";
 import { Replay } from "./replay.js";
-import { count, duration } from "./words.js";
+import { _, _n } from "./texts.js";
+import { duration } from "./words.js";
 
 const WAIT = 300; // ms after the last key until the service is asked
-const UNITS = [["d", 86400, "days"], ["h", 3600, "hours"], ["m", 60, "minutes"], ["s", 1, "seconds"]];
+const UNITS = [["d", 86400, _("days")], ["h", 3600, _("hours")], ["m", 60, _("minutes")], ["s", 1, _("seconds")]];
 const FIRST = ["idle", "idle_under_pressure", "warning", "keep", "keeps", "hard_length"];
 const TEXTS = {
-  idle: ["Idle", "A GPU that nothing has used for so long is taken, after the warning."],
-  idle_under_pressure: ["Idle while others wait", "The same, while somebody waits for such a GPU. Never longer than Idle."],
-  warning: ["Warning", "For so long the holder is told before the GPU leaves, and can press Keep."],
-  keep: ["Keep lasts", "For so long one press of Keep protects an idle GPU."],
-  keeps: ["Keeps in a row", "So often Keep may be pressed before the GPU is used again."],
-  hard_length: ["Longest lease", "After so long a lease ends, used or not."],
-  quiet: ["Quiet", "A cell runs, but the GPU rests for so long: it is taken as well."],
-  warm_up: ["Warm-up", "At the start of a lease nothing counts as idle for so long."],
-  claim: ["Claim", "A GPU that nobody came for in so long goes to the next."],
-  drain_max: ["Bringing variables home", "So long it may take at the end, at most."],
-  interrupt_grace: ["Interrupt", "A cell that still runs has so long to stop."],
-  minimum_runtime: ["At least", "A lease is safe from others' guarantees for so long."],
-  start_max: ["Start", "A start that takes longer counts as failed."],
-  unknown_hold: ["No data", "Without any data on its use a GPU is held for so long."],
-  busy_max: ["Busy by word alone", "Busy only by the notebook's own word for so long counts as quiet."],
-  wait: ["A cell waits", "A GPU cell that says nothing else waits for so long."],
+  idle: [_("Idle"), _("A GPU that nothing has used for this long is released, after the warning.")],
+  idle_under_pressure: [_("Idle while others wait"), _("The same while somebody waits for such a GPU. Never longer than Idle.")],
+  warning: [_("Warning"), _("How long before the release the holder is told and can press Keep.")],
+  keep: [_("Keep lasts"), _("How long one press of Keep protects an idle GPU.")],
+  keeps: [_("Keeps in a row"), _("How often Keep may be pressed before the GPU is used again.")],
+  hard_length: [_("Longest lease"), _("A lease ends after this time, used or not.")],
+  quiet: [_("Quiet"), _("A GPU that rests for this long while a cell runs is released as well.")],
+  warm_up: [_("Warm-up"), _("At the start of a lease nothing counts as idle for this long.")],
+  claim: [_("Claim"), _("A GPU that nobody came for within this time goes to the next person.")],
+  drain_max: [_("Saving variables"), _("The longest that this may take at the end of a lease.")],
+  interrupt_grace: [_("Interrupt"), _("How long a cell that still runs has to stop.")],
+  minimum_runtime: [_("Protected at first"), _("For this long others' guarantees cannot end a new lease.")],
+  start_max: [_("Start"), _("A start that takes longer counts as failed.")],
+  unknown_hold: [_("No data"), _("How long a GPU stays with its holder without any data on its use.")],
+  busy_max: [_("Busy by the notebook's word"), _("A GPU that only the notebook calls busy for this long counts as quiet.")],
+  wait: [_("A cell waits"), _("How long a GPU cell waits for a GPU unless it says otherwise.")],
 };
 
-const long = (seconds) => (seconds >= 2 * 86400 && seconds % 86400 === 0 ? `${seconds / 86400} days` : duration(seconds));
+const long = (seconds) => (seconds >= 2 * 86400 && seconds % 86400 === 0 ? _n("{n} day", "{n} days", seconds / 86400) : duration(seconds));
 
 /** The largest unit that says a duration in a whole number: 5400 s is 90 minutes. */
 function inUnits(seconds) {
@@ -69,10 +70,10 @@ export class TimeOuts {
     for (const item of this.items) if (!FIRST.includes(item.name)) more.push(item);
     this.place.replaceChildren(
       h("div", { class: "gl-form" }, first.map((item) => this.#field(item))),
-      h("details", { class: "mt-3" }, h("summary", {}, "More time-outs"), h("div", { class: "gl-form mt-2" }, more.map((item) => this.#field(item)))),
+      h("details", { class: "mt-3" }, h("summary", {}, _("More time-outs")), h("div", { class: "gl-form mt-2" }, more.map((item) => this.#field(item)))),
       h("div", { class: "gl-found", id: "outs-found" }),
       h("div", { class: "gl-found", id: "outs-replay", role: "status" }),
-      h("div", { class: "gl-actions mt-3" }, h("button", { class: "btn btn-primary", type: "submit", id: "outs-save", disabled: true }, "Save"), h("button", { class: "btn btn-outline-contrast", type: "button", "data-choice": "undo", id: "outs-undo", disabled: true }, "Undo changes"), this.pinned ? h("span", { class: "text-body-secondary" }, "Pinned to a file: change it there.") : null),
+      h("div", { class: "gl-actions mt-3" }, h("button", { class: "btn btn-primary", type: "submit", id: "outs-save", disabled: true }, _("Save")), h("button", { class: "btn btn-outline-contrast", type: "button", "data-choice": "undo", id: "outs-undo", disabled: true }, _("Undo changes")), this.pinned ? h("span", { class: "text-body-secondary" }, _("Pinned to a file: change it there.")) : null),
     );
     this.replay = new Replay(this.place.querySelector("#outs-replay"));
     this.#say();
@@ -83,7 +84,7 @@ export class TimeOuts {
     const [title, help] = TEXTS[item.name] ?? [item.name, ""];
     const [number, unit] = item.counted ? [item.value, ""] : inUnits(item.value);
     const say = (value) => (item.counted ? value : long(value));
-    const bounds = `Default ${say(item.default)}; ${say(item.least)} to ${say(item.most)}.`;
+    const bounds = _("Default {value}; {least} to {most}.", { value: say(item.default), least: say(item.least), most: say(item.most) });
     return h(
       "div",
       { class: "gl-out" },
@@ -92,7 +93,7 @@ export class TimeOuts {
         "div",
         { class: "input-group" },
         h("input", { class: "form-control", id, type: "number", min: 0, step: item.counted ? 1 : "any", required: true, value: number, "data-name": item.name, "aria-describedby": `${id}-help`, readonly: this.pinned }),
-        item.counted ? null : h("select", { class: "form-select gl-unit", id: `${id}-unit`, "aria-label": `Unit of ${title}`, disabled: this.pinned }, UNITS.map(([each, , word]) => h("option", { value: each, selected: each === unit }, word))),
+        item.counted ? null : h("select", { class: "form-select gl-unit", id: `${id}-unit`, "aria-label": _("Unit of {title}", { title }), disabled: this.pinned }, UNITS.map(([each, , word]) => h("option", { value: each, selected: each === unit }, word))),
       ),
       h("input", { class: "form-range", type: "range", id: `${id}-slider`, min: 0, max: steps(item).length - 1, step: 1, value: nearest(steps(item), item.value), "aria-label": title, "aria-valuetext": say(item.value), disabled: this.pinned }),
       h("div", { class: "form-text", id: `${id}-help` }, help, " ", h("span", { title: item.why || null }, bounds)),
@@ -161,11 +162,10 @@ export class TimeOuts {
     this.place.querySelector("#outs-save").disabled = !valid || this.pinned;
     this.place.querySelector("#outs-undo").disabled = checked === null;
     if (!checked) {
-      update(place, h("p", { class: "text-body-secondary mb-0" }, "Change a value to see what it would do. Nothing is applied before you save."));
+      update(place, h("p", { class: "text-body-secondary mb-0" }, _("Change a value to see what it would do. Nothing is applied before you save.")));
       return;
     }
-    const warned = count(checked.warned, "running lease", "running leases");
-    const effect = checked.warned ? `${warned} would be warned now.` : "No running lease would be warned now.";
+    const effect = checked.warned ? _n("{n} running lease would be warned now.", "{n} running leases would be warned now.", checked.warned) : _("No running lease would be warned now.");
     update(
       place,
       checked.valid ? h("p", { class: "mb-1" }, h("strong", { id: "outs-warned" }, effect)) : null,
@@ -181,7 +181,7 @@ export class TimeOuts {
     const values = this.#values();
     try {
       const policy = await api.put("policy", { text: this.checked.text, base_version: this.version });
-      announce(`Saved as version ${policy.version}.`);
+      announce(_("Saved as version {version}.", policy));
       await this.read();
       this.saved(policy);
     } catch (error) {
@@ -196,6 +196,7 @@ export class TimeOuts {
     const mine = this.items.filter((item) => item.name in values).map((item) => [item.name, item.value, values[item.name]]);
     await this.read();
     const [policy] = (await api.get("policy/versions?limit=1")).items;
+    const author = policy.author || _("Somebody");
     for (const [name, , value] of mine) {
       const unit = this.place.querySelector(`#out-${name}-unit`);
       this.place.querySelector(`#out-${name}`).value = Number.parseFloat(value);
@@ -206,14 +207,14 @@ export class TimeOuts {
     const say = (item, value) => (item.counted ? value : long(value));
     update(
       this.place.querySelector("#outs-found"),
-      h("p", { class: "mb-1", role: "alert", id: "outs-conflict" }, h("strong", {}, `${policy.author || "Somebody"} saved version ${policy.version} meanwhile. `), "Your values are still here, on top of it; Save puts them into force."),
+      h("p", { class: "mb-1", role: "alert", id: "outs-conflict" }, h("strong", {}, _("{author} saved version {version} meanwhile.", { ...policy, author })), " ", _("Your values are still here, on top of it; Save puts them into force.")),
       h(
         "table",
         { class: "table table-sm mb-2" },
-        h("thead", {}, h("tr", {}, ["Time-out", "Before", "Theirs", "Yours"].map((name) => h("th", { scope: "col" }, name)))),
+        h("thead", {}, h("tr", {}, [_("Time-out"), _("Before"), _("Theirs"), _("Yours")].map((name) => h("th", { scope: "col" }, name)))),
         h("tbody", {}, mine.map(([name, before, value]) => h("tr", {}, h("td", {}, TEXTS[name]?.[0] ?? name), h("td", {}, say(now(name), before)), h("td", {}, say(now(name), now(name).value)), h("td", {}, value)))),
       ),
-      h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-choice": "undo" }, "Take theirs"),
+      h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-choice": "undo" }, _("Take theirs")),
     );
   }
 

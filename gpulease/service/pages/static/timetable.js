@@ -1,11 +1,12 @@
 // The calendar of a group's reservations: shows windows, and says what was dragged.
 import { DayGrid, Interaction, List, TimeGrid, createCalendar } from "./lib/calendar.js";
 import { h } from "./dom.js";
+import { _, locale } from "./texts.js";
 import { wall } from "./zones.js";
 
 const NARROW = window.matchMedia("(max-width: 767.98px)");
 const dark = () => document.documentElement.getAttribute("data-bs-theme") === "dark";
-const STATES = { open: "now", lead: "soon", over: "over", coming: "" };
+const STATES = { open: _("now"), lead: _("soon"), over: _("over"), coming: "" };
 
 function shown(reservation, window_) {
   const local = (iso) => new Date(iso);
@@ -26,18 +27,18 @@ function shown(reservation, window_) {
 function closed({ first, last, title }) {
   const end = new Date(`${last}T00:00`);
   end.setDate(end.getDate() + 1);
-  return { id: `closed@${first}`, start: new Date(`${first}T00:00`), end, title: `Closed: ${title}`, display: "background", className: "gl-closed" };
+  return { id: `closed@${first}`, start: new Date(`${first}T00:00`), end, title: _("Closed: {title}", { title }), display: "background", className: "gl-closed" };
 }
 
 function content({ event, timeText }) {
   const { reservation, window: window_ } = event.extendedProps;
   if (event.display === "background") return { domNodes: [h("span", { class: "gl-closed-title" }, event.title)] };
   if (!reservation) return undefined;
-  const seats = ["open", "lead"].includes(window_.state) ? `${window_.claimed} of ${window_.seats}` : window_.seats;
-  const less = window_.seats < window_.reserved ? h("span", { class: "gl-window-less" }, ` (${window_.reserved} reserved)`) : null;
+  const seats = ["open", "lead"].includes(window_.state) ? _("{n} of {total}", { n: window_.claimed, total: window_.seats }) : window_.seats;
+  const less = window_.seats < window_.reserved ? h("span", { class: "gl-window-less" }, _(" ({n} reserved)", { n: window_.reserved })) : null;
   return {
     domNodes: [
-      h("span", { class: "visually-hidden" }, event.start.toLocaleDateString([], { weekday: "long", day: "numeric", month: "long" }), " "),
+      h("span", { class: "visually-hidden" }, event.start.toLocaleDateString(locale, { weekday: "long", day: "numeric", month: "long" }), " "),
       h("span", { class: "gl-window-time" }, timeText),
       h("strong", { class: "gl-window-title" }, event.title, STATES[window_.state] ? ` (${STATES[window_.state]})` : ""),
       h("span", { class: "gl-window-seats" }, `${seats} × ${reservation.gpu_class}`, less),
@@ -60,10 +61,10 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
   const calendar = createCalendar(place, [TimeGrid, DayGrid, List, Interaction], {
     view: NARROW.matches ? "timeGridDay" : "timeGridWeek",
     headerToolbar: { start: "prev,next today", center: "title", end: "timeGridDay,timeGridWeek,dayGridMonth,listYear" },
-    buttonText: { today: "Today", timeGridDay: "Day", timeGridWeek: "Week", dayGridMonth: "Month", listYear: "Term" },
+    buttonText: { today: _("Today"), timeGridDay: _("Day"), timeGridWeek: _("Week"), dayGridMonth: _("Month"), listYear: _("Term") },
     // A term is half a year from today on, as a list that is read from top to bottom.
     views: { listYear: { duration: { weeks: 26 } } },
-    noEventsContent: "Nothing is reserved.",
+    noEventsContent: _("Nothing is reserved."),
     eventSources: [
       {
         events: async ({ start }) => {
@@ -73,6 +74,7 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
       },
     ],
     lazyFetching: false,
+    locale,
     firstDay: 1,
     height: NARROW.matches ? "28rem" : "40rem",
     scrollTime: "07:30:00",
@@ -94,7 +96,7 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
   plain(place);
   new MutationObserver(() => plain(place)).observe(place, { childList: true, subtree: true });
   // Two arrows without a word.
-  for (const [button, word] of [["prev", "Earlier"], ["next", "Later"]]) {
+  for (const [button, word] of [["prev", _("Earlier")], ["next", _("Later")]]) {
     place.querySelector(`.ec-${button}`)?.setAttribute("aria-label", word);
   }
   const follow = () => place.classList.toggle("ec-dark", dark());

@@ -1,4 +1,5 @@
 // Turns figures into words: durations, sizes, times.  Pure.
+import { _, _n, locale } from "./texts.js";
 
 /** "45 s", "2 min 5 s", "1 h 20 min"; seconds in. */
 export function duration(seconds) {
@@ -22,22 +23,23 @@ export function clock(seconds) {
 
 /** "about 3 min" until an ISO time; "unknown" for none. */
 export function about(iso, now) {
-  if (!iso) return "unknown";
+  if (!iso) return _("unknown");
   const seconds = secondsUntil(iso, now);
-  if (seconds <= 5) return "any moment";
-  if (seconds < 60) return `in about ${Math.ceil(seconds / 10) * 10} s`;
-  if (seconds < 5400) return `in about ${Math.round(seconds / 60)} min`;
-  return `in about ${Math.round(seconds / 3600)} h`;
+  if (seconds <= 5) return _("any moment");
+  if (seconds < 60) return _("in about {n} s", { n: Math.ceil(seconds / 10) * 10 });
+  if (seconds < 5400) return _("in about {n} min", { n: Math.round(seconds / 60) });
+  if (seconds < 2 * 86400) return _("in about {n} h", { n: Math.round(seconds / 3600) });
+  return _n("in about {n} day", "in about {n} days", Math.round(seconds / 86400));
 }
 
 /** "16 GB"; bytes in.  Decimal for disks, binary for memory: these are memories. */
 export function bytes(size) {
   if (!size) return "";
   const gib = size / 2 ** 30;
-  return gib >= 1 ? `${Number(gib.toFixed(gib < 10 ? 1 : 0))} GB` : `${Math.round(size / 2 ** 20)} MB`;
+  return gib >= 1 ? `${gib.toLocaleString(locale, { maximumFractionDigits: gib < 10 ? 1 : 0 })} GB` : `${Math.round(size / 2 ** 20)} MB`;
 }
 
-export const percent = (share) => (share === null || share === undefined ? "no data" : `${Math.round(share * 100)} %`);
+export const percent = (share) => (share === null || share === undefined ? _("no data") : `${Math.round(share * 100)} %`);
 
 export const secondsUntil = (iso, now) => (Date.parse(iso) - now) / 1000;
 
@@ -45,8 +47,8 @@ export const secondsUntil = (iso, now) => (Date.parse(iso) - now) / 1000;
 export function when(iso) {
   const date = new Date(iso);
   const today = new Date().toDateString() === date.toDateString();
-  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  return today ? time : `${date.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
+  const time = date.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" });
+  return today ? time : `${date.toLocaleDateString(locale, { day: "numeric", month: "short" })} ${time}`;
 }
 
 /** A sentence with its instants ("14:05:09 UTC") as the reader's own clock shows them. */
@@ -54,17 +56,14 @@ export function localTimes(sentence) {
   return sentence.replace(/\b(\d\d):(\d\d):(\d\d) UTC\b/g, (_, hours, minutes, seconds) => {
     const at = new Date();
     at.setUTCHours(Number(hours), Number(minutes), Number(seconds), 0);
-    return at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+    return at.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   });
 }
-
-/** "1 variable", "3 variables": a number with what it counts. */
-export const count = (number, one, many) => `${number.toLocaleString()} ${number === 1 ? one : many}`;
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** The name of a server as its owner reads it. */
-export const serverName = (name) => (name ? name : "my server");
+export const serverName = (name) => (name ? name : _("my server"));
 
 /** The name of somebody's server as others read it. */
-export const theirServer = (name) => (name ? name : "default server");
+export const theirServer = (name) => (name ? name : _("default server"));

@@ -1,4 +1,5 @@
 // The clock on the wall of a zone, as the service writes times of reservations.  Pure.
+import { _, locale } from "./texts.js";
 
 export const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
@@ -28,7 +29,7 @@ export function zones() {
 
 /** "2 Mar, 14:00 to 16:00" from two wall-clock times. */
 export function span(start, end) {
-  const day = new Date(`${start}:00`).toLocaleDateString([], { weekday: "short", day: "numeric", month: "short" });
+  const day = new Date(`${start}:00`).toLocaleDateString(locale, { weekday: "short", day: "numeric", month: "short" });
   const until = start.slice(0, 10) === end.slice(0, 10) ? end.slice(11) : end.replace("T", " ");
-  return `${day}, ${start.slice(11)} to ${until}`;
+  return _("{day}, {start} to {end}", { day, start: start.slice(11), end: until });
 }

@@ -1,0 +1,81 @@
+"""Text that people read, with what it was made of, so that it can be told in another language.
+
+The texts stand in the code in English.  A ``Text`` is that English, a ``str`` like every other; who
+shows it to a reader of another language has it made anew from the catalogue of that language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Catalogue(Protocol):
+    """What ``gettext.NullTranslations`` and its kin give."""
+
+    def gettext(self, message: str) -> str:
+        """Return the translation, the message itself where there is none."""
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        """Return the translation for a number."""
+
+
+class Text(str):
+    """One English text, its places filled in.
+
+    Args:
+        template: the text, ``{name}`` in its places; without values it is taken as it is.
+        values: what stands there, of any kind; a ``Text`` is told in the same language.
+    """
+
+    __slots__ = ("_many", "_number", "_template", "_values")
+
+    def __new__(cls, template: str, /, **values: Any) -> Text:
+        """Make the text in English."""
+        text = super().__new__(cls, template.format_map(values) if values else template)
+        text._template, text._many, text._number, text._values = template, "", 0, values
+        return text
+
+    _template: str
+    _many: str
+    _number: int
+    _values: Mapping[str, Any]
+
+    def told(self, catalogue: Catalogue) -> str:
+        """Return the text in the catalogue's language; what is not there stays English."""
+        if not self._template:
+            return ""  # gettext has its header there
+        if self._many:
+            template = catalogue.ngettext(self._template, self._many, self._number)
+        else:
+            template = catalogue.gettext(self._template)
+        values = {name: told(value, catalogue) for name, value in self._values.items()}
+        return template.format_map(values) if values else template
+
+    def known(self, catalogue: Catalogue) -> bool:
+        """Whether the catalogue has it."""
+        return catalogue.gettext(self._template) != self._template
+
+
+def counted(one: str, many: str, n: int, /, **values: Any) -> Text:
+    """Return one of two texts by the number ``n``, which both may name."""
+    text = Text(one if n == 1 else many, n=n, **values)
+    text._template, text._many, text._number = one, many, n  # noqa: SLF001 - made here
+    return text
+
+
+def joined(*texts: str) -> Text:
+    """Return several texts as one, a space between them; empty ones are left out."""
+    found = {f"text{place}": text for place, text in enumerate(texts) if text}
+    return Text(" ".join(f"{{{name}}}" for name in found), **found)
+
+
+def told(value: Any, catalogue: Catalogue) -> Any:
+    """Return a JSON value with every ``Text`` in it told in the catalogue's language."""
+    if isinstance(value, Text):
+        return value.told(catalogue)
+    if isinstance(value, dict):
+        return {name: told(each, catalogue) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [told(each, catalogue) for each in value]
+    return value
