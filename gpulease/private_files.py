@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from gpulease.errors import GPULeaseError
 
@@ -14,27 +16,41 @@ UMASK = 0o077
 _OTHERS = 0o077
 
 
-def make_private(path: Path, content: bytes = b"") -> bool:
-    """Make a file that does not exist yet, with mode 0600, whole or not at all.
+@contextmanager
+def whole_file(path: Path, *, replace: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file, mode 0600, that stands at ``path`` when all of it is on the disk, or never.
 
-    Returns whether it was made.
+    Raises:
+        FileExistsError: one stands there already, and ``replace`` does not say that it may go.
+        OSError: it cannot be made.
+    """
+    descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        if replace:
+            Path(unfinished).replace(path)
+        else:
+            os.link(unfinished, path)  # unlike a rename it replaces nothing
+    finally:
+        Path(unfinished).unlink(missing_ok=True)
+
+
+def make_private(path: Path, content: bytes = b"") -> bool:
+    """Make a file that does not exist yet, whole or not at all; return whether it was made.
 
     Raises:
         OSError: it cannot be made.
     """
     if path.exists():
         return False
-    descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with whole_file(path) as file:
             file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        os.link(unfinished, path)  # unlike a rename it replaces nothing
     except FileExistsError:
         return False
-    finally:
-        Path(unfinished).unlink()
     return True
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+from gpulease.private_files import whole_file
 
 #: The tags of papermill's: https://papermill.readthedocs.io/en/latest/usage-parameterize.html
 _TAG, _INJECTED = "parameters", "injected-parameters"
@@ -82,17 +83,9 @@ def write(notebook: Any, path: Path) -> None:
     """
     text = nbformat.writes(notebook)  # type: ignore[no-untyped-call]
     try:
-        descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(descriptor)
-            Path(unfinished).chmod(0o644)
-            Path(unfinished).replace(path)
-        except BaseException:
-            Path(unfinished).unlink(missing_ok=True)
-            raise
+        with whole_file(path, replace=True) as file:
+            file.write(text.encode())
+            os.fchmod(file.fileno(), 0o644)
     except OSError as error:
         raise UnreadableError(f"{path} cannot be written: {error.strerror}.") from error
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
-import tempfile
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,6 +19,7 @@ from typing import IO, Any
 import sqlalchemy as sa
 
 from gpulease.errors import GPULeaseError
+from gpulease.private_files import whole_file
 from gpulease.store.engine import make_engine
 from gpulease.store.faults import translated
 from gpulease.store.fence import writer_lock
@@ -47,18 +46,16 @@ def backup(address: str, file: Path) -> int:
             next_step="Name a new file: a backup replaces nothing.",
         )
     engine = make_engine(address)
-    descriptor, unfinished = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
-        with os.fdopen(descriptor, "wb") as raw:
-            with gzip.open(raw, "wt", encoding="utf-8", compresslevel=6) as text, translated():
-                revision = require_head(engine)
-                with engine.connect() as connection:
-                    rows = _write(_snapshot(connection), text, revision)
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.link(unfinished, file)
+        with (
+            whole_file(file) as raw,
+            gzip.open(raw, "wt", encoding="utf-8", compresslevel=6) as text,
+            translated(),
+        ):
+            revision = require_head(engine)
+            with engine.connect() as connection:
+                rows = _write(_snapshot(connection), text, revision)
     finally:
-        Path(unfinished).unlink()
         engine.dispose()
     return rows
 
