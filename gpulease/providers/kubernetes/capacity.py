@@ -28,6 +28,7 @@ class Capacity:
         self._cluster = cluster
         self._usage = usage
         self._known: tuple[object, ...] = ()
+        self._inventories, self._placing = slots.Inventories(), slots.Placing()
         self._placed: tuple[Device, ...] = ()
         self.devices: tuple[Device, ...] = ()
         self.held: Mapping[Attempt, tuple[str, ...]] = {}
@@ -91,8 +92,8 @@ class Capacity:
         sticky = {key: self.held[key] for key in self.held.keys() & there & told}
         self._told = frozenset(granted)
         wanted = {**granted, **sticky}
-        inventories = slots.inventories(cluster.nodes, classes, cluster.instance)
-        placed = slots.place(inventories, uses, wanted)
+        inventories = self._inventories.of(cluster.nodes, classes, cluster.instance)
+        placed = self._placing.place(inventories, uses, wanted)
         shown = slices.published(
             cluster.slices,
             cluster.claims,

@@ -159,11 +159,13 @@ class Client(Protocol):
         labels: str = "",
         fields: str = "",
         keep: Keep = whole,
+        streamed: bool = False,
     ) -> Listing:
         """Return every object, in pages behind the scenes.
 
         ``keep`` is asked of each object as soon as its page is here, so that no more than a page
-        is ever held whole: all pods of a large cluster are a gigabyte.
+        is ever held whole: all pods of a large cluster are a gigabyte.  With ``streamed`` they
+        come one by one from the server's cache, where it can do that.
 
         Raises:
             NotFoundError: the cluster does not serve this collection.

@@ -59,8 +59,12 @@ class Cluster:
         #: One namespace is watched alone; several, or patterns, need the whole cluster's events.
         where = plain[0] if len(self._namespaces) == len(plain) == 1 else ""
         self._index = PodIndex(instance)
-        self._pods = Watched(client, PODS, keep=self._kept_pod, changed=self._pod_changed)
-        self._nodes = Watched(client, NODES, keep=_kept_node, changed=self._node_changed)
+        self._pods = Watched(
+            client, PODS, keep=self._kept_pod, changed=self._pod_changed, streamed=True
+        )
+        self._nodes = Watched(
+            client, NODES, keep=_kept_node, changed=self._node_changed, streamed=True
+        )
         self._slices = Watched(client, RESOURCE_SLICES, changed=self._bump, optional=True)
         self._claims = Watched(client, RESOURCE_CLAIMS, changed=self._bump, optional=True)
         self._events = Watched(
@@ -238,10 +242,22 @@ def _about(event: Manifest) -> str:
 
 
 def _kept_node(manifest: Manifest) -> Manifest:
-    """Return a node without the long lists that nobody here reads."""
+    """Return what is read of a node: there may be thousands, each with long lists."""
+    meta, spec = manifest["metadata"], manifest.get("spec") or {}
     status = manifest.get("status") or {}
-    kept = {k: status[k] for k in ("capacity", "allocatable", "conditions") if k in status}
-    return {**pods.lean(manifest), "status": kept}
+    kept = {k: status[k] for k in ("capacity", "allocatable") if k in status}
+    conditions = [
+        {"type": each.get("type"), "status": each.get("status")}
+        for each in status.get("conditions") or []
+    ]
+    own = ("name", "uid", "labels", "deletionTimestamp")
+    return pods.shared(
+        {
+            "metadata": {k: meta[k] for k in own if k in meta},
+            "spec": {k: spec[k] for k in ("taints", "unschedulable") if k in spec},
+            "status": kept | {"conditions": conditions},
+        }
+    )
 
 
 def _kept_quota(quota: Manifest) -> Manifest:
@@ -254,20 +270,7 @@ def _kept_quota(quota: Manifest) -> Manifest:
 
 def _heartbeat_only(before: Manifest | None, after: Manifest | None) -> bool:
     """Whether only the times of a node's conditions changed: they do every few seconds."""
-    return before is not None and after is not None and _essence(before) == _essence(after)
-
-
-def _essence(node: Manifest) -> tuple[object, ...]:
-    status, meta = node.get("status") or {}, node["metadata"]
-    conditions = [(each.get("type"), each.get("status")) for each in status.get("conditions") or []]
-    return (
-        meta.get("labels"),
-        meta.get("deletionTimestamp"),
-        node.get("spec"),
-        status.get("capacity"),
-        status.get("allocatable"),
-        conditions,
-    )
+    return before is not None and before == after
 
 
 def _ended(task: asyncio.Task[None]) -> None:

@@ -9,34 +9,37 @@ too old: callers know better what may be repeated.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
-import json
+import logging
 import os
-import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
 
+from gpulease.providers.kubernetes.answers import (
+    TRANSPORT,
+    error_of,
+    events_of,
+    identity_of,
+    no_answer,
+    object_of,
+    text_of,
+)
 from gpulease.providers.kubernetes.client import (
     TOKEN_REVIEWS,
     ClientError,
-    ConflictError,
-    ForbiddenError,
-    GoneError,
-    InvalidError,
     Keep,
     Listing,
     Manifest,
-    NotFoundError,
     Resource,
     TokenIdentity,
     UnavailableError,
     WatchEvent,
     whole,
 )
-from gpulease.providers.kubernetes.framing import Lines
 
 #: Objects of one page of a list.
 PAGE = 500
@@ -44,8 +47,10 @@ PAGE = 500
 CALL_SECONDS = 30.0
 #: Seconds without a word after which a watch that should have ended is given up.
 _SILENT = 15.0
-_TRANSPORT = (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError)
-_EXTRA = "authentication.kubernetes.io/"
+
+#: On the message of a streamed list after which everything was sent.
+_ALL_SENT = "k8s.io/initial-events-end"
+log = logging.getLogger(__name__)
 
 #: Told of each call: verb, collection, HTTP status (0: no answer), seconds.
 Observe = Callable[[str, str, int, float], None]
@@ -75,6 +80,7 @@ class OfficialClient:
         self._user_agent = user_agent
         self._api: Any = None
         self._opening = asyncio.Lock()
+        self._streams = True  # whether lists are asked for as streams
 
     async def close(self) -> None:
         """Cut all connections and wait for their end; the next call opens new ones."""
@@ -90,8 +96,17 @@ class OfficialClient:
         labels: str = "",
         fields: str = "",
         keep: Keep = whole,
+        streamed: bool = False,
     ) -> Listing:
         """Return every object of a collection; see the port."""
+        if streamed and self._streams:
+            try:
+                return await self._stream_all(resource, namespace, _selectors(labels, fields), keep)
+            except ClientError as error:
+                if not error.status:
+                    raise  # nobody answered
+                self._streams = False
+                log.info("lists are asked for in pages from now on: %s", error.message)
         items: list[Manifest] = []
         query = {**_selectors(labels, fields), "limit": str(PAGE)}
         while True:
@@ -102,6 +117,32 @@ class OfficialClient:
             if not meta.get("continue"):
                 return Listing(items, str(meta.get("resourceVersion", "")))
             query["continue"] = meta["continue"]
+
+    async def _stream_all(
+        self, resource: Resource, namespace: str, selectors: dict[str, str], keep: Keep
+    ) -> Listing:
+        """List by a watch that begins with everything that is there, object by object.
+
+        The API server answers from its cache, and nobody ever holds a page whole.  Servers of
+        Kubernetes 1.32 and from 1.34 on take it by default, if their etcd is not old.
+        https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists
+        """
+        query = {
+            **selectors,
+            "watch": "true",
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
+            "allowWatchBookmarks": "true",
+        }
+        events = self._events(resource, namespace, query, CALL_SECONDS)
+        async with contextlib.aclosing(events):
+            await anext(events)  # it was taken
+            try:
+                return await _whole_list(events, keep)
+            except UnavailableError as error:
+                # Some servers begin and never end, as one whose etcd is old: never again.
+                said = f"a streamed list of {resource.plural} did not end: {error.message}"
+                raise UnavailableError(said, status=error.status or 504) from error
 
     async def watch(
         self,
@@ -121,17 +162,24 @@ class OfficialClient:
             "resourceVersion": since,
             "timeoutSeconds": str(seconds),
         }
-        limit = aiohttp.ClientTimeout(
-            total=None, sock_connect=CALL_SECONDS, sock_read=seconds + _SILENT
-        )
+        events = self._events(resource, namespace, query, seconds + _SILENT)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                yield event
+
+    async def _events(
+        self, resource: Resource, namespace: str, query: dict[str, str], silence: float
+    ) -> AsyncGenerator[WatchEvent]:
+        """Yield a watch's messages; ``silence`` is how long (seconds) none may come."""
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=CALL_SECONDS, sock_read=silence)
         began = time.monotonic()
         response = await self._send("GET", resource.path(namespace), query, None, limit)
         try:
             self._observe("watch", resource.plural, response.status, time.monotonic() - began)
             if response.status >= 400:
-                raise _error(response.status, await _text(response), response.headers)
+                raise error_of(response.status, await text_of(response), response.headers)
             yield WatchEvent("OPENED")
-            async for event in _events(response):
+            async for event in events_of(response):
                 yield event
         finally:
             # A watch never ends by itself here: no goodbye is waited for that nobody would hear.
@@ -187,7 +235,7 @@ class OfficialClient:
             "spec": {"token": token, "audiences": [audience]},
         }
         found = await self._call("create", TOKEN_REVIEWS, body=body)
-        return _identity(found.get("status") or {}, audience)
+        return identity_of(found.get("status") or {}, audience)
 
     async def _call(
         self,
@@ -206,12 +254,12 @@ class OfficialClient:
         try:
             response = await self._send(_METHODS[verb], path, query or {}, body, limit)
             status = response.status
-            text = await _text(response)
+            text = await text_of(response)
         finally:
             self._observe(verb, resource.plural, status, time.monotonic() - began)
         if status >= 400:
-            raise _error(status, text, response.headers)
-        return _object(text)
+            raise error_of(status, text, response.headers)
+        return object_of(text)
 
     async def _send(
         self,
@@ -251,8 +299,8 @@ class OfficialClient:
                 auth_settings=["BearerToken"],
             )
             answer = await api.call_api(method, url, headers, body, _request_timeout=limit)
-        except _TRANSPORT as error:
-            raise _silent(error) from error
+        except TRANSPORT as error:
+            raise no_answer(error) from error
         return answer.response  # type: ignore[no-any-return]
 
     async def _opened(self) -> Any:
@@ -264,14 +312,23 @@ class OfficialClient:
 
 
 _METHODS = {"list": "GET", "get": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
-_ERRORS: dict[int, type[ClientError]] = {
-    400: InvalidError,
-    403: ForbiddenError,
-    404: NotFoundError,
-    409: ConflictError,
-    410: GoneError,
-    422: InvalidError,
-}
+
+
+async def _whole_list(events: AsyncIterator[WatchEvent], keep: Keep) -> Listing:
+    """Take what a watch sends first, up to the message that says that it was all.
+
+    Raises:
+        UnavailableError: that never came.
+    """
+    found: dict[tuple[str, str], Manifest | None] = {}
+    async for event in events:
+        meta = event.object.get("metadata") or {}
+        if event.kind != "BOOKMARK":
+            key = str(meta.get("namespace", "")), str(meta.get("name", ""))
+            found[key] = None if event.kind == "DELETED" else keep(event.object)
+        elif (meta.get("annotations") or {}).get(_ALL_SENT) == "true":
+            return Listing([each for each in found.values() if each is not None], event.version)
+    raise UnavailableError("it broke off")
 
 
 async def _open(kubeconfig: str, context: str) -> Any:
@@ -312,83 +369,3 @@ def _in_cluster() -> bool:
 def _selectors(labels: str, fields: str) -> dict[str, str]:
     query = {"labelSelector": labels, "fieldSelector": fields}
     return {name: value for name, value in query.items() if value}
-
-
-async def _text(response: aiohttp.ClientResponse) -> str:
-    try:
-        return await response.text()
-    except _TRANSPORT as error:
-        raise _silent(error) from error
-
-
-def _object(text: str) -> Manifest:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise UnavailableError("the answer is not JSON: something else answers there") from error
-    if not isinstance(found, dict):
-        raise UnavailableError("the answer is no object: something else answers there")
-    return found
-
-
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[WatchEvent]:
-    lines = Lines()
-    try:
-        async for chunk in response.content.iter_any():
-            for line in lines.feed(chunk):
-                yield _event(_object(line))
-    except _TRANSPORT as error:
-        raise _silent(error) from error
-
-
-def _event(found: Manifest) -> WatchEvent:
-    kind, about = found.get("type"), found.get("object")
-    if not isinstance(kind, str) or not isinstance(about, dict):
-        raise UnavailableError("a message of a watch has no type or no object")
-    if kind == "ERROR":
-        raise _status(int(about.get("code") or 500), about)
-    return WatchEvent(kind, about)
-
-
-def _error(status: int, text: str, headers: Any) -> ClientError:
-    try:
-        said = _object(text)
-    except UnavailableError:
-        said = {}
-    try:
-        retry_after = float(headers.get("Retry-After", 0))
-    except ValueError:
-        retry_after = 0.0
-    return _status(status, said, retry_after)
-
-
-def _status(status: int, said: Manifest, retry_after: float = 0.0) -> ClientError:
-    reason = str(said.get("reason") or "")
-    message = str(said.get("message") or reason or f"HTTP status {status}")
-    kind = _ERRORS.get(status)
-    if kind is None:
-        return UnavailableError(message, status=status, reason=reason, retry_after=retry_after)
-    return kind(message, status=status, reason=reason)
-
-
-def _silent(error: BaseException) -> UnavailableError:
-    # The text of a transport's error may hold an address, never a token: tokens go in headers.
-    return UnavailableError(f"the API server does not answer: {error or type(error).__name__}")
-
-
-def _identity(status: Manifest, audience: str) -> TokenIdentity | None:
-    if not status.get("authenticated") or audience not in (status.get("audiences") or []):
-        return None
-    user = status.get("user") or {}
-    extra = user.get("extra") or {}
-
-    def first(name: str) -> str:
-        return str((extra.get(_EXTRA + name) or [""])[0])
-
-    return TokenIdentity(
-        username=str(user.get("username", "")),
-        pod=first("pod-name"),
-        pod_uid=first("pod-uid"),
-        node=first("node-name"),
-        groups=tuple(user.get("groups") or ()),
-    )

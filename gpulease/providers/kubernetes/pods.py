@@ -7,16 +7,20 @@ not run (``reasons``) and how one is written (``manifest``).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from gpulease import labels
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.watch import Key, key_of
 
+_T = TypeVar("_T")
+#: Longer texts (characters) are seldom the same twice.
+_SHORT = 80
 #: KubeSpawner's own annotations, where a server's pod lacks ours.
 _HUB_USER, _HUB_SERVER = "hub.jupyter.org/username", "hub.jupyter.org/servername"
 #: No pod has more devices than this; a higher number is nonsense.
@@ -46,7 +50,18 @@ class PodUse:
 def lean(manifest: Manifest) -> Manifest:
     """Return a pod without what nobody here reads: field managers alone are half of it."""
     meta = {k: v for k, v in manifest.get("metadata", {}).items() if k != "managedFields"}
-    return {**manifest, "metadata": meta}
+    return shared({**manifest, "metadata": meta})
+
+
+def shared(value: _T) -> _T:
+    """Return a copy in which equal short texts are one: thousands of objects say the same words."""
+    if isinstance(value, dict):
+        return {sys.intern(k): shared(v) for k, v in value.items()}  # type: ignore[return-value]
+    if isinstance(value, list):
+        return [shared(each) for each in value]  # type: ignore[return-value]
+    if isinstance(value, str) and len(value) <= _SHORT:
+        return sys.intern(value)  # type: ignore[return-value]
+    return value
 
 
 def outline(manifest: Manifest) -> Manifest | None:
@@ -68,11 +83,13 @@ def outline(manifest: Manifest) -> Manifest | None:
                 {k: each[k] for k in ("name", "resources", "restartPolicy") if k in each}
                 for each in taking[kind]
             ]
-    return {
-        "metadata": {k: meta[k] for k in kept if k in meta},
-        "spec": taking,
-        "status": {k: status[k] for k in ("phase", "resourceClaimStatuses") if k in status},
-    }
+    return shared(
+        {
+            "metadata": {k: meta[k] for k in kept if k in meta},
+            "spec": taking,
+            "status": {k: status[k] for k in ("phase", "resourceClaimStatuses") if k in status},
+        }
+    )
 
 
 def asks_of(manifest: Manifest) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpulease import labels
@@ -87,24 +87,104 @@ class Placement:
     held: Mapping[Attempt, tuple[str, ...]] = field(default_factory=dict)
 
 
+class Inventories:
+    """What the nodes offer, made anew only for nodes that changed."""
+
+    def __init__(self) -> None:
+        self._classes: tuple[GPUClass, ...] = ()
+        self._known: dict[str, tuple[Manifest, tuple[NodeInventory, ...]]] = {}
+
+    def of(
+        self, nodes: Iterable[Manifest], classes: Sequence[GPUClass], instance: str
+    ) -> tuple[NodeInventory, ...]:
+        """Return what the nodes offer, by node and resource.
+
+        A node that belongs to another installation offers nothing.  A resource of a node belongs
+        to the pool of the first class, in the policy's order, that its node fits.
+        """
+        if tuple(classes) != self._classes:
+            self._classes, self._known = tuple(classes), {}
+        asked = {resource_of(ask_of(each)) for each in classes}
+        before, self._known = self._known, {}
+        for node in sorted(nodes, key=lambda each: str(each["metadata"]["name"])):
+            name = str(node["metadata"]["name"])
+            known = before.get(name)
+            if known is None or (known[0] is not node and known[0] != node):
+                known = (node, tuple(_offered(node, asked, classes, instance)))
+            self._known[name] = known
+        return tuple(each for _, found in self._known.values() for each in found)
+
+
 def inventories(
     nodes: Iterable[Manifest], classes: Sequence[GPUClass], instance: str
 ) -> tuple[NodeInventory, ...]:
-    """Return what the nodes offer, by node and resource.
+    """Return what the nodes offer: see ``Inventories.of``."""
+    return Inventories().of(nodes, classes, instance)
 
-    A node that belongs to another installation offers nothing.  A resource of a node belongs to
-    the pool of the first class, in the policy's order, that its node fits.
-    """
+
+def _offered(
+    node: Manifest, asked: Collection[str], classes: Sequence[GPUClass], instance: str
+) -> Iterator[NodeInventory]:
     own = labels.label_value(instance)
-    asked = {resource_of(ask_of(each)) for each in classes}
-    found = (
-        _inventory(node, resource, classes)
-        for node in sorted(nodes, key=lambda each: str(each["metadata"]["name"]))
-        if _labels(node).get(labels.INSTANCE, own) == own
-        for resource in sorted((node.get("status") or {}).get("capacity") or {})
-        if resource in asked or _GPU.fullmatch(resource)
-    )
-    return tuple(inventory for inventory in found if inventory.total)
+    if _labels(node).get(labels.INSTANCE, own) != own:
+        return
+    for resource in sorted((node.get("status") or {}).get("capacity") or {}):
+        if resource in asked or _GPU.fullmatch(resource):
+            found = _inventory(node, resource, classes)
+            if found.total:
+                yield found
+
+
+class Placing:
+    """Where every slot's occupant is, worked out anew only for nodes on which something changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[object, _Filling, list[Device]]] = {}
+        self.worked_out = 0  # nodes' resources, in all
+
+    def place(
+        self,
+        inventories: Sequence[NodeInventory],
+        uses: Iterable[PodUse],
+        granted: Mapping[Attempt, tuple[str, ...]],
+    ) -> Placement:
+        """Return every slot with what occupies it, and where our pods are.
+
+        Args:
+            uses: every pod that takes devices.
+            granted: the slots that each held attempt was granted or was found on before; a pod
+                that landed on their node keeps them.
+        """
+        by_node: dict[str, list[PodUse]] = {}
+        bound: set[Attempt] = set()
+        for use in sorted(uses, key=lambda each: (each.created, each.uid)):
+            if use.node:
+                by_node.setdefault(use.node, []).append(use)
+                if use.lease:
+                    bound.add((use.lease, use.attempt))
+        waiting: dict[str, dict[str, str]] = {}
+        for (lease_id, attempt), slots in sorted(granted.items()):
+            if (lease_id, attempt) not in bound:
+                for slot in slots:
+                    waiting.setdefault(slot.partition("/")[0], {})[slot] = lease_id
+        devices: list[Device] = []
+        held: dict[Attempt, tuple[str, ...]] = {}
+        before, self._known = self._known, {}
+        for inventory in inventories:
+            here, coming = by_node.get(inventory.node, []), waiting.get(inventory.node, {})
+            ours = {(use.lease, use.attempt) for use in here}
+            kept = {each: granted[each] for each in ours & granted.keys()}
+            seen = (inventory, here, kept, coming)
+            known = before.get((inventory.node, inventory.resource))
+            if known is None or known[0] != seen:
+                filling = _Filling(inventory, kept, coming)
+                filling.fill(here)
+                known = (seen, filling, filling.devices())
+                self.worked_out += 1
+            self._known[inventory.node, inventory.resource] = known
+            devices += known[2]
+            held.update(known[1].held)
+        return Placement(tuple(devices), held)
 
 
 def place(
@@ -112,34 +192,8 @@ def place(
     uses: Iterable[PodUse],
     granted: Mapping[Attempt, tuple[str, ...]],
 ) -> Placement:
-    """Return every slot with what occupies it, and where our pods are.
-
-    Args:
-        uses: every pod that takes devices.
-        granted: the slots that each held attempt was granted or was found on before; a pod that
-            landed on their node keeps them.
-    """
-    by_node: dict[str, list[PodUse]] = {}
-    bound: set[Attempt] = set()
-    for use in sorted(uses, key=lambda each: (each.created, each.uid)):
-        if use.node:
-            by_node.setdefault(use.node, []).append(use)
-            if use.lease:
-                bound.add((use.lease, use.attempt))
-    waiting = {
-        slot: lease_id
-        for (lease_id, attempt), slots in sorted(granted.items())
-        if (lease_id, attempt) not in bound
-        for slot in slots
-    }
-    devices: list[Device] = []
-    held: dict[Attempt, tuple[str, ...]] = {}
-    for inventory in inventories:
-        there = _Filling(inventory, granted, waiting)
-        there.fill(by_node.get(inventory.node, []))
-        devices += there.devices()
-        held.update(there.held)
-    return Placement(tuple(devices), held)
+    """Return every slot with what occupies it: see ``Placing.place``."""
+    return Placing().place(inventories, uses, granted)
 
 
 class _Filling:

@@ -54,6 +54,7 @@ class Watched:
         keep: makes an object smaller; ``None`` leaves it out.
         changed: called after each change: with the old and the new object (either may be ``None``).
         optional: the cluster may lack this collection; then it is empty, and no problem.
+        streamed: there are so many that a list in pages costs too much.
         seconds: how long one watch lasts.
     """
 
@@ -68,6 +69,7 @@ class Watched:
         keep: Keep = whole,
         changed: Callable[[Manifest | None, Manifest | None], None] = lambda *_: None,
         optional: bool = False,
+        streamed: bool = False,
         seconds: int = WATCH_SECONDS,
     ) -> None:
         self.resource = resource
@@ -80,6 +82,7 @@ class Watched:
         self._keep = keep
         self._changed = changed
         self._optional = optional
+        self._streamed = streamed
         self._seconds = seconds
         self._version = ""
         self._failures = 0
@@ -118,6 +121,7 @@ class Watched:
                 labels=self._labels,
                 fields=self._fields,
                 keep=self._keep,
+                streamed=self._streamed,
             )
             self.lists += 1
             self._replace(found.items, found.version)

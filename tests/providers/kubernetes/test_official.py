@@ -227,3 +227,70 @@ async def test_of_each_page_only_what_is_kept_stays(tmp_path):
     assert found.items == [{"kept": 1}, {"kept": 3}]
     assert found.version == "9"
     assert seen == [(1, 1), (2, 1), (3, 2)]
+
+
+ALL_SENT = {
+    "type": "BOOKMARK",
+    "object": {
+        "metadata": {
+            "resourceVersion": "9",
+            "annotations": {"k8s.io/initial-events-end": "true"},
+        }
+    },
+}
+
+
+def stream_of(*messages):
+    return Script(200, [json.dumps(each).encode() + b"\n" for each in messages])
+
+
+def told(kind, name):
+    return {"type": kind, "object": {"metadata": {"name": name, "namespace": "ns"}}}
+
+
+async def test_a_streamed_list_is_what_was_there_at_its_end(tmp_path):
+    """An object may change or go while the others are sent."""
+    changed = told("MODIFIED", "a")
+    changed["object"]["metadata"]["labels"] = {"x": "y"}
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}
+    told_all = [told("ADDED", "a"), told("ADDED", "b"), bookmark, changed, told("DELETED", "b")]
+    async with playing(tmp_path, stream_of(*told_all, ALL_SENT)) as (stream, path):
+        found = await called(path, "list_all", PODS, "ns", streamed=True)
+    assert [each["metadata"]["name"] for each in found.items] == ["a"]
+    assert found.items[0]["metadata"]["labels"] == {"x": "y"}
+    assert found.version == "9"
+    asked = stream.asked[0][0]
+    assert "sendInitialEvents=true" in asked
+    assert "resourceVersionMatch=NotOlderThan" in asked
+
+
+PAGE = said(200, {"items": [{"n": 1}], "metadata": {"resourceVersion": "5"}})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        said(422, {"code": 422, "message": "sendInitialEvents is forbidden for watch"}),
+        said(500, {"code": 500, "message": "etcd does not tell how far its watches are"}),
+        stream_of(told("ADDED", "a")),  # and then nothing more
+        stream_of({"type": "ERROR", "object": {"code": 504, "message": "timeout"}}),
+    ],
+    ids=["refused", "fails", "ends early", "fails later"],
+)
+async def test_a_server_that_streams_no_lists_is_asked_for_pages_from_then_on(tmp_path, answer):
+    async with playing(tmp_path, answer, PAGE, PAGE) as (stream, path):
+        client = OfficialClient(path)
+        found = [await client.list_all(PODS, streamed=True) for _ in range(2)]
+        await client.close()
+    assert [each.items for each in found] == [[{"n": 1}], [{"n": 1}]]
+    assert ["sendInitialEvents" in first for first, _, _ in stream.asked] == [True, False, False]
+
+
+async def test_a_server_that_is_away_is_asked_for_a_stream_again(tmp_path):
+    path = tmp_path / "away"
+    write_config(path, free_port(), "t")
+    client = OfficialClient(str(path))
+    with pytest.raises(UnavailableError):
+        await client.list_all(PODS, streamed=True)
+    assert client._streams
+    await client.close()

@@ -8,7 +8,7 @@ from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where
 from gpulease.providers.kubernetes.pods import use_of
-from gpulease.providers.kubernetes.slots import inventories, leaving, place
+from gpulease.providers.kubernetes.slots import Inventories, Placing, inventories, leaving, place
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
 
 GPU = "nvidia.com/gpu"
@@ -208,6 +208,48 @@ def test_no_slot_is_ever_held_twice_and_order_does_not_matter(crowd, order, read
     shuffled = [pods[i] for i in order if i < len(pods)]
     assert shown(list(reversed(nodes)), shuffled, granted) == placed
     assert shown(nodes, pods, {**granted, **placed.held}).held == placed.held, "it stays so"
+
+
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["pod", "gone", "grant", "node", "classes"]),
+        st.integers(0, 5),
+        st.sampled_from(["n1", "n2", "n3", ""]),
+    ),
+    max_size=12,
+)
+
+
+@given(changes)
+def test_what_changed_alone_is_worked_out_anew_and_it_comes_out_the_same(steps):
+    kept, placing = Inventories(), Placing()
+    nodes, pods, granted, classes = {name: node(name, 3) for name in ("n1", "n2")}, {}, {}, (CARD,)
+    for what, number, where in steps:
+        if what == "pod":
+            make = lease_pod if number % 2 else pod
+            pods[number] = make(f"l{number}", node=where)
+        elif what == "gone":
+            pods.pop(number, None)
+        elif what == "grant":
+            granted[f"l{number}", 1] = (slot(number % 3, where or "n1"),)
+        elif what == "node" and where:
+            nodes[where] = node(where, number)
+        elif what == "classes":
+            classes = (GPUClass(f"c{number}", "cards"),)
+        uses = [use_of(each, INSTANCE) for each in pods.values()]
+        offered = kept.of(nodes.values(), classes, INSTANCE)
+        assert offered == inventories(nodes.values(), classes, INSTANCE)
+        assert placing.place(offered, uses, granted) == place(offered, uses, granted)
+
+
+def test_one_pod_costs_one_node():
+    nodes, kept, placing = [node(f"n{n}", 8) for n in range(50)], Inventories(), Placing()
+    uses = [use_of(lease_pod(f"l{n}", node=f"n{n}"), INSTANCE) for n in range(50)]
+    placing.place(kept.of(nodes, (CARD,), INSTANCE), uses, {})
+    assert placing.worked_out == 50
+    nodes[3] = node("n3", 8)  # a heartbeat: another object that says the same
+    placing.place(kept.of(nodes, (CARD,), INSTANCE), uses[1:], {})
+    assert placing.worked_out == 51
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ class ScriptedClient:
         self.lists, self.watches = list(lists), list(watches)
         self.since: list[str] = []
 
-    async def list_all(self, resource, namespace="", *, labels="", fields="", keep=whole):
+    async def list_all(
+        self, resource, namespace="", *, labels="", fields="", keep=whole, streamed=False
+    ):
         found = self.lists.pop(0)
         if isinstance(found, Exception):
             raise found
