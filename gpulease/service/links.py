@@ -127,6 +127,17 @@ class Links:
         )
         self._wake()
 
+    def not_understood(self, lease: Lease) -> None:
+        """Note that a start came up with another major version of the protocol, and has failed.
+
+        A supervisor that was heard before stays what it is.
+        """
+        known = self._lines.get(lease.id)
+        if known is None or known.attempt != lease.attempt:
+            line = self._lines[lease.id] = _Line(lease.attempt, None, "", "", None, None)
+            line.bye = "other_version"
+            self._wake()
+
     def alerts(self) -> list[Alert]:
         """Return an alert for each lease that a second supervisor came for."""
         return list(self._alerts.values())

@@ -256,6 +256,9 @@ class SupervisorSocket(Answers, _Socket):
 
     def _hello(self, lease: Lease, said: FromSupervisor) -> None:
         if said.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+            words = "supervisor speaks protocol %s, this service %s"
+            log.warning(words, said.protocol, PROTOCOL_VERSION, extra={"lease": lease.id})
+            self.services.links.not_understood(lease)
             self.send({"type": "end", "reason": "protocol"})
             return
         if lease.state is LeaseState.ENDED:

@@ -59,6 +59,7 @@ def test_an_older_attempts_supervisor_does_not_count():
         ({"failed": "capacity_taken"}, "capacity_taken", False),
         ({"failed": "evicted"}, "evicted", False),
         ({"failed": "no_gpulease"}, "no_gpulease", True),
+        ({"failed": "other_version"}, "other_version", True),
         ({"gone": True}, "supervisor_failed", True),
     ],
 )

@@ -95,6 +95,10 @@ WAITING: Final[Words] = {
         "The environment on the GPU lacks gpulease.",
         "An admin has to install it there; try {failures} of {max_failures} failed.",
     ),
+    "other_version": (
+        "The environment on the GPU has a gpulease that the lease service does not understand.",
+        "An admin has to bring it up to date there; try {failures} of {max_failures} failed.",
+    ),
     "container_error": (
         "The cluster could not start the process on the GPU.",
         "It is tried again in a moment; try {failures} of {max_failures} failed.",
@@ -330,6 +334,10 @@ CAUSES: Final[Words] = {
     ),
     "image_error": ("The environment on the GPU could not be loaded.", _TELL),
     "no_gpulease": ("The environment on the GPU lacks gpulease.", _TELL),
+    "other_version": (
+        "The environment on the GPU has a gpulease that the lease service does not understand.",
+        _TELL,
+    ),
     "container_error": ("The cluster could not start the process on the GPU.", _TELL),
     "unschedulable": ("No machine of the cluster takes this GPU class.", _TELL),
     "admission_refused": ("A rule of the cluster refused the process on the GPU.", _TELL),
@@ -348,6 +356,7 @@ ADMIN_STEPS: Final[dict[str, str]] = {
     "failed": _LOG,
     "image_error": "Check the image's name and the right to pull it.",
     "no_gpulease": "Install gpulease in the class's image, in the service's version.",
+    "other_version": "Install the service's version of gpulease in the class's image.",
     "container_error": "Look at the events of the lease's pod.",
     "out_of_memory": "Give the class more memory if this happens often.",
     "unschedulable": _CLASS,

@@ -57,6 +57,7 @@ OWN_FAILURES = frozenset(
         "start_timeout",
         "image_error",
         "no_gpulease",
+        "other_version",
         "container_error",
         "out_of_memory",
         "unschedulable",
