@@ -42,7 +42,7 @@ from gpulease.providers.kubernetes.client import (
 )
 
 #: Objects of one page of a list.
-PAGE = 500
+PAGE = 100
 #: Seconds that an ordinary call may take.
 CALL_SECONDS = 30.0
 #: Seconds without a word after which a watch that should have ended is given up.
