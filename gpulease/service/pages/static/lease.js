@@ -227,7 +227,7 @@ function returnAnyway(lease, busy, question) {
   ];
 }
 
-function actions(lease, busy, question) {
+function actions(lease, busy, question, again) {
   const id = lease.id;
   if (question && (lease.state === "active" || lease.state === "warned")) return returnAnyway(lease, busy, question);
   switch (lease.state) {
@@ -242,7 +242,7 @@ function actions(lease, busy, question) {
         lease.reason === "not_home" ? returnAnyway(lease, busy, "") : null,
       ];
     case "ended":
-      return button("again", id, _("Request again"), "btn-primary", { disabled: busy });
+      return again && button("again", id, _("Request again"), "btn-primary", { disabled: busy });
     default:
       return null;
   }
@@ -254,9 +254,10 @@ function openServer(lease, url) {
 }
 
 /** What a lease says in one place: sentences, figures, what can be done.  `busy`: a call is on its way;
- * `question`: what the person must agree to before it is returned; `waiting`: how many want such a GPU. */
-export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "", question = "", waiting = 0 } = {}) {
-  const doable = withActions ? [actions(lease, busy, question), openServer(lease, serverUrl)] : null;
+ * `question`: what the person must agree to before it is returned; `waiting`: how many want such a GPU;
+ * `again`: whether it can be asked for again here, which the form for asking does otherwise. */
+export function leaseBody(lease, now, { busy = false, withActions = true, serverUrl = "", question = "", waiting = 0, again = true } = {}) {
+  const doable = withActions ? [actions(lease, busy, question, again), openServer(lease, serverUrl)] : null;
   return [
     h("p", { class: "gl-sentence", "data-key": "sentence" }, sentenceOf(lease) || `${stateWord(lease)}.`),
     leftBehind(lease),

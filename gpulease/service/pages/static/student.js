@@ -31,14 +31,15 @@ function draw() {
   if (!live.ready) return;
   const now = live.now();
   const current = holder.current();
-  const shown = current.length ? current : [holder.lastEnded()].filter(Boolean);
-  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: waitingFor(lease) }));
+  const last = current.length ? null : holder.lastEnded();
+  const shown = last ? [last] : current;
+  const may = holder.mayAsk();
+  const cards = shown.map((lease) => leaseCard(lease, classTitle(lease.gpu_class), now, { busy: holder.busy, serverUrl: holder.serverUrl(lease.server), question: holder.question(lease.id), waiting: waitingFor(lease), again: !may }));
   const nothing = h("p", { class: "text-body-secondary", "data-key": "none" }, _("You have no GPU. Your notebooks run on the CPU and lose nothing when a GPU comes or goes."));
   update($("leases"), cards.length ? cards : nothing);
   $("simulated").hidden = ![...live.classes, ...shown].some((item) => item.simulated);
-  const may = holder.mayAsk();
   $("ask").hidden = !may;
-  if (may) update($("ask"), askForm(live.classes, holder, choice, current.length > 0, now));
+  if (may) update($("ask"), askForm(live.classes, holder, { ...choice, gpuClass: choice.gpuClass ?? last?.gpu_class }, current.length > 0, now));
   drawHistory();
 }
 
