@@ -1,8 +1,15 @@
 """What the shipped network policies let lease pods reach, and who reaches them."""
 
+import argparse
+import shutil
+import subprocess
+
 import pytest
+import yaml
 
 from gpulease import labels
+from gpulease.gpus.agent.arguments import add_arguments
+from gpulease.gpus.agent.posting import Target, checked
 from gpulease.providers.kubernetes.network_form import End, lets
 from tests.helm_values import shipped
 
@@ -79,3 +86,33 @@ def test_only_servers_reach_the_companions_ports(port, open_):
     elsewhere = End("other", {"component": "singleuser-server"})
     for other in (elsewhere, LEASE, SERVICE, End(address="93.184.216.34")):
         assert not lets(POLICIES, LEASE, "Ingress", other, (port, "TCP"))
+
+
+def test_agents_reach_the_service_itself_once_the_documented_command_says_so(tmp_path):
+    """Where no router sends the cluster's own traffic to the hub's public address back in."""
+    text = (shipped.ROOT.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (command,) = (each for each in text.splitlines() if each.startswith("sed") and "plain" in each)
+    shutil.copytree(shipped.ROOT, tmp_path / "helm-values")
+    subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True)
+    changed = (tmp_path / "helm-values/agent/agent.yaml").read_text(encoding="utf-8")
+    objects = {each["kind"]: each for each in yaml.safe_load_all(changed)}
+    url = objects["ConfigMap"]["data"]["service-url"]
+    assert url == "http://gpulease.gpulease-system:9980/services/gpulease/"
+    (container,) = objects["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    given = parser.parse_args(container["args"][1:])
+    assert checked(Target(url, tmp_path), plain=given.plain_http).url == url
+
+    marks = {labels.NAME: labels.APP, labels.COMPONENT: labels.AGENT_COMPONENT}
+    agent = End(shipped.SYSTEM, marks)
+    ours = shipped.load("agent/network.yaml"), shipped.load("service/network.yaml")
+    for port, open_ in ((9980, True), (9981, False)):
+        assert lets(ours[0], agent, "Egress", SERVICE, (port, "TCP")) is open_
+        assert lets(ours[1], SERVICE, "Ingress", agent, (port, "TCP")) is open_
+    puller = End(shipped.SYSTEM, marks | {labels.COMPONENT: "puller"})
+    assert not lets(ours[1], SERVICE, "Ingress", puller, (9980, "TCP"))
+    for each in (End(address="93.184.216.34"), SERVICE):
+        assert not lets(
+            shipped.load("leases/puller.yaml")[1:], puller, "Egress", each, (443, "TCP")
+        )
