@@ -14,6 +14,7 @@ _INSIDE: dict[str, tuple[str, ...]] = {
     "accelerate": ("accelerate.state",),
     "ipywidgets": ("ipywidgets.widgets",),
     "jax": ("jax._src",),
+    "numba": ("numba.core.dispatcher",),
     "numpy": ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath"),
     "pandas": ("pandas._libs",),
     "scipy": ("scipy._lib",),

@@ -87,6 +87,8 @@ def refused_kind(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
     """Return in words why ``obj`` itself never moves, or None."""
     if type(obj) in (io.StringIO, io.BytesIO):
         return None
+    if type(obj) in weakref.ProxyTypes:  # what it stood for may be gone: nothing can be asked
+        return "a weak reference"
     for kinds, words in _KINDS:
         if isinstance(obj, kinds):
             return words

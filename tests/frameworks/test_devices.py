@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from gpulease.errors import GPULeaseError
 from gpulease.transfer.frameworks.torch import devices
 from tests.frameworks import standin
 from tests.frameworks.conftest import UNHURRIED
@@ -254,12 +255,15 @@ def test_the_device_is_empty_once_names_and_cache_are(trained):
 
 def test_carrying_takes_little_room_on_the_device(pair):
     """64 MiB at most, whatever the size of what is compared and written."""
-    pair.gpu("x = torch.zeros(2**26, dtype=torch.uint8).to('standin'); x[7] = 1")
+    pair.gpu("x = torch.zeros(2**27, dtype=torch.uint8).to('standin'); x[7] = 1")
     pair.home("x[0] = 3")
     pair.gpu("torch.standin.reset_peak_memory_stats()")
     pair.home("x[1] = 4; total = int(x.sum())")
-    pair.gpu("extra = torch.standin.max_memory_allocated() - torch.standin.memory_allocated()")
-    pair.home("extra, total")
+    pair.gpu(
+        "there = x[1].item(); extra = torch.standin.max_memory_allocated() - torch.standin.memory_allocated()"
+    )
+    pair.home("extra, total, there")
+    assert pair.ns["there"] == 4
     assert pair.ns["total"] == 8
     assert pair.ns["extra"] <= 64 * 2**20
 
@@ -368,3 +372,24 @@ finally:
     torch.standin.limit(2**62)
 """)
     assert "loss, model, opt: " in str(caught.value)
+
+
+# ---- the obvious other way fails its rule
+
+#: What is put in place of ours in the companion, and the test of the rule that it breaks.
+WRONG = {
+    "all of a storage is compared at once": (
+        "from gpulease.transfer.frameworks.torch import loading as m; m._PART = 2**40",
+        test_carrying_takes_little_room_on_the_device,
+    ),
+}  # fmt: skip
+
+
+@only_standin
+@pytest.mark.parametrize("way", WRONG)
+def test_the_wrong_way_breaks_its_rule(trained, way):
+    there, rule = WRONG[way]
+    trained.gpu(f"{there}; del m")
+    with pytest.raises((AssertionError, RuntimeError, GPULeaseError)):
+        rule(trained)
+    trained.restart()

@@ -38,6 +38,11 @@ model.callbacks = [1, 2, Callback()]
             r"a lock \(s\.part\[0\]\._lock\)",
         ),
         ("import threading\nx = threading.Lock()", "x", r"a lock\."),
+        (  # what the proxy stood for is gone: not even its type can be asked for
+            "import threading, weakref\nclass A: pass\np = [weakref.proxy(A()), threading.Lock()]",
+            "p",
+            r"a weak reference|a lock \(p\[1\]\)",
+        ),
         ("x = {'g': (i for i in [])}", "x", r"a generator .*\(x\['g'\]\)"),
     ],
 )

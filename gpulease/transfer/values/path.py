@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -50,7 +51,8 @@ def _search(values: Mapping[str, Any], wanted: Callable[[Any], bool]) -> tuple[s
     while frontier and len(seen) < _LIMIT:
         following: list[tuple[str, Any]] = []
         for where, obj in frontier:
-            if id(obj) in seen or isinstance(obj, _CUT):
+            # What a proxy stood for may be gone: then even its type cannot be asked for.
+            if id(obj) in seen or type(obj) in weakref.ProxyTypes or isinstance(obj, _CUT):
                 continue
             seen.add(id(obj))
             if wanted(obj):
