@@ -5,6 +5,7 @@ Owns who may see whose: everybody their own, who leads a group all of its projec
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -20,7 +21,7 @@ from gpulease.service.operations import Text, answers
 from gpulease.service.queries import UsageQuery
 from gpulease.service.scopes import ACCESS, needs_scope
 from gpulease.service.shapes import Items, PoolShare, ProjectView, UsageView
-from gpulease.service.usage import present, sums
+from gpulease.service.usage import charged, present, sums
 from gpulease.service.views import budget_view
 from gpulease.terminal import csv_text
 
@@ -57,16 +58,15 @@ class Usage(BaseHandler):
         since = _midnight(query.since or last - timedelta(days=_DAYS), zone)
         until = max(since, min(_midnight(last + timedelta(days=1), zone), snapshot.now))
         users, projects = whose(snapshot, self.asker)
-        store = self.services.ledger.store
-        found = await self.services.ledger.call(
-            store.usage, since, until, users=users, projects=projects
-        )
+        found = await charged(self.services.ledger, since, until, users=users, projects=projects)
         found += [
             use
             for use in present(snapshot)
             if users is None or use.user in users or use.project in (projects or ())
         ]
-        return since, until, sums(found, since, until, query.by.split(","), zone)
+        # Seconds of work, of a year: not the event loop's.
+        by = query.by.split(",")
+        return since, until, await asyncio.to_thread(sums, found, since, until, by, zone)
 
 
 class UsageTable(Usage):

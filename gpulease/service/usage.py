@@ -74,7 +74,7 @@ class Usage:
         now = self._clock()
         accounts, store = Accounts(self._policy().projects, now), self._ledger.store
         since = accounts.since(_HALF_LIVES)
-        found = await self._ledger.call(store.usage, since, now + timedelta(days=1))
+        found = await charged(self._ledger, since, now + timedelta(days=1))
         told: dict[str, str] = json.loads(await self._ledger.call(store.noted, _TOLD) or "{}")
         self._told |= {name: at for name, at in told.items() if name not in self._told}
         for use in found:
@@ -130,6 +130,30 @@ class Usage:
                 raise
         for notice in due:
             self._tell(notice)
+
+
+async def charged(
+    ledger: Ledger,
+    since: datetime,
+    until: datetime,
+    *,
+    users: Sequence[str] | None = None,
+    projects: Sequence[str] | None = None,
+) -> list[Use]:
+    """Return what was charged, read in parts: a year of it keeps no change waiting.
+
+    Raises:
+        GPULeaseError: the store cannot be read.
+    """
+    found: list[Use] = []
+    after = -1
+    while after:
+        some, after = await ledger.call(
+            ledger.store.usage_part, since, until,
+            users=users, projects=projects, after=max(after, 0),
+        )  # fmt: skip
+        found += some
+    return found
 
 
 def _notice(project: str, used: float, budget: Budget, until: datetime) -> Notice:

@@ -355,8 +355,24 @@ class Store:
         projects: Sequence[str] | None = None,
     ) -> list[Use]:
         """Return what was charged between two instants, of these people or projects, or all."""
+        found, after = self.usage_part(since, until, users=users, projects=projects)
+        while after:
+            some, after = self.usage_part(since, until, users=users, projects=projects, after=after)
+            found += some
+        return found
+
+    def usage_part(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        users: Sequence[str] | None = None,
+        projects: Sequence[str] | None = None,
+        after: int = 0,
+    ) -> tuple[list[Use], int]:
+        """Return a part of ``usage``, and after which row the next one begins; 0 for the last."""
         with self._read() as session:
-            return usage.read(session, since, until, users=users, projects=projects)
+            return usage.part(session, since, until, users=users, projects=projects, after=after)
 
     def past(self, since: datetime, until: datetime) -> used.Past:
         """Return the leases that were asked for within a time and when they were used."""

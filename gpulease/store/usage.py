@@ -12,6 +12,14 @@ from sqlalchemy.orm import Session
 from gpulease.policy.budgets import Use
 from gpulease.store.models import UsageRow
 
+#: Rows that are read at a time: whoever writes waits no longer than for these.
+_SOME = 5000
+#: In the order of the members of ``Use``.
+_COLUMNS = (
+    "lease_id", "user", "project", "gpu_class", "pool", "units", "price", "began", "ended",
+    "estimated",
+)  # fmt: skip
+
 
 def add(session: Session, uses: Iterable[Use]) -> None:
     """Add a row for each stretch that is over."""
@@ -20,17 +28,24 @@ def add(session: Session, uses: Iterable[Use]) -> None:
         session.execute(sa.insert(UsageRow), rows)
 
 
-def read(
+def part(
     session: Session,
     since: datetime,
     until: datetime,
     *,
     users: Sequence[str] | None = None,
     projects: Sequence[str] | None = None,
-) -> list[Use]:
-    """Return the stretches that touch a time, oldest first; either of the two fits, if given."""
+    after: int = 0,
+) -> tuple[list[Use], int]:
+    """Return some stretches that touch a time, in the order of their rows, and the last row's id.
+
+    Either of ``users`` and ``projects`` fits, if given.  ``after``: the id that the part before
+    gave; 0 is given with the last part.
+    """
     row = UsageRow
-    query = sa.select(row).where(row.ended > since, row.began < until)
+    query = sa.select(row.id, *(getattr(row, name) for name in _COLUMNS)).where(
+        row.id > after, row.ended > since, row.began < until
+    )
     whose = [
         column.in_(names)
         for column, names in ((row.user, users), (row.project, projects))
@@ -38,7 +53,8 @@ def read(
     ]
     if whose:
         query = query.where(sa.or_(*whose))
-    return [_use(found) for found in session.scalars(query.order_by(row.began, row.id))]
+    found = session.execute(query.order_by(row.id).limit(_SOME)).all()
+    return [Use(*members) for _, *members in found], found[-1][0] if len(found) == _SOME else 0
 
 
 def of_user(session: Session, user: str) -> list[dict[str, Any]]:

@@ -54,11 +54,11 @@ class KeptNotes:
 
     def __init__(self) -> None:
         self.store, self.notes = self, dict[str, str]()
-        self.usage, self.note = lambda since, until: [], self.notes.__setitem__
+        self.usage_part, self.note = lambda *_, **__: ([], 0), self.notes.__setitem__
         self.noted = lambda name: self.notes.get(name, "")
 
-    async def call(self, work, *arguments):
-        return work(*arguments)
+    async def call(self, work, *arguments, **more):
+        return work(*arguments, **more)
 
 
 async def test_a_budget_of_which_most_is_spent_is_told_once_in_a_period():

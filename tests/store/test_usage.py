@@ -8,7 +8,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.budgets import Use
 from gpulease.policy.model import EndReason, Lease
-from gpulease.store import Change
+from gpulease.store import Change, usage
 from tests.policy.build import NOW, OUTS, active, at
 
 
@@ -82,3 +82,19 @@ def test_a_person_who_is_forgotten_leaves_the_hours_under_a_pseudonym(store):
     write(store, draining, lifecycle.end(draining, EndReason.RETURNED, at(50)))
     pseudonym, _ = store.forget("ann")
     assert [use.user for use in used(store)] == [pseudonym]
+
+
+def test_much_is_read_in_parts_so_that_others_write_between(store, monkeypatch):
+    monkeypatch.setattr(usage, "_SOME", 4)
+    uses = [
+        Use(f"r{n}", f"u{n % 3}", "", "t4", "cards", 1, 1.0, at(n), at(n + 1)) for n in range(9)
+    ]
+    store.write(usage.add, uses)
+    first, after = store.usage_part(at(-10), at(99))
+    store.write(usage.add, [replace(uses[0], lease_id="late")])
+    second, then = store.usage_part(at(-10), at(99), after=after)
+    third, last = store.usage_part(at(-10), at(99), after=then)
+    assert [len(first), len(second), len(third), last] == [4, 4, 2, 0]
+    assert [*first, *second, *third][:9] == uses
+    assert store.usage(at(-10), at(99), users=["u1"]) == uses[1::3]
+    assert store.usage_part(at(200), at(300)) == ([], 0)
