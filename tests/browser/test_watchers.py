@@ -378,6 +378,22 @@ def test_the_editor_completes_by_the_schema_and_marks_while_typing(stage: Stage,
     page.wait_for_selector("#policy-findings >> text=Too few.")
 
 
+def test_the_editor_completes_within_braces(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.policy["text"] = "pools:\n"
+    page.goto(stage.url + "policy#advanced")
+    page.wait_for_selector("text=version 1, by root")
+    page.locator(TEXT).focus()
+    page.keyboard.press("Control+End")
+    page.keyboard.type("  cards: {spare: 1, ev")
+    page.wait_for_selector("#policy-text .cm-tooltip-autocomplete >> text=evidence")
+    assert "spare" not in page.inner_text("#policy-text .cm-tooltip-autocomplete")
+    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('evidence')")
+    page.keyboard.type("pro")
+    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('process')")
+    assert in_editor(page) == "pools:\n  cards: {spare: 1, evidence: process"
+
+
 def test_every_device_is_on_the_map_with_who_and_why(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.devices = [
