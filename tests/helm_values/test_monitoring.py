@@ -131,3 +131,22 @@ def test_each_alert_fires_when_it_should_and_not_else(rule_file, tmp_path):
     cases.write_text(yaml.safe_dump(document(rules(), bare.name)))
     done = promtool("test", "rules", str(cases))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_operator_finds_what_to_scrape_by_its_release_whatever_that_is_called(tmp_path):
+    text = (DOCS / "kubernetes.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"`(sed -i 's/release: prometheus[^`]*)`", text)
+    folder = tmp_path / "helm-values" / "monitoring"
+    shutil.copytree(shipped.ROOT / "monitoring", folder)
+
+    def releases():
+        return [
+            each["metadata"]["labels"]["release"]
+            for path in shipped.files(folder)
+            for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+            if each["apiVersion"].startswith("monitoring.coreos.com")
+        ]
+
+    assert releases() == ["prometheus"] * 3
+    subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True)
+    assert releases() == ["NAME"] * 3
