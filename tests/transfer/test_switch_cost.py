@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
+from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.switch.touched import touched_names
 from gpulease.transfer.values.pickling import Packer
+from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.walk import Walk
 from tests.transfer.kinds import empty, open_pair
 
@@ -190,3 +193,14 @@ def test_what_both_sides_pack_alike_is_the_same_without_a_look(pair, value):
     assert "big" not in pair.last.moved
     pair.home("assert seen == k")
     assert "big" not in pair.last.moved
+
+
+def test_what_a_cell_touched_is_walked_from_once(monkeypatch):
+    ns = {"many": [[n] for n in range(10)], "extra": [1]}
+    exec("def work(): return extra", ns)
+    side = Side("a", ns, {"__builtins__"}, TransferSettings())
+    walked = []
+    survey = side.survey
+    monkeypatch.setattr(side, "survey", lambda names: walked.append(set(names)) or survey(names))
+    assert touched_names(side, {"work", "many"}, {"extra"}) == ["extra", "many", "work"]
+    assert walked == [{"many", "work"}, {"extra"}]

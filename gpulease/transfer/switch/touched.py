@@ -28,18 +28,17 @@ def touched_names(
         return None
     base = side.ledger.base
     here = set(side.names())
-    names = near_names(side, touched, announced)
-    while names:
-        survey = side.survey(names)
+    names: set[str] = set()
+    new = near_names(side, touched, announced)
+    while new:  # each name is walked from once: a list of thousands of losses takes long
+        names |= new
+        survey = side.survey(new)
         if any(group.unbounded for group in survey.groups):
             return None
-        roots = side.closure(names, survey, reads=True)
+        roots = side.closure(new, survey, reads=True)
         known = [base[root].roots for root in survey.by_root if root in base]
         roots = roots.union(*known)  # who shared a group with one of them takes part
-        more = {r[2:] for r in roots if r.startswith("n:")} & here
-        if more <= names:
-            break
-        names |= more
+        new = ({r[2:] for r in roots if r.startswith("n:")} & here) - names
     return sorted(names)
 
 
