@@ -33,8 +33,12 @@ def gives_way(lease: Lease, snapshot: Snapshot) -> bool:
 
 
 def finishes_cell(lease: Lease, snapshot: Snapshot) -> bool:
-    """Whether the drain of a lease that gives way is put off until its running cell has ended."""
+    """Whether the drain of a lease that gives way is put off until its running cell has ended.
+
+    Never beyond its hard end: that is nobody's to move.
+    """
     evidence = snapshot.evidence.get(lease.id)
     if not lease.batch or evidence is None or not evidence.cells or lease.warned_until is None:
         return False
-    return snapshot.now < lease.warned_until + timedelta(seconds=snapshot.policy.batch_cell)
+    until = lease.warned_until + timedelta(seconds=snapshot.policy.batch_cell)
+    return snapshot.now < min(until, lease.hard_end or until)

@@ -66,7 +66,11 @@ def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, 
         _hold(len(given) == lease.count, view, f"{lease.id} gets all or nothing")
         _hold(len({d.node for d in given}) == 1, view, f"{lease.id} gets devices of one node")
         name = start.gpu_class or lease.gpu_class
-        _hold(all(suits(name, d) for d in given), view, f"{lease.id} gets devices that suit it")
+        _hold(
+            all(suits(name, d, lease.needs) for d in given),
+            view,
+            f"{lease.id} gets devices that suit it",
+        )
 
 
 def _check_warning(view: Snapshot, action: Warn, lease: Lease) -> None:
@@ -111,6 +115,7 @@ def _check_bounds(view: Snapshot, holders: Iterable[Lease], slack: float) -> Non
             _hold(late <= slack, view, f"{lease.id} is {lease.state.value} for too long")
         if lease.state is LeaseState.WARNED and lease.warned_until is not None:
             late = (view.now - lease.warned_until).total_seconds()
+            late -= view.policy.batch_cell if lease.batch else 0.0  # it finishes its cell first
             _hold(late <= slack, view, f"{lease.id} is warned for too long")
         if lease.hard_end is not None:
             late = (view.now - lease.hard_end).total_seconds()
@@ -130,7 +135,7 @@ def _check_conserving(view: Snapshot) -> None:
         there: Counter[str] = Counter(
             device.node
             for device in free.get(pools.get(lease.gpu_class, ""), ())
-            if suits(lease.gpu_class, device)
+            if suits(lease.gpu_class, device, lease.needs)
         )
         most = max(there.values(), default=0)
         _hold(most < lease.count, view, f"{lease.id} waits for what is free")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpulease.policy import document
 from gpulease.policy.lifecycle import apply
-from gpulease.policy.model import Drain, Start, Warn
+from gpulease.policy.model import Drain, EndReason, LeaseState, Start, Warn
 from gpulease.policy.planner import plan
 from tests.policy.build import NOW, OUTS, active, at, busy, cards, idle, policy, request, snapshot
 
@@ -130,6 +130,17 @@ def test_a_run_waits_no_longer_than_its_bound_however_fast_people_come(gaps, dev
                 now = max(now + 1, next_person)
             assert now <= bound + 1, "others are still served before it"
     assert served <= bound + 1
+
+
+def test_a_running_cell_is_finished_before_the_hard_end_or_not_at_all():
+    leaves = active(
+        1, "GPU-0", batch=True, state=LeaseState.WARNED, reason="preempted",
+        end_reason_wanted=EndReason.PREEMPTED, warned_until=at(-60), hard_end=at(60),
+        nominated_for="r2",
+    )  # fmt: skip
+    runs = {"evidence": {"r1": busy()}}
+    assert not steps([leaves, request(2)], Drain, **runs)
+    assert list(steps([leaves, request(2)], Drain, now=at(60), **runs)) == ["r1"]
 
 
 def test_the_document_says_how_long():

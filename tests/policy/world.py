@@ -201,14 +201,15 @@ class World:
             if lease.hard_end is not None and lease.state is not LeaseState.ENDED:
                 last = outs.warning + outs.drain_max + 2 * outs.interrupt_grace
                 late = (self.now - lease.hard_end).total_seconds()
-                assert late <= last + 4 * TICK, "the hard end is the end"
+                assert late <= last + 4 * TICK, ("the hard end is the end", lease)
 
     def _bound(self, lease: Lease) -> float | None:
         outs = lifecycle.time_outs_of(self.policy, lease)
         draining = outs.drain_max + 2 * outs.interrupt_grace
         return {
             LeaseState.STARTING: outs.start_max,
-            LeaseState.WARNED: outs.warning,
+            # A run that gives way finishes its cell first.
+            LeaseState.WARNED: outs.warning + (self.policy.batch_cell if lease.batch else 0),
             LeaseState.DRAINING: draining,
             LeaseState.ACTIVE: outs.hard_length,
         }.get(lease.state)
