@@ -81,11 +81,12 @@ class GPULeaseLab(ExtensionApp):
     async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
         """Start when the loop runs."""
         kernels = serverapp.kernel_manager
+        run_id = run_of(os.environ.get("JUPYTERHUB_SERVER_NAME", ""))
         self.core = Core(
             self._path,
             os.environ.get(ENV_SERVICE_URL, ""),
             os.environ.get("JUPYTERHUB_API_TOKEN", ""),
-            standby=self.standby,
+            standby=self.standby and not run_id,  # many a run never comes to a GPU cell
             alive=lambda: list(kernels.list_kernel_ids()),
             on_change=self._emit,
             notebooks=lambda: _notebooks(serverapp.session_manager),
@@ -94,7 +95,6 @@ class GPULeaseLab(ExtensionApp):
         await self.core.open()
         self._listen(serverapp)
         self._activity = asyncio.ensure_future(self._refresh_activity())
-        run_id = run_of(os.environ.get("JUPYTERHUB_SERVER_NAME", ""))
         if run_id and self.core.client is not None:
             from gpulease.lab.run_worker import RunWorker  # most servers need no nbclient
 

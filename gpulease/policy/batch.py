@@ -4,7 +4,8 @@ Nobody sits at a run, so it can wait.  Its request *stands back*: every request 
 before it, and nothing is taken back for it, however idle.  So that it does not wait for ever it
 does so for ``batch_wait`` at most; from then on it is a request like any other, with the ticket it
 has had from the beginning.  Then, whatever others ask, only those who asked before it are served
-before it; without projects it has a GPU after the longest leases of those at the latest.
+before it.  Without projects, or where its project is guaranteed a GPU, it has one after the longest
+of the leases that run by then.
 
 Its lease *gives way* to a person's request however busy it is, after its minimum runtime, with the
 ordinary warning; a cell that runs is let finish, for ``batch_cell`` at most.

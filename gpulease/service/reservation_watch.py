@@ -18,6 +18,7 @@ from gpulease.policy.reservations.anew import expanded_anew, what_changed
 from gpulease.policy.reservations.seats import effective
 from gpulease.policy.reservations.shortage import Shortage, shortage
 from gpulease.service.ledger import Ledger
+from gpulease.service.looking import keep_looking
 from gpulease.service.notify import Notice
 from gpulease.service.reservations import Reservations
 from gpulease.store.reservations import ReservationEvent, events, note
@@ -64,13 +65,14 @@ class ReservationWatch:
 
     async def watch(self, every: float = WATCH) -> None:
         """Look until cancelled."""
-        while True:
-            try:
-                await self.expand_again()
-                await self.look()
-            except GPULeaseError as error:
-                log.warning("reservations are not watched: %s", error.sentence)
-            await asyncio.sleep(every)
+        never = asyncio.Event()
+        await keep_looking(
+            self._both, never, every=every, log=log, failed="reservations are not watched"
+        )
+
+    async def _both(self) -> None:
+        await self.expand_again()
+        await self.look()
 
     def short(self) -> list[Shortage]:
         """Return the windows within a day that have fewer seats than reserved."""

@@ -6,15 +6,14 @@ Owns the order of a look: ask the hub, decide (``runs.life``), store, then do.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from gpulease.errors import GPULeaseError
 from gpulease.runs import life, names
 from gpulease.runs.model import Run, RunState, ServerSeen, Terms
 from gpulease.service.hubapi import HubAPI, HubRefusedError, HubUnreachableError
+from gpulease.service.looking import keep_looking
 from gpulease.service.run_records import RunRecords
 from gpulease.store import RunChange
 
@@ -52,19 +51,10 @@ class RunServers:
 
     async def watch(self) -> None:
         """Follow all runs until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except HubUnreachableError as error:
-                log.warning("runs are not followed: %s", error)
-            except GPULeaseError as error:
-                log.warning("runs are not followed: %s", error.sentence)
-            except Exception:
-                log.exception("a look at the runs failed; the next one tries again")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._every):
-                    await self._records.wanted.wait()
-            self._records.wanted.clear()
+        await keep_looking(
+            self.look, self._records.wanted, every=self._every, log=log,
+            failed="runs are not followed",
+        )  # fmt: skip
 
     async def look(self) -> None:
         """Bring all runs one step on, once.

@@ -8,18 +8,17 @@ When the hub gives no answer nothing is concluded.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import KernelReport
-from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
+from gpulease.service.hubapi import HubAPI, HubServer
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
+from gpulease.service.looking import keep_looking
 from gpulease.service.reconcile import Reconciler, busy_since, within
 
 log = logging.getLogger(__name__)
@@ -102,19 +101,10 @@ class Servers:
 
     async def run(self) -> None:
         """Look at the hub until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except HubUnreachableError as error:
-                log.warning("%s", error)
-            except GPULeaseError as error:
-                log.warning("servers could not be recorded: %s", error.sentence)
-            except Exception:
-                log.exception("a look at the hub's servers failed; the next one tries again")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._every):
-                    await self._wanted.wait()
-            self._wanted.clear()
+        await keep_looking(
+            self.look, self._wanted, every=self._every, log=log,
+            failed="the hub's servers are not watched",
+        )  # fmt: skip
 
     async def look(self) -> None:
         """Compare live leases with the hub's servers, once.

@@ -11,7 +11,9 @@ from gpulease.policy import document
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import Drain, EndReason, LeaseState, Start, Warn
 from gpulease.policy.planner import plan
+from gpulease.policy.projects import Projects
 from tests.policy.build import NOW, OUTS, active, at, busy, cards, idle, policy, request, snapshot
+from tests.policy.fairness.build import project
 
 HOUR = 3600.0
 WAITS = replace(policy(), batch_wait=2 * HOUR, batch_cell=600.0)
@@ -86,26 +88,39 @@ def test_a_running_cell_is_let_finish_within_a_bound(cells, after, drains):
     st.lists(st.integers(1, 600), min_size=1, max_size=40),
     st.integers(1, 3),
     st.lists(st.integers(60, 1800), min_size=1, max_size=6),
+    st.lists(st.sampled_from(["phys", "bio"]), min_size=1, max_size=6) | st.none(),
 )
-def test_a_run_waits_no_longer_than_its_bound_however_fast_people_come(gaps, devices, lengths):
+def test_a_run_waits_no_longer_than_its_bound_however_fast_people_come(
+    gaps, devices, lengths, projects
+):
     """Everybody comes after the run, for ever; each of their leases has one of some lengths.
 
-    The bound: ``batch_wait``, then the longest lease that runs by then.
+    The bound: ``batch_wait``, then the longest lease that runs by then.  With projects the run's
+    own is guaranteed one device, and both projects ask for more than there is.
     """
     outs = replace(OUTS, minimum_runtime=0)
     terms = replace(policy(outs, leases_per_user=1000, queue_max=10**6), batch_wait=HOUR)
-    run = request(0, batch=True, ticket=(NOW, 0), created=NOW)
+    if projects is not None:
+        both = (project("phys", 1), project("bio", devices - 1))
+        terms = replace(terms, projects=Projects(both, strength=0.0))
+    whose = projects or [None]
+    run = request(0, batch=True, ticket=(NOW, 0), created=NOW, project=projects and "phys")
     waiting, ends, served = [run], {}, None
     now, number, next_person = 0.0, 0, 0.0
     bound = HOUR + max(lengths)
     while served is None:
         while next_person <= now:
             number += 1
-            person = request(number, ticket=(at(next_person), number), created=at(next_person))
+            person = request(
+                number, ticket=(at(next_person), number), created=at(next_person),
+                project=whose[number % len(whose)],
+            )  # fmt: skip
             waiting.append(person)
             next_person += gaps[number % len(gaps)]
         held = [
-            active(n, f"GPU-{device}", ticket=lease.ticket, hard_end=at(10**7))
+            active(
+                n, f"GPU-{device}", ticket=lease.ticket, hard_end=at(10**7), project=lease.project
+            )
             for device, (n, lease, _) in ends.items()
         ]
         found = snapshot(
