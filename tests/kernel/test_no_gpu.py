@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpulease.kernel.nogpu import NO_GPU_HERE, is_about_no_gpu
+from gpulease.kernel.nogpu import is_about_no_gpu, no_gpu_here
 from tests.kernel.parts import HomeKernel
 
 
@@ -16,6 +16,8 @@ from tests.kernel.parts import HomeKernel
                      "torch.cuda.is_available() is False."),
         RuntimeError("Unknown backend cuda"),
         RuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected"),
+        RuntimeError("Error at driver init: CUDA driver library cannot be found."),
+        RuntimeError("0 active drivers ([]). There should only be one."),
     ],
     ids=str,
 )  # fmt: skip
@@ -36,6 +38,6 @@ def test_the_error_says_what_to_do(fresh: HomeKernel) -> None:
     fresh.run("%load_ext gpulease")
     cell = fresh.run("raise RuntimeError('No CUDA GPUs are available')")
     assert "No CUDA GPUs are available" in "".join(cell.traceback)
-    assert NO_GPU_HERE in "".join(cell.traceback)
+    assert no_gpu_here("") in "".join(cell.traceback)
     cell = fresh.run("raise RuntimeError('something else')")
-    assert NO_GPU_HERE not in "".join(cell.traceback)
+    assert no_gpu_here("") not in "".join(cell.traceback)
