@@ -64,6 +64,11 @@ STATEMENTS = (
     "{x}['q'].append({y})",
     "{x} = deque([{y}, 1], maxlen=3)",
     "{x} = Counter('abca')",
+    "{x} = OrderedDict(k={y}, m=1)",
+    "{x}.move_to_end('k')",
+    "{x} = Bag([{y}, 1])",
+    "{x} = Own({y})",
+    "{x}.v.append({y})",
     "{x} = object()",
     "{x} = [float('nan')] * 2",
     "{x} = ValueError({y})",
@@ -84,6 +89,10 @@ STATEMENTS = (
 PRELUDE = (
     "import functools, random\nimport numpy as np\n"
     "from collections import Counter, OrderedDict, defaultdict, deque\nerrors = []\n"
+    "class Bag(list): pass\n"
+    "class Own:\n    def __init__(self, v): self.v = v\n"
+    "    def __getstate__(self): return {'v': self.v}\n"
+    "    def __setstate__(self, state): self.__dict__.update(state)\n"
     "random.seed(1)\nnp.random.seed(1)"
 )
 

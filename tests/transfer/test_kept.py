@@ -21,7 +21,8 @@ def kept(pair):
 
 @pytest.mark.parametrize(("make", "change"), [FRAME, MODEL])
 def test_a_holder_outside_is_named(pair, make, change):
-    pair.home(make)
+    """What a container holds too is replaced with it."""
+    pair.home(make + "\nbox = [x]")
     holder = [pair.ns["x"]]
     pair.gpu(change)
     assert kept(pair) == ["x"]

@@ -12,6 +12,78 @@ CASES = {
         "import numpy as np\nx = np.zeros(100_000)", "x += 1", lambda v: v.sum() == 100_000,
     ),
     "instance": ("class C: pass\nx = C(); x.n = 1", "x.n = 2; x.me = x", lambda v: v.me is v),
+    "frame": (
+        "import pandas as pd\nx = pd.DataFrame({'a': [1, 2]})", "x['b'] = x.a * 2",
+        lambda v: list(v.b) == [2, 4],
+    ),
+    "series": (
+        "import pandas as pd\nx = pd.Series([1, 2])", "x[0] = 5", lambda v: list(v) == [5, 2],
+    ),
+    "deque": (
+        "from collections import deque\nx = deque([1], maxlen=3)", "x.append(2)",
+        lambda v: list(v) == [1, 2] and v.maxlen == 3,
+    ),
+    "ordered dict": (
+        "from collections import OrderedDict\nx = OrderedDict(a=1, b=2)", "x.move_to_end('a')",
+        lambda v: list(v) == ["b", "a"],
+    ),
+    "defaultdict of a class": (
+        "from collections import defaultdict\nclass D(defaultdict): pass\nx = D(list)",
+        "x['k'].append(2)",
+        lambda v: v == {"k": [2]} and v.default_factory is list,
+    ),
+    "counter": (
+        "from collections import Counter\nx = Counter('aab')", "x.update('b')",
+        lambda v: v == {"a": 2, "b": 2},
+    ),
+    "list of a class": (
+        "class L(list): pass\nx = L([1]); x.n = 1", "x.append(2); x.n = 5",
+        lambda v: v == [1, 2] and v.n == 5,
+    ),
+    "dict of a class": (
+        "class D(dict): pass\nx = D(a=1)", "x['b'] = 2", lambda v: v == {"a": 1, "b": 2},
+    ),
+    "set of a class": ("class S(set): pass\nx = S([1])", "x.add(2)", lambda v: v == {1, 2}),
+    "slots": (
+        "class C: __slots__ = ('a', 'b')\nx = C(); x.a = 1", "x.b = [2]; del x.a",
+        lambda v: v.b == [2] and not hasattr(v, "a"),
+    ),
+    "dataclass": (
+        "from dataclasses import dataclass\n@dataclass\nclass C:\n    n: int\nx = C(1)", "x.n = 2",
+        lambda v: v.n == 2,
+    ),
+    "own hash": (
+        "class C:\n    n = 1\n    def __eq__(self, o): return self.n == o.n\n"
+        "    def __hash__(self): return hash(self.n)\nx = C()",
+        "x.n = 2", lambda v: v.n == 2 and hash(v) == hash(2),
+    ),
+    "flags of a frame": (
+        "import pandas as pd\nx = pd.DataFrame({'a': [1, 2]})",
+        "x.flags.allows_duplicate_labels = False; x.attrs['n'] = [1]; x.index.name = 'i'",
+        lambda v: not v.flags.allows_duplicate_labels and v.attrs == {"n": [1]}
+        and v.index.name == "i" and v.flags._obj() is v,
+    ),
+    "own reduction": (
+        "class C:\n    def __reduce__(self): return C, (), self.__dict__\nx = C()", "x.n = 2",
+        lambda v: v.n == 2,
+    ),
+    "own state": (
+        "class C:\n    def __getstate__(self): return {'n': self.n}\n"
+        "    def __setstate__(self, s): self.n = s['n']\nx = C(); x.n = 1",
+        "x.n = 2", lambda v: v.n == 2,
+    ),
+    "namespace": (
+        "import argparse\nx = argparse.Namespace(a=1)", "x.a = [2]", lambda v: v.a == [2],
+    ),
+    "estimator": (
+        "from sklearn.linear_model import LinearRegression\nx = LinearRegression()",
+        "x.fit([[1], [2]], [1, 2])", lambda v: abs(v.coef_[0] - 1) < 1e-9,
+    ),
+    "pipeline": (
+        "from sklearn.pipeline import make_pipeline\n"
+        "from sklearn.preprocessing import StandardScaler\nx = make_pipeline(StandardScaler())",
+        "x.fit([[1], [2]])", lambda v: abs(v.transform([[2]])[0][0] - 1) < 1e-9,
+    ),
 }  # fmt: skip
 
 
@@ -24,8 +96,54 @@ def test_the_held_object_is_updated_in_place(pair, kind):
     pair.home("x")
     assert pair.ns["x"] is held[0]
     assert right(held[0])
+    assert not pair.after.notes
     pair.gpu("x")
-    assert "x" not in pair.last.moved
+    # After a late answer what pickles in a way of its own goes once more: nobody knows its state.
+    assert kind == "own reduction" or "x" not in pair.last.moved
+
+
+LIBRARY = {
+    "frame": ("import pandas as pd\nx = pd.DataFrame({'a': [1]})", "x['b'] = 2", "'b' in {}"),
+    "estimator": (
+        "from sklearn.preprocessing import StandardScaler\nx = StandardScaler()",
+        "x.fit([[1], [2]])", "hasattr({}, 'mean_')",
+    ),
+    "class": ("class C(list): pass\nx = C()", "x.append(1)", "len({}) == 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+def test_an_object_that_a_module_holds_is_updated_on_either_side(pair, kind):
+    make, change, changed = LIBRARY[kind]
+    pair.home(f"{make}\ny = x")
+    pair.gpu("import builtins; builtins.held = x")
+    pair.home(change)
+    pair.gpu(f"assert x is y is builtins.held\nassert {changed.format('builtins.held')}")
+    pair.gpu("x = __import__('copy').deepcopy(x); assert x is not y")
+    pair.home("assert x is not y")
+    pair.home(f"y = [y, x]\nassert {changed.format('y[0]')}")
+    pair.gpu("assert y[1] is x and y[0] is not x")
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+def test_a_new_object_of_the_same_name_leaves_the_held_one_alone(pair, kind):
+    make, change, changed = LIBRARY[kind]
+    pair.home(make)
+    held = pair.ns["x"]
+    pair.gpu(f"{make}\n{change}")
+    pair.home("x")
+    assert eval(changed.format("x"), pair.ns)
+    assert not eval(changed.format("held"), {"held": held})
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+def test_what_a_container_holds_too_stays_one_object(pair, kind):
+    make, change, changed = LIBRARY[kind]
+    pair.home(f"{make}\nbox = [x, (x,)]")
+    pair.gpu(change)
+    pair.home("assert box[0] is x is box[1][0]")
+    assert eval(changed.format("x"), pair.ns)
+    pair.gpu("assert box[0] is x is box[1][0]")
 
 
 def test_a_held_part_is_updated_in_place(pair):

@@ -15,7 +15,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from gpulease.transfer.registry import Registry
+
 from .staging import Loaded, LoadError, Staging
+from .transplant import keep_objects
 from .units import apply_content
 
 #: A process commits on one thread: home's on the main one, the companion's on its worker.  The
@@ -67,6 +70,7 @@ def commit(
     ns: dict[str, Any],
     remove: Iterable[str],
     *,
+    lasting: Registry,
     may_bind: Callable[[str], bool] = lambda _name: True,
 ) -> list[str]:
     """Apply every loaded group and drop ``remove``; return the names that were bound.
@@ -79,6 +83,7 @@ def commit(
     for index, loaded in list(staging.loaded.items()):
         try:
             _put_in_place(staging, loaded)
+            keep_objects(loaded.names, loaded.arrived.lasting, lasting, may_bind)
         except Exception as error:  # noqa: BLE001 - whatever a library makes of being written to
             staging.failed[index] = LoadError(_said(error))
             del staging.loaded[index]

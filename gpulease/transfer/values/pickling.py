@@ -37,6 +37,7 @@ from .hashing import buffer_digest, combine
 from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own
 from .trace import Trace, trace
+from .transplant import lasting_ids
 from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
 
 #: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
@@ -63,6 +64,8 @@ class Packed:
     memory: Mapping[int, tuple[str, bytes]] = field(default_factory=dict)
     #: Object id to a count of writes: of frameworks that keep one.
     versions: Mapping[str, int] = field(default_factory=dict)
+    #: Names to ids of values that may keep being the objects that they are, see ``transplant``.
+    lasting: Mapping[str, str] = field(default_factory=dict)
     #: Whether the receiver would pack what it loads of this into the very same bytes.
     alike: bool = False
 
@@ -265,12 +268,14 @@ class Packer:
         ns: dict[str, Any],
         registry: Registry,
         book: UnitBook,
+        lasting: Registry,
         culprits: Collection[sealed.Culprit] = (),
     ) -> None:
         self._ns = ns
         self._registry = registry
         self._book = book
         self._culprits = culprits
+        self._lasting = lasting
 
     def pack(
         self,
@@ -344,7 +349,7 @@ class Packer:
         alike = not everything and not context.reduced and _loads_alike(group)
         return Packed(
             group.roots, inband, skeletons, buffers, digest, seconds, needs, seen, memory, versions,
-            alike,
+            lasting_ids(names, self._lasting), alike,
         )  # fmt: skip
 
     def _dump(self, payload: Any, context: _Context, shells: bool) -> tuple[bytes, _Buffers]:

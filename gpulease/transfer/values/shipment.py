@@ -92,6 +92,7 @@ class Shipment:
                 "buffers": len(packed.buffers),
                 "held": sorted(item.held),
                 "risen": item.risen,
+                "lasting": dict(packed.lasting),
                 "required": item.required,
                 "module": item.module,
                 "digest": packed.digest.hex() if packed.alike else "",
@@ -151,6 +152,7 @@ class Incoming:
                 Arrived(
                     tuple(group["roots"]), inband, skeletons, buffers,
                     bytes.fromhex(group["digest"]), float(group["seconds"]), risen,
+                    group["lasting"],
                 )
             )  # fmt: skip
         return cls(

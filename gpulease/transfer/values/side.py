@@ -49,7 +49,9 @@ class Side:
         self.state = ProcessState()
         self.book = UnitBook(namespace, self.registry)
         culprits = self.ledger.culprits if label == "a" else ()
-        self.packer = Packer(namespace, self.registry, self.book, culprits)
+        #: Values that stay the objects that they are, by id: they are no units.
+        self.lasting = Registry(label)
+        self.packer = Packer(namespace, self.registry, self.book, self.lasting, culprits)
         self._hidden = hidden
         self._makers: dict[str, tuple[int, int | None]] = {}
         self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
@@ -273,6 +275,7 @@ class Side:
         reasons |= broken
         self._after_commit(staging, bound)
         gone = tuple(self.registry.prune())
+        self.lasting.prune()
         return Outcome(True, reasons, deferred, (), tuple(sorted(skipped)), gone, culprits)
 
     def _commit(
@@ -294,7 +297,8 @@ class Side:
         for name in [*removed, *deleted]:
             if name in self.ns:
                 self.on_remove(name, self.ns[name])
-        bound = commit(staging, self.ns, [*removed, *deleted], may_bind=may_bind)
+        dropped = [*removed, *deleted]
+        bound = commit(staging, self.ns, dropped, lasting=self.lasting, may_bind=may_bind)
         self.ledger.differ_with_units((*removed, *deleted))
         arrived = {name for loaded in staging.loaded.values() for name in loaded.names}
         for name in (*arrived, *incoming.deleted):

@@ -14,6 +14,7 @@ import math
 import pickle
 import sys
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,8 @@ class Arrived:
     seconds: float = 0.0
     #: Ids of objects that were written to on the other side since both were last the same.
     risen: tuple[str, ...] = ()
+    #: Names to ids of values that are one and the same object here and there.
+    lasting: Mapping[str, str] = field(default_factory=dict)
 
 
 class LoadError(Exception):
