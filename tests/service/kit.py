@@ -30,7 +30,7 @@ from tornado.websocket import (
 )
 
 from gpulease.client import Client
-from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, LeaseView
+from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, KernelReport, LeaseView
 from gpulease.service.options import Options
 from gpulease.service.run import RunningService
 from tests.helpers import wait_for_async
@@ -421,3 +421,8 @@ def cookie_of(site: Site, token: str) -> str:
     assert server is not None
     secret = server.request_callback.settings["cookie_secret"]  # type: ignore[attr-defined]
     return f"{COOKIE}={create_signed_value(secret, COOKIE, token).decode()}"
+
+
+def kernel(name: str, **more: Any) -> KernelReport:
+    """What a server reports of one of its kernels."""
+    return KernelReport(id=name, last_cell=None, busy=False, **more)

@@ -15,7 +15,7 @@ from tornado.websocket import WebSocketClosedError
 from gpulease.errors import GPULeaseError
 from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, LoopTime, Rate
 from tests.helpers import wait_for_async
-from tests.service.kit import Hub, Peer, Server, Site, Supervisor
+from tests.service.kit import Hub, Peer, Server, Site, Supervisor, kernel
 from tests.service.test_bad_input import problem, send
 
 POLICY = """
@@ -192,8 +192,8 @@ async def test_a_flood_on_one_channel_leaves_the_service_to_others(
     services, taken = site.service.services, []
     monkeypatch.setattr(services.servers, "kernels", lambda *_: taken.append(True))
     server = await Server.join(site, hub.server_token("stu"))
-    kernel = {"id": "k" * 100, "notebook": "n" * 900, "leases": ["l" * 60] * 60}
-    flood = json.dumps({"type": "kernels", "kernels": [kernel] * 300})
+    report = kernel("k" * 100, notebook="n" * 900, leases=["l" * 60] * 60)
+    flood = json.dumps({"type": "kernels", "kernels": [report] * 300})
 
     async def send_much() -> None:
         with suppress(WebSocketClosedError):

@@ -8,7 +8,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
-from tests.service.kit import Server, Site, Supervisor, active_lease, connect, z85_key
+from tests.service.kit import Server, Site, Supervisor, active_lease, connect, kernel, z85_key
 
 
 async def test_an_ask_is_granted_connected_returned_and_freed(site: Site) -> None:
@@ -273,7 +273,7 @@ async def test_a_page_with_no_server_running_must_say_so(site, hub) -> None:
 
 async def test_the_holder_alone_reads_which_notebook_uses_the_gpu(site: Site, hub) -> None:
     lease, channel, supervisor = await active_lease(site)
-    report = {"id": "k1", "notebook": "week1/lab.ipynb", "leases": [lease["id"]]}
+    report = kernel("k1", notebook="week1/lab.ipynb", leases=[lease["id"]])
     await channel.say({"type": "kernels", "kernels": [report]})
     own, admin = site.client(hub.page_token("stu")), site.client(hub.admin_token())
 
@@ -288,10 +288,10 @@ async def test_the_holder_alone_reads_which_notebook_uses_the_gpu(site: Site, hu
 
 async def test_a_kernel_that_ended_loses_its_key(site: Site) -> None:
     lease, channel, supervisor = await active_lease(site)
-    await channel.say({"type": "kernels", "kernels": [{"id": "k1"}, {"id": "k2"}]})
+    await channel.say({"type": "kernels", "kernels": [kernel("k1"), kernel("k2")]})
     key = z85_key()
     await site.client(site.hub.server_token("stu")).connection(lease["id"], key, "k1")
-    await channel.say({"type": "kernels", "kernels": [{"id": "k2"}]})
+    await channel.say({"type": "kernels", "kernels": [kernel("k2")]})
     revoked = await supervisor.next("revoke")
     assert (revoked["client_key"], revoked["kernel_id"]) == (key, "k1")
     await supervisor.close()

@@ -12,7 +12,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.service import events as events_module
 from gpulease.store import EvidenceMinute
 from tests.helpers import wait_for_async
-from tests.service.kit import PREFIX, Server, Site, active_lease, connect
+from tests.service.kit import PREFIX, Server, Site, active_lease, connect, kernel
 
 G = {"name": "g", "reason": "generator", "sentence": "a generator cannot travel", "size": None}
 
@@ -124,7 +124,7 @@ async def test_keys_of_kernels_that_ended_while_the_service_was_away_are_withdra
         site, lease["id"], dict(grant or {}), keys={"A" * 40: "alive", "B" * 40: "gone"}
     )
     channel = await Server.join(site, site.hub.server_token("stu"))
-    await channel.say({"type": "kernels", "kernels": [{"id": "alive"}]})
+    await channel.say({"type": "kernels", "kernels": [kernel("alive")]})
     revoked = await again.next("revoke")
     assert (revoked["client_key"], revoked["kernel_id"]) == ("B" * 40, "gone")
     assert site.service.services.links.state(lease["id"]).in_use  # type: ignore[union-attr]
