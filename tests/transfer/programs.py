@@ -91,7 +91,7 @@ PRELUDE = (
     "from collections import Counter, OrderedDict, defaultdict, deque\nerrors = []\n"
     "class Bag(list): pass\n"
     "class Own:\n    def __init__(self, v): self.v = v\n"
-    "    def __getstate__(self): return {'v': self.v}\n"
+    "    def __getstate__(self): return dict(self.__dict__)\n"
     "    def __setstate__(self, state): self.__dict__.update(state)\n"
     "random.seed(1)\nnp.random.seed(1)"
 )
