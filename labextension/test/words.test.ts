@@ -71,7 +71,11 @@ const CASES: [ILease | null, string, string][] = [
     'waiting'
   ],
   [lease('starting'), 'Starting', 'waiting'],
-  [lease('starting', { reason: 'cluster_queue' }), 'Waiting in the cluster queue', 'waiting'],
+  [
+    lease('starting', { reason: 'cluster_queue' }),
+    'Waiting in the cluster queue',
+    'waiting'
+  ],
   [lease('starting', { reason: 'pulling' }), 'Starting: downloading image', 'waiting'],
   [lease('active'), 'T4', 'good'],
   [lease('active', { hard_end: after(38 * 60) }), 'T4 · 38 min left', 'good'],
