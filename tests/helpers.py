@@ -42,9 +42,15 @@ def wait_for(condition: Callable[[], T], seconds: float = 30.0, what: str = "") 
 
 
 async def wait_for_async(
-    condition: Callable[[], T | Awaitable[T]], seconds: float = 30.0, what: str = ""
+    condition: Callable[[], T | Awaitable[T]],
+    seconds: float = 30.0,
+    what: str = "",
+    every: float = POLL_SECONDS,
 ) -> T:
-    """Do the same on a running event loop; the condition may be a coroutine function."""
+    """Do the same on a running event loop; the condition may be a coroutine function.
+
+    One that asks the service does so no more often than a person may (``every``, in seconds).
+    """
     deadline = time.monotonic() + seconds
     while True:
         value: T | None = None
@@ -58,7 +64,7 @@ async def wait_for_async(
             return value
         if time.monotonic() > deadline:
             raise WaitedTooLongError(_complaint(condition, seconds, what, value, doubt)) from doubt
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(every)
 
 
 def _look(condition: Callable[[], T]) -> tuple[T | None, AssertionError | None]:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpulease.companion.tree import TICKS, Process, descendants, parse_stat, process_table
-from gpulease.protocol import Activity
+from gpulease.protocol.reports import Activity
 
 #: Use above this share of a core is work; the same figure as for devices.
 BUSY_SHARE = 0.03

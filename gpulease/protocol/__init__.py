@@ -10,6 +10,8 @@ Owns names, versions and JSON shapes of six conversations, so that both ends rea
 * **control**: CurveZMQ socket of the supervisor, home kernel to lease (``control``);
 * **agent**: ``POST api/agents/batches``, a GPU node's agent to the service (``agents``).
 
+What the service alone checks (``agents``, ``reports``) is imported by its own name.
+
 Refuses to know who sends what when: that stands in the rooms that speak.  The seventh conversation,
 variables between home kernel and companion, belongs to ``gpulease.transfer``.
 Times are ISO 8601 strings in UTC with offset, durations are seconds, sizes are bytes.
@@ -17,14 +19,6 @@ Times are ISO 8601 strings in UTC with offset, durations are seconds, sizes are 
 
 from __future__ import annotations
 
-from gpulease.protocol.agents import (
-    AgentBatch,
-    AgentDevice,
-    AgentHolder,
-    AgentIncident,
-    AgentPost,
-    AgentSecond,
-)
 from gpulease.protocol.control import (
     EXECUTE_METADATA,
     CellText,
@@ -70,13 +64,11 @@ from gpulease.protocol.service import (
     EventSnapshot,
     GrantView,
     KeepView,
-    KernelReport,
     LeaseStateName,
     LeaseView,
     MessageView,
 )
 from gpulease.protocol.supervisor import (
-    Activity,
     SupervisorMessage,
     SupervisorMessageType,
 )
@@ -104,13 +96,6 @@ __all__ = [
     "ENV_USER",
     "EXECUTE_METADATA",
     "PROTOCOL_VERSION",
-    "Activity",
-    "AgentBatch",
-    "AgentDevice",
-    "AgentHolder",
-    "AgentIncident",
-    "AgentPost",
-    "AgentSecond",
     "AskBody",
     "Blocker",
     "BudgetView",
@@ -127,7 +112,6 @@ __all__ = [
     "GrantView",
     "KeepView",
     "KernelDrained",
-    "KernelReport",
     "LeaseStateName",
     "LeaseView",
     "MessageView",

@@ -5,9 +5,8 @@ Owns the lease as everyone sees it: the bus passes the same views on to the kern
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired
+from typing import Literal, NotRequired
 
-from annotated_types import MaxLen
 from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
 LeaseStateName = Literal["queued", "starting", "active", "warned", "draining", "ended"]
@@ -198,15 +197,3 @@ class EventDelta(TypedDict):
     lease: NotRequired[LeaseView]
     classes: NotRequired[list[ClassView]]
     now: NotRequired[str]
-
-
-class KernelReport(TypedDict):
-    """Server to service over the events websocket (``type: kernels``): the server's kernels."""
-
-    id: Annotated[str, MaxLen(128)]
-    # When a cell ran last, ISO; the newest is the page's kernel.
-    last_cell: Annotated[str, MaxLen(40)] | None
-    busy: bool
-    notebook: NotRequired[Annotated[str, MaxLen(1000)]]  # its path on the server, "" for none
-    # Those that are for it.
-    leases: NotRequired[Annotated[list[Annotated[str, MaxLen(64)]], MaxLen(100)]]

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from math import inf
-from typing import Annotated, Literal, NotRequired
+from typing import Any, Literal
 
-from annotated_types import Interval
 from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
-from gpulease.protocol.bounds import Count, Instant
 from gpulease.protocol.service import Blocker
-
-
-class Activity(TypedDict):
-    """Supervisor to service: what lives in the lease, one a second, batched."""
-
-    at: Instant
-    cells: Count  # user cells that ran since the sample before (sleep and input() included)
-    threads: Count  # threads the user started, alive
-    processes: Count  # processes the user started, alive
-    tasks: NotRequired[Count]  # tasks the user left on a companion's loop, alive
-    # 0..1: peak share of one core that user code used; gpulease's own work left out.
-    use: Annotated[float, Interval(ge=0, lt=inf)]
-    transfers: bool  # gpulease itself moved values in this second
-
 
 #: Supervisor channel.  From the supervisor: hello, activity, drained, admitted, bye.
 #: From the service: lease, admit, revoke, warn, clear, drain, resume, end.
@@ -37,7 +20,7 @@ class SupervisorMessage(TypedDict, total=False):
     """One message of the supervisor channel; the members that each type carries:
 
     * ``hello``: address, public_key (Z85), protocol, python, pid, attempt, keys (those admitted)
-    * ``activity``: samples (list of Activity)
+    * ``activity``: samples (list of ``reports.Activity``)
     * ``drained``: result (``done`` | ``blocked`` | ``parked``), blockers, parked, reason
     * ``bye``: reason (``parent_gone``, ``ended``, ``failed``), detail, blockers, parked
     * ``lease``: hard_end ("" while it has none): the first word of each connection, and after each
@@ -57,7 +40,7 @@ class SupervisorMessage(TypedDict, total=False):
     python: str
     pid: int
     attempt: int
-    samples: list[Activity]
+    samples: list[Any]  # of ``reports.Activity``
     result: str
     blockers: list[Blocker]
     parked: int  # how many values were parked

@@ -14,7 +14,9 @@ from typing import Protocol
 
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Bound, Device, Lease, Observed
-from gpulease.protocol import Activity, AgentBatch, GrantView, SupervisorMessage
+from gpulease.protocol import GrantView, SupervisorMessage
+from gpulease.protocol.agents import AgentBatch
+from gpulease.protocol.reports import Activity
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ConfigDict, RootModel, field_validator
 
 from gpulease.policy.evidence.quarantine import KINDS
-from gpulease.protocol import AgentPost
+from gpulease.protocol.agents import AgentPost
 
 
 class AgentPostBody(RootModel[AgentPost]):

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.pods import resource_of
-from gpulease.protocol import AgentBatch, AgentPost
+from gpulease.protocol.agents import AgentBatch, AgentPost
 from gpulease.providers.base import AgentReports
 from gpulease.service.shapes import BatchesTaken, ResourceNames
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gpulease.policy.document import MAX_TEXT
-from gpulease.protocol import Activity, KernelReport
+from gpulease.protocol.reports import Activity, KernelReport
 
 #: A Z85 text of 32 bytes, as CurveZMQ keys are written.
 Z85Key = Annotated[

@@ -24,7 +24,7 @@ from gpulease.policy.model import (
     PolicyDocument,
     Verdict,
 )
-from gpulease.protocol import Activity
+from gpulease.protocol.reports import Activity
 
 _WATCHED = frozenset({LeaseState.ACTIVE, LeaseState.WARNED, LeaseState.DRAINING})
 #: Samples of a supervisor whose clock runs ahead are taken as of now.

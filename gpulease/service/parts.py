@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpulease import __version__
 from gpulease.policy.model import Lease
-from gpulease.protocol import Activity
+from gpulease.protocol.reports import Activity
 from gpulease.providers.base import Provider
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from gpulease.policy import lifecycle
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import KernelReport
+from gpulease.protocol.reports import KernelReport
 from gpulease.service.hubapi import HubAPI, HubServer
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links

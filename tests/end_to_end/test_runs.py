@@ -41,7 +41,7 @@ async def until(person: Browser, run: dict[str, Any], *states: str) -> dict[str,
         found = await person.service_api("GET", f"runs/{run['id']}")
         return found if found["state"] in states and found["reason"] != "starting" else None
 
-    return await wait_for_async(there, LONG, f"the run is {states}")
+    return await wait_for_async(there, LONG, f"the run is {states}", every=0.2)
 
 
 def test_notebooks_run_without_anybody_and_go_on_after_a_killed_server(demo: RunningDemo):
@@ -110,7 +110,7 @@ def test_a_run_gives_its_gpu_to_a_person_between_two_cells_and_goes_on_with_its_
             async def works() -> bool:
                 return (await other.service_api("GET", f"runs/{run['id']}"))["done"] >= 2
 
-            await wait_for_async(works, LONG, "the run holds the GPU")
+            await wait_for_async(works, LONG, "the run holds the GPU", every=0.2)
             await person.run("%%gpu\nprint('mine')")
             waits = await other.service_api("GET", f"runs/{run['id']}")
             assert waits["state"] == "running"

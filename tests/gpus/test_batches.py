@@ -14,7 +14,7 @@ from gpulease.gpus.agent.reading import Reading, Seen
 from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.base import GPUInfo
 from gpulease.policy.model import EvidenceLevel
-from gpulease.protocol import AgentPost
+from gpulease.protocol.agents import AgentPost
 from gpulease.service.agent_bodies import AgentPostBody
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, 123456, tzinfo=UTC)

@@ -1,5 +1,7 @@
 """``gpulease admin pause`` and ``resume`` against a running service."""
 
+from argparse import Namespace
+
 import pytest
 
 from gpulease.admin_command import _pause
@@ -7,11 +9,15 @@ from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
 
 
-async def test_nothing_is_granted_until_it_is_resumed(run) -> None:
+async def test_nothing_is_granted_until_it_is_resumed(run, capsys) -> None:
+    async def said_to(client, action: str, pool: str = "") -> str:
+        await _pause(client, Namespace(action=action, pool=pool))
+        return capsys.readouterr().out
+
     async with run(gpus=1) as site:
         admin = site.client(site.hub.admin_token())
-        assert "Nothing is granted any more of" in await _pause(admin, "", paused=True)
-        assert "Nothing to do" in await _pause(admin, "", paused=True)
+        assert "Nothing is granted any more of" in await said_to(admin, "pause")
+        assert "Nothing to do" in await said_to(admin, "pause")
         stu = site.client(site.hub.server_token("eve"))
         lease = await stu.ask({})
 
@@ -22,13 +28,13 @@ async def test_nothing_is_granted_until_it_is_resumed(run) -> None:
         said = (await stu.lease(lease["id"]))["sentence"]
         assert "grant no GPUs of this kind at present" in said
         (pool,) = (await admin.call("GET", "health"))["pools"]
-        assert "granted again" in await _pause(admin, pool, paused=False)
+        assert "granted again" in await said_to(admin, "resume", pool)
 
         async def granted() -> bool:
             return bool((await stu.lease(lease["id"]))["state"] != "queued")
 
         await wait_for_async(granted, 30, "the request to be granted")
         with pytest.raises(GPULeaseError, match="There is no pool 'moon'"):
-            await _pause(admin, "moon", paused=True)
+            await said_to(admin, "pause", "moon")
         with pytest.raises(GPULeaseError):
-            await _pause(stu, "", paused=True)
+            await said_to(stu, "pause")

@@ -33,7 +33,7 @@ def full_lease() -> Lease:
         groups=("b", "a"), project="p", wanted=60.5, in_quota_only=True, batch=True, attempt=3,
         reason="idle", failures=1, not_before=at(1), stage_since=at(-9), devices=("GPU-0", "GPU-1"),
         active_since=at(-8), idle_from=at(-7), claimed=at(-6), hard_end=at(99), warned_until=at(2),
-        drain_until=at(3), asked_class="h200",
+        drain_until=at(3), asked_class="h200", needs="ecc",
         end_reason_wanted=EndReason.IDLE, undrainable=True, park=True, keeps=2, kept_until=at(4),
         nominated_for="r9", server_ready=False, end_reason=EndReason.IDLE, end_note="bye",
         end_cause="evicted", detail="d", blockers=(("g", "why"),), parked=2, ended=at(5), version=4,

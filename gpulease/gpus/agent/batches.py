@@ -16,7 +16,7 @@ from gpulease.gpus.agent.reading import Reading, Seen
 from gpulease.gpus.agent.wire import Held
 from gpulease.policy.evidence.idleness import USE
 from gpulease.policy.model import EvidenceLevel
-from gpulease.protocol import AgentBatch, AgentDevice, AgentHolder, AgentSecond
+from gpulease.protocol.agents import AgentBatch, AgentDevice, AgentHolder, AgentSecond
 
 #: Seconds between two batches: of a node whose devices nobody holds, and of any other.  A sample
 #: speaks for 10 seconds, so evidence of a lease must come more often than that.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpulease.policy.evidence.quarantine import BURST, MEMORY, Incident
-from gpulease.protocol import AgentIncident
+from gpulease.protocol.agents import AgentIncident
 
 #: Faults kept of one device; the oldest are given up first.
 _MOST = 32

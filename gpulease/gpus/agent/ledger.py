@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from gpulease.gpus.agent.incidents import Fault
 from gpulease.policy.evidence.quarantine import Incident
-from gpulease.protocol import AgentBatch
+from gpulease.protocol.agents import AgentBatch
 
 T = TypeVar("T")
 Store = sqlite3.Connection

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from gpulease.policy.evidence import idleness
 from gpulease.policy.model import EvidenceLevel
-from gpulease.protocol import AgentSecond
+from gpulease.protocol.agents import AgentSecond
 
 
 def own_use(

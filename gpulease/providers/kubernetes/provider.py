@@ -17,7 +17,7 @@ from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.kept_tasks import KeptTasks
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
 from gpulease.policy.pods import AskKind
-from gpulease.protocol import AgentBatch
+from gpulease.protocol.agents import AgentBatch
 from gpulease.providers.base import SupervisorLink
 from gpulease.providers.kubernetes import pods, quotas
 from gpulease.providers.kubernetes.asks import ask_of

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from gpulease.gpus.base import Sample
 from gpulease.policy.evidence import quarantine
 from gpulease.policy.model import EvidenceLevel
-from gpulease.protocol import AgentBatch, AgentIncident
+from gpulease.protocol.agents import AgentBatch, AgentIncident
 from gpulease.providers.kubernetes.attribution import own_use
 
 #: Seconds without a report of an agent after which its node's leases have a gap.

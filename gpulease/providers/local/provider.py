@@ -20,7 +20,8 @@ from gpulease.gpus.base import GPUInfo, Probe, Sample
 from gpulease.gpus.nvml import LOST_GAPS
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import Bound, Device, Lease, LeaseState, Observed
-from gpulease.protocol import Activity, GrantView
+from gpulease.protocol import GrantView
+from gpulease.protocol.reports import Activity
 from gpulease.providers.base import LinkState, SupervisorLink, SupervisorReport
 from gpulease.providers.local import processes
 from gpulease.providers.local.held import Held

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import gc
 import pickle
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,8 @@ def _pickles_alike(obj: Any) -> bool:
 def _one(obj: Any, made: set[int]) -> bytes:
     state = xxhash.xxh3_128()
     state.update(b"made" if id(obj) in made else repr((id(obj), id(type(obj)))).encode())
+    if type(obj) in weakref.ProxyTypes:  # what it stands for may be gone
+        return state.digest()
     numpy = library("numpy")
     if numpy is not None and isinstance(obj, numpy.ndarray) and not obj.dtype.hasobject:
         plain = obj.view(numpy.ndarray)  # a masked array would want its mask to fit the bytes
