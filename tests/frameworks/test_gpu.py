@@ -13,7 +13,8 @@ import time
 import pytest
 
 from tests.frameworks.standin import DEVICE, START
-from tests.transfer.pair import ROOT, CellError, Companion
+from tests.transfer.child import ROOT
+from tests.transfer.pair import CellError, Companion
 
 pytestmark = pytest.mark.gpu
 real = pytest.mark.skipif(DEVICE != "cuda", reason="rehearsed without a GPU")

@@ -80,6 +80,7 @@ def _start_server():
 def _enter(serve, connection, environ):
     os.environ.clear()
     os.environ.update(environ)
+    multiprocessing.set_start_method(None, force=True)  # the test's own is handed down
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     # What cells print is no answer.
     sys.stdout = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - for good
