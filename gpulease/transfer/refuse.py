@@ -83,11 +83,22 @@ class RefusedError(Exception):
         self.blocker = blocker
 
 
+def is_dead(obj: Any) -> bool:
+    """Whether this is a proxy of what is gone: then not even its type can be asked for."""
+    if type(obj) not in weakref.ProxyTypes:
+        return False
+    try:
+        obj.__class__  # noqa: B018 - a proxy hands the question on
+    except ReferenceError:
+        return True
+    return False
+
+
 def refused_kind(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
     """Return in words why ``obj`` itself never moves, or None."""
     if type(obj) in (io.StringIO, io.BytesIO):
         return None
-    if type(obj) in weakref.ProxyTypes:  # what it stood for may be gone: nothing can be asked
+    if is_dead(obj):
         return "a weak reference"
     for kinds, words in _KINDS:
         if isinstance(obj, kinds):

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import types
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gpulease.transfer.refuse import refused_kind
+from gpulease.transfer.refuse import is_dead, refused_kind
 
 #: So many objects are looked at: a longer search would take longer than it is worth.
 _LIMIT = 20_000
@@ -51,8 +50,7 @@ def _search(values: Mapping[str, Any], wanted: Callable[[Any], bool]) -> tuple[s
     while frontier and len(seen) < _LIMIT:
         following: list[tuple[str, Any]] = []
         for where, obj in frontier:
-            # What a proxy stood for may be gone: then even its type cannot be asked for.
-            if id(obj) in seen or type(obj) in weakref.ProxyTypes or isinstance(obj, _CUT):
+            if id(obj) in seen or is_dead(obj) or isinstance(obj, _CUT):
                 continue
             seen.add(id(obj))
             if wanted(obj):

@@ -10,13 +10,13 @@ from __future__ import annotations
 import collections
 import gc
 import pickle
-import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
 from gpulease.transfer.libraries import library
+from gpulease.transfer.refuse import is_dead
 
 from .hashing import buffer_digest
 from .units import is_plain_instance, own_space
@@ -67,7 +67,7 @@ def _pickles_alike(obj: Any) -> bool:
 def _one(obj: Any, made: set[int]) -> bytes:
     state = xxhash.xxh3_128()
     state.update(b"made" if id(obj) in made else repr((id(obj), id(type(obj)))).encode())
-    if type(obj) in weakref.ProxyTypes:  # what it stands for may be gone
+    if is_dead(obj):
         return state.digest()
     numpy = library("numpy")
     if numpy is not None and isinstance(obj, numpy.ndarray) and not obj.dtype.hasobject:

@@ -11,11 +11,10 @@ import enum
 import functools
 import sys
 import types
-import weakref
 from typing import Any
 
 from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.refuse import RefusedError, is_dead
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
 from . import classes, cloudpickle_names, enums
@@ -240,8 +239,8 @@ def own_space(obj: Any) -> Any:
     A ``partial`` gets its dictionary by being asked for it, and one that has a dictionary is
     wrapped by the next ``partial`` instead of merged into it: its reduction tells without asking.
     """
-    if type(obj) in weakref.ProxyTypes:
-        return None  # it answers for what it stands for, which may be gone
+    if is_dead(obj):
+        return None
     if isinstance(obj, functools.partial):
         reduced: Any = functools.partial.__reduce__(obj)  # a subclass may reduce in its own way
         return reduced[2][3]
