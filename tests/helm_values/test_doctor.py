@@ -327,10 +327,10 @@ async def test_a_node_without_an_agent_is_named(doctor, installed):
         return listed + (int(more[1]) if more else 0) - played
 
     await wait_for_async(lambda: _is(lacking, 1), 120, "the node lacks an agent")
-    # The shipped DaemonSet with an image and a directory that this cluster has.
+    # The shipped DaemonSet with an image, a directory and a runtime that this cluster has.
     container = {"name": "agent", "image": PAUSE_IMAGE, "imagePullPolicy": "Never"}
     volume = {"name": "pod-resources", "hostPath": {"path": "/", "type": ""}}
-    spec = {"containers": [container], "volumes": [volume]}
+    spec = {"containers": [container], "volumes": [volume], "runtimeClassName": None}
     installed.api.patch(
         f"/apis/apps/v1/namespaces/{installed.system}/daemonsets/gpulease-agent",
         {"spec": {"template": {"spec": spec}}},
