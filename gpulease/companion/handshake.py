@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.protocol import PROTOCOL_VERSION, is_understood
 
 
 def check_protocol(home: str) -> None:
     """Refuse another major version of the protocol (``protocol_mismatch``)."""
-    if home.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+    if not is_understood(home):
         raise GPULeaseError(
             "protocol_mismatch",
             f"The notebook speaks protocol {home}, the lease {PROTOCOL_VERSION}.",

@@ -51,6 +51,7 @@ from gpulease.protocol.names import (
     ENV_TOKEN_FILE,
     ENV_USER,
     PROTOCOL_VERSION,
+    is_understood,
 )
 from gpulease.protocol.service import (
     AskBody,
@@ -119,4 +120,5 @@ __all__ = [
     "ReplyMetadata",
     "SupervisorMessage",
     "SupervisorMessageType",
+    "is_understood",
 ]

@@ -10,6 +10,12 @@ from typing import Final
 #: Both ends of supervisor channel, control channel and wire must have the same major number.
 PROTOCOL_VERSION: Final = "1.0"
 
+
+def is_understood(version: str) -> bool:
+    """Whether who speaks this version of the protocol and we understand each other."""
+    return version.partition(".")[0] == PROTOCOL_VERSION.partition(".")[0]
+
+
 #: Mark in the environment of every process of a lease; how a lease's processes are found again.
 ENV_LEASE: Final = "GPULEASE_LEASE"
 #: Path of the bus socket, set by ``gpulease.lab`` for the kernels it starts.

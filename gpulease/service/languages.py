@@ -88,9 +88,9 @@ def problem_in(language: str, problem: GPULeaseError) -> GPULeaseError:
 
     One whose own sentence is in no catalogue is told by what its reason means in general.
     """
-    texts = catalogue(language)
     if language == ENGLISH:
         return problem
+    texts = catalogue(language)
     sentence, step = problem.sentence, problem.next_step
     if not (isinstance(sentence, Text) and sentence.known(texts)):
         sentence, step = (Text(each) for each in REFUSALS.get(problem.reason, (sentence, step)))

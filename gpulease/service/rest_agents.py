@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import PROTOCOL_VERSION
+from gpulease.protocol import PROTOCOL_VERSION, is_understood
 from gpulease.service.agent_bodies import AgentPostBody
 from gpulease.service.agents import resources_of
 from gpulease.service.base import Answers
@@ -34,7 +34,7 @@ class AgentBatches(Answers):
             GPULeaseError: ``wrong_protocol`` (426) and what ``parse`` refuses with.
         """
         post = self.parse(AgentPostBody).root
-        if post["protocol"].partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+        if not is_understood(post["protocol"]):
             raise GPULeaseError(
                 "wrong_protocol",
                 f"The agent speaks protocol {post['protocol']}, the service {PROTOCOL_VERSION}.",

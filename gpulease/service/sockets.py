@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from gpulease.channel.websocket import REFUSED, ServerEnd
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import PROTOCOL_VERSION, SupervisorMessage
+from gpulease.protocol import PROTOCOL_VERSION, SupervisorMessage, is_understood
 from gpulease.providers.base import SupervisorReport
 from gpulease.service.base import Answers, BaseHandler
 from gpulease.service.bodies import FromServer, FromSupervisor
@@ -255,7 +255,7 @@ class SupervisorSocket(Answers, _Socket):
         self._lease_id = lease_id
 
     def _hello(self, lease: Lease, said: FromSupervisor) -> None:
-        if said.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+        if not is_understood(said.protocol):
             words = "supervisor speaks protocol %s, this service %s"
             log.warning(words, said.protocol, PROTOCOL_VERSION, extra={"lease": lease.id})
             self.services.links.not_understood(lease)

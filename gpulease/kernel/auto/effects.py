@@ -85,10 +85,8 @@ class Effects:
                     own = vars(owner).get(name)
                     setattr(owner, name, self._counting(getattr(owner, name), words))
                     placed.append((owner, name, own))
-                except (
-                    AttributeError,
-                    TypeError,
-                ):  # somebody else's stream, and nobody knows what it does
+                except (AttributeError, TypeError):
+                    # It is somebody else's stream, and nobody knows what it does.
                     self.seen = "may have printed something"
             self._watching = True
             yield

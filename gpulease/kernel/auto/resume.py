@@ -100,13 +100,12 @@ class Resume:
         self._judged = True
         if not isinstance(self._nodes[self._at - 1], _SIMPLE):
             return "it failed inside a larger statement"
-        seen = self._effects.seen
-        if not seen and self._before is None:
+        if self._effects.seen:
+            return f"the statement that failed {self._effects.seen}"
+        if self._before is None:
             return "what it uses is too large to be compared quickly, or cannot be"
-        if not seen and self._before is not None:
-            seen = self._snapshots.changed(self._before)
-        if seen or self._before is None:
-            return f"the statement that failed {seen}"
+        if changed := self._snapshots.changed(self._before):
+            return f"the statement that failed {changed}"
         self._before.put_back()
         self._goes_on = True
         return None
