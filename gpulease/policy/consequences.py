@@ -6,7 +6,7 @@ is ``explanation.audience``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gpulease.policy.explanation.reasons import WAITING
@@ -43,12 +43,13 @@ def warned_by(snapshot: Snapshot, policy: PolicyDocument) -> list[Lease]:
     A lease is under pressure where somebody waits for its pool.
     """
     after = replace(snapshot, policy=policy)
+    pressed, pressed_after = _under_pressure(snapshot), _under_pressure(after)
     return [
         lease
         for lease in snapshot.leases
         if lease.state is LeaseState.ACTIVE
-        and why_idle(after, lease, _pressed(after, lease))
-        and not why_idle(snapshot, lease, _pressed(snapshot, lease))
+        and why_idle(after, lease, lease.gpu_class in pressed_after)
+        and not why_idle(snapshot, lease, lease.gpu_class in pressed)
     ]
 
 
@@ -108,17 +109,14 @@ def _outcomes(snapshot: Snapshot) -> dict[str, str]:
 def _who(leases: Sequence[Lease]) -> str:
     names = list(dict.fromkeys(sorted(lease.user for lease in leases)))
     more = len(names) - _NAMED
-    return ", ".join(_first(names)) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _first(names: Iterable[str]) -> list[str]:
-    return list(names)[:_NAMED]
-
-
-def _pressed(snapshot: Snapshot, lease: Lease) -> bool:
+def _under_pressure(snapshot: Snapshot) -> frozenset[str]:
+    """Return the classes of leases for whose pool somebody waits."""
     pools = {each.name: each.pool for each in snapshot.policy.classes}
-    pool = pools.get(lease.gpu_class)
-    return any(
-        each.state is LeaseState.QUEUED and pools.get(each.gpu_class) == pool
-        for each in snapshot.leases
-    )
+    wanted = {
+        pools.get(each.gpu_class) for each in snapshot.leases if each.state is LeaseState.QUEUED
+    }
+    held = {each.gpu_class for each in snapshot.leases}
+    return frozenset(name for name in held if pools.get(name) in wanted)
