@@ -71,9 +71,9 @@ test-cluster: $(VENV)/.ready-test ## run the tests that need Kubernetes, on clus
 	@GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} $(BIN)/python -m pytest -m cluster \
 		-n $(if $(GPULEASE_CLUSTER),0,$(CLUSTERS)) --dist loadscope --no-loadscope-reorder $(ARGS)
 
-test-nightly: $(VENV)/.ready-test ## run what takes long: kill -9 of every part, many repeats, full sizes (an hour or more)
+test-nightly: $(VENV)/.ready-test ## run what takes long: kill -9 of every part, many repeats, full sizes, new draws (an hour or more)
 	@GPULEASE_NIGHTLY=1 GPULEASE_CLUSTER=$${GPULEASE_CLUSTER:-own} \
-		$(BIN)/python -m pytest -m nightly $(ARGS)
+		$(BIN)/python -m pytest -m "nightly or hypothesis" $(ARGS)
 
 test-images: ## as root on Debian: build the images of containers/ on stand-in bases and start their programs (minutes)
 	@tools/test-images

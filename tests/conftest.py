@@ -39,8 +39,9 @@ MAY_LACK = "is not built (make setup-cluster)"
 
 #: Seconds for a test with a cluster that says nothing else: it waits for several programs.
 CLUSTER_SECONDS = 600
-# How long an example takes says something of the machine, nothing of the code.
-settings.register_profile("gpulease", deadline=None)
+# How long an example takes says something of the machine, nothing of the code. The suite draws the
+# same examples each time, so that it fails for a change; at night it draws new ones.
+settings.register_profile("gpulease", deadline=None, derandomize=not NIGHTLY)
 settings.load_profile("gpulease")
 
 # A shell starts what runs in its background with interrupts ignored, and children inherit that; the
