@@ -6,6 +6,7 @@ nothing about when: a refusal matters only to a cell that needs the name.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import importlib.machinery
 import io
@@ -30,6 +31,9 @@ _ITERATORS: tuple[type, ...] = (
     type(reversed(_PROBE)),
     type(reversed(_PROBE.values())),
     type(reversed(_PROBE.items())),
+    # Each of these pickles as an iterator over a list of what is left; so would these, of which
+    # there is one type for keys, values and items, forwards and backwards.
+    type(iter(collections.OrderedDict())),
 )
 _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((types.GeneratorType,), "a generator (its frame cannot leave the process)"),

@@ -11,7 +11,7 @@ import enum
 import functools
 import re
 import types
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -164,7 +164,9 @@ def _container(value: Any, down: Down) -> str | None:
         return f"{kind} {bytes(value)!r}"
     if isinstance(value, dict):
         made = down(value.default_factory, "") if isinstance(value, defaultdict) else ""
-        items = (f"{down(k, '')}: {down(v, f'[{k!r:.40}]')}" for k, v in dict.items(value))
+        # An ordered one keeps its order beside the dictionary that it is.
+        items_of: Any = OrderedDict.items if isinstance(value, OrderedDict) else dict.items
+        items = (f"{down(k, '')}: {down(v, f'[{k!r:.40}]')}" for k, v in items_of(value))
         return f"{kind}{made}{{{', '.join(items)}}}"
     if type(value) in _ITERATORS:
         over, *state = value.__reduce__()[1:]

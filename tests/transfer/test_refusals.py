@@ -44,6 +44,13 @@ model.callbacks = [1, 2, Callback()]
             r"a weak reference|a lock \(p\[1\]\)",
         ),
         ("x = {'g': (i for i in [])}", "x", r"a generator .*\(x\['g'\]\)"),
+        # Each would come back as an iterator over a list, which sees no change of its dictionary.
+        ("x = iter({1: 2}.items())", "x", r"an iterator over a dict or set\."),
+        (
+            "from collections import OrderedDict\nx = [OrderedDict(k=1).values().__iter__()]",
+            "x",
+            r"an iterator over a dict or set \(x\[0\]\)",
+        ),
     ],
 )
 def test_the_way_to_what_blocks_is_named(shared, cell, name, words):

@@ -9,7 +9,10 @@ import pytest
 
 from gpulease.verify.picture import picture
 
-BASE = "import numpy as np, pandas as pd, functools\nfrom collections import defaultdict, deque\n"
+BASE = (
+    "import numpy as np, pandas as pd, functools\n"
+    "from collections import OrderedDict, defaultdict, deque\n"
+)
 
 
 def look(source):
@@ -47,6 +50,7 @@ def look(source):
         ("a = ValueError('x')", "a = ValueError('y')"),
         ("a = [1, 2]", "a = (1, 2)"),
         ("a = {1: 2, 3: 4}", "a = {3: 4, 1: 2}"),
+        ("a = OrderedDict(x=1, y=2)", "a = OrderedDict(x=1, y=2); a.move_to_end('x')"),
     ],
 )  # fmt: skip
 def test_what_differs_is_seen(one, other):
@@ -68,6 +72,11 @@ def test_what_differs_is_seen(one, other):
 )
 def test_what_may_differ_does_not(source):
     assert look(source) == look(source)
+
+
+def test_an_order_is_the_same_however_it_came_about():
+    moved = look("a = OrderedDict(x=1, y=2); a.move_to_end('x')")
+    assert moved == look("a = OrderedDict(y=2, x=1)")
 
 
 def test_the_paths_of_an_alias_are_named():
