@@ -175,7 +175,9 @@ class Views:
         """Return what moves by itself while nothing happens to a lease."""
         evidence = snapshot.evidence.get(lease.id)
         return {
-            "idle_end": _iso(warned_at(lease, evidence, snapshot.now, outs)),
+            "idle_end": _iso(
+                warned_at(lease, evidence, snapshot.observed.get(lease.id), snapshot.now, outs)
+            ),
             "verdict": evidence.verdict.value if evidence else "unknown",
             "utilisation": _stepped(evidence.utilisation if evidence else None),
             "busy_share": _stepped(self._loop.busy_share(lease.id)),

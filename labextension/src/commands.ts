@@ -102,10 +102,8 @@ function addNotebookCommands(app: JupyterFrontEnd, actions: Actions): void {
     execute: () => actions.link()?.toggle('auto')
   });
   commands.addCommand(CommandIDs.runOnGPU, {
-    label: trans.__('Run cells on the GPU'),
-    caption: trans.__(
-      'Every cell of this notebook, not only those that begin with %%%%gpu'
-    ),
+    label: trans.__('Run every cell of this notebook on the GPU'),
+    caption: trans.__('Not only those that begin with %%%%gpu'),
     isToggleable: true,
     isToggled: () => actions.link()?.state?.cells === 'all',
     isEnabled: () => (actions.link()?.state ?? null) !== null,

@@ -1,6 +1,7 @@
 """Texts in other languages: whose reader gets which, and what is told in it."""
 
 import json
+import re
 import urllib.request
 from dataclasses import replace
 from http.cookies import SimpleCookie
@@ -11,6 +12,7 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 from gpulease.errors import GPULeaseError
 from gpulease.policy.explanation.explain import explain
 from gpulease.service.languages import COOKIE, LANGUAGES, answer_in, language_of, problem_in, script
+from gpulease.service.pages.frames import STATIC
 from gpulease.texts import Text, counted, joined
 from tests.pages.stage import Stage
 from tests.policy.build import policy
@@ -111,3 +113,9 @@ def test_scripts_get_their_texts_with_the_page(stage: Stage, language: str) -> N
     ) as answer:
         assert answer.headers["Content-Type"].startswith("text/javascript")
         assert answer.read().decode() == script(language)
+
+
+def test_no_style_depends_on_a_text() -> None:
+    """What is told in another language would lose it."""
+    texts = re.compile(r"\[(data-label|aria-label|title|placeholder)[~|^$*]?=")
+    assert not texts.findall((STATIC / "gpulease.css").read_text())

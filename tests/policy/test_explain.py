@@ -279,5 +279,5 @@ def test_no_end_is_expected_before_a_keep_is_over_unless_the_holder_named_it():
 def test_a_quiet_lease_whose_cell_is_over_is_warned_by_the_idle_time_out():
     lease = active(0)
     over = replace(quiet(100), cells=0)
-    assert warned_at(lease, over, NOW, OUTS) == at(OUTS.idle)
-    assert warned_at(lease, quiet(100), NOW, OUTS) == at(OUTS.quiet - 100)
+    assert warned_at(lease, over, None, NOW, OUTS) == at(OUTS.idle)
+    assert warned_at(lease, quiet(100), None, NOW, OUTS) == at(OUTS.quiet - 100)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpulease.policy import lifecycle
+from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.model import (
     Alert,
     Clear,
@@ -335,6 +336,19 @@ def test_a_lease_that_nobody_claims_is_passed_on():
     lease = active(0, claimed=None, active_since=at(-OUTS.claim))
     view = snapshot([lease], evidence={"r0": idle(60)}, observed=[seen(lease)])
     assert plan(view) == [Warn("r0", "unclaimed", at(60), EndReason.IDLE)]
+
+
+def test_its_holder_is_told_by_when_to_come_for_it():
+    lease = active(0, claimed=None, active_since=NOW)
+
+    def told(lease, observed):
+        return warned_at(lease, idle(0), observed, NOW, OUTS)
+
+    assert OUTS.claim < OUTS.idle
+    assert told(lease, seen(lease)) == at(OUTS.claim)
+    assert told(replace(lease, kept_until=at(900)), seen(lease)) == at(900)
+    assert told(lease, seen(lease, in_use=True)) == at(OUTS.warm_up + OUTS.idle)
+    assert told(replace(lease, claimed=NOW), seen(lease)) == at(OUTS.warm_up + OUTS.idle)
 
 
 @pytest.mark.parametrize(

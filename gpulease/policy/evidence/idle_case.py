@@ -59,23 +59,44 @@ def counted(lease: Lease, evidence: Evidence, now: datetime) -> tuple[float, flo
 
 def unclaimed(lease: Lease, seen: Observed | None, now: datetime, time_outs: TimeOuts) -> bool:
     """Whether nobody has come for an active lease within its claim time."""
+    due = _to_be_claimed(lease, seen, time_outs)
+    return due is not None and now >= due
+
+
+def _to_be_claimed(lease: Lease, seen: Observed | None, time_outs: TimeOuts) -> datetime | None:
+    """Return until when somebody has to come for it; ``None`` once somebody has."""
     if lease.claimed is not None or lease.active_since is None:
-        return False
+        return None
     if seen is None or not seen.connected or seen.in_use:
-        return False
-    return (now - lease.active_since).total_seconds() >= time_outs.claim
+        return None
+    return lease.active_since + timedelta(seconds=time_outs.claim)
 
 
 def warned_at(
-    lease: Lease, evidence: Evidence | None, now: datetime, time_outs: TimeOuts
+    lease: Lease,
+    evidence: Evidence | None,
+    seen: Observed | None,
+    now: datetime,
+    time_outs: TimeOuts,
 ) -> datetime | None:
     """Return when the lease would be warned if it stays as it is and nobody waits; else ``None``.
 
     ``None`` while it is used, while no data comes and before it is active.
     """
-    if lease.state is not LeaseState.ACTIVE or evidence is None:
+    if lease.state is not LeaseState.ACTIVE:
         return None
-    if evidence.verdict not in (Verdict.IDLE, Verdict.QUIET):
+    dues = (_to_be_claimed(lease, seen, time_outs), _unused_at(lease, evidence, now, time_outs))
+    due = min((each for each in dues if each is not None), default=None)
+    if due is None or lease.kept_until is None:
+        return due
+    return max(due, lease.kept_until)
+
+
+def _unused_at(
+    lease: Lease, evidence: Evidence | None, now: datetime, time_outs: TimeOuts
+) -> datetime | None:
+    """Return when it will have been unused for long enough, a Keep aside."""
+    if evidence is None or evidence.verdict not in (Verdict.IDLE, Verdict.QUIET):
         return None
     idle_for, quiet_for = counted(lease, evidence, now)
     left = time_outs.quiet - quiet_for
@@ -85,5 +106,4 @@ def warned_at(
         left = min(left, time_outs.idle)
     # Until the warm-up is over nothing counts, so it comes on top.
     warm = (lease.active_since or now) + timedelta(seconds=time_outs.warm_up)
-    due = max(now, warm) + timedelta(seconds=max(0.0, left))
-    return max(due, lease.kept_until) if lease.kept_until is not None else due
+    return max(now, warm) + timedelta(seconds=max(0.0, left))

@@ -138,7 +138,9 @@ def expected_end(snapshot: Snapshot, lease: Lease) -> datetime | None:
     if lease.state is LeaseState.WARNED:
         return (lease.warned_until or now) + drain
     known = [lease.hard_end] if lease.wanted is not None and lease.hard_end is not None else []
-    warned = warned_at(lease, snapshot.evidence.get(lease.id), now, outs)
+    warned = warned_at(
+        lease, snapshot.evidence.get(lease.id), snapshot.observed.get(lease.id), now, outs
+    )
     if warned is not None:
         known.append(warned + timedelta(seconds=outs.warning) + drain)
     if snapshot.typical_length is not None:

@@ -1,11 +1,13 @@
 // Every change of a lease: who, when, why; found by words, page by page.
 import * as api from "./api.js";
-import { alertError, h, update } from "./dom.js";
+import { alertError, cell, h, update } from "./dom.js";
+import { stateWord } from "./lease.js";
 import { pager } from "./pager.js";
 import { _ } from "./texts.js";
 import { when } from "./words.js";
 
 const SIZE = 25;
+const BY = { planner: _("the planner") }; // among people
 const WAIT = 300; // ms after the last key until the service is asked
 
 /** Fill `place` from the audit by the words in `field`; returns what turns the pages. */
@@ -33,16 +35,15 @@ export function showAudit(place, field) {
 function table(list) {
   if (!list.total) return h("p", { class: "text-body-secondary", "data-key": "empty" }, _("Nothing is found."));
   const heads = [_("When"), _("Whose"), _("Change"), _("By"), _("Why")];
-  const cell = (label, ...value) => h("td", { "data-label": label }, h("div", {}, ...value));
   const row = (item) =>
     h(
       "tr",
       { "data-key": `${item.lease}-${item.at}-${item.why}` },
       cell(_("When"), when(item.at)),
       cell(_("Whose"), h("strong", {}, item.user), h("div", { class: "gl-small" }, `${item.gpu_class}, ${item.lease}`)),
-      cell(_("Change"), item.source === item.target ? item.target : [item.source, item.target].filter(Boolean).join(" → ")),
-      cell(_("By"), item.who),
-      cell(_("Why"), item.why, item.note ? h("div", { class: "gl-small" }, `“${item.note}”`) : null),
+      cell(_("Change"), [...new Set([item.source, item.target])].filter(Boolean).map((state) => stateWord({ state })).join(" → ")),
+      cell(_("By"), BY[item.who] ?? item.who),
+      cell(_("Why"), item.why.replaceAll("_", " "), item.note ? h("div", { class: "gl-small" }, `“${item.note}”`) : null),
     );
   return [
     h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, _("Changes of leases")), h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, list.items.map(row))),

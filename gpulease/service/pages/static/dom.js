@@ -77,6 +77,16 @@ function removeAndNext(node) {
   return next;
 }
 
+/** A cell of a table, which says its column's heading where there is no room for a row of them. */
+export const cell = (label, ...value) => h("td", { "data-label": label }, h("div", {}, ...value));
+
+/** The same with a name for the style, which no language changes. */
+export function cellOf(column, label, ...value) {
+  const made = cell(label, ...value);
+  made.classList.add(`gl-cell-${column}`);
+  return made;
+}
+
 /** Make `parent` hold `children`, touching only what differs: focus and selection stay. */
 export function update(parent, ...children) {
   const holder = document.createElement("div");

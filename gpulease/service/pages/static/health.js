@@ -1,6 +1,6 @@
 // How the service itself is.  Shows what `api/health` says, part by part.
 import * as api from "./api.js";
-import { alertError, clearAlert, h, onAction, update } from "./dom.js";
+import { alertError, cell, clearAlert, h, onAction, update } from "./dom.js";
 import { badge } from "./lease.js";
 import { pager } from "./pager.js";
 import { _ } from "./texts.js";
@@ -22,7 +22,7 @@ const NAMES = {
   policy_version: _("Policy version"),
   devices: _("Devices"),
   alerts: _("Alerts"),
-  gaps: _("Gaps in the evidence"),
+  gaps: _("Gaps in the usage data"),
   pools: _("Pools"),
   version: _("Version"),
   simulated: _("Simulated"),
@@ -49,7 +49,6 @@ const facts = (object) =>
 
 function incidents(answer) {
   if (!answer.total) return h("p", {}, _("None."));
-  const cell = (label, ...what) => h("td", { "data-label": label }, h("div", {}, ...what));
   const rows = answer.items.map((item) =>
     h(
       "tr",

@@ -100,7 +100,7 @@ export function useMeter(lease) {
   return [
     h("progress", { class: "gl-meter", max: 1, value: lease.utilisation, "aria-label": _("GPU use") }),
     " ",
-    percent(lease.utilisation),
+    h("span", { class: "gl-use-share" }, percent(lease.utilisation)),
   ];
 }
 
@@ -165,9 +165,7 @@ function ended(lease) {
     lease.end?.note
       ? h("blockquote", { class: "gl-note", "data-key": "note" }, h("span", { class: "gl-note-by" }, _("From the admin: ")), lease.end.note)
       : null,
-    variables && !`${lease.next_step} ${lease.end?.sentence}`.includes("variable")
-      ? h("p", { "data-key": "variables" }, variables)
-      : null,
+    variables ? h("p", { "data-key": "variables" }, variables) : null,
   ];
 }
 

@@ -1,5 +1,5 @@
 // The members of a group: who has a GPU, who waits, who has none yet.  Makes markup only.
-import { h } from "./dom.js";
+import { cell, cellOf, h } from "./dom.js";
 import { sentenceOf, since, stateBadge, useMeter } from "./lease.js";
 import { _ } from "./texts.js";
 import { duration, secondsUntil, theirServer } from "./words.js";
@@ -37,8 +37,6 @@ export function filters(entries, chosen) {
   );
 }
 
-const cell = (label, ...value) => h("td", { "data-label": label }, h("div", {}, ...value));
-
 function leaseCells(lease, now) {
   const waits = lease.state === "queued";
   const device = lease.devices.map((one) => one.name).join(", ");
@@ -46,8 +44,8 @@ function leaseCells(lease, now) {
     cell(_("GPU"), device || lease.gpu_class, lease.count > 1 && !device ? ` × ${lease.count}` : "", h("div", { class: "gl-small" }, theirServer(lease.server))),
     cell(_("State"), stateBadge(lease), waits && lease.position ? h("div", { class: "gl-small" }, _("place {n}", { n: lease.position })) : null),
     cell(_("How long"), since(waits ? lease.created : (lease.active_since ?? lease.created), now)),
-    cell(_("Use"), waits || lease.state === "starting" ? "-" : useMeter(lease)),
-    cell(_("What they read"), sentenceOf(lease)),
+    cellOf("use", _("Use"), waits || lease.state === "starting" ? "-" : useMeter(lease)),
+    cellOf("details", _("Details"), sentenceOf(lease)),
     cell("", endButton(lease)),
   ];
 }
@@ -57,7 +55,7 @@ const endButton = (lease) =>
 
 function noneCells(entry, now) {
   const had = entry.ended ? _("had one until {time} ago", { time: duration(-secondsUntil(entry.ended.end.at, now)) }) : _("has not come yet");
-  return [cell(_("GPU"), "-"), cell(_("State"), h("span", { class: "badge text-bg-light border" }, _("None"))), cell(_("How long"), "-"), cell(_("Use"), "-"), cell(_("What they read"), h("span", { class: "text-body-secondary" }, had)), h("td", {})];
+  return [cellOf("none", _("GPU"), "-"), cell(_("State"), h("span", { class: "badge text-bg-light border" }, _("None"))), cellOf("none", _("How long"), "-"), cellOf("none", _("Use"), "-"), cellOf("details", _("Details"), h("span", { class: "text-body-secondary" }, had)), h("td", {})];
 }
 
 function rows(entry, now) {
@@ -74,7 +72,7 @@ export function rosterTable(entries, chosen, now) {
     .filter((entry) => chosen === "all" || entry.kind === chosen)
     .sort((a, b) => ORDER[a.kind] - ORDER[b.kind] || (a.name < b.name ? -1 : 1));
   if (!shown.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, chosen === "all" ? _("The group has no members.") : _("Nobody."));
-  const names = [_("Who"), _("GPU"), _("State"), _("How long"), _("Use"), _("What they read")];
+  const names = [_("Who"), _("GPU"), _("State"), _("How long"), _("Use"), _("Details")];
   return h(
     "table",
     { class: "table gl-table gl-roster", "data-key": "table" },

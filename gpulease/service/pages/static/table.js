@@ -1,6 +1,6 @@
 // Tables of leases for those who watch over others': the live ones from events, the ended ones
 // page by page from REST.
-import { h } from "./dom.js";
+import { cell, cellOf, h } from "./dom.js";
 import { sentenceOf, simulatedBadge, since, stateBadge, theirEndWord, useMeter, verdictBadge } from "./lease.js";
 import { pager } from "./pager.js";
 import { freeWords } from "./ask.js";
@@ -9,7 +9,6 @@ import { bytes, duration, percent, theirServer, when } from "./words.js";
 
 const ORDER = { queued: 0, warned: 1, draining: 2, starting: 3, active: 4 };
 
-const cell = (label, ...value) => h("td", { "data-label": label }, h("div", {}, ...value));
 const head = (names) => h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name))));
 
 /** What is on offer and how much of it is taken. */
@@ -55,8 +54,8 @@ function row(lease, now, extra) {
     cell(_("GPU"), lease.gpu_class, lease.count > 1 ? ` × ${lease.count}` : "", lease.devices.map((device) => h("div", { class: "gl-small", title: device.uuid }, device.name))),
     cell(_("State"), stateBadge(lease), queued && lease.position ? h("div", { class: "gl-small" }, _("place {n}", { n: lease.position })) : null, lease.detail ? h("div", { class: "gl-small", "data-key": "detail" }, lease.detail) : null),
     cell(_("How long"), since(queued ? lease.created : (lease.active_since ?? lease.created), now)),
-    cell(_("Use"), use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, _("busy {share} of its time", { share: percent(share) }))),
-    cell(_("What"), h("div", {}, sentenceOf(lease)), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
+    cellOf("use", _("Use"), use, share === undefined || share === null ? null : h("div", { class: "gl-small" }, _("busy {share} of its time", { share: percent(share) }))),
+    cellOf("details", _("Details"), h("div", {}, sentenceOf(lease)), lease.next_step ? h("div", { class: "gl-small" }, lease.next_step) : null),
     extra ? cell("", extra(lease)) : null,
   );
 }
@@ -69,7 +68,7 @@ function useAndVerdict(lease) {
 /** Live leases, `size` a page; `extra` makes the last cell of a row. */
 export function liveTable(leases, now, { offset, size, extra, empty }) {
   if (!leases.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, empty);
-  const names = [_("Who"), _("GPU"), _("State"), _("How long"), _("Use"), _("What its holder reads")];
+  const names = [_("Who"), _("GPU"), _("State"), _("How long"), _("Use"), _("Details")];
   const shown = sorted(leases).slice(offset, offset + size);
   return [
     h(

@@ -1,5 +1,5 @@
 // What was used, by project and person.  Makes markup only.
-import { h, meta } from "./dom.js";
+import { cell, h, meta } from "./dom.js";
 import { _, locale } from "./texts.js";
 
 const hours = (value) => value.toLocaleString(locale, { maximumFractionDigits: 1 });
@@ -10,7 +10,6 @@ export function usageTable(rows) {
   if (!rows.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, _("Nothing was used."));
   const most = Math.max(...rows.map((row) => row.gpu_hours), 1e-9);
   const sorted = [...rows].sort((a, b) => b.gpu_hours - a.gpu_hours);
-  const cell = (label, ...value) => h("td", { "data-label": label }, h("div", {}, ...value));
   const line = (row) =>
     h(
       "tr",
