@@ -245,6 +245,7 @@ class Lease:
     ended: datetime | None = None
     price: float = 1.0  # of one device an hour, as it was when the lease was granted
     pool: str = ""  # that it was granted from
+    image: str = ""  # of the course on whose seat it started; "" is its class's
     charged_from: datetime | None = None  # since when it is charged, while it is
     charged_until: datetime | None = None  # of the last stretch that is over
     charge_estimated: bool = False  # its end is when something was heard of it last

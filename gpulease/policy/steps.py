@@ -29,13 +29,15 @@ class Action:
 class Start(Action):
     """Grant these devices and start the lease, as ``gpu_class`` where that is a fallback.
 
-    ``price`` is that of one device an hour, and holds for as long as the lease does.
+    ``price`` is that of one device an hour, and holds for as long as the lease does.  ``image`` is
+    that of the group in whose window it has a seat, "" for the class's.
     """
 
     devices: tuple[str, ...]
     gpu_class: str = ""
     price: float = 1.0
     pool: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ class HubAPI:
         self._clock = clock
         #: The servers of a user, and until when that is believed.
         self._known: dict[str, tuple[float, dict[str, HubServer]]] = {}
+        self._groups: dict[str, tuple[str, ...]] = {}
         self._asked: deque[float] = deque()  # when somebody's servers were asked for, of late
         self._listing: asyncio.Task[object] | None = None
         self._listed = 0  # how many users the last list held
@@ -145,6 +146,10 @@ class HubAPI:
             return {user: await self._of_one(user) for user in sorted(wanted)}
         found = await self._list()
         return {user: found.get(user, {}) for user in wanted}
+
+    def groups_of(self, user: str) -> tuple[str, ...] | None:
+        """Return a user's groups as the last answer about them said, ``None`` for unknown."""
+        return self._groups.get(user)
 
     async def members(self, group: str) -> list[str]:
         """Return the names of a group's members, sorted; empty when the hub has no such group.
@@ -264,8 +269,14 @@ class HubAPI:
         servers = _servers(model or {})
         if len(self._known) > _KNOWN_MAX:
             self._known.clear()
+            self._groups.clear()
+        self._note_groups(model or {})
         self._known[user] = (self._clock() + self._cache_seconds, servers)
         return servers
+
+    def _note_groups(self, model: Mapping[str, Any]) -> None:
+        if "groups" in model:
+            self._groups[str(model["name"])] = tuple(sorted(str(each) for each in model["groups"]))
 
     def _believed(self, user: str) -> dict[str, HubServer] | None:
         until, servers = self._known.get(user, (self._absent_until, {}))
@@ -299,6 +310,8 @@ class HubAPI:
         while offset is not None:
             page = await self._call("GET", f"users?state=active&offset={offset}&limit={_PAGE}")
             found |= {str(model["name"]): _servers(model) for model in page["items"]}
+            for model in page["items"]:
+                self._note_groups(model)
             following = page["_pagination"].get("next")
             offset = following["offset"] if following else None
         self._listed = len(found)

@@ -143,6 +143,7 @@ class KubernetesSettings(Configurable):
         self,
         link: SupervisorLink,
         classes: Callable[[], Sequence[GPUClass]],
+        images: Callable[[], Sequence[str]],
         wake: Callable[[], None],
         metrics: Metrics,
     ) -> Provider:
@@ -178,7 +179,7 @@ class KubernetesSettings(Configurable):
             agents=(namespace, name),
         )
         client = OfficialClient(self.kubeconfig, self.context, observe=metrics.called)
-        return KubernetesProvider(client, link, settings, classes=classes, wake=wake)
+        return KubernetesProvider(client, link, settings, classes=classes, images=images, wake=wake)
 
 
 def own_namespace() -> str:

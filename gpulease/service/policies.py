@@ -86,6 +86,11 @@ class Policies:
         return self._document.classes if self._document is not None else ()
 
     @property
+    def images(self) -> tuple[str, ...]:
+        """The images that courses have of their own; none before ``open``."""
+        return self._document.reservations.images if self._document is not None else ()
+
+    @property
     def text(self) -> PolicyText:
         """The text in force."""
         assert self._text is not None, "open() comes first"

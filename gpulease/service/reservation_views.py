@@ -14,7 +14,7 @@ from gpulease.policy.reservations.seats import effective, in_hold, seating
 from gpulease.policy.reservations.shortage import Shortage
 from gpulease.policy.units import say_count
 from gpulease.service.reservation_bodies import body_of
-from gpulease.service.shapes import ReservationView, WindowView
+from gpulease.service.reservation_shapes import ReservationView, WindowView
 
 #: Windows that a list shows of each reservation; one reservation alone shows all.
 LISTED = 5
@@ -51,6 +51,7 @@ def reservation_view(
         "id": reservation.id,
         "version": reservation.version,
         **seen,
+        "image": snapshot.policy.reservations.of_group(reservation.group).image,
         "owner": reservation.owner,
         "cancelled": reservation.cancelled,
         "manages": manages,

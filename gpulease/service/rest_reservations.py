@@ -20,17 +20,16 @@ from gpulease.service.reservation_bodies import (
     CheckBody,
     ReservationBody,
 )
-from gpulease.service.reservation_views import LISTED, reservation_view
-from gpulease.service.reservations import Outcome
-from gpulease.service.scopes import ACCESS, needs_scope
-from gpulease.service.shapes import (
+from gpulease.service.reservation_shapes import (
     ClosureView,
-    Items,
-    Page,
     ReservationsBrought,
     ReservationsChecked,
     ReservationView,
 )
+from gpulease.service.reservation_views import LISTED, reservation_view
+from gpulease.service.reservations import Outcome
+from gpulease.service.scopes import ACCESS, needs_scope
+from gpulease.service.shapes import Items, Page
 
 _BODY_MAX = 512 * 1024
 

@@ -11,8 +11,9 @@ from gpulease.service.bodies import EmptyBody, RunReport, SubmitBody
 from gpulease.service.operations import answers
 from gpulease.service.parts import Services
 from gpulease.service.queries import RunsQuery, is_set
+from gpulease.service.run_shapes import RunEventView, RunView
 from gpulease.service.scopes import ACCESS, needs_scope
-from gpulease.service.shapes import Items, Page, RunEventView, RunView
+from gpulease.service.shapes import Items, Page
 
 
 class RunList(BaseHandler):

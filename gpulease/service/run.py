@@ -18,18 +18,16 @@ from tornado.netutil import bind_sockets
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import Probe
-from gpulease.policy import budgets
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.policy.model import Lease, Snapshot
 from gpulease.protocol import GrantView, LeaseView
 from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
-from gpulease.service import standing
+from gpulease.service import publishing
 from gpulease.service.agents import Agents
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.base import BODY_MAX
 from gpulease.service.bounds import Bounds
-from gpulease.service.details import newest
 from gpulease.service.events import Events
 from gpulease.service.evidence import Watch
 from gpulease.service.history import History
@@ -241,7 +239,9 @@ class RunningService:
         cluster = self._options.cluster
         if cluster is None:
             return await self._local(links, policies, secret)
-        provider = cluster.provider(links, lambda: policies.classes, self._wake_if_up, metrics)
+        provider = cluster.provider(
+            links, lambda: policies.classes, lambda: policies.images, self._wake_if_up, metrics
+        )
         await provider.open()
         return provider
 
@@ -315,60 +315,10 @@ class RunningService:
         self.services.events.tell_messages()
 
     def _moved(self, changes: Sequence[Change], now: datetime) -> None:
-        """Log and count each recorded change, and tell the readers at once."""
-        services = self.services
-        services.usage.recorded(changes)
-        for change in changes:
-            self._note(change.before, change.after, now)
-        moved = [change.after for change in changes]
-        for lease, view in zip(
-            moved, services.views.leases(moved, services.loop.shown()), strict=True
-        ):
-            services.events.publish(lease, view)
-
-    def _note(self, before: Lease | None, after: Lease, now: datetime) -> None:
-        source = before.state.value if before else "asked"
-        log.info(
-            "%s -> %s",
-            source,
-            after.state.value,
-            extra={
-                "lease": after.id,
-                "user": after.user,
-                "server": f"{after.user}/{after.server}",
-                "reason": after.reason,
-                "attempt": after.attempt,
-            },
-        )
-        if before is not None:
-            self.services.metrics.moved(before, after, now)
+        publishing.moved(self.services, changes, now)
 
     def _publish(self, snapshot: Snapshot) -> None:
-        services = self.services
-        services.usage.tell_of(snapshot, budgets.spent)
-        leases = [each for each in snapshot.leases if not services.events.is_final(each)]
-        views = services.views.leases(leases, snapshot)
-        for lease, view in zip(leases, views, strict=True):
-            services.events.publish(newest(lease, snapshot.observed), view)
-        services.events.publish_classes(services.views.classes(snapshot))
-        live = {each.id for each in snapshot.leases if each.state is not LeaseState.ENDED}
-        services.metrics.show(
-            [each for each in snapshot.leases if each.id in live],
-            {each.name: each.pool for each in snapshot.policy.classes},
-        )
-        services.metrics.show_devices(services.views.uses(snapshot))
-        services.metrics.show_standing(
-            standing.silences(snapshot),
-            standing.overdue(snapshot),
-            [
-                *(alert.reason for alert in services.loop.alerts),
-                *(["policy_file"] if services.policies.problem else []),
-            ],
-        )
-        services.ledger.forget(snapshot.now, services.loop.observed_state.observed)
-        services.events.forget(set(services.ledger.leases))
-        services.views.forget(services.ledger.leases)
-        services.links.forget(live)
+        publishing.publish(self.services, snapshot)
 
     async def _sample(self) -> None:
         """Read the devices once a second, and their inventory once a minute."""

@@ -1,7 +1,8 @@
 """The notebook servers behind the leases: which run, and which of their kernels ended.
 
 Owns the watch on the hub: a server that is gone ends its lease, one that came up lets its request
-count, and a busy lease's server is reported as active so that the hub's culler leaves it alone.
+count, whose groups changed waits with the new ones, and a busy lease's server is reported as active
+so that the hub's culler leaves it alone.
 When the hub gives no answer nothing is concluded.
 """
 
@@ -142,6 +143,10 @@ class Servers:
         elif not lease.server_ready and not active and now - lease.created > _START_MAX:
             after, why = lifecycle.server_gone(lease, now), "server_gone"
         else:
+            groups = self._hub.groups_of(lease.user)
+            after = lease if groups is None else lifecycle.regroup(lease, groups)
+            why = "groups_changed"
+        if after is lease:
             return
         await self._loop.change(lease, after, "hub", why)
 

@@ -1,4 +1,7 @@
-"""The shapes of what the service answers, beside those of leases, which stand in ``protocol``."""
+"""The shapes of what the service answers.
+
+Those of leases stand in ``protocol``, those of reservations and runs in modules of their own.
+"""
 
 from __future__ import annotations
 
@@ -250,108 +253,6 @@ class GroupView(TypedDict):
     name: str
 
 
-class WindowView(TypedDict):
-    """One window: its instants, its wall clock, and who sits there while it is held."""
-
-    at: str
-    start: str
-    end: str
-    local_start: str
-    local_end: str
-    state: Literal["coming", "lead", "open", "over"]
-    seats: int
-    reserved: int
-    claimed: int
-    first_gpus: str | None
-
-
-class Skipped(TypedDict):
-    """A date that a calendar leaves out."""
-
-    start: str
-    why: str
-
-
-class ShortView(TypedDict):
-    """How the first window to come has too few seats, and what would help."""
-
-    sentence: str
-    next_step: str
-    start: str
-    seats: int
-    people: int  # who may claim one; 0 where seats are missing that were reserved
-    offer: dict[str, Any]
-
-
-class ClosureView(TypedDict):
-    """Days on which nothing is open, the last one included."""
-
-    first: str
-    last: str
-    title: str
-
-
-class ReservationView(TypedDict):
-    """A reservation; what concerns people by name is for those who manage it."""
-
-    id: str
-    version: int
-    name: str
-    group: str
-    title: str
-    gpu_class: str
-    seats: int
-    start: str
-    end: str
-    zone: str
-    repeat: str
-    also: list[str]
-    without: list[str]
-    seats_per_person: int
-    exam: bool
-    named: NotRequired[list[str]]
-    managers: NotRequired[list[str]]
-    contact: NotRequired[list[str]]
-    idle: NotRequired[float | None]
-    lead: NotRequired[float | None]
-    grace: NotRequired[float | None]
-    extra_time: NotRequired[dict[str, float]]
-    owner: str
-    cancelled: bool
-    manages: bool
-    sentence: str
-    windows: list[WindowView]
-    windows_ahead: int
-    gpu_hours_ahead: float
-    skipped: list[Skipped]
-    short: NotRequired[ShortView | None]
-    cut: NotRequired[bool]
-    notes: NotRequired[list[str]]
-
-
-class ReservationChecked(TypedDict):
-    """Whether one reservation fits, and what is in its way."""
-
-    fits: bool
-    problem: Problem | None
-    reservation: ReservationView
-
-
-class ReservationsBrought(TypedDict):
-    """Whether all of a calendar's reservations fit, and whether they were made."""
-
-    done: bool
-    fits: bool
-    items: list[ReservationChecked]
-
-
-class ReservationsChecked(TypedDict):
-    """Whether all of them fit, one after the other."""
-
-    fits: bool
-    items: list[ReservationChecked]
-
-
 class PoolShare(TypedDict):
     """How a project stands in one pool, in devices."""
 
@@ -394,45 +295,3 @@ class UsageView(TypedDict):
     since: str
     until: str
     items: list[UsageRow]
-
-
-class RunView(TypedDict):
-    """A run of a whole notebook."""
-
-    id: str
-    user: str
-    notebook: str
-    result: str  # the notebook with its output, beside the source
-    opens: str  # the same below the root of the person's server, "" outside of it
-    server: str
-    state: Literal["waiting", "starting", "running", "ended"]
-    reason: str
-    sentence: str
-    next_step: str
-    outcome: Literal["succeeded", "failed", "cancelled", "skipped"] | None
-    attempt: int
-    cells: int
-    done: int
-    gpu: str  # how it stands with its GPU, "" for none
-    gpu_class: str | None
-    count: int
-    seconds: float | None
-    project: str | None
-    parameters: dict[str, str | bool | int | float | None]
-    after: list[str]
-    array: str
-    index: int | None
-    on_loss: Literal["fail", "restart"]
-    created: str
-    started: str | None
-    ended: str | None
-    version: int
-
-
-class RunEventView(TypedDict):
-    """What happened to a run."""
-
-    at: str
-    who: str
-    what: str
-    note: str

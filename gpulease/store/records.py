@@ -5,33 +5,16 @@ Owns the JSON form of a lease and the shapes of the store's answers.  Refuses to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from gpulease.policy.model import EndReason, Lease, LeaseState, Verdict
+from pydantic import TypeAdapter
 
-_TIMES = frozenset(
-    {
-        "created",
-        "state_since",
-        "not_before",
-        "stage_since",
-        "active_since",
-        "idle_from",
-        "claimed",
-        "hard_end",
-        "warned_until",
-        "drain_until",
-        "kept_until",
-        "ended",
-        "charged_from",
-        "charged_until",
-    }
-)
-_TUPLES = frozenset({"groups", "devices"})
-_END_REASONS = frozenset({"end_reason", "end_reason_wanted"})
+from gpulease.policy.model import Lease, Verdict
+
+_LEASE = TypeAdapter(Lease)
 
 
 @dataclass(frozen=True)
@@ -133,41 +116,10 @@ class EvidenceMinute:
 
 def to_json(lease: Lease) -> dict[str, Any]:
     """Return the lease as JSON values."""
-    return {field.name: _plain(getattr(lease, field.name)) for field in fields(lease)}
+    found: dict[str, Any] = _LEASE.dump_python(lease, mode="json")
+    return found
 
 
 def from_json(record: Mapping[str, Any]) -> Lease:
     """Return the lease; members that this version lacks are left out, new ones get defaults."""
-    known = {field.name for field in fields(Lease)}
-    return Lease(**{name: _typed(name, record[name]) for name in record if name in known})
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    if isinstance(value, (tuple, list)):
-        return [_plain(each) for each in value]
-    return value
-
-
-def _typed(name: str, value: Any) -> Any:
-    read = _READ.get(name)
-    return value if value is None or read is None else read(value)
-
-
-def _ticket(value: list[Any]) -> tuple[datetime, int]:
-    return datetime.fromisoformat(value[0]), value[1]
-
-
-def _pairs(value: list[list[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, why) for name, why in value)
-
-
-_READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_TIMES, datetime.fromisoformat),
-    **dict.fromkeys(_TUPLES, tuple),
-    **dict.fromkeys(_END_REASONS, EndReason),
-    "state": LeaseState,
-    "ticket": _ticket,
-    "blockers": _pairs,
-}
+    return _LEASE.validate_python(record)

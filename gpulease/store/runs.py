@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from gpulease.errors import GPULeaseError
-from gpulease.runs import codec
 from gpulease.runs.model import Run, RunState
 from gpulease.store.models import RunEventRow, RunRow
 
+_RUN = TypeAdapter(Run)
 #: Members of a run that may hold words of a person's own.
 _WORDS: dict[str, Any] = {"notebook": "", "note": "", "opens": "", "parameters": {}, "options": {}}
 
@@ -41,18 +42,29 @@ class RunEvent:
     note: str
 
 
+def to_json(run: Run) -> dict[str, Any]:
+    """Return the run as JSON values."""
+    found: dict[str, Any] = _RUN.dump_python(run, mode="json")
+    return found
+
+
+def from_json(record: Mapping[str, Any]) -> Run:
+    """Return the run; members that this version lacks are left out, new ones get defaults."""
+    return _RUN.validate_python(record)
+
+
 def live(session: Session) -> list[Run]:
     """Return the runs that have not ended, or whose server may still be at the hub."""
     query = sa.select(RunRow.record).where(
         sa.or_(RunRow.state != RunState.ENDED.value, RunRow.cleared.is_(False))
     )
-    return [codec.from_json(record) for record in session.scalars(query.order_by(RunRow.created))]
+    return [from_json(record) for record in session.scalars(query.order_by(RunRow.created))]
 
 
 def one(session: Session, run_id: str) -> Run | None:
     """Return one run."""
     row = session.get(RunRow, run_id)
-    return codec.from_json(row.record) if row is not None else None
+    return from_json(row.record) if row is not None else None
 
 
 def save(session: Session, changes: Iterable[RunChange], now: datetime) -> None:
@@ -78,7 +90,7 @@ def save(session: Session, changes: Iterable[RunChange], now: datetime) -> None:
             row = RunRow(id=after.id, user=after.user, created=after.created)
             session.add(row)
         row.version, row.state, row.cleared = after.version, after.state.value, after.cleared
-        row.ended, row.record = after.ended, codec.to_json(after)
+        row.ended, row.record = after.ended, to_json(after)
         session.flush()
         if change.what:
             session.add(
@@ -96,7 +108,7 @@ def page(
     query = sa.select(RunRow.record).where(whose).order_by(RunRow.created.desc(), RunRow.id.desc())
     found = session.scalars(query.offset(offset).limit(limit))
     total = session.scalar(sa.select(sa.func.count()).select_from(RunRow).where(whose)) or 0
-    return [codec.from_json(record) for record in found], total
+    return [from_json(record) for record in found], total
 
 
 def events(session: Session, run_id: str) -> list[RunEvent]:

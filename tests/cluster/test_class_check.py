@@ -29,7 +29,7 @@ async def test_a_missing_runtime_class_is_told_until_it_is_there(
     await world.provider.devices()
     await wait_for_async(lambda: name in world.provider.problem(), 60, "the class to be missed")
     said = world.provider.problem()
-    assert "the cluster takes no pod of classes other, more: " in said
+    assert "the cluster takes no pod of class other, class more: " in said
     assert f'RuntimeClass "{name}" not found' in said
     assert "Make that RuntimeClass" in said
 

@@ -28,7 +28,7 @@ reservations:
     christmas: {from: 2026-12-24, to: 2027-01-06, title: Christmas break}
     may-day: {from: 2026-05-01, to: 2026-05-01}
   groups:
-    cs101: {classes: [], gpu_hours: 1000, managers: [tom, ann]}
+    cs101: {classes: [], gpu_hours: 1000, managers: [tom, ann], image: "here:5000/cs101:1"}
     "bio lab": {windows: 3, advance: 7d}
 """
 )
@@ -48,6 +48,8 @@ def test_a_section_with_everything():
     own, other, any_group = (terms.of_group(name) for name in ("cs101", "bio lab", "art"))
     assert (own.classes, own.gpu_hours, own.windows) == ((), 1000, 12)
     assert (other.classes, other.gpu_hours, other.windows) == (("t4",), 500, 3)
+    assert (own.image, other.image) == ("here:5000/cs101:1", "")
+    assert terms.images == (own.image,)
     assert (any_group.advance, any_group.managers) == (30 * 86400, ())
     assert terms.managed_by("tom") == {"cs101"}
     assert terms.managed_by("eve") == frozenset()
@@ -74,6 +76,7 @@ def test_it_is_written_back_as_it_was_read():
         ("closures: [a]", "must be a mapping"),
         ("groups: {cs101: {managrs: [a]}}", "has no key 'managrs'"),
         ("groups: {cs101: {classes: [h100]}}", "no class 'h100'"),
+        ("groups: {cs101: {image: 'two words'}}", "not of the right form"),
         ("led: 5m", "Did you mean 'lead'"),
     ],
 )

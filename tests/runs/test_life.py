@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
-from gpulease.runs import codec, life, names, sentences
+from gpulease.runs import life, names, sentences
 from gpulease.runs.life import Errand, Report
 from gpulease.runs.model import OnLoss, Outcome, Run, RunState, ServerSeen, Terms
 from gpulease.runs.table import TABLE
+from gpulease.store import runs as stored
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 TERMS = Terms()
@@ -158,7 +159,7 @@ def test_every_step_is_one_of_the_table_and_no_run_has_more_attempts_than_it_may
         assert one.attempt <= TERMS.attempts
         assert (one.state is RunState.ENDED) == (one.outcome is not None) == (one.ended is not None)
         assert one.version >= before.version
-        assert codec.from_json(codec.to_json(one)) == one
+        assert stored.from_json(stored.to_json(one)) == one
         assert sentences.sentence(one)
         if before.state is RunState.ENDED:
             assert replace(one, cleared=before.cleared) == before, "an end is final"

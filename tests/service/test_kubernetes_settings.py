@@ -22,7 +22,7 @@ def options_of(*argv: str, **settings: Any):
 
 def provider_of(**given: Any):
     nothing = cast("SupervisorLink", None)
-    return KubernetesSettings(**given).provider(nothing, lambda: (), lambda: None, Metrics())
+    return KubernetesSettings(**given).provider(nothing, tuple, tuple, lambda: None, Metrics())
 
 
 def test_leases_run_on_this_machine_unless_told_otherwise():

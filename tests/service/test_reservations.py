@@ -278,6 +278,31 @@ async def test_a_lab_of_three_gpus_and_two_groups(site, hub):
     await site.lease(waiting["id"], "starting")
 
 
+async def test_groups_that_change_while_a_reservation_stands_count_at_once(site, hub):
+    """As where an LMS keeps them: who waits already is served as the course's, or not any more."""
+    for name, group in (("late", "bio"), ("left", "cs101"), ("here", "cs101")):
+        hub.user(name, "", groups=(group,))
+    lab = await reserve_soon(site, 2)
+    held, _, _ = await active_lease(site, "here")
+    waiting = await site.client(hub.server_token("late")).ask({"origin": "magic"})
+    leases = site.service.services.ledger.leases
+    await wait_for_async(lambda: leases[waiting["id"]].reason == "reserved", 30, "the reason")
+
+    hub.users["late"]["groups"] = ["bio", "cs101"]
+    hub.users["here"]["groups"] = []
+    await site.lease(waiting["id"], "starting")
+    assert leases[waiting["id"]].groups == ("bio", "cs101")
+    changes = await site.client(hub.admin_token()).call("GET", f"leases/{waiting['id']}/events")
+    assert "groups_changed" in [each["why"] for each in changes["items"]]
+
+    stu = site.client(hub.page_token("late"))
+    assert (await stu.call("GET", "reservations"))["items"][0]["id"] == lab["id"]
+    assert leases[held["id"]].groups == ("cs101",), "who holds a GPU keeps it"
+    hub.users["left"]["groups"] = []
+    gone = await site.client(hub.server_token("left")).ask({"origin": "magic"})
+    await wait_for_async(lambda: leases[gone["id"]].reason == "reserved", 30, "the reason")
+
+
 async def test_who_was_warned_stays_when_the_lab_is_cancelled(site, hub):
     hub.user("bio0", "", groups=("bio",))
     lease, channel, _ = await active_lease(site, "bio0")

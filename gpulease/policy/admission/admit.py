@@ -305,10 +305,13 @@ class _Pass:
         self._free[pool].take(chosen)
         served = _as(request, gpu_class)
         self._limits.start(served)
+        window = self._doors.window_for(served)
+        terms = self._snapshot.policy.reservations
+        image = terms.of_group(window.of.group).image if window is not None else ""
         self._doors.let_in(served, pool)
         self.outcome.started.setdefault(pool, []).append(request)
         devices = tuple([d.uuid for d in chosen])
-        return Start(request.id, "starting", devices, fallback, gpu_class.price, pool)
+        return Start(request.id, "starting", devices, fallback, gpu_class.price, pool, image)
 
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]

@@ -12,13 +12,17 @@ from gpulease.policy.calendar.occurrences import Calendar, Closure, Occurrence
 
 @dataclass(frozen=True)
 class GroupTerms:
-    """What one group may reserve where it is not as for all; ``None`` is as for all."""
+    """What one group may reserve where it is not as for all; ``None`` is as for all.
+
+    ``image`` is that of the pods on its seats; "" is as without a seat.
+    """
 
     classes: tuple[str, ...] | None = None
     gpu_hours: float | None = None
     windows: int | None = None
     advance: float | None = None
     managers: tuple[str, ...] = ()
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,13 @@ class ReservationTerms:
             windows=self.windows if own.windows is None else own.windows,
             advance=self.advance if own.advance is None else own.advance,
             managers=own.managers,
+            image=own.image,
         )
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The images that groups have of their own."""
+        return tuple(sorted({terms.image for _, terms in self.groups if terms.image}))
 
     def managed_by(self, user: str) -> frozenset[str]:
         """Return the groups that a person manages: teaching assistants beside the instructors."""

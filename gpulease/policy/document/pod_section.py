@@ -78,7 +78,7 @@ def read_pod(section: Reader, max_count: int) -> PodAsk:
         node_selector=section.pairs("node_selector", _label),
         tolerations=tuple(_toleration(text) for text in section.texts("tolerations", _taint)),
         runtime_class=_checked(section, "runtime_class", _DOMAIN),
-        image=_checked(section, "image", _IMAGE),
+        image=read_image(section),
         priority_class=_checked(section, "priority_class", _DOMAIN),
         scheduler=_checked(section, "scheduler", _DOMAIN),
         requests=section.pairs("requests", _computed),
@@ -95,6 +95,11 @@ def read_pod(section: Reader, max_count: int) -> PodAsk:
     )
     _complete(section, ask, max_count)
     return ask
+
+
+def read_image(section: Reader) -> str:
+    """Return the image that a section names, "" for none."""
+    return _checked(section, "image", _IMAGE)
 
 
 def _kind(section: Reader) -> AskKind:

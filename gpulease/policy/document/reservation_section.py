@@ -13,7 +13,7 @@ Every key is optional::
       closures:
         christmas: {from: 2026-12-24, to: 2027-01-06, title: Christmas break}
       groups:
-        cs101: {classes: [t4], gpu_hours: 500, managers: [tom]}
+        cs101: {classes: [t4], gpu_hours: 500, managers: [tom], image: registry/cs101:2026}
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from typing import Any, Final
 from gpulease.policy.calendar import Closure
 from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
 from gpulease.policy.document.nodes import Reader
+from gpulease.policy.document.pod_section import read_image
 from gpulease.policy.units import format_duration
 
 SECTION: Final = (
     "gpu_hours", "windows", "advance", "longest", "lead", "grace", "extension", "extra_time",
     "idle", "classes", "closures", "groups",
 )  # fmt: skip
-GROUP: Final = ("classes", "gpu_hours", "windows", "advance", "managers")
+GROUP: Final = ("classes", "gpu_hours", "windows", "advance", "managers", "image")
 _CLOSURE = ("from", "to", "title")
 _DURATIONS = ("advance", "longest", "lead", "grace", "extension", "extra_time")
 
@@ -106,6 +107,7 @@ def _groups(section: Reader, classes: tuple[str, ...]) -> tuple[tuple[str, Group
                         reader.duration("advance", 0.0, least=0) if "advance" in given else None
                     ),
                     managers=reader.texts("managers"),
+                    image=read_image(reader),
                 ),
             )
         )
@@ -157,4 +159,6 @@ def _group_tree(terms: GroupTerms) -> dict[str, Any]:
         tree["advance"] = format_duration(terms.advance)
     if terms.managers:
         tree["managers"] = list(terms.managers)
+    if terms.image:
+        tree["image"] = terms.image
     return tree

@@ -112,6 +112,7 @@ def _reservations() -> dict[str, Any]:
         "windows": _WHOLE,
         "advance": _DURATION,
         "managers": _said("People who may reserve for the group.", _TEXTS),
+        "image": _said("Image of the pods on the group's seats.", _TEXT),
     }
     return _object(
         SECTION,

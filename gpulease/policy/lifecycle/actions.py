@@ -54,6 +54,7 @@ def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lea
         devices=action.devices,
         price=action.price,
         pool=action.pool,
+        image=action.image,
         detail="",
         attempt=lease.attempt + 1,
         not_before=None,

@@ -46,6 +46,13 @@ def server_ready(lease: Lease, *, ready: bool) -> Lease:
     return replace(lease, server_ready=ready, version=lease.version + 1)
 
 
+def regroup(request: Lease, groups: tuple[str, ...]) -> Lease:
+    """Give a request the groups that its person has now: who holds a lease keeps it as it is."""
+    if request.groups == groups or request.state is not LeaseState.QUEUED:
+        return request
+    return replace(request, groups=groups, version=request.version + 1)
+
+
 def keep(lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
     """Keep the lease for a while although it is idle.
 

@@ -40,6 +40,7 @@ class ClassCheck:
     Args:
         namespaces: of notebook servers, by name or pattern.
         classes: returns the classes on offer.
+        images: returns the images that courses have of their own.
     """
 
     def __init__(
@@ -48,20 +49,24 @@ class ClassCheck:
         cluster: Cluster,
         settings: PodSettings,
         namespaces: Sequence[str],
+        *,
         classes: Callable[[], Sequence[GPUClass]],
+        images: Callable[[], Sequence[str]],
     ) -> None:
         self._client = client
         self._cluster = cluster
         self._settings = settings
         self._plain = [each for each in namespaces if not set(each) & set("*?[")]
         self._classes = classes
+        self._images = images
         self._seen: tuple[GPUClass, ...] = ()
+        self._seen_images: tuple[str, ...] = ()
         self._changed = asyncio.Event()
         self.problems: tuple[str, ...] = ()
 
     def offered(self, classes: Sequence[GPUClass]) -> None:
-        """Look soon where other classes are on offer than at the last look."""
-        if tuple(classes) != self._seen:
+        """Look soon where other classes or images are on offer than at the last look."""
+        if (tuple(classes), tuple(self._images())) != (self._seen, self._seen_images):
             self._changed.set()
 
     async def run(self) -> None:
@@ -79,17 +84,19 @@ class ClassCheck:
                 continue
 
     async def look(self) -> tuple[str, ...]:
-        """Offer a pod of each class; return what is wrong.
+        """Offer a pod of each class, and of each image of a course; return what is wrong.
 
         Raises:
             ClientError: the API server does not answer.
         """
-        self._seen = tuple(self._classes())
+        self._seen, self._seen_images = tuple(self._classes()), tuple(self._images())
         servers = list(self._cluster.pods.all_servers())
         where = next((key_of(each)[0] for each in servers), next(iter(self._plain), ""))
         kinds: dict[PodSettings, list[str]] = {}
         for each in self._seen:
-            kinds.setdefault(self._settings_of(each), []).append(each.name)
+            kinds.setdefault(self._settings_of(each), []).append(f"class {each.name}")
+        for image in self._seen_images:
+            kinds.setdefault(replace(self._settings, image=image), []).append(f"image {image}")
         found = []
         for settings, names in kinds.items() if where else ():
             body = sample(settings, where, [each for each in servers if key_of(each)[0] == where])
@@ -98,7 +105,7 @@ class ClassCheck:
             # Without any server the image is not known yet, and a full quota is no fault.
             known = bool(body["spec"]["containers"][0]["image"]) and "exceeded quota" not in said
             if said and (step or known):
-                what = f"class {names[0]}" if len(names) == 1 else f"classes {', '.join(names)}"
+                what = ", ".join(names)
                 found.append(f"the cluster takes no pod of {what}: {said}. {step or _ELSE}")
         return tuple(found)
 

@@ -61,6 +61,7 @@ class KubernetesProvider:
         link: the supervisor channels.
         settings: what the site says.
         classes: returns the classes on offer; none while the policy is not read yet.
+        images: returns the images that courses have of their own.
         wake: called when something changed that a plan reads.
         clock: the time, UTC.
     """
@@ -75,6 +76,7 @@ class KubernetesProvider:
         settings: Settings,
         *,
         classes: Callable[[], Sequence[GPUClass]],
+        images: Callable[[], Sequence[str]] = tuple,
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -101,7 +103,9 @@ class KubernetesProvider:
         self._usage = Usage()
         self._capacity = Capacity(self._cluster, self._usage)
         self._homes = Homes(client, self._cluster.pods, settings.pod.home)
-        self._check = ClassCheck(client, self._cluster, settings.pod, settings.namespaces, classes)
+        self._check = ClassCheck(
+            client, self._cluster, settings.pod, settings.namespaces, classes=classes, images=images
+        )
         self._beside = KeptTasks(log, "the classes' pods are not checked any more")
         self._held: dict[str, _Held] = {}
 

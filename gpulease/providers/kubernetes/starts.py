@@ -177,6 +177,8 @@ class Starts:
         if gpu_class is None:
             self._fail(start, "unschedulable", f"class {lease.gpu_class} is not on offer any more")
             return
+        if lease.image:
+            gpu_class = replace(gpu_class, pod=replace(ask_of(gpu_class), image=lease.image))
         start.owner = str(server["metadata"]["uid"])
         async with self._slots:
             files = await self._files(lease, gpu_class, server)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
 from gpulease.policy.explanation.labs import about
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import Alert, Clear, Drain, EndReason, LeaseState, Start, Wait, Warn
@@ -45,6 +46,26 @@ def waits(found):
 
 def test_before_anything_is_near_others_are_served():
     assert started(view([request(1)], [window(start=HOUR)])) == ["r1"]
+
+
+def test_who_starts_on_a_seat_gets_the_image_of_the_course_and_nobody_else_does():
+    found = view([request(1), request(2, **MEMBER)], [window(start=-60, seats=1)])
+    own = ReservationTerms(groups=(("cs101", GroupTerms(image="cs101:1")),))
+    found = replace(found, policy=replace(found.policy, reservations=own))
+    images = {a.lease_id: a.image for a in plan(found) if isinstance(a, Start)}
+    assert images == {"r1": "", "r2": "cs101:1"}
+    served = apply(request(2, **MEMBER), steps(found)["r2"], found.now, OUTS)
+    assert served.image == "cs101:1"
+
+
+def test_a_lab_that_ends_early_keeps_nothing_and_its_people_stay_until_others_need_their_gpus():
+    stays = active(1, **MEMBER)
+    lab = window(start=-60)
+    over = replace(lab, end=at(0))
+    assert waits(view([stays, request(2)], [lab])) == {"r2": "reserved"}
+    early = view([stays, request(2)], [over])
+    assert started(early) == ["r2"]
+    assert "r1" not in steps(early), "nobody needs it"
 
 
 @pytest.mark.parametrize(("left", "let_in"), [(431, True), (429, False), (10, False), (-1, False)])

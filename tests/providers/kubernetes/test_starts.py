@@ -23,7 +23,7 @@ class SlowClient:
 
     def __init__(self):
         self.open = asyncio.Event()
-        self.created, self.failures = [], 0
+        self.created, self.images, self.failures = [], [], 0
         self.now = self.most = 0
 
     async def create(self, resource, body, namespace="", *, dry_run=False):
@@ -35,6 +35,7 @@ class SlowClient:
             self.failures -= 1
             raise UnavailableError("away")
         self.created.append(body["metadata"]["name"])
+        self.images.append(body["spec"]["containers"][0]["image"])
         return body
 
 
@@ -68,11 +69,11 @@ class World:
             wake=lambda: None,
         )
 
-    def begin(self, number, *, there=True):
+    def begin(self, number, *, there=True, **changed):
         user = f"u{number}"
         if there:
             self.servers[user] = server(volumes=[])
-        start = Start(lease(id=f"lease{number:03d}", user=user))
+        start = Start(lease(id=f"lease{number:03d}", user=user, **changed))
         self.starts.begin(start)
         return start
 
@@ -100,6 +101,18 @@ async def test_servers_that_are_not_there_keep_nobody_waiting(monkeypatch: pytes
     await wait_for_async(lambda: there.created, 60, "the one whose server is there")
     assert not any(each.created or each.failed for each in missing)
     await world.close([*missing, there])
+
+
+async def test_a_pod_on_a_courses_seat_has_the_image_of_the_course():
+    world = World(rate=10000)
+    world.client.open.set()
+    own = world.begin(0, image="registry.example.org/cs101:2026")
+    plain = world.begin(1)
+    await wait_for_async(lambda: own.created and plain.created, 60, "both created")
+    images = dict(zip(world.client.created, world.client.images, strict=True))
+    assert images["gpulease-lease000-2"] == "registry.example.org/cs101:2026"
+    assert images["gpulease-lease001-2"] == "hub.test/singleuser:5"
+    await world.close([own, plain])
 
 
 async def test_who_is_not_wanted_any_more_takes_nobodys_turn():

@@ -1,0 +1,76 @@
+"""What readers of events and metrics are told: each change as it is recorded, and each plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpulease.policy import budgets
+from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.service import standing
+from gpulease.service.details import newest
+from gpulease.store import Change
+
+if TYPE_CHECKING:
+    from gpulease.service.parts import Services
+
+log = logging.getLogger(__name__)
+
+
+def moved(services: Services, changes: Sequence[Change], now: datetime) -> None:
+    """Log and count each recorded change, and tell the readers at once."""
+    services.usage.recorded(changes)
+    for change in changes:
+        _note(services, change.before, change.after, now)
+    leases = [change.after for change in changes]
+    views = services.views.leases(leases, services.loop.shown())
+    for lease, view in zip(leases, views, strict=True):
+        services.events.publish(lease, view)
+
+
+def _note(services: Services, before: Lease | None, after: Lease, now: datetime) -> None:
+    source = before.state.value if before else "asked"
+    log.info(
+        "%s -> %s",
+        source,
+        after.state.value,
+        extra={
+            "lease": after.id,
+            "user": after.user,
+            "server": f"{after.user}/{after.server}",
+            "reason": after.reason,
+            "attempt": after.attempt,
+        },
+    )
+    if before is not None:
+        services.metrics.moved(before, after, now)
+
+
+def publish(services: Services, snapshot: Snapshot) -> None:
+    """Tell what follows from a plan's snapshot, and forget what nobody asks about any more."""
+    services.usage.tell_of(snapshot, budgets.spent)
+    leases = [each for each in snapshot.leases if not services.events.is_final(each)]
+    views = services.views.leases(leases, snapshot)
+    for lease, view in zip(leases, views, strict=True):
+        services.events.publish(newest(lease, snapshot.observed), view)
+    services.events.publish_classes(services.views.classes(snapshot))
+    live = {each.id for each in snapshot.leases if each.state is not LeaseState.ENDED}
+    services.metrics.show(
+        [each for each in snapshot.leases if each.id in live],
+        {each.name: each.pool for each in snapshot.policy.classes},
+    )
+    services.metrics.show_devices(services.views.uses(snapshot))
+    services.metrics.show_standing(
+        standing.silences(snapshot),
+        standing.overdue(snapshot),
+        [
+            *(alert.reason for alert in services.loop.alerts),
+            *(["policy_file"] if services.policies.problem else []),
+        ],
+    )
+    services.ledger.forget(snapshot.now, services.loop.observed_state.observed)
+    services.events.forget(set(services.ledger.leases))
+    services.views.forget(services.ledger.leases)
+    services.links.forget(live)
