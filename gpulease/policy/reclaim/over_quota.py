@@ -4,8 +4,8 @@ Owns the two rules, both looked at where the two sides' branches of the tree par
 request that stays within what is guaranteed on its side takes from a side that holds more than is
 guaranteed to it.  *Fairness*: one that stays within its share takes from a side that keeps its
 share, where one of the two is a whole unit off its target; so nothing moves to and fro.  What a
-project holds within its quota is never taken, nor what asked to be in quota only, nor a lease
-before its minimum runtime.
+project holds within its quota is never taken, whatever is promised to it besides, nor what asked to
+be in quota only, nor a lease before its minimum runtime.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Borrowed:
         self._snapshot = snapshot
         self._spent = budgets.exhausted(snapshot)
         self._tree: Tree | None = standing(snapshot).get(pool)
-        self._moved: dict[Node, int] = {}
+        self._moved: dict[Node, int] = {}  # what leaves: nobody holds it any more
+        self._coming: dict[Node, int] = {}  # what is promised: it entitles to less, and is not held
         self._lent: dict[Node, list[_Loan]] = {}  # project -> leases, in the order in which they go
         self._within: dict[tuple[Node, int], bool] = {}
         self._known: dict[Node, dict[Hashable, tuple[_Loan, tuple[object, ...]] | None]] = {}
@@ -89,7 +90,7 @@ class Borrowed:
     def coming(self, request: Lease) -> None:
         """Count a request that starts in this plan, or gets what it lacks in another way."""
         if self._tree is not None:
-            self._move(self._leaf(request), request.count)
+            self._promise(self._leaf(request), request.count)
 
     def take(self, request: Lease, useful: Useful, missing: int) -> list[Lease]:
         """Return the leases that go for a request, none if they do not give it all it lacks."""
@@ -105,7 +106,7 @@ class Borrowed:
             self._move(best.leaf, -best.units)
             self._lent[_project(best.leaf)].remove(best)
             missing -= useful.of(best.lease)
-        self._move(self._leaf(request), request.count)
+        self._promise(self._leaf(request), request.count)
         return [loan.lease for loan in taken]
 
     def may_take(self, request: Lease) -> bool:
@@ -114,11 +115,11 @@ class Borrowed:
             return False
         leaf, wanted = self._leaf(request), request.count
         project = _project(leaf)
-        units = self._held(project) + wanted
+        units = self._due(project) + wanted
         if units <= project.guarantee:
             return True
         within = units <= project.share or project in self._lent
-        return within and self._held(leaf) + wanted <= leaf.share
+        return within and self._due(leaf) + wanted <= leaf.share
 
     def kind(self, request: Lease) -> Hashable:
         """Return what requests have in common of which none gets anything where one does not."""
@@ -130,9 +131,9 @@ class Borrowed:
             return True
         leaf, wanted = self._leaf(request), request.count
         project = _project(leaf)
-        units = self._held(project) + wanted
+        units = self._due(project) + wanted
         alone = units > project.guarantee and units > project.share
-        tried = alone or self._held(leaf) + wanted <= leaf.share
+        tried = alone or self._due(leaf) + wanted <= leaf.share
         return tried and not (self._lent.get(project) and self._moves_within(project, wanted))
 
     def _moves_within(self, project: Node, wanted: int) -> bool:
@@ -140,9 +141,9 @@ class Borrowed:
         key = project, wanted
         if key not in self._within:
             people = project.below.values()
-            fair = [x for x in people if self._held(x) + wanted <= x.share]
+            fair = [x for x in people if self._due(x) + wanted <= x.share]
             over = [x for x in self._lent[project] if self._held(x.leaf) - x.units >= x.leaf.share]
-            lacks = any(self._held(x) + wanted <= x.target for x in fair)
+            lacks = any(self._due(x) + wanted <= x.target for x in fair)
             above_target = any(self._held(x.leaf) - x.units >= x.leaf.target for x in over)
             self._within[key] = bool(fair and over) and (lacks or above_target)
         return self._within[key]
@@ -193,11 +194,11 @@ class Borrowed:
 
     def _right(self, mine: list[Node], wanted: int) -> _Right | None:
         """Return by which rule a side may take, ``None`` for neither."""
-        by_guarantee = all(self._held(n) + wanted <= n.guarantee for n in mine[1:])
-        by_share = all(self._held(n) + wanted <= n.share for n in mine)
+        by_guarantee = all(self._due(n) + wanted <= n.guarantee for n in mine[1:])
+        by_share = all(self._due(n) + wanted <= n.share for n in mine)
         if not by_guarantee and not by_share:
             return None
-        lacks = by_share and self._held(mine[-1]) + wanted <= mine[-1].target
+        lacks = by_share and self._due(mine[-1]) + wanted <= mine[-1].target
         return _Right(by_guarantee, by_share, lacks)
 
     def _first(
@@ -230,9 +231,9 @@ class Borrowed:
         self, mine: Node, wanted: int, loans: Iterable[_Loan], useful: Useful
     ) -> _Loan | None:
         """Return what goes first from one person of a project to another."""
-        if self._held(mine) + wanted > mine.share:
+        if self._due(mine) + wanted > mine.share:
             return None
-        lacks = self._held(mine) + wanted <= mine.target
+        lacks = self._due(mine) + wanted <= mine.target
         project, cutting = _project(mine), None
         for loan in loans:
             theirs, units = loan.leaf, loan.units
@@ -271,7 +272,17 @@ class Borrowed:
         return self._tree.leaf(lease, spent=lease.id in self._spent)
 
     def _held(self, node: Node) -> int:
+        """Return what a side holds that may be asked to give: no more than it really has."""
         return node.held + self._moved.get(node, 0)
+
+    def _due(self, node: Node) -> int:
+        """Return what a side that asks has, with what is promised to it."""
+        return self._held(node) + self._coming.get(node, 0)
+
+    def _promise(self, leaf: Node, units: int) -> None:
+        self._within.clear()
+        for node in above(leaf):
+            self._coming[node] = self._coming.get(node, 0) + units
 
     def _move(self, leaf: Node, units: int) -> None:
         project = _project(leaf)

@@ -38,6 +38,13 @@ def test_use_within_quota_is_protected_whatever_it_is():
     assert warned_for([*leases, asks(9, "bio")]) == {}
 
 
+def test_use_within_quota_is_protected_when_the_project_is_served_once_more():
+    """Found by the state machine: what a plan promised counted as if it could be taken already."""
+    leases = [holds(0, "bio"), asks(5, "phys", count=2), asks(8, "bio")]
+    policy = shared(project("phys", 2), project("bio", 1))
+    assert warned_for(leases, policy, devices=2) == {}
+
+
 def test_what_is_free_is_given_before_anybody_is_asked_to_leave():
     leases = [*(holds(n, "phys") for n in range(3)), asks(9, "bio")]
     assert warned_for(leases) == {}
