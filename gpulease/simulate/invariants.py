@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpulease.policy import capacity, lifecycle
+from gpulease.policy import budgets, capacity, lifecycle
 from gpulease.policy.capacity.fitting import suits
+from gpulease.policy.fairness.standing import PREEMPTED
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -24,8 +25,8 @@ from gpulease.policy.model import (
     Warn,
 )
 
-#: Reasons of waiting that say that nothing which is free would do.
-_LACKING = frozenset({"no_capacity"})
+#: Reasons of waiting that say that nothing which is left would do.
+_LACKING = frozenset({"no_capacity", "quarantined", "held"})
 
 
 class BrokenPromise(AssertionError):  # noqa: N818 - it says what it is
@@ -43,10 +44,13 @@ def check_plan(view: Snapshot, actions: Sequence[Action]) -> None:
     _hold(max(acted.values(), default=0) <= 1, view, f"one action for each lease: {acted}")
     leases = {lease.id: lease for lease in view.leases}
     _check_grants(view, [a for a in done if isinstance(a, Start)], leases)
+    _check_conserving(view, done)
     for action in done:
         lease = leases[action.lease_id]
         if isinstance(action, Warn):
             _check_warning(view, action, lease)
+            if action.reason == PREEMPTED and not lease.batch:
+                _check_preemption(view, lease, done)
         elif isinstance(action, Drain):
             early = lease.warned_until is not None and view.now < lease.warned_until
             _hold(not early, view, f"{lease.id} has its whole warning")
@@ -86,6 +90,25 @@ def _check_warning(view: Snapshot, action: Warn, lease: Lease) -> None:
     )
 
 
+def _check_preemption(view: Snapshot, lease: Lease, done: Sequence[Action]) -> None:
+    """Who uses a device loses it to others only beyond the quota and the minimum runtime."""
+    outs = lifecycle.time_outs_of(view.policy, lease)
+    held = (view.now - (lease.active_since or view.now)).total_seconds()
+    _hold(held >= outs.minimum_runtime, view, f"{lease.id} has its minimum runtime")
+    if view.windows or lease.id in budgets.exhausted(view):
+        return  # a reservation is covered by its project's own, and who spent all owns nothing
+    home = view.policy.projects.home(lease.project)
+    own = view.policy.projects.guarantee(home, lease.pool)
+    starting = {a.lease_id for a in done if isinstance(a, Start) and a.pool == lease.pool}
+    units = sum(
+        len(x.devices) or x.count
+        for x in view.leases
+        if (x.id in starting or (x.state in lifecycle.HOLDING and x.pool == lease.pool))
+        and view.policy.projects.home(x.project) is home
+    )
+    _hold(units > own, view, f"{lease.id} is beyond the quota of its project, {own} of {units}")
+
+
 def check_state(view: Snapshot, slack: float) -> None:
     """Check what stands once a plan is recorded.
 
@@ -100,7 +123,6 @@ def check_state(view: Snapshot, slack: float) -> None:
     held = Counter(uuid for lease in holders for uuid in lease.devices)
     _hold(max(held.values(), default=0) <= 1, view, "no device is held twice")
     _check_bounds(view, holders, slack)
-    _check_conserving(view)
 
 
 def _check_bounds(view: Snapshot, holders: Iterable[Lease], slack: float) -> None:
@@ -122,23 +144,37 @@ def _check_bounds(view: Snapshot, holders: Iterable[Lease], slack: float) -> Non
             _hold(late <= outs.warning + leaving + slack, view, f"{lease.id} ends at its hard end")
 
 
-def _check_conserving(view: Snapshot) -> None:
-    """Nobody waits for want of a device while one is free that would do."""
-    lacking = [
-        x for x in view.leases if x.state is LeaseState.QUEUED and x.reason in _LACKING
-    ]  # fmt: skip
-    if not lacking:
-        return
+def _check_conserving(view: Snapshot, done: Sequence[Action]) -> None:
+    """Nobody waits for want of a device while one is left that would do.
+
+    What others gave up for somebody is kept, and requests for several devices may gather them: who
+    waits for what is kept may find such devices left, and no others.
+    """
+    granted = {uuid for start in done if isinstance(start, Start) for uuid in start.devices}
+    waiting = {x.id: x for x in view.leases if x.state is LeaseState.QUEUED}
+    kept = {
+        uuid
+        for x in view.leases
+        if x.state is LeaseState.ENDED and x.nominated_for in waiting
+        for uuid in x.devices
+    }
+    gathering = {x.gpu_class for x in waiting.values() if x.count > 1}
+    reasons = {a.lease_id: a.reason for a in done}
     free = capacity.free_devices(view)
     pools = {each.name: each.pool for each in view.policy.classes}
-    for lease in lacking:
+    for lease in waiting.values():
+        reason = reasons.get(lease.id, lease.reason)
+        if reason not in _LACKING or (reason == "held" and gathering):
+            continue
         there: Counter[str] = Counter(
             device.node
             for device in free.get(pools.get(lease.gpu_class, ""), ())
             if suits(lease.gpu_class, device, lease.needs)
+            and device.uuid not in granted
+            and not (reason == "held" and device.uuid in kept)
         )
         most = max(there.values(), default=0)
-        _hold(most < lease.count, view, f"{lease.id} waits for what is free")
+        _hold(most < lease.count, view, f"{lease.id} waits for what is free ({reason})")
 
 
 def _hold(holds: bool, view: Snapshot, rule: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.policy.model import EndReason, LeaseState, Start, TimeOuts, Warn
+from gpulease.policy.model import EndReason, LeaseState, Start, TimeOuts, Wait, Warn
 from gpulease.policy.projects import Budget, Project, Projects
 from gpulease.simulate import invariants, scenarios
 from gpulease.simulate.invariants import BrokenPromise
@@ -14,6 +14,7 @@ from gpulease.simulate.picture import drawn
 from gpulease.simulate.table import table
 from gpulease.simulate.world import Assumptions, replay
 from tests.policy import build as snapshots
+from tests.policy.fairness.build import asks, holds, project, shared
 from tests.simulate.build import cards, policy, session, trace
 
 HOUR = 3600.0
@@ -171,18 +172,24 @@ def test_a_broken_promise_is_not_passed_over():
     start = Start(waits.id, "starting", ("GPU-1",))
     warn = Warn(lease.id, "idle", snapshots.at(60), EndReason.IDLE)
     invariants.check_plan(view, [start])
-    for wrong in (
-        [start, start],
-        [replace(start, devices=("GPU-0",))],
-        [replace(start, devices=())],
-        [replace(start, devices=("GPU-7",))],
-        [warn],
-        [replace(warn, until=snapshots.at(5), end_reason=EndReason.EXPIRED)],
+    taken = replace(warn, end_reason=EndReason.PREEMPTED, reason="preempted")
+    for wrong, rule in (
+        ([start, start], "one action"),
+        ([replace(start, devices=("GPU-0",))], "free devices"),
+        ([replace(start, devices=("GPU-7",))], "free devices"),
+        ([replace(start, devices=())], "all or nothing"),
+        ([], "waits for what is free"),
+        ([Wait(waits.id, "held")], "waits for what is free"),
+        ([start, warn], "not taken as idle"),
+        ([start, replace(warn, until=snapshots.at(5))], "is warned for"),
+        ([start, taken], "minimum runtime"),
     ):
-        with pytest.raises(BrokenPromise):
+        with pytest.raises(BrokenPromise, match=rule):
             invariants.check_plan(view, wrong)
-    with pytest.raises(BrokenPromise, match="waits for what is free"):
-        invariants.check_state(view, 1)
+    own = [holds(0, "phys"), asks(1, "bio")]
+    quota = snapshots.snapshot(own, 1, policy=shared(project("phys", 1), project("bio")))
+    with pytest.raises(BrokenPromise, match="beyond the quota"):
+        invariants.check_plan(quota, [replace(taken, lease_id=own[0].id)])
     full = snapshots.snapshot([lease, waits], 1)
     invariants.check_state(full, 1)
     twice = replace(full, leases=(lease, replace(lease, id="other")))
