@@ -1,6 +1,7 @@
-"""Builds Kubernetes' and kwok's programs from pinned Go modules into a cache outside the clone.
+"""Builds the cluster's programs from pinned Go modules into a cache outside the clone.
 
-The cache's key is the hash of both modules' go.mod and go.sum.  A program appears there under its
+The cache's key is the hash of the go.mod and go.sum of Kubernetes' and kwok's modules, and of its
+own module for each other program.  A program appears there under its
 own name only when it is whole, so a build that was interrupted goes on where it stopped (Go's own
 build cache keeps what was compiled).
 """
@@ -34,10 +35,11 @@ class Program:
     module: str
     package: str
     flags: str = "-s -w"
+    called: str = ""  # where the package is not named like the program
 
     @property
     def name(self) -> str:
-        return self.package.rsplit("/", 1)[1]
+        return self.called or self.package.rsplit("/", 1)[1]
 
 
 PROGRAMS = (
@@ -47,6 +49,9 @@ PROGRAMS = (
     ),
     Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 )
+#: What the API server keeps everything in.  A module of its own, so that it and Kubernetes' are
+#: built anew apart.
+ETCD = Program("etcd", "go.etcd.io/etcd/server/v3", called="etcd")
 #: No parts of the cluster, so a new version of one builds nothing else anew: what renders the
 #: chart, what the documentation's commands are run with, and a queue that clusters have.
 HELM = Program("helm", "helm.sh/helm/v3/cmd/helm")
@@ -91,15 +96,19 @@ def programs_directory() -> Path:
 
 
 def beside_program(program: Program) -> Path:
-    """Return where a program of `BESIDE` is, whether or not it is built."""
+    """Return where a program of a module of its own is, whether or not it is built."""
     digest = hashlib.sha256((MODULES / program.module / "go.sum").read_bytes()).hexdigest()
     return cache_directory() / f"{program.name}-{digest[:16]}" / program.name
 
 
 def missing_programs() -> list[Program]:
-    """Return the programs that are not built yet."""
-    directory = programs_directory()
-    return [program for program in PROGRAMS if not (directory / program.name).exists()]
+    """Return the cluster's parts that are not built yet."""
+    return [program for program in (*PROGRAMS, ETCD) if not _place(program).exists()]
+
+
+def _place(program: Program) -> Path:
+    part = program in PROGRAMS
+    return programs_directory() / program.name if part else beside_program(program)
 
 
 def build(limit_seconds: float = math.inf) -> Path:
@@ -108,9 +117,9 @@ def build(limit_seconds: float = math.inf) -> Path:
     Raises BuildFailedError when the compiler fails or Go is missing, OutOfTimeError when the time
     that the caller has is up.
     """
-    directory = programs_directory()
-    _build_all([(program, directory) for program in missing_programs()], limit_seconds)
-    return directory
+    missing = [(program, _place(program).parent) for program in missing_programs()]
+    _build_all(missing, limit_seconds)
+    return programs_directory()
 
 
 def build_beside(program: Program, limit_seconds: float = math.inf) -> Path:

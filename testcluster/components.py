@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from testcluster.build import ETCD, beside_program
 from testcluster.layout import (
     API_PORT,
     KWOK_POD_NETWORK,
@@ -34,7 +35,7 @@ class Component:
 def _etcd(layout: Layout, programs: Path) -> list[str]:
     client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
     return [
-        *("etcd", "--name", "e1", "--data-dir", str(layout.directory / "etcd")),
+        *(str(beside_program(ETCD)), "--name", "e1", "--data-dir", str(layout.directory / "etcd")),
         *("--listen-client-urls", client, "--advertise-client-urls", client),
         *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
         *("--initial-cluster", f"e1={peer}", "--unsafe-no-fsync", "--log-level", "warn"),
@@ -66,9 +67,6 @@ def _apiserver(layout: Layout, programs: Path) -> list[str]:
         "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged=true",
         "--profiling=false",
-        # Debian's etcd cannot tell how far its watches are, without which the server refuses each
-        # watch that begins at "any version", as kwok's do: they would list now and then instead.
-        "--feature-gates=WatchList=false",
         f"--audit-policy-file={layout.config}/audit.yaml",
         f"--audit-log-path={layout.audit_log}",
     ]

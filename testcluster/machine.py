@@ -11,7 +11,6 @@ CNI_PLUGINS = Path("/usr/lib/cni")
 PROGRAMS = {
     "containerd": "containerd",
     "runc": "runc",
-    "etcd": "etcd-server",
     "ip": "iproute2",
     "iptables": "iptables",
     "gcc": "gcc",
