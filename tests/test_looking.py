@@ -6,8 +6,7 @@ import logging
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.hubapi import HubUnreachableError
-from gpulease.service.looking import keep_looking
+from gpulease.looking import keep_looking
 from tests.helpers import wait_for_async
 
 LOG = logging.getLogger("tests.looking")
@@ -16,7 +15,7 @@ LOG = logging.getLogger("tests.looking")
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (HubUnreachableError("no answer"), "no answer"),
+        (OSError("no answer"), "no answer"),
         (GPULeaseError("x", "It is full."), "It is full."),
         (ValueError("a fault of ours"), "a fault of ours"),
     ],
@@ -30,7 +29,7 @@ async def test_a_look_that_fails_is_logged_and_the_next_one_follows(error, said,
             raise error
 
     work = asyncio.create_task(
-        keep_looking(look, wanted, every=600, log=LOG, failed="nobody looks")
+        keep_looking(look, wanted, every=600, log=LOG, failed="nobody looks", away=(OSError,))
     )
     await wait_for_async(lambda: len(looks) == 1, 20, "the first look")
     wanted.set()
@@ -38,3 +37,19 @@ async def test_a_look_that_fails_is_logged_and_the_next_one_follows(error, said,
     work.cancel()
     assert "nobody looks" in caplog.text
     assert said in caplog.text
+    assert ("Traceback" in caplog.text) == isinstance(error, ValueError), "ours is told in full"
+
+
+async def test_how_long_until_the_next_look_is_asked_after_each() -> None:
+    looks: list[int] = []
+
+    async def look() -> None:
+        looks.append(1)
+
+    work = asyncio.create_task(
+        keep_looking(
+            look, asyncio.Event(), every=lambda: 0.01 if len(looks) < 3 else 600, log=LOG, failed=""
+        )
+    )
+    await wait_for_async(lambda: len(looks) == 3, 20, "the third look")
+    work.cancel()

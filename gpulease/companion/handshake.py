@@ -25,14 +25,26 @@ def check_protocol(home: str) -> None:
 
 def check_python(*, home: str, away: str) -> None:
     """Refuse another minor version of Python (``python_mismatch``): code would not load."""
-    if home.split(".")[:2] != away.split(".")[:2]:
-        raise GPULeaseError(
-            "python_mismatch",
-            f"The notebook runs Python {home}, the lease would run it on Python {away}.",
-            next_step="Use a kernel with the same minor version of Python.",
-            numbers={"home": home, "lease": away},
-            status=409,
+    if not same_python(home, away):
+        raise python_mismatch(
+            home=home, away=away, next_step="Use a kernel with the same minor version of Python."
         )
+
+
+def same_python(home: str, away: str) -> bool:
+    """Whether the code of one version loads in the other ("3.11.7" and "3.11.2")."""
+    return home.split(".")[:2] == away.split(".")[:2]
+
+
+def python_mismatch(*, home: str, away: str, next_step: str) -> GPULeaseError:
+    """Return the refusal of a notebook whose Python is not the lease's."""
+    return GPULeaseError(
+        "python_mismatch",
+        f"The notebook runs Python {home}, the lease would run it on Python {away}.",
+        next_step=next_step,
+        numbers={"home": home, "lease": away},
+        status=409,
+    )
 
 
 def check_packages(*, home: Mapping[str, str], away: Mapping[str, str]) -> list[str]:

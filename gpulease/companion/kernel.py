@@ -18,7 +18,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.protocol import ENV_LEASE
 from gpulease.sides.blocks import gpu
 from gpulease.sides.environment import take_mark
+from gpulease.sides.versions import python_version, versions
 from gpulease.transfer.api import Away, TransferSettings
 from gpulease.transfer.switch.away import AwaySide
 
@@ -125,7 +125,7 @@ class Companion:
 
     def _called(self, name: str, args: Message) -> Any:
         if name == "prepare":
-            return _version()
+            return python_version()
         if name == "start":
             self._order.put(args)
             return self._ready
@@ -158,7 +158,7 @@ class Companion:
             },
             "wire_address": endpoint.address,
             "wire_key": endpoint.server_key,
-            "packages": _versions(order["packages"]),
+            "packages": versions(order["packages"]),
             "notes": [] if moved else [f"The directory {order['cwd']} does not exist here."],
         }
 
@@ -266,20 +266,6 @@ def _change_directory(cwd: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _versions(names: list[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
-
-
-def _version() -> str:
-    return ".".join(str(part) for part in sys.version_info[:3])
 
 
 def main() -> None:

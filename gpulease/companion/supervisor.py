@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -32,6 +31,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, SupervisorMessage
 from gpulease.service_tls import trusted
+from gpulease.sides.versions import environment
 
 log = logging.getLogger("gpulease.companion")
 
@@ -372,12 +372,11 @@ class Supervisor:
             address=self.control.endpoint.address,
             public_key=self.control.endpoint.server_key,
             protocol=PROTOCOL_VERSION,
-            python=".".join(str(part) for part in sys.version_info[:3]),
             pid=os.getpid(),
             attempt=self.config.attempt,
             keys=self.control.admitted,
         )
-        return dict(hello)
+        return {**hello, **environment()}
 
     def _tell(self, message: SupervisorMessage) -> None:
         if self._channel is not None:

@@ -12,9 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from gpulease.channel.iothread import IOThread
 from gpulease.channel.keys import KeyPair
@@ -25,18 +23,13 @@ from gpulease.kernel.execution import Executor
 from gpulease.kernel.inbox import Inbox
 from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, CompanionOpened, ConnectionView
 from gpulease.sides.environment import allowed_environment
+from gpulease.sides.versions import environment
 
 OPEN_SECONDS = 60.0
 #: How long a supervisor may take to answer at all: one of a lease, and one that a file names.
 REACH_SECONDS = 15.0
 FILE_REACH_SECONDS = 5.0
 READY_SECONDS = 60.0
-#: Packages whose objects travel between the two sides.
-TRAVELLING = (
-    "cloudpickle", "ipython", "ipywidgets", "matplotlib", "numpy", "pandas", "scikit-learn",
-    "scipy", "torch", "tqdm",
-)  # fmt: skip
-
 #: Gives the lease's address and this kernel's key pair; runs on the worker thread.
 Reach = Callable[[], tuple[ConnectionView, KeyPair]]
 
@@ -120,17 +113,18 @@ def _answers(control: ControlClient, view: ConnectionView, patience: float) -> N
 
 def what_to_open(kernel_id: str, wire_key: str) -> CompanionOpen:
     """Return what the companion must know of this process."""
+    here = environment()
     return {
         "kernel_id": kernel_id,
         "protocol": PROTOCOL_VERSION,
-        "python": ".".join(str(part) for part in sys.version_info[:3]),
-        "packages": _versions(),
+        "python": here["python"],
+        "packages": here["packages"],
         "cwd": str(Path.cwd()),
         "path": list(sys.path),
         "environ": allowed_environment(os.environ),
         "hash_seed": os.environ.get("PYTHONHASHSEED", ""),
         "wire_key": wire_key,
-        "executable": sys.executable,
+        "executable": here["executable"],
     }
 
 
@@ -158,13 +152,3 @@ def connect_channels(
                 next_step="Run the cell again.",
                 status=504,
             )
-
-
-def _versions() -> dict[str, str]:
-    found: dict[str, Any] = {}
-    for name in TRAVELLING:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

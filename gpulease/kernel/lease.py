@@ -29,6 +29,7 @@ from gpulease.kernel.joining import Joining
 from gpulease.kernel.notices import Notices, end_words, last_word
 from gpulease.kernel.phase import Phase
 from gpulease.protocol import ConnectionView, EndView, LeaseView
+from gpulease.sides.versions import environment
 from gpulease.transfer.api import Home
 
 log = logging.getLogger("gpulease.kernel")
@@ -97,6 +98,8 @@ class LeaseLink:
             self.classes = list(event.get("classes", ()))
             if not self.greeted and self.kernel_id in event.get("sticky", ()):
                 self.was_sticky()
+            if self.bus is not None:  # Lab asks for this kernel, too
+                self.bus.notify("environment", environment())
             self.greeted = True
             for lease in list(self.leases.values()):
                 self._lease_changed(lease)

@@ -24,7 +24,7 @@ from gpulease.kernel.status import (
     variable_lines,
 )
 from gpulease.kernel.tokens import parse_shared
-from gpulease.kernel.wait import describe, no_service
+from gpulease.kernel.wait import no_service
 from gpulease.protocol import LeaseView
 from gpulease.runs import submission
 
@@ -127,7 +127,7 @@ def _off(session: Session, words: list[str]) -> str:
 
 def _request(session: Session, words: list[str]) -> str:
     lease = session.waiter.ask(parse_options(shlex.join(words)))
-    return f"{lease['gpu_class']}: {lease['state']}. {describe(lease)}"
+    return f"{lease['gpu_class']}: {lease['state']}. {session.waiter.describe(lease)}"
 
 
 def _keep(session: Session, words: list[str]) -> str:

@@ -96,6 +96,7 @@ class Waiter:
         self._link = link
         self._default_class = default_class
         self._away_since: float | None = None  # since when the service does not answer
+        self._differences: list[str] = []  # how the GPU's image differs from this notebook
         self._said_longer = ""  # the lease of which it was said that --for does not shorten it
         self.status = Progress(shell)  # of the last cell that waited
 
@@ -183,10 +184,15 @@ class Waiter:
             body["in_quota_only"] = True
         lease: LeaseView = bus.call("ask", body)
         self._away_since = None
+        self._differences = lease.get("differences", [])
         known = self._link.leases.get(lease["id"])
         if known is None or known["version"] < lease["version"]:
             self._link.on_bus({"event": "lease", "lease": lease})
         return self._link.leases.get(lease["id"], lease)
+
+    def describe(self, lease: LeaseView) -> str:
+        """Say where this kernel's own request stands, and what it will find on the GPU."""
+        return " ".join([describe(lease), *self._differences])
 
     def offered(self, gpu_class: str) -> None:
         """Refuse a class that the hub does not offer; a hub that has not spoken yet offers all."""
@@ -288,7 +294,7 @@ class Waiter:
                 last = now
                 if now["state"] in USABLE:
                     return now
-                progress.show(describe(now))
+                progress.show(self.describe(now))
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise self._not_ready(now, bound)
@@ -319,7 +325,7 @@ class Waiter:
         waited = f" within {bound:.0f} s" if bound else ""
         return GPUNotReady(
             "not_ready",
-            f"No GPU{waited}. {describe(lease)} Your request stays in the queue.",
+            f"No GPU{waited}. {self.describe(lease)} Your request stays in the queue.",
             next_step="Run the cell again to go on waiting, %gpu return to withdraw, or add "
             "--else cpu to run it here.",
             numbers={"position": lease["position"], "expected_start": lease["expected_start"]},

@@ -22,7 +22,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.lab.board import Board
 from gpulease.lab.supervisors import Supervisors
-from gpulease.protocol import AskBody, MessageView
+from gpulease.protocol import AskBody, Environment, MessageView
 from gpulease.service_tls import trusted
 
 log = logging.getLogger("gpulease.lab")
@@ -66,6 +66,7 @@ class Core:
         self.board = Board()
         self.messages: list[MessageView] = []
         self._whose: dict[str, str | None] = {}
+        self._environments: dict[str, Environment] = {}  # of kernels
         self.bus = UnixServer(bus_path, self._greeting, self.call, "The notebook server failed")
         self._alive = alive
         self._on_change = on_change
@@ -144,6 +145,7 @@ class Core:
     def kernel_ended(self, kernel_id: str) -> None:
         """A home kernel restarted or ended: its companion and parked values are dropped."""
         self.board.forget_kernel(kernel_id)
+        self._environments.pop(kernel_id, None)
         if self.supervisors is not None:
             self.supervisors.close_kernel(kernel_id)
         for parking in self._parkings:
@@ -162,8 +164,8 @@ class Core:
         Raises:
             GPULeaseError: ``no_hub``, ``malformed``, or what the service says.
         """
-        if name == "cell":
-            return self._cell(kernel_id, bool(args.get("busy")))
+        if name in ("cell", "environment"):
+            return self._told(kernel_id, name, args)
         if name == "sticky":
             return self.board.turn_sticky(kernel_id, on=bool(args.get("on")))
         if name == "leases":
@@ -177,6 +179,8 @@ class Core:
             )
         if name == "ask":
             wanted = {"kernel_id": kernel_id or None, "origin": "magic", **args}
+            if kernel_id in self._environments:
+                wanted["environment"] = self._environments[kernel_id]
             return await self.client.ask(cast("AskBody", wanted))
         if name in _CALLS:
             method, path = _CALLS[name]
@@ -197,6 +201,12 @@ class Core:
             client_key = str(args.get("client_key") or "")
             return await client.connection(lease_id, client_key, kernel_id)
         raise GPULeaseError("malformed", f"The bus knows no call {name!r}.")
+
+    def _told(self, kernel_id: str, name: str, args: dict[str, Any]) -> None:
+        if name == "environment":
+            self._environments[kernel_id] = cast("Environment", args)
+        else:
+            self._cell(kernel_id, bool(args.get("busy")))
 
     def _cell(self, kernel_id: str, busy: bool) -> None:
         for lease_id in self.board.cell(kernel_id, busy, datetime.now(UTC)):

@@ -11,6 +11,7 @@ then ``{"event": "lease", "lease": ...}``, ``{"event": "classes", ...}`` and
 (lease_id), ``connection`` (lease_id, client_key -> ConnectionView), ``leases``,
 ``cell`` (busy: bool; no answer needed: which kernel ran a cell last), ``sticky`` (on: bool; no
 answer needed: a restarted kernel reads in the snapshot that its cells ran on the GPU).
+``environment`` (Environment; no answer needed: what the kernel runs, after each snapshot).
 A page's ask names no kernel: on the bus its ``kernel_id`` is the kernel that ran a cell last
 when the lease became active.  A ``grant`` never goes over the bus.
 """

@@ -110,6 +110,8 @@ class LeaseView(TypedDict):
     wait: NotRequired[float]  # how long a GPU cell that says nothing waits for it
     detail: NotRequired[str]  # to admins alone: the provider's own words on this attempt
     blockers: NotRequired[list[Blocker]]  # what the last drain could not bring home
+    # To a notebook that asks: how the class's image differs from it, a sentence each.
+    differences: NotRequired[list[str]]
     notebook: NotRequired[str]  # to the holder alone: the notebook that uses it, "" is unknown
     busy_share: NotRequired[float | None]  # 0..1 of the time since active; None is not known
     grant: NotRequired[GrantView]  # on the server's own channel only
@@ -130,6 +132,14 @@ class ClassView(TypedDict):
     expected_start: NotRequired[str | None]  # of one device asked for now; None is unknown
 
 
+class Environment(TypedDict):
+    """What a notebook or a lease's supervisor runs."""
+
+    python: str  # "3.11.7"
+    executable: str  # the path of its interpreter
+    packages: dict[str, str]  # versions of packages whose objects travel, where installed
+
+
 class AskBody(TypedDict):
     """Body of ``POST api/leases``."""
 
@@ -143,6 +153,7 @@ class AskBody(TypedDict):
     in_quota_only: NotRequired[bool]
     needs: NotRequired[str]  # of each GPU beyond its class: memory>=20GiB, cc>=8.0, ecc
     project: NotRequired[str | None]  # what it is charged to; None: the first with budget left
+    environment: NotRequired[Environment | None]  # of the notebook that asks, where one does
 
 
 class ConnectionView(TypedDict):

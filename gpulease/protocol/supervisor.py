@@ -19,7 +19,8 @@ SupervisorMessageType = Literal[
 class SupervisorMessage(TypedDict, total=False):
     """One message of the supervisor channel; the members that each type carries:
 
-    * ``hello``: address, public_key (Z85), protocol, python, pid, attempt, keys (those admitted)
+    * ``hello``: address, public_key (Z85), protocol, pid, attempt, keys (those admitted), and the
+      members of ``service.Environment``
     * ``activity``: samples (list of ``reports.Activity``)
     * ``drained``: result (``done`` | ``blocked`` | ``parked``), blockers, parked, reason
     * ``bye``: reason (``parent_gone``, ``ended``, ``failed``), detail, blockers, parked
@@ -38,6 +39,8 @@ class SupervisorMessage(TypedDict, total=False):
     public_key: str
     protocol: str
     python: str
+    executable: str
+    packages: dict[str, str]
     pid: int
     attempt: int
     samples: list[Any]  # of ``reports.Activity``

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Protocol
 
 from gpulease.gpus.base import GPUInfo, Sample
-from gpulease.policy.model import Bound, Device, Lease, Observed
+from gpulease.policy.model import Bound, Device, GPUClass, Lease, Observed
 from gpulease.protocol import GrantView, SupervisorMessage
 from gpulease.protocol.agents import AgentBatch
 from gpulease.protocol.reports import Activity
@@ -124,6 +124,13 @@ class Provider(Protocol):
         """Called before each plan for a waiting request: the node that is better than others.
 
         It is the server's own, where the home can be mounted only there; "" for any.
+        """
+
+    def image(self, gpu_class: GPUClass, course: str) -> str:
+        """Called for an ask: the image that companions would run in, "" for the notebook's own.
+
+        Args:
+            course: the image of the course whose seat it is, "" for none.
         """
 
     async def start(self, lease: Lease) -> None:

@@ -34,6 +34,21 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+#: Of packages.
+Versions = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=64)]],
+    Field(max_length=50),
+]
+
+
+class EnvironmentBody(Body):
+    """What the notebook that asks runs."""
+
+    python: Annotated[str, Field(max_length=32)]
+    executable: Annotated[str, Field(max_length=4096)]
+    packages: Versions
+
+
 class AskBody(Body):
     """Ask for GPUs: ``POST leases``."""
 
@@ -47,6 +62,7 @@ class AskBody(Body):
     in_quota_only: bool = False
     needs: Annotated[str, Field(max_length=100)] = ""
     project: Name | None = None
+    environment: EnvironmentBody | None = None
 
 
 class EndBody(Body):
@@ -166,6 +182,8 @@ class FromSupervisor(BaseModel):
     public_key: Annotated[str, Field(max_length=40)] = ""
     protocol: Annotated[str, Field(max_length=16)] = ""
     python: Annotated[str, Field(max_length=32)] = ""
+    executable: Annotated[str, Field(max_length=4096)] = ""
+    packages: Versions = {}
     pid: int | None = None
     attempt: int | None = None
     samples: Annotated[list[Activity], Field(max_length=600)] = []

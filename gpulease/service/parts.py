@@ -18,6 +18,7 @@ from gpulease.providers.base import Provider
 if TYPE_CHECKING:
     from gpulease.service.agents import Agents
     from gpulease.service.bounds import Bounds
+    from gpulease.service.environments import Environments
     from gpulease.service.events import Events
     from gpulease.service.evidence import Watch
     from gpulease.service.history import History
@@ -67,6 +68,7 @@ class Services:
     usage: Usage
     whatif: WhatIf
     runs: Runs
+    environments: Environments
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""

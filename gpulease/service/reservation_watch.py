@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from gpulease.errors import GPULeaseError
+from gpulease.looking import keep_looking
 from gpulease.policy.calendar import Closure, Occurrence, expand
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import PolicyDocument, Snapshot
@@ -17,8 +18,8 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.anew import expanded_anew, what_changed
 from gpulease.policy.reservations.seats import effective
 from gpulease.policy.reservations.shortage import Shortage, shortage
+from gpulease.service.hubapi import HubUnreachableError
 from gpulease.service.ledger import Ledger
-from gpulease.service.looking import keep_looking
 from gpulease.service.notify import Notice
 from gpulease.service.reservations import Reservations
 from gpulease.store.reservations import ReservationEvent, events, note
@@ -67,7 +68,12 @@ class ReservationWatch:
         """Look until cancelled."""
         never = asyncio.Event()
         await keep_looking(
-            self._both, never, every=every, log=log, failed="reservations are not watched"
+            self._both,
+            never,
+            every=every,
+            log=log,
+            failed="reservations are not watched",
+            away=(HubUnreachableError,),
         )
 
     async def _both(self) -> None:

@@ -5,8 +5,7 @@ Owns the form of requests and answers; what they do stands in ``lease_commands``
 
 from __future__ import annotations
 
-from gpulease.policy.model import Lease
-from gpulease.protocol import ClassView, ConnectionView, LeaseView
+from gpulease.protocol import ClassView, ConnectionView, Environment, LeaseView
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import AskBody, ConnectionBody, EmptyBody, EndBody
@@ -41,13 +40,22 @@ class Leases(BaseHandler):
         """Ask; 201 with a new lease, 200 with the one that answers already."""
         body = self.parse(AskBody)
         key = self.repeat_key()
+        differences = self._differences(body)
         lease, new = await self.services.commands.ask(self.asker, body, key)
         if new:
             self.set_header("Location", f"{self.services.prefix}api/leases/{lease.id}")
-        self.answer(self._view(lease), 201 if new else 200)
+        view = self.services.events.view_of(lease) or self.services.views.lease(lease)
+        told = {**view, "differences": differences} if differences else view
+        self.answer(told, 201 if new else 200)
 
-    def _view(self, lease: Lease) -> object:
-        return self.services.events.view_of(lease) or self.services.views.lease(lease)
+    def _differences(self, body: AskBody) -> list[str]:
+        here = body.environment
+        if here is None or body.user not in (None, self.asker.name):
+            return []
+        notebook: Environment = {
+            "python": here.python, "executable": here.executable, "packages": here.packages,
+        }  # fmt: skip
+        return self.services.environments.check(self.asker, body.gpu_class, notebook)
 
 
 class OneLease(BaseHandler):

@@ -28,6 +28,7 @@ from gpulease.service.agents import Agents
 from gpulease.service.auth import ServiceOAuth
 from gpulease.service.base import BODY_MAX
 from gpulease.service.bounds import Bounds
+from gpulease.service.environments import Environments
 from gpulease.service.events import Events
 from gpulease.service.evidence import Watch
 from gpulease.service.history import History
@@ -200,6 +201,9 @@ class RunningService:
             usage=usage,
             whatif=WhatIf(ledger, policies, lambda: tuple(loop.observed_state.devices)),
             runs=runs,
+            environments=Environments(
+                provider.image, lambda: policies.current, reservations.windows, loop.clock
+            ),
         )
         await ledger.load(datetime.now(UTC))
         await reservations.load()

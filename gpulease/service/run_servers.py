@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from gpulease.looking import keep_looking
 from gpulease.runs import life, names
 from gpulease.runs.model import Run, RunState, ServerSeen, Terms
 from gpulease.service.hubapi import HubAPI, HubRefusedError, HubUnreachableError
-from gpulease.service.looking import keep_looking
 from gpulease.service.run_records import RunRecords
 from gpulease.store import RunChange
 
@@ -53,7 +53,7 @@ class RunServers:
         """Follow all runs until cancelled."""
         await keep_looking(
             self.look, self._records.wanted, every=self._every, log=log,
-            failed="runs are not followed",
+            failed="runs are not followed", away=(HubUnreachableError,),
         )  # fmt: skip
 
     async def look(self) -> None:

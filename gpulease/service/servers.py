@@ -13,13 +13,13 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from gpulease.looking import keep_looking
 from gpulease.policy import lifecycle
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol.reports import KernelReport
-from gpulease.service.hubapi import HubAPI, HubServer
+from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
-from gpulease.service.looking import keep_looking
 from gpulease.service.reconcile import Reconciler, busy_since, within
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Servers:
         """Look at the hub until cancelled."""
         await keep_looking(
             self.look, self._wanted, every=self._every, log=log,
-            failed="the hub's servers are not watched",
+            failed="the hub's servers are not watched", away=(HubUnreachableError,),
         )  # fmt: skip
 
     async def look(self) -> None:

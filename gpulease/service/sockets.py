@@ -275,9 +275,12 @@ class SupervisorSocket(Answers, _Socket):
             hello["pid"] = said.pid
         if said.keys:
             hello["keys"] = said.keys
+        first = self.services.links.state(lease.id)
         if not self.services.links.connected(lease, self, hello, self.account()):
             self.close(REFUSED, "another key")
             return
+        if first is None or first.attempt != lease.attempt:
+            self.services.environments.seen(lease, said)
         self._said_hello = True
         self.services.servers.check_keys(lease)
         log.info("supervisor connected", extra={"lease": lease.id, "attempt": lease.attempt})

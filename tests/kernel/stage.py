@@ -73,6 +73,7 @@ class Stage:
         self.channels: dict[str, Channel] = {}
         self.kernels: dict[asyncio.StreamWriter, str] = {}
         self.sticky: set[str] = set()
+        self.differences: list[str] = []  # what the answer to an ask says of the image
         self.on_ask: Callable[[LeaseView], None] = lambda _: None
         self.outage: GPULeaseError | None = None  # what every call is answered with
         self._supervisors: dict[str, subprocess.Popen[bytes]] = {}
@@ -258,7 +259,7 @@ class Stage:
         lease = lease_view(f"{LEASE[:-2]}-{self._made}", kernel_id=kernel_id)
         self.leases[lease["id"]] = lease
         self._loop.run_in_executor(None, self.on_ask, lease)
-        return lease
+        return {**lease, "differences": self.differences}
 
     async def _connection(self, args: dict[str, Any]) -> dict[str, Any]:
         lease_id = args["lease_id"]

@@ -101,6 +101,18 @@ def test_the_wait_is_bounded_and_the_ask_stays(stage: Stage, kernel: HomeKernel)
     assert list(stage.leases) == [LEASE]
 
 
+def test_how_the_gpus_image_differs_is_said_while_the_cell_waits(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    stage.differences = ["torch is 2.5 here and 2.6 on the GPU."]
+    cell = kernel.run("%%gpu --wait 0.2s\n1")
+    assert any(stage.differences[0] in shown for shown in cell.shown().splitlines())
+    assert stage.differences[0] in cell.error
+    told = next(args for name, args in stage.calls if name == "environment")
+    assert told["python"].startswith("3.")
+    assert "ipython" in told["packages"]
+
+
 def test_no_wait_asks_and_raises_at_once(stage: Stage, kernel: HomeKernel) -> None:
     assert kernel.run("%%gpu --no-wait\n1").error.startswith("GPUNotReady")
     assert stage.leases[LEASE]["state"] == "queued"

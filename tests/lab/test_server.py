@@ -69,6 +69,11 @@ def test_kernels_learn_and_ask_over_the_bus(tmp_path):
                 assert found["ok"] == view
                 assert service.calls[-1][2] == {"client_key": "Z" * 40, "kernel_id": "k1"}
 
+                runs = {"python": "3.11.7", "executable": "/usr/bin/python", "packages": {}}
+                await kernel.call("environment", **runs)
+                await kernel.call("ask")
+                assert service.calls[-1][2]["environment"] == runs
+
                 problem = {"reason": "keep_refused", "title": "No.", "status": 409}
                 service.answers["POST", f"leases/{LEASE_ID}/keep"] = (409, problem)
                 refused = await kernel.call("keep", lease_id=LEASE_ID)

@@ -396,13 +396,18 @@ class Supervisor(Peer):
 
 
 async def active_lease(
-    site: Site, user: str = "stu", server: str = "", **ask: Any
+    site: Site,
+    user: str = "stu",
+    server: str = "",
+    hello: dict[str, Any] | None = None,
+    **ask: Any,
 ) -> tuple[LeaseView, Server, Supervisor]:
     """Ask as a server, be granted, start a supervisor, wait until the lease is active."""
     token = site.hub.server_token(user, server)
     channel = await Server.join(site, token)
     lease = await site.client(token).ask({"origin": "magic", **ask})  # type: ignore[typeddict-item]
-    supervisor = await Supervisor.start(site, lease["id"], await channel.grant(lease["id"]))
+    grant = await channel.grant(lease["id"])
+    supervisor = await Supervisor.start(site, lease["id"], grant, **(hello or {}))
     await site.lease(lease["id"], "active")
     return lease, channel, supervisor
 

@@ -132,7 +132,7 @@ def device_memory(device: Mapping[str, Any], domain: str = DRA_DRIVER) -> int:
 def device_compute(device: Mapping[str, Any], domain: str = DRA_DRIVER) -> tuple[int, int] | None:
     """Return a device's CUDA capability, ``None`` where its slice does not say."""
     told = _unqualified(device.get("attributes") or {}, domain).get("cudaComputeCapability") or {}
-    found = _version(str(told.get("version", "")))
+    found = version(str(told.get("version", "")))
     return (found[0], found[1]) if found else None
 
 
@@ -169,10 +169,10 @@ def _memory_fits(ask: PodAsk, device: Mapping[str, Any], domain: str) -> bool:
 
 def _model_fits(ask: PodAsk, attributes: Mapping[str, Any]) -> bool:
     where = ask.where
-    compute = _version((attributes.get("cudaComputeCapability") or {}).get("version", ""))
-    if where.compute_min and (not compute or compute < _version(where.compute_min)):
+    compute = version((attributes.get("cudaComputeCapability") or {}).get("version", ""))
+    if where.compute_min and (not compute or compute < version(where.compute_min)):
         return False
-    if where.compute_max and (not compute or compute > _version(where.compute_max)):
+    if where.compute_max and (not compute or compute > version(where.compute_max)):
         return False
     name = _text(attributes.get("productName")).replace(" ", "-")
     return not where.products or name in {each.replace(" ", "-") for each in where.products}
@@ -191,7 +191,7 @@ def _text(value: Mapping[str, Any] | None) -> str:
     return str((value or {}).get("string", ""))
 
 
-def _version(text: str) -> tuple[int, ...]:
+def version(text: str) -> tuple[int, ...]:
     """Return major, minor, patch of a version; empty where it is none."""
     parts = text.split(".")
     if not all(part.isdecimal() for part in parts):

@@ -17,6 +17,7 @@ from typing import Any, Final
 from gpulease import labels
 from gpulease.policy.needs import parse
 from gpulease.policy.pods import AskKind, MIGStrategy, PodAsk, Sharing, Toleration, Where
+from gpulease.providers.kubernetes.asks_claims import version
 
 #: One condition on a node's labels, as Kubernetes writes it.
 Condition = dict[str, Any]
@@ -95,14 +96,9 @@ def narrowed(ask: PodAsk, needs: str) -> PodAsk:
     """Return a class's ask as one request makes it: with what it demands of its GPUs besides."""
     wanted = parse(needs)
     where = replace(ask.where, memory_min=max(ask.where.memory_min, wanted.memory))
-    if wanted.compute > _version(where.compute_min):
+    if wanted.compute > (version(where.compute_min)[:2] or (0, 0)):
         where = replace(where, compute_min="{}.{}".format(*wanted.compute))
     return replace(ask, where=where)
-
-
-def _version(text: str) -> tuple[int, int]:
-    major, _, minor = text.partition(".")
-    return int(major or 0), int(minor or 0)
 
 
 def any_holds(terms: Terms, node_labels: Mapping[str, str]) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from gpulease.looking import keep_looking
 from gpulease.policy.model import GPUClass
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.checkup_pods import refusal, sample
@@ -71,20 +72,17 @@ class ClassCheck:
 
     async def run(self) -> None:
         """Look, until cancelled."""
-        while True:
-            self._changed.clear()
-            try:
-                self.problems = await self.look()
-            except ClientError as error:
-                log.info("whether classes' pods would be taken is not known: %s", error.message)
-            try:
-                async with asyncio.timeout(_SOON if self.problems else _EVERY):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+        await keep_looking(
+            self.look,
+            self._changed,
+            every=lambda: _SOON if self.problems else _EVERY,
+            log=log,
+            failed="whether classes' pods would be taken is not known",
+            away=(ClientError,),
+        )
 
-    async def look(self) -> tuple[str, ...]:
-        """Offer a pod of each class, and of each image of a course; return what is wrong.
+    async def look(self) -> None:
+        """Offer a pod of each class and of each image of a course; ``problems`` is what is wrong.
 
         Raises:
             ClientError: the API server does not answer.
@@ -107,7 +105,7 @@ class ClassCheck:
             if said and (step or known):
                 what = ", ".join(names)
                 found.append(f"the cluster takes no pod of {what}: {said}. {step or _ELSE}")
-        return tuple(found)
+        self.problems = tuple(found)
 
     def _settings_of(self, gpu_class: GPUClass) -> PodSettings:
         ask = ask_of(gpu_class)

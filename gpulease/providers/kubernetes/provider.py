@@ -180,6 +180,10 @@ class KubernetesProvider:
             return ""
         return self._homes.preferred_node(self._cluster.server_pod(lease.user, lease.server))
 
+    def image(self, gpu_class: GPUClass, course: str) -> str:
+        """Return the image of the pods, "" where they follow the server's."""
+        return course or ask_of(gpu_class).image or self._settings.pod.image
+
     async def start(self, lease: Lease) -> None:
         """Make the pod of this attempt be there, if it is not and the lease has not begun yet."""
         held = self._held.get(lease.id)

@@ -19,7 +19,7 @@ from datetime import datetime
 from gpulease.gpus.base import GPUInfo, Probe, Sample
 from gpulease.gpus.nvml import LOST_GAPS
 from gpulease.gpus.simulated import SimulatedProbe
-from gpulease.policy.model import Bound, Device, Lease, LeaseState, Observed
+from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
 from gpulease.protocol import GrantView
 from gpulease.protocol.reports import Activity
 from gpulease.providers.base import LinkState, SupervisorLink, SupervisorReport
@@ -120,6 +120,10 @@ class LocalProvider:
 
     def preferred_node(self, lease: Lease) -> str:  # noqa: ARG002
         """Return nothing: there is one machine."""
+        return ""
+
+    def image(self, gpu_class: GPUClass, course: str) -> str:  # noqa: ARG002
+        """Return nothing: a companion is a process beside the notebook's."""
         return ""
 
     async def start(self, lease: Lease) -> None:
