@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 from gpulease.errors import GPULeaseError
 
 if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
     from traitlets.config import Config
 
     from gpulease.providers.kubernetes.findings import Result
@@ -102,6 +104,7 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
     finally:
         await client.close()
     found.append(await asyncio.to_thread(_hub, environment))
+    found.append(await asyncio.to_thread(_runs, environment))
     found.append(_pages(config))
     return found
 
@@ -136,10 +139,7 @@ def _hub(environment: Mapping[str, str]) -> Result:
             "hub", "unknown", "JUPYTERHUB_API_URL is not set.", "Run this in the service's pod."
         )
     try:
-        tls = _internal_tls(environment)
-        with urllib.request.urlopen(  # noqa: S310 - http(s)
-            url, timeout=_HUB_SECONDS, context=tls
-        ) as answer:
+        with _opened(url, environment) as answer:
             told = answer.headers.get("Date", "")
     except urllib.error.HTTPError as error:
         told = error.headers.get("Date", "")  # an answer all the same
@@ -157,6 +157,55 @@ def _hub(environment: Mapping[str, str]) -> Result:
         sentence = f"The hub's clock and this one are {apart:.0f} seconds apart."
         return Result("clock", "wrong", sentence, "Let all nodes follow one time server.")
     return Result("hub", "ok", "The hub answers, and its clock agrees.")
+
+
+def _runs(environment: Mapping[str, str]) -> Result:
+    """Whether the hub knows the service's token, and lets it start servers for whole notebooks."""
+    from gpulease.providers.kubernetes.findings import Result
+    from gpulease.service.hubapi import starts_servers
+
+    url, token = (environment.get(f"JUPYTERHUB_API_{name}", "") for name in ("URL", "TOKEN"))
+    if not url.startswith(("http://", "https://")) or not token:
+        return Result(
+            "runs", "unknown", "JUPYTERHUB_API_URL or JUPYTERHUB_API_TOKEN is not set.",
+            "Run this in the service's pod.",
+        )  # fmt: skip
+    try:
+        with _opened(f"{url.rstrip('/')}/user", environment, token) as answer:
+            model = json.load(answer)
+    except urllib.error.HTTPError as error:
+        return Result(
+            "runs",
+            "wrong",
+            f"The hub answers {error.code} to the service's token.",
+            "Give hub and service the same token: `service_token` in setup_gpulease, and"
+            " JUPYTERHUB_API_TOKEN.",
+        )
+    except (OSError, ValueError) as error:
+        return Result("runs", "unknown", f"The hub does not say what the service may: {error}")
+    if starts_servers(model):
+        return Result("runs", "ok", "Whole notebooks: the service may start their servers.")
+    return Result(
+        "runs",
+        "ok",
+        "Whole notebooks are not offered: the service may not start servers.",
+        "To offer them: setup_gpulease(c, whole_notebooks=True).",
+    )
+
+
+def _opened(url: str, environment: Mapping[str, str], token: str = "") -> HTTPResponse:
+    """Ask the hub, with what ``internal_ssl`` demands.
+
+    Raises:
+        OSError: it does not answer, or (``HTTPError``) refuses.
+    """
+    request = urllib.request.Request(url)  # noqa: S310 - http(s)
+    if token:
+        request.add_unredirected_header("Authorization", f"token {token}")
+    opened: HTTPResponse = urllib.request.urlopen(  # noqa: S310 - http(s)
+        request, timeout=_HUB_SECONDS, context=_internal_tls(environment)
+    )
+    return opened
 
 
 def _internal_tls(environment: Mapping[str, str]) -> ssl.SSLContext | None:

@@ -187,10 +187,7 @@ class HubAPI:
         Raises:
             HubUnreachableError: the hub did not answer.
         """
-        model = await self._call("GET", "user")
-        # JupyterHub 5 has no scope for starting alone.
-        held = {str(each).partition("!")[0] for each in model.get("scopes") or ()}
-        return bool(held & {"servers", "start:servers"})
+        return starts_servers(await self._call("GET", "user"))
 
     async def start_server(self, user: str, server: str, options: Mapping[str, Any]) -> None:
         """Have a named server of a user started; it need not be there when this returns.
@@ -318,6 +315,13 @@ class HubAPI:
         self._absent_until = began + self._cache_seconds
         self._known = {user: (began + CACHE_SECONDS, servers) for user, servers in found.items()}
         return found
+
+
+def starts_servers(model: Mapping[str, Any]) -> bool:
+    """Tell whether the token whose model (``GET user``) this is may start people's servers."""
+    # JupyterHub 5 has no scope for starting alone.
+    held = {str(each).partition("!")[0] for each in model.get("scopes") or ()}
+    return bool(held & {"servers", "start:servers"})
 
 
 def _of_a_run(path: str) -> bool:

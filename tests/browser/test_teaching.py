@@ -108,6 +108,39 @@ def test_an_instructor_reserves_by_dragging_and_takes_the_nearest_window(
     assert_accessible(teacher)
 
 
+def test_an_instructor_reserves_what_a_calendar_file_holds(
+    teacher: Any, assert_accessible: Callable[..., None]
+) -> None:
+    week = datetime.fromisoformat(teacher.evaluate("new Date().toISOString()").rstrip("Z"))
+    start = (week + timedelta(weeks=9)).replace(hour=9, minute=0)
+    event = "BEGIN:VEVENT\r\nUID:one\r\nSUMMARY:Exercises\r\nDTSTART:{0:%Y%m%dT%H%M%S}Z\r\n"
+    event += "DTEND:{1:%Y%m%dT%H%M%S}Z\r\nRRULE:FREQ=WEEKLY;COUNT=3\r\nEND:VEVENT\r\n"
+    calendar = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//here\r\n{}END:VCALENDAR\r\n"
+    whole = calendar.format(event.format(start, start + timedelta(hours=2)))
+
+    def choose(text: str) -> None:
+        file = {"name": "term.ics", "mimeType": "text/calendar", "buffer": text.encode()}
+        teacher.set_input_files("#upload-file", file)
+
+    teacher.click("[data-action=upload]")
+    teacher.fill("#upload-seats", "99")
+    choose(whole)
+    teacher.wait_for_selector("#upload-found[data-fits=false]")
+    assert teacher.is_disabled("#upload-submit")
+    teacher.fill("#upload-seats", "2")
+    choose("no calendar")
+    teacher.wait_for_selector("#upload-found[data-fits=false]:has-text('calendar')")
+    choose(whole)
+    teacher.wait_for_selector("#upload-found[data-fits=true]:has-text('Exercises: 3 windows.')")
+    assert_accessible(teacher)
+    teacher.click("#upload-submit")
+    teacher.wait_for_selector("#upload-dialog", state="hidden")
+    teacher.evaluate("document.querySelector('.ec-today').scrollIntoView()")
+    for _ in range(9):
+        teacher.click(".ec-next")
+    teacher.wait_for_selector(".ec-event:has-text('Exercises')")
+
+
 def test_a_lab_that_is_open_shows_who_came_is_told_and_extended(
     demo: RunningDemo, teacher: Any, chromium: Any, assert_accessible: Callable[..., None]
 ) -> None:

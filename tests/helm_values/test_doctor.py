@@ -77,6 +77,46 @@ def test_a_hub_that_is_away_or_whose_clock_differs_is_named():
     assert _hub({}).state == "unknown"
 
 
+def test_whether_whole_notebooks_can_run_is_told_by_what_the_service_may():
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from threading import Thread
+
+    from gpulease.doctor_command import _runs
+
+    class Hub(BaseHTTPRequestHandler):
+        scopes: tuple[str, ...] = ()
+
+        def do_GET(self):
+            known = self.headers["Authorization"] == "token right" and self.path == "/hub/api/user"
+            self.send_response(200 if known else 403)
+            self.end_headers()
+            self.wfile.write(json.dumps({"scopes": self.scopes}).encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Hub)
+    Thread(target=server.serve_forever, daemon=True).start()
+    given = {
+        "JUPYTERHUB_API_URL": f"http://127.0.0.1:{server.server_port}/hub/api",
+        "JUPYTERHUB_API_TOKEN": "right",
+    }
+    try:
+        off = _runs(given)
+        assert (off.check, off.state) == ("runs", "ok")
+        assert "whole_notebooks=True" in off.next_step
+        Hub.scopes = ("read:servers", "servers")
+        assert "may start" in _runs(given).sentence
+        other = _runs({**given, "JUPYTERHUB_API_TOKEN": "old"})
+        assert (other.state, "403" in other.sentence) == ("wrong", True)
+        assert "old" not in other.sentence
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert _runs(given).state == "unknown"
+    assert _runs({}).state == "unknown"
+
+
 def kubeconfig(directory: Path, port: int) -> Path:
     file = directory / "nowhere.kubeconfig"
     document = {

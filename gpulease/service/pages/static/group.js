@@ -12,6 +12,7 @@ import { Session } from "./session.js";
 import { classesOverview } from "./table.js";
 import { _ } from "./texts.js";
 import { timetable } from "./timetable.js";
+import { uploading } from "./upload.js";
 import { wall } from "./zones.js";
 
 const REREAD = 60_000; // ms: windows open and close by themselves
@@ -32,6 +33,7 @@ const draw = drawer(() => {
 });
 
 const booking = new Booking(() => calendar.refetchEvents());
+const openUpload = uploading(() => calendar.refetchEvents());
 const session = new Session({
   changed: () => calendar.refetchEvents(),
   edit: (reservation) => booking.open(group, live.classes, reservation),
@@ -123,6 +125,7 @@ onAction(document.body, (action, target) => {
     const start = new Date(Math.ceil(Date.now() / 3600_000) * 3600_000);
     booking.open(group, live.classes, { start: wall(start), end: wall(new Date(start.getTime() + 2 * 3600_000)) });
   }
+  if (action === "upload") openUpload(group, live.classes);
   if (action === "filter") {
     kind = target.dataset.kind;
     draw();

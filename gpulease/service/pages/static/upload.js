@@ -1,0 +1,78 @@
+// The dialog that reserves what a calendar file holds: what fits is said before anything is done.
+import * as api from "./api.js";
+import { announce, clearAlert, h, update } from "./dom.js";
+import { _, _n } from "./texts.js";
+
+const $ = (id) => document.getElementById(`upload-${id}`);
+
+/** Wire the dialog of the page; returns what opens it for a group. `done()` follows a change. */
+export function uploading(done) {
+  let group = "";
+  let asked = 0;
+
+  async function bring(dryRun) {
+    const file = $("file").files[0];
+    const body = { calendar: await file.text(), group, gpu_class: $("class").value, seats: $("seats").valueAsNumber, dry_run: dryRun };
+    return api.post("reservations.ics", body);
+  }
+
+  function show(fits, lines) {
+    $("found").dataset.fits = String(fits);
+    update($("found"), lines);
+    $("submit").disabled = !fits;
+  }
+
+  function line({ fits, problem, reservation }) {
+    const said = fits ? _n("{n} window.", "{n} windows.", reservation.windows.length) : `${problem.title} ${problem.next_step}`;
+    return h("p", { class: fits ? "mb-1" : "gl-fits-not mb-1" }, h("strong", {}, reservation.title || reservation.name), ": ", said);
+  }
+
+  const refused = (error) => {
+    if (!(error instanceof api.Refusal)) throw error;
+    show(false, [h("p", { class: "gl-fits-not" }, error.sentence, " ", error.nextStep)]);
+  };
+
+  async function check() {
+    const turn = ++asked;
+    $("submit").disabled = true;
+    if (!$("file").files.length || !$("seats").checkValidity()) return;
+    try {
+      const found = await bring(true);
+      if (turn === asked) show(found.fits, found.items.map(line));
+    } catch (error) {
+      if (turn === asked) refused(error);
+    }
+  }
+
+  async function save(event) {
+    event.preventDefault();
+    $("submit").disabled = true;
+    try {
+      const found = await bring(false);
+      if (!found.done) {
+        show(false, found.items.map(line));
+        return;
+      }
+      $("dialog").close();
+      clearAlert();
+      announce(_n("{n} reservation is made.", "{n} reservations are made.", found.items.length));
+      done();
+    } catch (error) {
+      refused(error);
+    }
+  }
+
+  $("form").addEventListener("submit", save);
+  // Not "change": that comes as one clicks Reserve, which would be disabled under the pointer.
+  $("form").addEventListener("input", check);
+  $("cancel").addEventListener("click", () => $("dialog").close());
+  return (name, classes) => {
+    group = name;
+    $("form").reset();
+    update($("class"), classes.map((item) => h("option", { value: item.name }, item.title || item.name)));
+    update($("found"));
+    $("submit").disabled = true;
+    $("dialog").showModal();
+    $("file").focus();
+  };
+}
