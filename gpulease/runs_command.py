@@ -93,7 +93,7 @@ async def _do(client: Client, arguments: argparse.Namespace) -> int:
     elif arguments.action == "log":
         found = (await client.call("GET", f"{_path(arguments.run_id)}/events"))["items"]
         text = "\n".join(
-            " ".join((each["at"][:19], each["what"], each["note"])).rstrip() for each in found
+            " ".join((each["at"][:19], each["sentence"], each["note"])).rstrip() for each in found
         )
     else:
         cancels = arguments.action == "cancel"
@@ -109,7 +109,7 @@ def _seconds(text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise GPULeaseError(
-            "bad_option", f"--for: {error}.", next_step="Write 30m, or 2h."
+            "bad_option", f"--for: {error}", next_step="Write 30m, or 2h."
         ) from None
 
 

@@ -135,7 +135,9 @@ async def _execute_cell(client: NotebookClient, cell: Any, index: int, number: i
     try:
         await client.async_execute_cell(cell, index)
     except CellExecutionError as error:
-        raise NotebookError(f"Cell {number}: {error.ename}: {error.evalue}", error.ename) from None
+        said = f"Cell {number}: {error.ename}: {error.evalue}"
+        stop = "" if said.endswith((".", "!", "?")) else "."
+        raise NotebookError(said + stop, error.ename) from None
 
 
 async def _write_now_and_then(notebook: Any, path: Path) -> None:

@@ -26,6 +26,11 @@ _ENDS = {
     "skipped": "It was not started: the run that it follows did not succeed.",
     "not_set_up": "This hub does not start servers for runs yet.",
 }
+_BEGINS = {
+    "submitted": "It was submitted.",
+    "starting": "Its notebook server is starting.",
+    "executing": "It begins.",
+}
 
 
 def sentence(run: Run) -> str:
@@ -45,6 +50,13 @@ def _about(run: Run) -> str:
         tries = f" {run.attempt} times" if run.attempt > 1 else ""
         return f"It was given up{tries}: {fault}."
     return _ENDS.get(run.reason, "It ended.")
+
+
+def happened(what: str) -> str:
+    """Return what a row of a run's log says: ``what`` is how the store names it."""
+    if what in _FAULTS:
+        return f"Fault: {_FAULTS[what]}."
+    return {**_WAITS, **_ENDS, **_BEGINS}.get(what, what)
 
 
 def next_step(run: Run, result: str) -> str:

@@ -72,7 +72,7 @@ class RunEvents(BaseHandler):
             {
                 "items": [
                     {"at": each.at.isoformat(), "who": each.who, "what": each.what,
-                     "note": each.note}
+                     "sentence": sentences.happened(each.what), "note": each.note}
                     for each in found
                 ]
             }

@@ -45,5 +45,6 @@ class RunEventView(TypedDict):
 
     at: str
     who: str
-    what: str
+    what: str  # machine-readable
+    sentence: str
     note: str

@@ -94,6 +94,7 @@ setup_gpulease(
     service_url="{service_url(settings, "")}",
     service_token=os.environ["SITE_SERVICE_TOKEN"],
     admins=["admin"],
+    whole_notebooks=True,
 )
 """
 

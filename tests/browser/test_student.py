@@ -580,7 +580,8 @@ def test_runs_are_followed_cancelled_and_their_output_opened(
         run("good", opens="a b/good.run-1.ipynb", **done),
         run("wrong", index=7, **done | {"outcome": "failed"}),
     ]
-    stage.run_events = [{"at": soon(-50), "who": "ada", "what": "server_gone", "note": "why"}]
+    event = {"at": soon(-50), "who": "ada", "what": "server_gone", "note": "why"}
+    stage.run_events = [event | {"sentence": "Fault: its notebook server ended."}]
     page.goto(stage.url)
     first = page.locator(".gl-run").nth(0)
     first.locator("text=It is running. You hold a GPU.").wait_for()
@@ -590,7 +591,7 @@ def test_runs_are_followed_cancelled_and_their_output_opened(
     assert link.count() == 1
     assert link.get_attribute("href").endswith("user-redirect/lab/tree/a%20b/good.run-1.ipynb")
     page.click("[aria-label='Log of wrong.ipynb [7]']")
-    page.wait_for_selector(".gl-run-log >> text=server gone: why")
+    page.wait_for_selector(".gl-run-log >> text=Fault: its notebook server ended. why")
     assert_accessible(page)
     page.click("[aria-label='Cancel running.ipynb']")
     page.wait_for_selector(".gl-run-state[data-state=cancelled]")

@@ -165,6 +165,14 @@ def test_every_step_is_one_of_the_table_and_no_run_has_more_attempts_than_it_may
             assert replace(one, cleared=before.cleared) == before, "an end is final"
 
 
+def test_every_reason_of_the_table_has_words_for_the_log():
+    reasons = frozenset().union(*TABLE.values()) - {"", "cleared"}
+    for reason in {*reasons, "submitted"}:
+        said = sentences.happened(reason)
+        assert said[0].isupper(), reason
+        assert said[-1] == ".", reason
+
+
 def test_names_tell_whose_they_are():
     one = run(7, array="abcdefabcdef", index=3)
     assert names.result_of(one) == "work/train.run-abcdefabcdef-3.ipynb"

@@ -69,6 +69,7 @@ async def test_a_notebook_runs_in_a_server_of_its_own_that_is_removed_at_the_end
     assert run["server"] not in site.hub.users["stu"]["servers"]
     events = (await client.call("GET", f"runs/{run['id']}/events"))["items"]
     assert [each["what"] for each in events] == ["submitted", "starting", "executing", "succeeded"]
+    assert [each["sentence"] for each in events][::3] == ["It was submitted.", "Every cell ran."]
 
 
 async def test_it_goes_on_after_the_persons_own_server_and_after_a_restarted_service(hub, tmp_path):

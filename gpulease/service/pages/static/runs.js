@@ -84,7 +84,7 @@ export class Runs {
       run.state === "running" && run.cells ? h("progress", { class: "gl-meter", max: run.cells, value: run.done, "aria-label": _("Cells of {name} that are done", { name }) }) : null,
       h("span", { class: "gl-run-words" }, [run.sentence, run.gpu].filter(Boolean).join(" ")),
       h("span", { class: "gl-actions" }, this.#result(run), button("run-log", _("Log"), _("Log of {name}", { name })), run.state === "ended" ? null : button("run-cancel", _("Cancel"), _("Cancel {name}", { name }))),
-      log ? h("ol", { class: "gl-run-log" }, log.map((each) => h("li", {}, `${when(each.at)} ${each.what.replaceAll("_", " ")}${each.note ? `: ${each.note}` : ""}`))) : null,
+      log ? h("ol", { class: "gl-run-log" }, log.map((each) => h("li", {}, `${when(each.at)} ${each.sentence} ${each.note}`))) : null,
     );
   }
 
