@@ -136,6 +136,18 @@ def charged_to(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> str:
     return names[0] if names else ""
 
 
+def budget_for(ask: Ask, snapshot: Snapshot) -> budgets.Remainder | None:
+    """Return what is left of what an ask would be charged to, ``None`` for no bound.
+
+    Raises:
+        GPULeaseError: those of ``check``.
+    """
+    if not snapshot.policy.projects.all:
+        return None
+    project = charged_to(ask, _checked(ask, snapshot), snapshot)
+    return budgets.remainder(snapshot, project, ask.user)
+
+
 def _class_not_allowed(
     gpu_class: GPUClass, named: str | None, others: list[str], mine: Sequence[Project]
 ) -> GPULeaseError:

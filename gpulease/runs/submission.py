@@ -92,14 +92,18 @@ def read(words: Sequence[str], folder: Path, seconds: Callable[[str], float]) ->
 
 def said(runs: Sequence[dict[str, Any]]) -> str:
     """Return what a person reads after a submission."""
-    if len(runs) == 1:
-        run = runs[0]
-        return f"Submitted: run {run['id']}. Its output will be in {run['result']}."
     first, last = runs[0], runs[-1]
-    return (
-        f"Submitted: {len(runs)} runs, array {first['array']}. Their output will be in "
-        f"{first['result']} to {Path(last['result']).name}."
-    )
+    if len(runs) == 1:
+        text = f"Submitted: run {first['id']}. Its output will be in {first['result']}."
+    else:
+        text = (
+            f"Submitted: {len(runs)} runs, array {first['array']}. Their output will be in "
+            f"{first['result']} to {Path(last['result']).name}."
+        )
+    budget = first["budget"]
+    if budget is None:
+        return text
+    return f"{text} {budget['left']:g} of {budget['of']:g} GPU-hours of its budget left."
 
 
 class _Parser(argparse.ArgumentParser):

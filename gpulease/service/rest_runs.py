@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpulease.policy.budgets import Remainder
 from gpulease.policy.model import LeaseState
 from gpulease.runs import names, sentences
 from gpulease.runs.model import Run, RunState
@@ -14,6 +15,7 @@ from gpulease.service.queries import RunsQuery, is_set
 from gpulease.service.run_shapes import RunEventView, RunView
 from gpulease.service.scopes import ACCESS, needs_scope
 from gpulease.service.shapes import Items, Page
+from gpulease.service.views import budget_view
 
 
 class RunList(BaseHandler):
@@ -115,6 +117,7 @@ def view(run: Run, services: Services) -> RunView:
         "count": run.count,
         "seconds": run.wanted,
         "project": run.project,
+        "budget": budget_view(_remainder(run, services)),
         "parameters": dict(run.parameters),
         "after": list(run.after),
         "array": run.array,
@@ -125,6 +128,10 @@ def view(run: Run, services: Services) -> RunView:
         "ended": run.ended.isoformat() if run.ended else None,
         "version": run.version,
     }
+
+
+def _remainder(run: Run, services: Services) -> Remainder | None:
+    return None if run.state is RunState.ENDED else services.runs.budget(run)
 
 
 def _gpu(run: Run, server: str, services: Services) -> str:

@@ -173,7 +173,7 @@ class RunningService:
         )
         servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
         runs = Runs(
-            RunRecords(ledger, loop.clock), hub, lambda: policies.current, loop.snapshot,
+            RunRecords(ledger, loop.clock), hub, lambda: policies.current, loop.shown,
             linked=servers.linked, every=options.hub_seconds,
         )  # fmt: skip
         commands = LeaseCommands(ledger, loop, links, hub, policies, is_batch=runs.executes)

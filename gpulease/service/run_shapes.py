@@ -6,6 +6,8 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
+from gpulease.protocol import BudgetView
+
 
 class RunView(TypedDict):
     """A run of a whole notebook."""
@@ -29,6 +31,7 @@ class RunView(TypedDict):
     count: int
     seconds: float | None
     project: str | None
+    budget: BudgetView | None  # what is left of what its GPU is charged to; None: no bound
     parameters: dict[str, str | bool | int | float | None]
     after: list[str]
     array: str

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import asking
+from gpulease.policy.budgets import Remainder
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.runs import life, names, parameters
 from gpulease.runs.model import OnLoss, Run, RunState, Terms
@@ -183,6 +184,17 @@ class Runs:
         if after.state is not RunState.RUNNING:
             self._records.wanted.set()
         return after
+
+    def budget(self, run: Run) -> Remainder | None:
+        """Return what is left of what a run's GPU is charged to, ``None`` for no bound."""
+        ask = asking.Ask(
+            run.user, "", run.gpu_class, run.count, run.wanted,
+            groups=run.groups, project=run.project,
+        )  # fmt: skip
+        try:
+            return asking.budget_for(ask, self._snapshot())
+        except GPULeaseError:  # the policy has changed since: its lease will be refused with why
+            return None
 
     async def _check(self, asker: Asker, body: SubmitBody) -> None:
         """Refuse what can never run."""

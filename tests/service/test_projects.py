@@ -10,6 +10,7 @@ import pytest
 
 from gpulease.cli import main as command_line
 from gpulease.errors import GPULeaseError
+from gpulease.runs.submission import said
 from gpulease.service.auth import SCOPE_REQUEST, SCOPE_RESERVE
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
@@ -42,6 +43,26 @@ async def busy(site: Site, lease_id: str, supervisor: Any) -> None:
         return evidence is not None and evidence.verdict == "busy"
 
     await wait_for_async(seen, 30, "the use is seen")
+
+
+async def test_who_submits_a_notebook_reads_what_is_left_of_the_budget(
+    run: Any, policy: Path
+) -> None:
+    async with run(first_policy_file=policy) as site:
+
+        async def submitted(user: str, **more: Any) -> Any:
+            client = site.client(site.hub.page_token(user))
+            return (await client.call("POST", "runs", {"notebook": "a.ipynb", **more}))["items"]
+
+        (mine,) = await submitted("stu")
+        assert mine["budget"]["whose"] == "person"
+        assert (mine["budget"]["left"], mine["budget"]["of"]) == (40, 40)
+        assert said([mine]).endswith(" 40 of 40 GPU-hours of its budget left.")
+        (free,) = await submitted("eve")
+        assert free["budget"] is None
+        assert said([free]).endswith(f"{free['id']}.ipynb.")
+        with pytest.raises(GPULeaseError, match="in no project 'phys'"):
+            await submitted("eve", project="phys")
 
 
 async def test_an_owner_takes_back_what_another_project_borrowed(run: Any, policy: Path) -> None:
