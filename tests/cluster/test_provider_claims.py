@@ -1,6 +1,7 @@
 """Leases whose GPU comes by a resource claim: real slices, scheduler and kubelet."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -72,7 +73,8 @@ async def test_a_lease_has_the_device_that_its_claim_was_given(
     world = claims
     world.server("stu")
     first, second = await wait_for_async(lambda: all_free(world), 60, "two free devices")
-    leases = [lease_on(first, name=lease_id("one")), lease_on(second, name=lease_id("two"))]
+    plain, needy = lease_on(first, name=lease_id("one")), lease_on(second, name=lease_id("two"))
+    leases = [plain, replace(needy, needs="memory>=50GiB")]
     landed = set()
     for lease in leases:
         await world.provider.start(lease)
@@ -89,6 +91,20 @@ async def test_a_lease_has_the_device_that_its_claim_was_given(
     for lease in leases:
         await world.provider.stop(lease)
     await wait_for_async(lambda: all_free(world), 90, "both devices free again")
+    templates = f"{GROUP}/namespaces/{world.namespace}/resourceclaimtemplates"
+    shared, own = sorted(
+        world.api.items(templates), key=lambda each: "ownerReferences" in each["metadata"]
+    )
+    assert own["metadata"]["ownerReferences"][0]["name"] == "jupyter-stu"
+    world.api.delete(f"{world.pods_path}/jupyter-stu")
+    await wait_for_async(
+        lambda: (
+            [each["metadata"]["name"] for each in world.api.items(templates)]
+            == [shared["metadata"]["name"]]
+        ),
+        90,
+        "what one request needed to go with its server",
+    )
 
 
 async def test_several_devices_come_by_one_claim(

@@ -44,8 +44,10 @@ def ask_of(gpu_class: GPUClass) -> PodAsk:
     return gpu_class.pod or PodAsk()
 
 
-def pod_fields(gpu_class: GPUClass, count: int) -> PodFields:
+def pod_fields(gpu_class: GPUClass, count: int, owner: str = "") -> PodFields:
     """Return what the pod says for ``count`` devices of a class.
+
+    ``owner`` is that of its claim's template, as ``asks_claims.template_name`` has it.
 
     Raises:
         GPULeaseError: ``bad_count``: so many cannot be had in one pod of this kind.
@@ -57,7 +59,7 @@ def pod_fields(gpu_class: GPUClass, count: int) -> PodFields:
         expressions = [{"key": ask.topology, "operator": "Exists"}]
         preferred = [{"weight": 100, "preference": {"matchExpressions": expressions}}]
     claimed = ask.kind is AskKind.DRA
-    template = template_name(gpu_class.name, ask, count) if claimed else ""
+    template = template_name(gpu_class.name, ask, count, owner) if claimed else ""
     return PodFields(
         limits=limits(ask, count),
         claims=[{"name": REQUEST}] if claimed else [],

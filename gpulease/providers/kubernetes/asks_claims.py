@@ -31,19 +31,31 @@ _UNITS: Final[Mapping[str, Decimal]] = {
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([a-zA-Z]*)")
 
 
-def template_name(gpu_class: str, ask: PodAsk, count: int) -> str:
-    """Return the template's name: another ask gives another name, so none is ever changed."""
-    text = json.dumps(claim_spec(ask, count), sort_keys=True)
+def template_name(gpu_class: str, ask: PodAsk, count: int, owner: str = "") -> str:
+    """Return the template's name: another ask gives another name, so none is ever changed.
+
+    ``owner`` is the uid of the pod with which it goes, "" where it stays for everybody.
+    """
+    text = json.dumps(claim_spec(ask, count), sort_keys=True) + owner
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return labels.object_name(f"gpulease-{gpu_class.lower()}-{count}-{digest}")
 
 
 def claim_template(
-    gpu_class: str, ask: PodAsk, count: int, *, namespace: str, instance: str
+    gpu_class: str,
+    ask: PodAsk,
+    count: int,
+    *,
+    namespace: str,
+    instance: str,
+    owner: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the ResourceClaimTemplate from which each lease pod of the class gets its claim.
 
     It stands in the servers' namespace; that it exists already (HTTP 409) is as good as created.
+
+    Args:
+        owner: the reference to the pod with which it goes, where one request alone asks so.
     """
     marks = {
         labels.NAME: labels.APP,
@@ -54,9 +66,10 @@ def claim_template(
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {
-            "name": template_name(gpu_class, ask, count),
+            "name": template_name(gpu_class, ask, count, str(owner["uid"]) if owner else ""),
             "namespace": namespace,
             "labels": marks,
+            **({"ownerReferences": [owner]} if owner else {}),
         },
         "spec": {"metadata": {"labels": marks}, "spec": claim_spec(ask, count)},
     }

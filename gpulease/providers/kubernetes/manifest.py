@@ -20,7 +20,7 @@ from gpulease.policy.model import GPUClass, Lease, TimeOuts
 from gpulease.policy.pods import AskKind, Pairs, PodAsk, Sharing
 from gpulease.providers.kubernetes.asks import PodFields, ask_of, pod_fields
 from gpulease.providers.kubernetes.asks_nodes import Terms, both, condition, instance_terms
-from gpulease.providers.kubernetes.manifest_describe import pod_annotations, pod_labels
+from gpulease.providers.kubernetes.manifest_describe import owned_by, pod_annotations, pod_labels
 from gpulease.providers.kubernetes.manifest_process import (
     COMMAND,
     TOKEN_DIRECTORY,
@@ -127,7 +127,7 @@ def lease_pod(
         lease,
         gpu_class,
         ask_of(gpu_class),
-        pod_fields(gpu_class, lease.count),
+        pod_fields(gpu_class, lease.count, str(server["metadata"]["uid"]) if lease.needs else ""),
         server,
         files,
         settings,
@@ -181,16 +181,7 @@ def _metadata(making: _Making, now: datetime) -> dict[str, Any]:
         "namespace": owner["namespace"],
         "labels": making.said.labels | pod_labels(lease, gpu_class, instance),
         "annotations": making.said.annotations | described,
-        "ownerReferences": [
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": owner["name"],
-                "uid": owner["uid"],
-                "controller": False,
-                "blockOwnerDeletion": False,
-            }
-        ],
+        "ownerReferences": [owned_by(making.server)],
     }
 
 

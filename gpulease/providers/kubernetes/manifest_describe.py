@@ -6,7 +6,9 @@ that it does not know (``pods`` reads them back).  Refuses to know the pod's spe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from gpulease import labels
 from gpulease.policy.model import GPUClass, Lease
@@ -63,4 +65,17 @@ def pod_annotations(
         labels.SLOTS: ",".join(lease.devices),
         labels.FILES: files.way,
         labels.FILES_WHY: files.why,
+    }
+
+
+def owned_by(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reference to a server's pod, with which what bears it goes."""
+    owner = server["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": owner["name"],
+        "uid": owner["uid"],
+        "controller": False,
+        "blockOwnerDeletion": False,
     }

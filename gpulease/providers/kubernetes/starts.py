@@ -39,6 +39,7 @@ from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.deletes import Deletes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, notebook_container
+from gpulease.providers.kubernetes.manifest_describe import owned_by
 from gpulease.providers.kubernetes.reasons import read_refusal
 from gpulease.providers.kubernetes.volumes import MIRROR, Files, Situation, decide
 from gpulease.providers.kubernetes.watch import Key, key_of
@@ -185,7 +186,11 @@ class Starts:
             body = lease_pod(lease, gpu_class, server, files, self._settings, now=datetime.now(UTC))
             namespace, start.key = key_of(server)[0], key_of(body)
             if ask_of(gpu_class).kind is AskKind.DRA:
-                await self._template(gpu_class, lease.count, namespace)
+                # What one request needs beyond its class goes with its server; else the namespace
+                # would fill with the templates of all that was ever asked for.
+                await self._template(
+                    gpu_class, lease.count, namespace, owned_by(server) if lease.needs else None
+                )
             if start.unwanted:
                 return
             try:
@@ -219,13 +224,16 @@ class Starts:
                 "admission_refused", f"Another pod has the name {body['metadata']['name']}."
             )
 
-    async def _template(self, gpu_class: GPUClass, count: int, namespace: str) -> None:
+    async def _template(
+        self, gpu_class: GPUClass, count: int, namespace: str, owner: Manifest | None
+    ) -> None:
         body = claim_template(
             gpu_class.name,
             ask_of(gpu_class),
             count,
             namespace=namespace,
             instance=self._settings.instance,
+            owner=owner,
         )
         try:
             await self._client.create(CLAIM_TEMPLATES, body, namespace)

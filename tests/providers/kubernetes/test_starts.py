@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from gpulease.policy.model import GPUClass
+from gpulease.policy.pods import AskKind, PodAsk
 from gpulease.providers.kubernetes import starts as module
-from gpulease.providers.kubernetes.client import UnavailableError
+from gpulease.providers.kubernetes.client import CLAIM_TEMPLATES, UnavailableError
 from gpulease.providers.kubernetes.deletes import Deletes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.starts import Start, Starts
@@ -24,6 +25,7 @@ class SlowClient:
     def __init__(self):
         self.open = asyncio.Event()
         self.created, self.images, self.failures = [], [], 0
+        self.templates, self.claimed = [], set()
         self.now = self.most = 0
 
     async def create(self, resource, body, namespace="", *, dry_run=False):
@@ -34,6 +36,11 @@ class SlowClient:
         if self.failures:
             self.failures -= 1
             raise UnavailableError("away")
+        if resource is CLAIM_TEMPLATES:
+            self.templates.append(body)
+            return body
+        claims = body["spec"].get("resourceClaims", [])
+        self.claimed |= {each["resourceClaimTemplateName"] for each in claims}
         self.created.append(body["metadata"]["name"])
         self.images.append(body["spec"]["containers"][0]["image"])
         return body
@@ -42,7 +49,7 @@ class SlowClient:
 class World:
     """Servers without volumes, so that a start is one create."""
 
-    def __init__(self, rate):
+    def __init__(self, rate, pod=None):
         self.client, self.servers = SlowClient(), {}
         self.waits = 0
         self.limiter = Limiter(rate)
@@ -64,7 +71,7 @@ class World:
             cluster,
             self.limiter,
             Deletes(self.client),
-            classes=lambda: {"gpu": GPUClass("gpu", "cards")},
+            classes=lambda: {"gpu": GPUClass("gpu", "cards", pod=pod)},
             settings=SETTINGS,
             wake=lambda: None,
         )
@@ -101,6 +108,21 @@ async def test_servers_that_are_not_there_keep_nobody_waiting(monkeypatch: pytes
     await wait_for_async(lambda: there.created, 60, "the one whose server is there")
     assert not any(each.created or each.failed for each in missing)
     await world.close([*missing, there])
+
+
+async def test_what_one_request_needs_leaves_no_template_behind_its_server():
+    """A student may need another amount of memory each time; what a class asks for stays."""
+    world = World(rate=10000, pod=PodAsk(AskKind.DRA))
+    world.client.open.set()
+    needy = world.begin(0, needs="memory>=20GiB")
+    plain = world.begin(1)
+    await wait_for_async(lambda: needy.created and plain.created, 60, "both created")
+    (own,) = (each for each in world.client.templates if "ownerReferences" in each["metadata"])
+    assert own["metadata"]["ownerReferences"][0]["uid"] == needy.owner
+    (shared,) = (each for each in world.client.templates if each is not own)
+    assert own["metadata"]["name"] != shared["metadata"]["name"]
+    assert world.client.claimed == {own["metadata"]["name"], shared["metadata"]["name"]}
+    await world.close([needy, plain])
 
 
 async def test_a_pod_on_a_courses_seat_has_the_image_of_the_course():
