@@ -2,7 +2,8 @@
 
 The service is a process of its own under the shipped account; one process stands in for hub,
 notebooks and companions.  Measured at two settings of the service's limiter.  Beside it: as many
-bare pods, created at the faster rate with as many calls under way at once, until all run.  Writes
+bare pods, created at the faster rate with as many calls under way at once, until all run.  While
+all leases stand, the service is killed and started again.  Writes
 are counted from the audit log.  Each stage is bounded; one that is late is told in the report.
 """
 
@@ -36,6 +37,8 @@ RATES = (10, 50)
 KEPT, WRITES = 0.9, 6.0
 ACCOUNT = f"system:serviceaccount:{OWN_NAMESPACE}:gpulease"
 BARE = "bare"
+#: Seconds in which a service that was killed has found all its leases again.
+FOUND_AGAIN = 30.0
 #: Seconds that a stage may take beyond what the limiter makes it take at least.
 PATIENCE = 240.0
 
@@ -61,6 +64,11 @@ async def measure(cluster: Cluster, *, rounds: int, scale: float) -> dict[str, A
         aims += [
             Aim(f"pods a second, {_named(each)}", kept, least, at_most=False),
             Aim(f"writes a lease, {_named(each)}", writes, WRITES),
+            Aim(
+                f"seconds until all are found again after a restart, {_named(each)}",
+                run.get("found_again_seconds", float("inf")),
+                FOUND_AGAIN,
+            ),
         ]
     return report("kubernetes: load", variants, aims, asks=number, runs=runs)
 
@@ -168,6 +176,13 @@ async def _round(everybody: Crowd, number: int, most: int) -> dict[str, Any]:
     listed = time.monotonic()
     await page.get("api/leases?state=live&limit=200")
     listed = time.monotonic() - listed
+    answered = await everybody.restart()
+    again = await stage(
+        "all found again",
+        PATIENCE,
+        lambda: companions.connected == number and page.count("active") == number,
+        seen,
+    )
     await page.put("api/policy", {"text": policy("3s")})
     gone = await stage(
         "all gone",
@@ -178,6 +193,7 @@ async def _round(everybody: Crowd, number: int, most: int) -> dict[str, Any]:
     return {
         "all_asked_seconds": round(max(notebooks.asked.values()) - began, 1),
         "all_registered_seconds": round(registered, 1),
+        "found_again_seconds": round(answered + again, 1),
         "all_gone_after_policy_seconds": round(gone, 1),
         "until_all_registered": cost,
         "page_of_200_leases_seconds": round(listed, 3),

@@ -50,7 +50,7 @@ classes:
       node_selector: {{type: {selector}}}
       tolerations: ["{key}={value}:{effect}"]
 time_outs: {{idle: {idle}, warm_up: 1s, warning: 1s, claim: 8h, start_max: 5m, drain_max: 30s}}
-limits: {{queue_max: 1000}}
+limits: {{queue_max: 10000}}
 """
 
 
