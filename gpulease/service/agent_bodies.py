@@ -11,7 +11,7 @@ from gpulease.protocol.agents import AgentPost
 class AgentPostBody(RootModel[AgentPost]):
     """What a node agent saw since its last post: ``POST agents/batches``."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
 
     @field_validator("root")
     @classmethod

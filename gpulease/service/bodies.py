@@ -31,7 +31,7 @@ def _cut(length: int) -> BeforeValidator:
 class Body(BaseModel):
     """Unknown members are refused: a misspelt one would otherwise be ignored in silence."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 #: Of packages.

@@ -14,7 +14,8 @@ from pydantic.json_schema import JsonSchemaMode
 
 from gpulease import __version__
 from gpulease.errors import PROBLEM_TYPE
-from gpulease.service.base import KEY_MAX, BaseHandler
+from gpulease.service.answering import KEY_MAX
+from gpulease.service.base import BaseHandler
 from gpulease.service.operations import Operation, Text
 from gpulease.service.scopes import PUBLIC
 from gpulease.service.shapes import Problem

@@ -69,7 +69,7 @@ _State = Annotated[
 class Query(BaseModel):
     """Unknown members are refused: a misspelt one would otherwise be ignored in silence."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class PageQuery(Query):

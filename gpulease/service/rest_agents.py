@@ -6,7 +6,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.protocol import PROTOCOL_VERSION, is_understood
 from gpulease.service.agent_bodies import AgentPostBody
 from gpulease.service.agents import resources_of
-from gpulease.service.base import Answers
+from gpulease.service.answering import Answers
 from gpulease.service.operations import answers
 from gpulease.service.scopes import AGENT_TOKEN, needs_scope
 from gpulease.service.shapes import BatchesTaken

@@ -16,8 +16,9 @@ from gpulease.policy.document.edit import with_time_outs
 from gpulease.policy.document.schema import json_schema
 from gpulease.policy.document.time_outs_section import form
 from gpulease.policy.explanation.audience import audience
+from gpulease.service.answering import Answers
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_METRICS
-from gpulease.service.base import Answers, BaseHandler
+from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import PolicyBody, TimeOutsBody, WhatIfBody
 from gpulease.service.device_map import DeviceState, device_map
 from gpulease.service.operations import answers

@@ -24,8 +24,9 @@ from gpulease.service import (
     rest_site,
     sockets,
 )
+from gpulease.service.answering import Answers, NotFound
 from gpulease.service.auth import ServiceOAuth
-from gpulease.service.base import Answers, NotFound, PageBase
+from gpulease.service.base import PageBase
 from gpulease.service.openapi import description
 from gpulease.service.operations import Operation, operations
 from gpulease.service.pages import PageReader, Site

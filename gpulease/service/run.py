@@ -25,8 +25,8 @@ from gpulease.providers.base import Provider
 from gpulease.providers.local import LocalProvider
 from gpulease.service import publishing
 from gpulease.service.agents import Agents
+from gpulease.service.answering import BODY_MAX
 from gpulease.service.auth import ServiceOAuth
-from gpulease.service.base import BODY_MAX
 from gpulease.service.bounds import Bounds
 from gpulease.service.environments import Environments
 from gpulease.service.events import Events

@@ -18,7 +18,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import PROTOCOL_VERSION, SupervisorMessage, is_understood
 from gpulease.providers.base import SupervisorReport
-from gpulease.service.base import Answers, BaseHandler
+from gpulease.service.answering import Answers
+from gpulease.service.base import BaseHandler
 from gpulease.service.bodies import FromServer, FromSupervisor
 from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, Bounds
 from gpulease.service.events import Reader

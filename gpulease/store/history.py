@@ -19,10 +19,9 @@ from gpulease.store.models import (
     EvidenceMinuteRow,
     LeaseGroupRow,
     LeaseRow,
-    PolicyRow,
     TransitionRow,
 )
-from gpulease.store.records import Incident, Page, PolicyVersion, TransitionRecord, from_json
+from gpulease.store.records import Incident, Page, TransitionRecord, from_json
 
 MAX_PAGE = 500
 
@@ -232,23 +231,3 @@ def _found(
         for row, user, gpu_class in session.execute(query)
     ]
     return found, session.scalar(count.where(*chosen)) or 0
-
-
-def lengths(session: Session, last: int) -> list[float]:
-    """Return the seconds from active to end of the leases that ended last."""
-    query = (
-        sa.select(LeaseRow.active_since, LeaseRow.ended)
-        .where(LeaseRow.ended.is_not(None), LeaseRow.active_since.is_not(None))
-        .order_by(LeaseRow.ended.desc())
-        .limit(last)
-    )
-    return [
-        (ended - begun).total_seconds()
-        for begun, ended in session.execute(query)
-        if begun is not None and ended is not None
-    ]
-
-
-def policy_version(row: PolicyRow) -> PolicyVersion:
-    """Return the record of a row."""
-    return PolicyVersion(row.version, row.text, row.who, row.at, row.note)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -33,30 +34,34 @@ from gpulease.policy.model import (
 #: Section and key -> a part of a snapshot.
 Parts = Mapping[tuple[str, ...], Any]
 
-#: The members of a snapshot but its instant, each with the form of its parts.
-SECTIONS: Mapping[str, TypeAdapter[Any]] = {
-    "policy": TypeAdapter(PolicyDocument),
-    "devices": TypeAdapter(Device),
-    "leases": TypeAdapter(Lease),
-    "evidence": TypeAdapter(Evidence),
-    "observed": TypeAdapter(Observed),
-    "windows": TypeAdapter(Window),
-    "contended": TypeAdapter(tuple[datetime, ...]),
-    "bounds": TypeAdapter(tuple[str, Decimal, tuple[tuple[str, str, Decimal], ...]]),
-    "preferred_nodes": TypeAdapter(str),
-    "use": TypeAdapter(float),
-    "spent": TypeAdapter(float),
-    "capacity_known": TypeAdapter(bool),
-    "typical_length": TypeAdapter(float | None),
-    "away": TypeAdapter(tuple[datetime, datetime] | None),
+#: The members of a snapshot but its instant, each with the type of its parts.
+SECTIONS: Mapping[str, Any] = {
+    "policy": PolicyDocument,
+    "devices": Device,
+    "leases": Lease,
+    "evidence": Evidence,
+    "observed": Observed,
+    "windows": Window,
+    "contended": tuple[datetime, ...],
+    "bounds": tuple[str, Decimal, tuple[tuple[str, str, Decimal], ...]],
+    "preferred_nodes": str,
+    "use": float,
+    "spent": float,
+    "capacity_known": bool,
+    "typical_length": float | None,
+    "away": tuple[datetime, datetime] | None,
 }
 _SINGLE = ("policy", "capacity_known", "typical_length", "away")
 _BY_NAME = ("evidence", "observed", "contended", "preferred_nodes")
 _BY_NAMES = ("use", "spent")
-_ACTIONS = {
-    kind.__name__: TypeAdapter(kind) for kind in Action.__subclasses__() if kind is not Alert
+_ACTIONS: Mapping[str, Any] = {
+    kind.__name__: kind for kind in Action.__subclasses__() if kind is not Alert
 }
-_INSTANT = TypeAdapter(datetime)
+
+
+@cache  # made when one is needed first: all of them take 50 ms, and every start would wait
+def _form(of: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(of)
 
 
 @dataclass(frozen=True)
@@ -91,13 +96,13 @@ def packed(now: datetime, before: Parts | None, after: Parts, actions: Iterable[
         if key not in known or not _same(known[key], value)
     ]
     taken = [
-        [type(each).__name__, _ACTIONS[type(each).__name__].dump_python(each, mode="json")]
+        [type(each).__name__, _form(_ACTIONS[type(each).__name__]).dump_python(each, mode="json")]
         for each in actions
         if not isinstance(each, Alert)
     ]
     return pack(
         {
-            "now": _INSTANT.dump_python(now, mode="json"),
+            "now": _form(datetime).dump_python(now, mode="json"),
             "changed": changed,
             "gone": [list(key) for key in known if key not in after],
             "actions": taken,
@@ -144,7 +149,7 @@ class Reader:
         }
         pairs: dict[str, Any] = {name: found.get(name, {}) for name in _BY_NAMES}
         snapshot = Snapshot(
-            now=_INSTANT.validate_python(self._row["now"]),
+            now=_form(datetime).validate_python(self._row["now"]),
             devices=tuple(found.get("devices", {}).values()),
             leases=tuple(found.get("leases", {}).values()),
             windows=tuple(found.get("windows", {}).values()),
@@ -166,11 +171,11 @@ def _plain(section: str, value: Any) -> Any:
         value = (value.detail, value.left, takes)
     elif section == "windows":
         value = value[0]
-    return SECTIONS[section].dump_python(value, mode="json")
+    return _form(SECTIONS[section]).dump_python(value, mode="json")
 
 
 def _typed(section: str, value: Any) -> Any:
-    found = SECTIONS[section].validate_python(value)
+    found = _form(SECTIONS[section]).validate_python(value)
     if section != "bounds":
         return found
     detail, left, takes = found
@@ -178,4 +183,4 @@ def _typed(section: str, value: Any) -> Any:
 
 
 def _actions(taken: Sequence[Any]) -> tuple[Action, ...]:
-    return tuple(_ACTIONS[kind].validate_python(members) for kind, members in taken)
+    return tuple(_form(_ACTIONS[kind]).validate_python(members) for kind, members in taken)

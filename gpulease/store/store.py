@@ -12,24 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from statistics import median
 from typing import Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from gpulease.errors import GPULeaseError
 from gpulease.policy.budgets import Use
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.private_files import require_private
-from gpulease.store import fence, history, people, plans, retention, usage, used, writing
+from gpulease.store import fence, history, people, plans, policies, retention, usage, used, writing
 from gpulease.store import reservations as reserved
 from gpulease.store.continuity import Continuity
 from gpulease.store.engine import LOCK_WAIT, files_of, make_engine, sqlite_path
 from gpulease.store.faults import translated
 from gpulease.store.migrate import require_head
-from gpulease.store.models import IdempotencyRow, LeaseRow, MetaRow, PolicyRow
+from gpulease.store.models import LeaseRow, MetaRow
 from gpulease.store.records import (
     Change,
     EvidenceMinute,
@@ -172,12 +170,7 @@ class Store:
             GPULeaseError: ``key_reused`` (422): it was used for another change.
         """
         with self._read() as session:
-            row = session.get(IdempotencyRow, (key.who, key.key))
-            if row is None or row.expires <= now:
-                return None
-            if row.fingerprint != key.fingerprint:
-                raise writing.key_reused()
-            return row.lease_id
+            return writing.remembered(session, key, now)
 
     def leases(
         self,
@@ -252,33 +245,20 @@ class Store:
         with self._read() as session:
             return history.changes(session, words, offset=offset, limit=limit)
 
-    def typical_length(self, last: int = 50) -> float | None:
-        """Return the median seconds from active to end of the last leases; ``None`` is unknown."""
-        with self._read() as session:
-            lengths = history.lengths(session, last)
-        return median(lengths) if lengths else None
-
     def policy(self, version: int | None = None) -> PolicyVersion | None:
         """Return one version of the policy, the newest by default."""
-        query = sa.select(PolicyRow).order_by(PolicyRow.version.desc()).limit(1)
-        if version is not None:
-            query = query.where(PolicyRow.version == version)
         with self._read() as session:
-            row = session.scalar(query)
-            return history.policy_version(row) if row is not None else None
+            return policies.one(session, version)
 
     def policy_versions(self, before: int | None = None, limit: int = 50) -> list[PolicyVersion]:
         """Return versions of the policy, newest first, those below ``before``."""
-        query = sa.select(PolicyRow).order_by(PolicyRow.version.desc()).limit(limit)
-        if before is not None:
-            query = query.where(PolicyRow.version < before)
         with self._read() as session:
-            return [history.policy_version(row) for row in session.scalars(query)]
+            return policies.versions(session, before, limit)
 
     def policies_kept(self) -> int:
         """Return how many versions of the policy there are; the oldest go with time."""
         with self._read() as session:
-            return session.scalar(sa.select(sa.func.count(PolicyRow.version))) or 0
+            return policies.kept(session)
 
     def save_policy(
         self, text: str, who: str, now: datetime, *, note: str = "", expected: int | None = None
@@ -296,17 +276,7 @@ class Store:
             GPULeaseError: ``policy_changed`` (409): somebody saved another version meanwhile.
         """
         with self._write() as session:
-            newest = session.scalar(sa.select(sa.func.max(PolicyRow.version))) or 0
-            if expected is not None and expected != newest:
-                raise GPULeaseError(
-                    "policy_changed",
-                    f"The policy is at version {newest} now; you edited version {expected}.",
-                    next_step="Load the newest version and make your change again.",
-                    numbers={"newest": newest, "edited": expected},
-                    status=409,
-                )
-            session.add(PolicyRow(version=newest + 1, text=text, who=who, at=now, note=note))
-            return newest + 1
+            return policies.save(session, text, who, now, note=note, expected=expected)
 
     def noted(self, name: str) -> str:
         """Return what the service wrote down under a name, "" for nothing."""
@@ -346,21 +316,6 @@ class Store:
         with self._write() as session:
             return work(session, *args, **kw)
 
-    def usage(
-        self,
-        since: datetime,
-        until: datetime,
-        *,
-        users: Sequence[str] | None = None,
-        projects: Sequence[str] | None = None,
-    ) -> list[Use]:
-        """Return what was charged between two instants, of these people or projects, or all."""
-        found, after = self.usage_part(since, until, users=users, projects=projects)
-        while after:
-            some, after = self.usage_part(since, until, users=users, projects=projects, after=after)
-            found += some
-        return found
-
     def usage_part(
         self,
         since: datetime,
@@ -370,7 +325,10 @@ class Store:
         projects: Sequence[str] | None = None,
         after: int = 0,
     ) -> tuple[list[Use], int]:
-        """Return a part of ``usage``, and after which row the next one begins; 0 for the last."""
+        """Return a part of what was charged between two instants, of these people or projects.
+
+        With it: after which row the next part begins; 0 for the last.
+        """
         with self._read() as session:
             return usage.part(session, since, until, users=users, projects=projects, after=after)
 

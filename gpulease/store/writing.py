@@ -181,11 +181,21 @@ def remember(session: Session, keys: Sequence[tuple[IdempotencyKey, str]], now: 
             members = {"who": key.who, "key": key.key, "expires": key.expires}
             fresh.append({**members, "fingerprint": key.fingerprint, "lease_id": lease_id})
         elif known[key.who, key.key] != meant:
-            raise key_reused()
+            raise _key_reused()
     _many(session, row, fresh)
 
 
-def key_reused() -> GPULeaseError:
+def remembered(session: Session, key: IdempotencyKey, now: datetime) -> str | None:
+    """Return the lease that the key was used for; raises as ``Store.remembered`` says."""
+    row = session.get(IdempotencyRow, (key.who, key.key))
+    if row is None or row.expires <= now:
+        return None
+    if row.fingerprint != key.fingerprint:
+        raise _key_reused()
+    return row.lease_id
+
+
+def _key_reused() -> GPULeaseError:
     """Return the error for an idempotency key that was used for another change."""
     return GPULeaseError(
         "key_reused",

@@ -102,7 +102,7 @@ async def test_an_owner_takes_back_what_another_project_borrowed(run: Any, polic
         assert bio["pools"]["simulated-gpu"] == {
             "guarantee": 1, "limit": None, "held": 1, "waiting": 0, "share": 1,
         }  # fmt: skip
-        (used,) = site.service.services.ledger.store.usage(ended.created, ended.ended)
+        (used,) = site.service.services.ledger.store.usage_part(ended.created, ended.ended)[0]
         assert (used.project, used.user, used.units, used.price) == ("phys", "stu", 1, 2.0)
         for peer in (*peers, *more):
             await peer.close()

@@ -218,15 +218,6 @@ def test_a_page_has_a_size(store):
     assert len(store.leases(limit=10**9).leases) == 3
 
 
-def test_the_usual_length_of_a_lease(store):
-    assert store.typical_length() is None
-    for number, length in ((1, 100), (2, 300), (3, 500)):
-        lease = active(number, active_since=at(-length), devices=())
-        store.save([new(lifecycle.end(lease, EndReason.IDLE, NOW))], NOW)
-    store.save([new(lifecycle.end(request(4), EndReason.WITHDRAWN, NOW))], NOW)
-    assert store.typical_length() == 300
-
-
 def test_the_name_of_a_device_may_be_as_long_as_a_cluster_makes_it(store):
     long = f"{'n' * 253}/nvidia.com/mig-3g.20gb/12"
     lease = active(1, long)

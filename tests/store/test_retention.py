@@ -199,7 +199,6 @@ def use(store: Store, now: datetime) -> list[str]:
     store.leases_at(users=["user5"], limit=50)
     store.busy_seconds(["L5", "r1"])
     store.transitions("L5")
-    store.typical_length()
     store.incidents(["adopted", "volume_failed"], limit=50)
     store.incidents(["adopted"], since=now - DAY, limit=None)
     store.kept_plans([1, 100])

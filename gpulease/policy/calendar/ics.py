@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
-from typing import Any
-
-import icalendar
+from typing import TYPE_CHECKING, Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.local_time import zone_of
 from gpulease.policy.calendar.reservation import Reservation
+
+# Imported where a calendar is written or read: it takes 40 ms, and every service would wait.
+if TYPE_CHECKING:
+    import icalendar
 
 #: Characters of a calendar that is read, and its events.
 MAX_TEXT, MAX_EVENTS = 500_000, 100
@@ -25,6 +27,8 @@ _CLOSED = "X-GPULEASE-CLOSED"
 
 def to_ics(reservations: Iterable[Reservation]) -> str:
     """Return a calendar with every window of the reservations that are not cancelled."""
+    import icalendar
+
     calendar = icalendar.Calendar()
     calendar.add("prodid", "-//gpulease//reservations//EN")
     calendar.add("version", "2.0")
@@ -38,6 +42,8 @@ def to_ics(reservations: Iterable[Reservation]) -> str:
 
 def _events(reservation: Reservation) -> Iterable[icalendar.Event]:
     """Return the event of the series, and one for each window that is not as the rule has it."""
+    import icalendar
+
     when = reservation.calendar
     zone = zone_of(when.zone)
     if reservation.closed and not reservation.occurrences:
@@ -70,6 +76,8 @@ def _closed_dates(reservation: Reservation) -> list[datetime]:
 
 
 def _event(reservation: Reservation, start: datetime, end: datetime) -> icalendar.Event:
+    import icalendar
+
     zone = zone_of(reservation.calendar.zone)
     event = icalendar.Event()
     event.add("uid", f"{reservation.id}@gpulease")
@@ -92,6 +100,8 @@ def from_ics(text: str) -> list[dict[str, Any]]:
     Raises:
         GPULeaseError: ``bad_calendar`` (422): it is no calendar, or an event cannot be reserved.
     """
+    import icalendar
+
     if len(text) > MAX_TEXT:
         raise _bad("The calendar is too long.")
     try:

@@ -126,7 +126,7 @@ def _is_closed(
     offer = Offer(nearest=found)
     return refused(
         f"Nothing is open on {start:%a %d %b %Y}: {title}.",
-        steps_of(offer, wanted) if found is not None else "Choose another day.",
+        steps_of(offer, wanted.seats) if found is not None else "Choose another day.",
         closed=title,
         offer=offer.to_json(),
     )
@@ -275,7 +275,7 @@ def _conflict(
     return GPULeaseError(
         "reservation_conflict",
         sentence,
-        next_step=steps_of(offer, wanted),
+        next_step=steps_of(offer, wanted.seats),
         numbers={
             "missing": first.missing,
             "conflicts": [_conflict_json(each) for each in found[:20]],

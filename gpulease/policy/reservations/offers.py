@@ -88,8 +88,10 @@ def offer_for(
     )
 
 
-def steps_of(offer: Offer, wanted: Reservation) -> str:
-    """Return in sentences what a person can do."""
+def steps_of(
+    offer: Offer, seats: int, nothing: str = "Ask an admin: nothing fits within two weeks."
+) -> str:
+    """Return in sentences what a person who needs ``seats`` can do; ``nothing`` if nothing fits."""
     found = []
     if offer.nearest is not None:
         found.append(f"The nearest time that fits begins at {offer.nearest:%a %d %b %Y %H:%M}.")
@@ -98,10 +100,11 @@ def steps_of(offer: Offer, wanted: Reservation) -> str:
     if offer.classes:
         found.append(f"The class {' or '.join(offer.classes)} has room then.")
     if offer.split is not None:
-        half = -(-wanted.seats // 2)
+        half = -(-seats // 2)
         now = say_count(half, "seat", "seats")
-        found.append(f"Or split it: {now} now and {half} from {offer.split:%H:%M}.")
-    return " ".join(found) or "Ask an admin: nothing fits within two weeks."
+        split = f"split it: {now} then and {half} from {offer.split:%H:%M}."
+        found.append(f"Or {split}" if found else split.capitalize())
+    return " ".join(found) or nothing
 
 
 def _minutes(at: datetime | None) -> str | None:

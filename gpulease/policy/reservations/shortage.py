@@ -12,7 +12,7 @@ from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.booking import windows
 from gpulease.policy.reservations.feasibility import Pool
-from gpulease.policy.reservations.offers import Offer, offer_for
+from gpulease.policy.reservations.offers import Offer, offer_for, steps_of
 from gpulease.policy.units import say_count
 
 
@@ -47,18 +47,8 @@ class Shortage:
     def next_step(self) -> str:
         """What the instructor can do."""
         needed = self.people or self.window.of.seats
-        many = say_count(needed, "seat", "seats")
-        steps = []
-        if self.offer.classes:
-            steps.append(f"The class {' or '.join(self.offer.classes)} has {many} then.")
-        if self.offer.split is not None:
-            half = -(-needed // 2)
-            steps.append(f"Or split it: {half} of them then, the others from ")
-            steps[-1] += f"{self.offer.split:%H:%M}."
-        if self.offer.nearest is not None:
-            steps.append(f"At {self.offer.nearest:%a %d %b %Y %H:%M} there are {many}.")
-        found = " ".join(steps).removeprefix("Or ")
-        return f"{found[:1].upper()}{found[1:]}" or "Whoever comes first has a seat."
+        # How many seats there are then is said already.
+        return steps_of(replace(self.offer, seats=0), needed, "Whoever comes first has a seat.")
 
     def to_json(self) -> dict[str, Any]:
         """Return what is said and its numbers as JSON values."""
