@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
@@ -21,8 +21,11 @@ from tornado.websocket import WebSocketClosedError
 from gpulease.channel.timing import BackOff
 from gpulease.channel.websocket import connect
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import AskBody, ClassView, ConnectionView, LeaseView
+from gpulease.protocol import ClassView, ConnectionView, LeaseView
 from gpulease.service_tls import trusted
+
+if TYPE_CHECKING:
+    from gpulease.protocol.asks import AskBody
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gpulease.protocol import Blocker, SupervisorMessage
+from gpulease.protocol import Blocker
+from gpulease.protocol.reports import FromSupervisor
 
 #: Of the time a drain has, this part (and no more than this many seconds) is kept for parking.
 _PARK_SHARE = 0.25
@@ -102,23 +103,23 @@ class Drain:
             return False
         return True
 
-    async def run(self) -> SupervisorMessage:
+    async def run(self) -> FromSupervisor:
         """Wait for the answers, park what is left when told to, and return the result."""
         result = await self._result()
         self._over.set()
         return result
 
-    async def _result(self) -> SupervisorMessage:
+    async def _result(self) -> FromSupervisor:
         kept = min(_PARK_MOST, self._seconds * _PARK_SHARE) if self._park else 0.0
         await self._collect(self._seconds - kept)
         if not self.answers.left and self._killed is None:
-            return SupervisorMessage(type="drained", result="done", blockers=[])
+            return FromSupervisor(type="drained", result="done", blockers=[])
         if self.answers.left and not self._park:
-            return SupervisorMessage(type="drained", result="blocked", blockers=self._blockers())
+            return FromSupervisor(type="drained", result="blocked", blockers=self._blockers())
         parked = await park_all(self.answers.left, max(1.0, kept), self._parker)
         self.parked = parked.by_kernel
         before = self._killed or Parked(0, [], {})
-        return SupervisorMessage(
+        return FromSupervisor(
             type="drained",
             result="parked",
             parked=before.number + parked.number,

@@ -29,7 +29,8 @@ from gpulease.companion.pod import END_SECONDS
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
-from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, SupervisorMessage
+from gpulease.protocol import PROTOCOL_VERSION, CompanionOpen, ToSupervisor
+from gpulease.protocol.reports import FromSupervisor
 from gpulease.service_tls import trusted
 from gpulease.sides.versions import environment
 
@@ -75,7 +76,7 @@ class Supervisor:
         self._beside = KeptTasks(log, "the supervisor's work failed")
         self._ending: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
         self._leaving = False
-        self._drained: SupervisorMessage | None = None  # what leaving by itself came to
+        self._drained: FromSupervisor | None = None  # what leaving by itself came to
         self._warned = False  # by this lease itself, as the service is silent
         self._ports = Ports(config.ports)
         self.control = ControlServer(config.ip, self._call, self._ports.take(1, config.ip)[0])
@@ -141,20 +142,20 @@ class Supervisor:
 
     async def _hear(self, message: dict[str, Any]) -> None:
         try:
-            await self.on_message(cast("SupervisorMessage", message))
+            await self.on_message(cast("ToSupervisor", message))
         except Exception:
             # A border: what one message asked for failed and is logged.  The channel is the only
             # way in which the lease can still be told to drain and to end, so it stays.
             log.exception("a message of the lease service could not be followed")
 
-    async def on_message(self, message: SupervisorMessage) -> None:
+    async def on_message(self, message: ToSupervisor) -> None:
         """Do what the lease service says."""
         kind = str(message.get("type"))
         if kind == "lease":
             await self._end_is(message.get("hard_end", ""))
         elif kind == "admit":
             self.control.admit(message["client_key"], message.get("kernel_id", ""))
-            self._tell(SupervisorMessage(type="admitted", client_key=message["client_key"]))
+            self._tell(FromSupervisor(type="admitted", client_key=message["client_key"]))
         elif kind == "revoke":
             self.control.revoke(message["client_key"])
             if message.get("kernel_id"):
@@ -226,14 +227,14 @@ class Supervisor:
         if self._drain is not None:
             self._drain.answers.forget(kernel_id)
 
-    async def _begin_drain(self, message: SupervisorMessage) -> None:
+    async def _begin_drain(self, message: ToSupervisor) -> None:
         seconds = seconds_until(message.get("until", ""), self.config.drain_max)
         kernels = [companion.kernel_id for companion in self._companions.running]
         drain = Drain(kernels, seconds, message.get("park", False), self._companions.park)
         await self._start_drain(drain, message)
         self.spawn(self._finish_drain(drain))
 
-    async def _start_drain(self, drain: Drain, message: SupervisorMessage) -> None:
+    async def _start_drain(self, drain: Drain, message: ToSupervisor) -> None:
         self._drain = drain
         self._push("drain", _members(message))
         # Values come home between cells, so a cell that runs must end first.
@@ -257,7 +258,7 @@ class Supervisor:
         self._leaving = True
         log.info("the lease leaves by itself: %s", reason)
         until = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
-        message = SupervisorMessage(
+        message = ToSupervisor(
             type="drain", until=until, reason=reason, park=True,
             interrupt_grace=min(INTERRUPT_GRACE, seconds / 4),
         )  # fmt: skip
@@ -319,7 +320,7 @@ class Supervisor:
         tree.reap_orphans(spare_children=self._companions.children())
         batch = self._batches.add(self._sampler.sample(self._companions.watched))
         if batch:
-            self._tell(SupervisorMessage(type="activity", samples=batch))
+            self._tell(FromSupervisor(type="activity", samples=batch))
 
     async def _look_at_the_clock(self) -> None:
         silent = self._channel is None or not self._channel.connected
@@ -355,7 +356,7 @@ class Supervisor:
         if self._channel is None:
             return
         said = reason if reason in ("parent_gone", "expired", "stopped") else "ended"
-        bye = SupervisorMessage(type="bye", reason=said, detail=detail)
+        bye = FromSupervisor(type="bye", reason=said, detail=detail)
         if parked is not None:
             bye["parked"], bye["blockers"] = parked.number, parked.lost
         elif self._drained is not None:
@@ -367,7 +368,7 @@ class Supervisor:
         self.control.push({**members, "push": name}, kernel_id)
 
     def _hello(self) -> dict[str, Any]:
-        hello = SupervisorMessage(
+        hello = FromSupervisor(
             type="hello",
             address=self.control.endpoint.address,
             public_key=self.control.endpoint.server_key,
@@ -378,7 +379,7 @@ class Supervisor:
         )
         return {**hello, **environment()}
 
-    def _tell(self, message: SupervisorMessage) -> None:
+    def _tell(self, message: FromSupervisor) -> None:
         if self._channel is not None:
             self._channel.push(message)
 
@@ -389,5 +390,5 @@ def _became(parked: Parked) -> str:
     return f"What it had assigned is parked ({parked.number} values); the next companion has it"
 
 
-def _members(message: SupervisorMessage) -> dict[str, Any]:
+def _members(message: ToSupervisor) -> dict[str, Any]:
     return {name: value for name, value in message.items() if name != "type"}

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.clock import clock
@@ -22,7 +22,10 @@ from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.lease import USABLE, LeaseLink
 from gpulease.kernel.options import CellOptions
 from gpulease.kernel.phase import Phase
-from gpulease.protocol import AskBody, LeaseView
+from gpulease.protocol import LeaseView
+
+if TYPE_CHECKING:
+    from gpulease.protocol.asks import AskBody
 
 DEFAULT_WAIT = 300.0
 LEAVE_SECONDS = 90.0

@@ -22,7 +22,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.lab.board import Board
 from gpulease.lab.supervisors import Supervisors
-from gpulease.protocol import AskBody, Environment, MessageView
+from gpulease.protocol import MessageView
+from gpulease.protocol.asks import AskBody, Environment
 from gpulease.service_tls import trusted
 
 log = logging.getLogger("gpulease.lab")

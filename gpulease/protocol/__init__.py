@@ -10,7 +10,7 @@ Owns names, versions and JSON shapes of six conversations, so that both ends rea
 * **control**: CurveZMQ socket of the supervisor, home kernel to lease (``control``);
 * **agent**: ``POST api/agents/batches``, a GPU node's agent to the service (``agents``).
 
-What the service alone checks (``agents``, ``reports``) is imported by its own name.
+What is checked (``agents``, ``asks``, ``reports``) is imported by its own name.
 
 Refuses to know who sends what when: that stands in the rooms that speak.  The seventh conversation,
 variables between home kernel and companion, belongs to ``gpulease.transfer``.
@@ -54,14 +54,12 @@ from gpulease.protocol.names import (
     is_understood,
 )
 from gpulease.protocol.service import (
-    AskBody,
     Blocker,
     BudgetView,
     ClassView,
     ConnectionView,
     DeviceView,
     EndView,
-    Environment,
     EventDelta,
     EventSnapshot,
     GrantView,
@@ -70,10 +68,7 @@ from gpulease.protocol.service import (
     LeaseView,
     MessageView,
 )
-from gpulease.protocol.supervisor import (
-    SupervisorMessage,
-    SupervisorMessageType,
-)
+from gpulease.protocol.supervisor import ToSupervisor
 
 __all__ = [
     "DEFAULT_PORTS",
@@ -98,7 +93,6 @@ __all__ = [
     "ENV_USER",
     "EXECUTE_METADATA",
     "PROTOCOL_VERSION",
-    "AskBody",
     "Blocker",
     "BudgetView",
     "CellText",
@@ -108,7 +102,6 @@ __all__ = [
     "ConnectionView",
     "DeviceView",
     "EndView",
-    "Environment",
     "EventDelta",
     "EventSnapshot",
     "ExecuteMetadata",
@@ -120,7 +113,6 @@ __all__ = [
     "MessageView",
     "MirrorView",
     "ReplyMetadata",
-    "SupervisorMessage",
-    "SupervisorMessageType",
+    "ToSupervisor",
     "is_understood",
 ]

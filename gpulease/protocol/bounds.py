@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated
 
@@ -15,6 +16,11 @@ def has_offset(text: str) -> bool:
         ValueError: it is no time.
     """
     return datetime.fromisoformat(text).tzinfo is not None
+
+
+def is_z85(text: str) -> bool:
+    """Whether a text is written as CurveZMQ keys are."""
+    return re.fullmatch(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]*", text) is not None
 
 
 Instant = Annotated[str, MaxLen(40), Predicate(has_offset)]

@@ -132,30 +132,6 @@ class ClassView(TypedDict):
     expected_start: NotRequired[str | None]  # of one device asked for now; None is unknown
 
 
-class Environment(TypedDict):
-    """What a notebook or a lease's supervisor runs."""
-
-    python: str  # "3.11.7"
-    executable: str  # the path of its interpreter
-    packages: dict[str, str]  # versions of packages whose objects travel, where installed
-
-
-class AskBody(TypedDict):
-    """Body of ``POST api/leases``."""
-
-    gpu_class: NotRequired[str | None]  # None: the policy's default class
-    count: NotRequired[int]
-    seconds: NotRequired[float | None]  # --for: how long it is wanted
-    server: NotRequired[str | None]  # a page names it; a server's token implies it
-    user: NotRequired[str | None]  # admins only; else the token's user
-    kernel_id: NotRequired[str | None]
-    origin: NotRequired[str]
-    in_quota_only: NotRequired[bool]
-    needs: NotRequired[str]  # of each GPU beyond its class: memory>=20GiB, cc>=8.0, ecc
-    project: NotRequired[str | None]  # what it is charged to; None: the first with budget left
-    environment: NotRequired[Environment | None]  # of the notebook that asks, where one does
-
-
 class ConnectionView(TypedDict):
     """What ``POST leases/{id}/connections`` gives a home kernel, once its key is admitted.
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, Observed
-from gpulease.protocol import GrantView, SupervisorMessage
+from gpulease.protocol import GrantView, ToSupervisor
 from gpulease.protocol.agents import AgentBatch
 from gpulease.protocol.reports import Activity
 
@@ -38,7 +38,7 @@ class SupervisorLink(Protocol):
     def state(self, lease_id: str) -> LinkState | None:
         """Called by ``observe``; ``None`` when no supervisor of this lease ever said hello."""
 
-    def send(self, lease_id: str, message: SupervisorMessage) -> bool:
+    def send(self, lease_id: str, message: ToSupervisor) -> bool:
         """Called by ``stop``; false when no supervisor is connected."""
 
     def cut(self, lease_id: str) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from functools import cache
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from tornado.http1connection import HTTP1Connection
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
@@ -36,7 +37,17 @@ _LATER = 60
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _API_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M")
+
+
+def reader(shape: type[M]) -> TypeAdapter[M]:
+    """Return what reads values of a shape."""
+    return _reader(cast("Any", shape))
+
+
+@cache
+def _reader(shape: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)
 
 
 @stream_request_body
@@ -162,7 +173,7 @@ class Answers(RequestHandler):
                 "malformed_json", "The body is not JSON.", numbers={"line": line}
             ) from None
         try:
-            return model.model_validate(found)
+            return reader(model).validate_python(found)
         except ValidationError as error:
             raise _invalid("invalid_body", "The body", error) from None
 
@@ -179,7 +190,7 @@ class Answers(RequestHandler):
         }
         single = {name: found[0] if len(found) == 1 else found for name, found in given.items()}
         try:
-            return model.model_validate(single)
+            return reader(model).validate_python(single)
         except ValidationError as error:
             raise _invalid("invalid_query", "The query", error) from None
 

@@ -1,16 +1,17 @@
 """The bodies of requests, as pydantic models: they validate, and they describe the API.
 
-Owns what may be sent and its bounds.  What is answered stands in ``protocol``.
+Owns what may be sent and its bounds.  What programs of gpulease send too, and what is answered,
+stands in ``protocol``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, with_config
 
 from gpulease.policy.document import MAX_TEXT
-from gpulease.protocol.reports import Activity, KernelReport
+from gpulease.protocol.asks import AskBody
 
 #: A Z85 text of 32 bytes, as CurveZMQ keys are written.
 Z85Key = Annotated[
@@ -20,49 +21,13 @@ Name = Annotated[str, Field(max_length=255)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-#: Home kernels' keys that one lease's supervisor admits.
-KEYS_MAX = 500
-
-
-def _cut(length: int) -> BeforeValidator:
-    return BeforeValidator(lambda value: value[:length] if isinstance(value, str) else value)
-
-
 class Body(BaseModel):
     """Unknown members are refused: a misspelt one would otherwise be ignored in silence."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
-#: Of packages.
-Versions = Annotated[
-    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=64)]],
-    Field(max_length=50),
-]
-
-
-class EnvironmentBody(Body):
-    """What the notebook that asks runs."""
-
-    python: Annotated[str, Field(max_length=32)]
-    executable: Annotated[str, Field(max_length=4096)]
-    packages: Versions
-
-
-class AskBody(Body):
-    """Ask for GPUs: ``POST leases``."""
-
-    gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    count: Annotated[int, Field(ge=1, le=64)] = 1
-    seconds: Annotated[float, Field(gt=0, le=30 * 86400)] | None = None
-    server: Name | None = None
-    user: Name | None = None
-    kernel_id: Annotated[str, Field(max_length=128)] | None = None
-    origin: Literal["page", "magic", "lab", "cli"] = "magic"
-    in_quota_only: bool = False
-    needs: Annotated[str, Field(max_length=100)] = ""
-    project: Name | None = None
-    environment: EnvironmentBody | None = None
+with_config(ConfigDict(extra="forbid", strict=True))(AskBody)
 
 
 class EndBody(Body):
@@ -163,63 +128,3 @@ class RunReport(Body):
     done: Annotated[int, Field(ge=0, le=10**6)] = 0
     note: Annotated[str, Field(max_length=2000)] = ""
     opens: Annotated[str, Field(max_length=4096)] = ""
-
-
-class Blocker(BaseModel):
-    """A variable that cannot go home; long words are cut, for the answer matters more."""
-
-    name: Annotated[str, _cut(200)] = ""
-    reason: Annotated[str, _cut(64)] = ""
-    sentence: Annotated[str, _cut(400)] = ""
-    size: int | None = None
-
-
-class FromSupervisor(BaseModel):
-    """A message of the supervisor channel; members beyond these are left for newer versions."""
-
-    type: Literal["hello", "activity", "admitted", "drained", "bye"]
-    address: Annotated[str, Field(max_length=255)] = ""
-    public_key: Annotated[str, Field(max_length=40)] = ""
-    protocol: Annotated[str, Field(max_length=16)] = ""
-    python: Annotated[str, Field(max_length=32)] = ""
-    executable: Annotated[str, Field(max_length=4096)] = ""
-    packages: Versions = {}
-    pid: int | None = None
-    attempt: int | None = None
-    samples: Annotated[list[Activity], Field(max_length=600)] = []
-    result: Literal["", "done", "blocked", "parked"] = ""
-    blockers: list[Blocker] = []
-    parked: Annotated[int, Field(ge=0)] = 0
-    client_key: Annotated[str, Field(max_length=40)] = ""
-    keys: Annotated[
-        dict[Z85Key, Annotated[str, Field(max_length=128)]], Field(max_length=KEYS_MAX)
-    ] = {}
-    kernel_id: Annotated[str, Field(max_length=128)] = ""
-    reason: Annotated[str, Field(max_length=64)] = ""
-    detail: Annotated[str, Field(max_length=2000)] = ""
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        missing = [name for name in _NEEDED.get(self.type, ()) if not getattr(self, name)]
-        if missing:
-            raise ValueError(f"{self.type} needs {', '.join(missing)}")
-        return self
-
-
-_NEEDED = {
-    "hello": ("address", "public_key", "protocol"),
-    "admitted": ("client_key",),
-    "drained": ("result",),
-}
-
-
-class FromServer(BaseModel):
-    """A message that a notebook server sends on its events channel."""
-
-    type: Literal["kernels", "supervisor"]
-    kernels: Annotated[list[KernelReport], Field(max_length=500)] = []
-    lease_id: Annotated[str, Field(max_length=64)] = ""
-    attempt: int = 0
-    state: Literal["", "started", "failed", "exited"] = ""
-    detail: Annotated[str, Field(max_length=2000)] = ""
-    pids: Annotated[list[int], Field(max_length=1000)] = []

@@ -17,9 +17,9 @@ from gpulease.policy import queue
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.model import GPUClass, Lease, PolicyDocument
 from gpulease.policy.reservations.seats import in_hold
-from gpulease.protocol import Environment
+from gpulease.protocol.asks import Environment
+from gpulease.protocol.reports import FromSupervisor
 from gpulease.service.auth import Asker
-from gpulease.service.bodies import FromSupervisor
 
 #: For so long an image is what it was: the same name may mean a newer one after that.
 REMEMBERED = timedelta(days=1)
@@ -97,19 +97,14 @@ class Environments:
     def seen(self, lease: Lease, hello: FromSupervisor) -> None:
         """Take the first word of a lease's supervisor, said before any code of its user ran."""
         image = self._image_of(lease.gpu_class, lease.image)
-        if not image or not hello.executable or not _PLAIN.fullmatch(hello.python):
+        python, executable = hello.get("python", ""), hello.get("executable", "")
+        if not image or not executable or not _PLAIN.fullmatch(python):
             return
         reports = self._known.pop(image, {})
         reports.pop(lease.user, None)
-        found = Environment(
-            python=hello.python,
-            executable=hello.executable,
-            packages={
-                name: version
-                for name, version in hello.packages.items()
-                if _PLAIN.fullmatch(version)
-            },
-        )
+        packages = hello.get("packages", {}).items()
+        plain = {name: version for name, version in packages if _PLAIN.fullmatch(version)}
+        found = Environment(python=python, executable=executable, packages=plain)
         reports[lease.user] = Report(lease.user, self._clock(), found)
         self._known[image] = dict(list(reports.items())[-PEOPLE:])
         while len(self._known) > IMAGES:

@@ -7,6 +7,7 @@ Owns who may do what to whose lease.  Refuses to know HTTP, and to decide what a
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,9 +17,10 @@ from gpulease.policy import asking, lifecycle
 from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
+from gpulease.protocol.asks import AskBody
 from gpulease.service.asks import Asked, Asks
 from gpulease.service.auth import Asker, prove_server
-from gpulease.service.bodies import AskBody, ConnectionBody
+from gpulease.service.bodies import ConnectionBody
 from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
@@ -74,15 +76,15 @@ class LeaseCommands:
         ask = asking.Ask(
             user=origin.user,
             server=origin.server,
-            gpu_class=body.gpu_class,
-            count=body.count,
-            wanted=body.seconds,
-            kernel_id=body.kernel_id,
-            origin=body.origin,
+            gpu_class=body.get("gpu_class"),
+            count=body.get("count", 1),
+            wanted=body.get("seconds"),
+            kernel_id=body.get("kernel_id"),
+            origin=body.get("origin", "magic"),
             groups=origin.groups,
-            in_quota_only=body.in_quota_only,
-            needs=body.needs,
-            project=body.project,
+            in_quota_only=body.get("in_quota_only", False),
+            needs=body.get("needs", ""),
+            project=body.get("project"),
             server_ready=origin.ready,
             batch=self._is_batch(origin.user, origin.server),
         )
@@ -211,16 +213,17 @@ class LeaseCommands:
         return {name: server for name, server in servers.items() if server.active}
 
     async def _origin(self, asker: Asker, body: AskBody) -> _Origin:
-        user = asker.name if body.user is None else body.user
+        wanted, asked = body.get("server"), body.get("user")
+        user = asker.name if asked is None else asked
         if user != asker.name and not asker.admin:
             raise GPULeaseError("not_yours", "Only an admin may ask for another user.", status=403)
         if asker.claimed_server is not None and user == asker.name:
             server = await self.prove(asker)
-            if body.server is not None and body.server != server:
+            if wanted is not None and wanted != server:
                 raise GPULeaseError("not_yours", "A server may ask for itself only.", status=403)
             return _Origin(user, server, asker.groups, ready=True)
         active = await self.servers(user)
-        server = body.server if body.server is not None else _only(active)
+        server = wanted if wanted is not None else _only(active)
         if server not in active:
             await self._check_exists(user, server)
         groups = asker.groups if user == asker.name else ()
@@ -256,7 +259,7 @@ class LeaseCommands:
 def _key(asker: Asker, body: AskBody, key: str, now: datetime) -> IdempotencyKey | None:
     if not key:
         return None
-    fingerprint = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+    fingerprint = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return IdempotencyKey(asker.name, key, fingerprint, now + _KEY_LIFE)
 
 

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Alert, Lease, LeaseState, TimeOuts
-from gpulease.protocol import Blocker, SupervisorMessage
+from gpulease.protocol import ToSupervisor
+from gpulease.protocol.reports import KEYS_MAX, FromSupervisor
 from gpulease.providers.base import LinkState
-from gpulease.service.bodies import KEYS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +25,14 @@ log = logging.getLogger(__name__)
 ADMIT_SECONDS = 10.0
 #: So many variables are named that could not go home; more help nobody.
 _BLOCKERS = 50
+_NAME, _SENTENCE = 200, 400
 _STANDING = frozenset({LeaseState.ACTIVE, LeaseState.WARNED, LeaseState.DRAINING})
 
 
 class Wire(Protocol):
     """A connected supervisor."""
 
-    def tell(self, message: SupervisorMessage) -> None:
+    def tell(self, message: ToSupervisor) -> None:
         """Send one message; what cannot be sent any more is dropped, as the close will tell."""
 
     def hang_up(self) -> None:
@@ -54,8 +55,8 @@ class _Line:
     blockers: tuple[tuple[str, str], ...] = ()
     parked: int = 0
     bye: str = ""
-    told: SupervisorMessage | None = None  # the warning or drain that it was told last
-    told_end: SupervisorMessage | None = None
+    told: ToSupervisor | None = None  # the warning or drain that it was told last
+    told_end: ToSupervisor | None = None
     waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict)
 
 
@@ -76,7 +77,7 @@ class Links:
         self._alerts: dict[str, Alert] = {}
 
     def connected(
-        self, lease: Lease, wire: Wire, hello: SupervisorMessage, account: int | None = None
+        self, lease: Lease, wire: Wire, hello: FromSupervisor, account: int | None = None
     ) -> bool:
         """Take a supervisor that said hello and tell it where its lease stands.
 
@@ -151,7 +152,7 @@ class Links:
                 future.cancel()
             self._wake()
 
-    def heard(self, lease_id: str, message: SupervisorMessage) -> None:
+    def heard(self, lease_id: str, message: FromSupervisor) -> None:
         """Take ``admitted``, ``drained`` and ``bye``."""
         line = self._lines[lease_id]
         match message.get("type"):
@@ -244,17 +245,17 @@ class Links:
             self.send(lease.id, end)
         if _word(standing) != _word(line.told):
             before, line.told = line.told, standing
-            back: SupervisorMessage = {"type": "clear" if _word(before)[0] == "warn" else "resume"}
+            back: ToSupervisor = {"type": "clear" if _word(before)[0] == "warn" else "resume"}
             self.send(lease.id, standing if standing is not None else back)
 
-    def standing(self, lease: Lease) -> SupervisorMessage | None:
+    def standing(self, lease: Lease) -> ToSupervisor | None:
         """Return what a supervisor must know of its lease's state, if it is not plain active."""
         message = _standing(lease)
         if message is not None and message["type"] == "drain":
             message["interrupt_grace"] = self._grace(lease)
         return message
 
-    def send(self, lease_id: str, message: SupervisorMessage) -> bool:
+    def send(self, lease_id: str, message: ToSupervisor) -> bool:
         """Tell a supervisor; return whether one is connected."""
         line = self._lines.get(lease_id)
         if line is None or line.wire is None:
@@ -288,7 +289,7 @@ class Links:
                 line.wire.hang_up()
 
 
-def lease_word(lease: Lease) -> SupervisorMessage:
+def lease_word(lease: Lease) -> ToSupervisor:
     """Return what a supervisor keeps for the time when the service is silent."""
     return {"type": "lease", "hard_end": lease.hard_end.isoformat() if lease.hard_end else ""}
 
@@ -298,20 +299,23 @@ def _newest(admitted: dict[str, str]) -> dict[str, str]:
     return dict(list(admitted.items())[-KEYS_MAX:])
 
 
-def _word(message: SupervisorMessage | None) -> tuple[object, ...]:
+def _word(message: ToSupervisor | None) -> tuple[object, ...]:
     """Return what of a warning or drain is worth telling again when it changes."""
     if message is None:
         return ("",)
     return message["type"], message.get("until"), message.get("park")
 
 
-def _note(line: _Line, message: SupervisorMessage) -> None:
-    found: list[Blocker] = message.get("blockers") or []
-    line.blockers = tuple((b["name"], b["sentence"]) for b in found[:_BLOCKERS])
+def _note(line: _Line, message: FromSupervisor) -> None:
+    # Long words are cut, not refused: the answer matters more.
+    line.blockers = tuple(
+        (each["name"][:_NAME], each["sentence"][:_SENTENCE])
+        for each in message.get("blockers", [])[:_BLOCKERS]
+    )
     line.parked = message.get("parked", 0)
 
 
-def _standing(lease: Lease) -> SupervisorMessage | None:
+def _standing(lease: Lease) -> ToSupervisor | None:
     why = lease.end_reason_wanted or lease.reason
     if lease.state is LeaseState.WARNED and lease.warned_until:
         return {"type": "warn", "until": lease.warned_until.isoformat(), "reason": why}

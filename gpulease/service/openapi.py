@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import JsonSchemaMode
 
 from gpulease import __version__
 from gpulease.errors import PROBLEM_TYPE
-from gpulease.service.answering import KEY_MAX
+from gpulease.service.answering import KEY_MAX, reader
 from gpulease.service.base import BaseHandler
 from gpulease.service.operations import Operation, Text
 from gpulease.service.scopes import PUBLIC
@@ -97,10 +97,18 @@ def _operation(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     for status, shape in said.answers.items():
         found["responses"][str(status)] = _answer(shape, schemas)
     if said.body is not None:
-        needed = any(each.is_required() for each in said.body.model_fields.values())
+        needed = not _is_whole(said.body, {})
         content = {"application/json": {"schema": schemas.of(said.body, "validation")}}
         found["requestBody"] = {"content": content, "required": needed}
     return found
+
+
+def _is_whole(body: type[Any], value: Any) -> bool:
+    try:
+        reader(body).validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def _refusals(operation: Operation) -> set[int]:

@@ -34,14 +34,14 @@ class Described:
 
     Attributes:
         answers: by status, the shape of a good answer: a type, ``Text``, or ``None`` for no body.
-        body: the model of its body.
+        body: the shape of its body.
         query: the model of its query.
         refuses: statuses of refusals beyond those that every request may meet.
         repeatable: takes an ``Idempotency-Key``.
     """
 
     answers: Mapping[int, Any]
-    body: type[BaseModel] | None = None
+    body: type[Any] | None = None
     query: type[BaseModel] | None = None
     refuses: tuple[int, ...] = ()
     repeatable: bool = False
@@ -79,7 +79,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def answers(
     shapes: Mapping[int, Any],
     *,
-    body: type[BaseModel] | None = None,
+    body: type[Any] | None = None,
     query: type[BaseModel] | None = None,
     refuses: tuple[int, ...] = (),
     repeatable: bool = False,

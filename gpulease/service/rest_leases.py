@@ -5,10 +5,11 @@ Owns the form of requests and answers; what they do stands in ``lease_commands``
 
 from __future__ import annotations
 
-from gpulease.protocol import ClassView, ConnectionView, Environment, LeaseView
+from gpulease.protocol import ClassView, ConnectionView, LeaseView
+from gpulease.protocol.asks import AskBody
 from gpulease.service.auth import SCOPE_ADMIN, SCOPE_REQUEST, SCOPE_RESERVE
 from gpulease.service.base import BaseHandler
-from gpulease.service.bodies import AskBody, ConnectionBody, EmptyBody, EndBody
+from gpulease.service.bodies import ConnectionBody, EmptyBody, EndBody
 from gpulease.service.operations import answers
 from gpulease.service.plans import decisions
 from gpulease.service.queries import LeasesQuery, PageQuery, is_set
@@ -49,13 +50,10 @@ class Leases(BaseHandler):
         self.answer(told, 201 if new else 200)
 
     def _differences(self, body: AskBody) -> list[str]:
-        here = body.environment
-        if here is None or body.user not in (None, self.asker.name):
+        notebook = body.get("environment")
+        if notebook is None or body.get("user") not in (None, self.asker.name):
             return []
-        notebook: Environment = {
-            "python": here.python, "executable": here.executable, "packages": here.packages,
-        }  # fmt: skip
-        return self.services.environments.check(self.asker, body.gpu_class, notebook)
+        return self.services.environments.check(self.asker, body.get("gpu_class"), notebook)
 
 
 class OneLease(BaseHandler):

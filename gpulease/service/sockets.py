@@ -16,11 +16,11 @@ from pydantic import ValidationError
 from gpulease.channel.websocket import REFUSED, ServerEnd
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
-from gpulease.protocol import PROTOCOL_VERSION, SupervisorMessage, is_understood
+from gpulease.protocol import PROTOCOL_VERSION, ToSupervisor, is_understood
+from gpulease.protocol.reports import NEEDED, FromServer, FromSupervisor
 from gpulease.providers.base import SupervisorReport
-from gpulease.service.answering import Answers
+from gpulease.service.answering import Answers, reader
 from gpulease.service.base import BaseHandler
-from gpulease.service.bodies import FromServer, FromSupervisor
 from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, Bounds
 from gpulease.service.events import Reader
 from gpulease.service.languages import ENGLISH, answer_in
@@ -124,7 +124,7 @@ class EventsSocket(BaseHandler, _Socket):
             self.close(REFUSED, "pages do not report")
             return
         try:
-            report = FromServer.model_validate(found)
+            report = reader(FromServer).validate_python(found)
         except ValidationError:
             log.warning("a server sent a report that is not one", extra={"server": self._server})
             return
@@ -140,29 +140,19 @@ class EventsSocket(BaseHandler, _Socket):
     def _take(self, report: FromServer) -> None:
         assert self._server is not None
         user, server = self.asker.name, self._server
-        if report.type == "kernels":
-            self.services.servers.kernels(user, server, report.kernels)
+        if report["type"] == "kernels":
+            self.services.servers.kernels(user, server, report.get("kernels", []))
             return
-        lease = self.services.ledger.leases.get(report.lease_id)
+        lease = self.services.ledger.leases.get(report.get("lease_id", ""))
         started = self.services.provider.server_started
         if started is None or lease is None or (lease.user, lease.server) != (user, server):
             return
-        if report.state == "failed":
-            log.warning(
-                "the supervisor did not start: %s",
-                report.detail,
-                extra={"lease": lease.id, "server": server},
-            )
-        started.report(
-            SupervisorReport(
-                lease.id,
-                report.attempt,
-                report.state,
-                report.detail,
-                tuple(report.pids),
-                self.account(),
-            )
-        )
+        state, detail = report.get("state", ""), report.get("detail", "")
+        if state == "failed":
+            about = {"lease": lease.id, "server": server}
+            log.warning("the supervisor did not start: %s", detail, extra=about)
+        pids, attempt = tuple(report.get("pids", ())), report.get("attempt", 0)
+        started.report(SupervisorReport(lease.id, attempt, state, detail, pids, self.account()))
         self.services.loop.wake()
 
 
@@ -207,18 +197,20 @@ class SupervisorSocket(Answers, _Socket):
         found = self.read(message)
         if found is None:
             return
+        about = {"lease": self._lease_id}
         try:
-            said = FromSupervisor.model_validate(found)
+            said = reader(FromSupervisor).validate_python(found)
         except ValidationError as error:
-            log.warning(
-                "a supervisor sent what is no message: %s", error.errors()[0]["msg"],
-                extra={"lease": self._lease_id},
-            )  # fmt: skip
+            why = error.errors()[0]["msg"]
+            log.warning("a supervisor sent what is no message: %s", why, extra=about)
+            return
+        if NEEDED.get(said["type"], frozenset()) - said.keys():
+            log.warning("a supervisor's message lacks members: %s", said["type"], extra=about)
             return
         lease = self.services.ledger.leases.get(self._lease_id)
         if lease is None:
             self.close(REFUSED, "no such lease")
-        elif said.type == "hello":
+        elif said["type"] == "hello":
             self._hello(lease, said)
         elif self._said_hello:
             self._said(lease, said)
@@ -230,7 +222,7 @@ class SupervisorSocket(Answers, _Socket):
         if self._said_hello:
             self.services.links.lost(self._lease_id, self)
 
-    def tell(self, message: SupervisorMessage) -> None:
+    def tell(self, message: ToSupervisor) -> None:
         """Send one message to the supervisor."""
         self.send(message)
 
@@ -256,28 +248,20 @@ class SupervisorSocket(Answers, _Socket):
         self._lease_id = lease_id
 
     def _hello(self, lease: Lease, said: FromSupervisor) -> None:
-        if not is_understood(said.protocol):
+        if not is_understood(said["protocol"]):
             words = "supervisor speaks protocol %s, this service %s"
-            log.warning(words, said.protocol, PROTOCOL_VERSION, extra={"lease": lease.id})
+            log.warning(words, said["protocol"], PROTOCOL_VERSION, extra={"lease": lease.id})
             self.services.links.not_understood(lease)
             self.send({"type": "end", "reason": "protocol"})
             return
         if lease.state is LeaseState.ENDED:
             self.send({"type": "end", "reason": lease.end_reason or "ended"})
             return
-        if said.attempt is not None and said.attempt != lease.attempt:
+        if said.get("attempt") not in (None, lease.attempt):
             self.send({"type": "end", "reason": "old_attempt"})
             return
-        hello: SupervisorMessage = {
-            "address": said.address,
-            "public_key": said.public_key,
-        }
-        if said.pid is not None:
-            hello["pid"] = said.pid
-        if said.keys:
-            hello["keys"] = said.keys
         first = self.services.links.state(lease.id)
-        if not self.services.links.connected(lease, self, hello, self.account()):
+        if not self.services.links.connected(lease, self, said, self.account()):
             self.close(REFUSED, "another key")
             return
         if first is None or first.attempt != lease.attempt:
@@ -287,11 +271,10 @@ class SupervisorSocket(Answers, _Socket):
         log.info("supervisor connected", extra={"lease": lease.id, "attempt": lease.attempt})
 
     def _said(self, lease: Lease, said: FromSupervisor) -> None:
-        if said.type != "activity":
-            message = said.model_dump(exclude_unset=True)
-            self.services.links.heard(lease.id, message)  # type: ignore[arg-type]
-            return
-        self.services.heard(lease, said.samples)
+        if said["type"] == "activity":
+            self.services.heard(lease, said.get("samples", []))
+        else:
+            self.services.links.heard(lease.id, said)
 
 
 def _must_upgrade(handler: Answers) -> None:

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
+from typing import TYPE_CHECKING
 
-from gpulease.protocol import Environment
+if TYPE_CHECKING:
+    from gpulease.protocol.asks import Environment
 
 #: Packages whose objects travel between the two sides.
 TRAVELLING = (

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpulease.policy.model import Device, EndReason, Lease, LeaseState, Observed
-from gpulease.protocol import SupervisorMessage
+from gpulease.protocol import ToSupervisor
 from gpulease.providers.base import LinkState, Provider
 from tests.helpers import wait_for_async
 
@@ -23,12 +23,12 @@ class Links:
 
     def __init__(self) -> None:
         self.states: dict[str, LinkState] = {}
-        self.sent: list[tuple[str, SupervisorMessage]] = []
+        self.sent: list[tuple[str, ToSupervisor]] = []
 
     def state(self, lease_id: str) -> LinkState | None:
         return self.states.get(lease_id)
 
-    def send(self, lease_id: str, message: SupervisorMessage) -> bool:
+    def send(self, lease_id: str, message: ToSupervisor) -> bool:
         self.sent.append((lease_id, message))
         return lease_id in self.states
 

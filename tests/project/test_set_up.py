@@ -1,11 +1,13 @@
 """Setting up: pins that fit the ranges, a clear word where it cannot work, targets that exist."""
 
+import ast
 import importlib.util
 import os
 import re
 import subprocess
+import sys
 import tomllib
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import pytest
@@ -153,6 +155,44 @@ def test_the_base_install_stays_small():
     heavy = {"pydantic", "sqlalchemy", "jupyterhub", "numpy", "pandas", "jupyterlab", "aiohttp"}
     base = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
     assert base & heavy == set()
+
+
+#: Rooms that an installation has with these extras.
+ROOMS = {
+    (): ("channel", "companion", "kernel", "mirror", "protocol", "sides", "transfer", "wire"),
+    ("lab",): ("lab",),
+    ("agent",): ("gpus/agent",),
+}
+
+
+@pytest.mark.parametrize("extras", ROOMS)
+def test_what_a_room_imports_comes_with_its_installation(extras):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"]]
+    asked += [each for extra in extras for each in project["optional-dependencies"][extra]]
+    names = {canonicalize_name(Requirement(text).name) for text in asked}
+    modules = {module for module, dists in packages_distributions().items()
+               if any(canonicalize_name(dist) in names for dist in dists)}  # fmt: skip
+    known = modules | sys.stdlib_module_names | {"gpulease"} | BROUGHT
+    for room in ROOMS[extras]:
+        for path in sorted((ROOT / "gpulease" / room).rglob("*.py")):
+            if "frameworks" not in path.parts:  # imported where the library is
+                assert imported_at_once(path) <= known, path
+
+
+#: What comes with what is asked for, and is its public part.
+BROUGHT = {"IPython", "ipykernel", "jupyter_core", "traitlets"}
+
+
+def imported_at_once(path: Path) -> set[str]:
+    """Return the packages that a module imports when it is imported itself."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            found |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).partition(".")[0])
+    return found
 
 
 def test_nothing_committed_names_this_machine():

@@ -13,10 +13,10 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy.asking import Ask
 from gpulease.policy.model import Lease
+from gpulease.protocol.asks import AskBody
 from gpulease.service import asks as module
 from gpulease.service.asks import Asked
 from gpulease.service.auth import asker_of
-from gpulease.service.bodies import AskBody
 from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Site, active_lease
 

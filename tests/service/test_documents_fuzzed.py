@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tornado.httpclient import AsyncHTTPClient
 
-from gpulease.service.bodies import AskBody
+from gpulease.protocol.asks import AskBody
 from gpulease.service.reservation_bodies import ChangeBody, ReservationBody
 from tests.fuzzing import ODD
 from tests.helpers import wait_for_async
@@ -136,7 +136,7 @@ async def test_a_request_is_refused_whole_or_made_whole(site, rounds):
     async def none_left() -> bool:
         return await live() == []
 
-    for body, _ in bent({}, members(AskBody), rounds, 14):
+    for body, _ in bent({}, list(AskBody.__annotations__), rounds, 14):
         status, answer = await api("POST", "leases", body)
         if status >= 400:
             assert await live() == [], f"{body} was refused with {answer} and is there"

@@ -10,7 +10,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
-from gpulease.protocol import Environment
+from gpulease.protocol.asks import Environment
 from gpulease.service.auth import Asker, asker_of
 from gpulease.service.environments import REMEMBERED, Environments, Report, differences
 from tests.policy.build import at, snapshot

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.service.bodies import KEYS_MAX
+from gpulease.protocol.reports import KEYS_MAX
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, Supervisor, active_lease, connect, z85_key
 
