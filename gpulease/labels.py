@@ -28,7 +28,6 @@ MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 #: Values of ``NAME`` and ``COMPONENT``; NetworkPolicies and admission policies select by them.
 APP: Final = "gpulease"
 LEASE_COMPONENT: Final = "lease"
-WARM_COMPONENT: Final = "warm"
 AGENT_COMPONENT: Final = "agent"
 SERVICE_COMPONENT: Final = "service"
 CLAIM_COMPONENT: Final = "claim"

@@ -12,7 +12,7 @@ import getpass
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -37,7 +37,6 @@ class Request:
     failure: BaseException | None = None
     quiet: bool = False  # output is not shown
     interrupted: bool = False
-    on_input: Callable[[Message], None] | None = field(default=None, repr=False)
 
     @property
     def done(self) -> bool:

@@ -19,12 +19,12 @@ from gpulease.kernel.status import (
     NO_LEASE,
     connection_line,
     lease_lines,
-    size_text,
     sticky_line,
     variable_lines,
 )
 from gpulease.kernel.tokens import parse_shared
 from gpulease.kernel.wait import no_service
+from gpulease.mirror.words import size_text
 from gpulease.protocol import LeaseView
 from gpulease.runs import submission
 

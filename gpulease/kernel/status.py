@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from gpulease.kernel.clock import clock
 from gpulease.kernel.wait import describe
+from gpulease.mirror.words import size_text
 from gpulease.protocol import ConnectionView, LeaseView
 from gpulease.transfer.api import Place, VariableStatus
 
@@ -104,15 +105,6 @@ def variable_lines(rows: Sequence[VariableStatus], most: int | None = None) -> l
     if modules:
         lines.append(f"Imported: {', '.join(modules)}.")
     return lines
-
-
-def size_text(size: float) -> str:
-    """Return ``236 B``, ``4.0 KiB`` ..."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("unreachable")
 
 
 def _row(row: VariableStatus) -> tuple[str, str, str, str]:

@@ -246,15 +246,6 @@ def leads_inside(root: Path, path: str, target: str) -> bool:
     return inside != ".." and not inside.startswith("../")
 
 
-def hash_file(path: Path) -> str:
-    """Return the content hash of a file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    return _hash(path)[0]
-
-
 def _hash(path: Path) -> tuple[str, os.stat_result]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

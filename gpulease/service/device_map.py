@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
@@ -31,9 +31,6 @@ Use = Literal[
     "quarantined",
     "lost",
 ]
-USES: tuple[Use, ...] = get_args(Use)
-
-
 _PARTS = re.compile(r"[0-9]+|[^0-9]+")
 
 

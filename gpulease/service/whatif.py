@@ -25,8 +25,6 @@ from gpulease.store.used import Past
 
 #: Seconds after which what has not been replayed is left out.
 LIMIT: Final = 60.0
-#: The most days that may be asked for: changes of verdict are kept for as long.
-DAYS_MAX: Final = 31
 
 
 class WhatIf:

@@ -90,7 +90,9 @@ def test_back_beside_the_gpu_the_value_has_its_graph_again(trained):
 
 def test_what_home_computed_from_it_has_no_whole_graph_anywhere(trained):
     trained.home("mean = (loss + loss) / 2")
-    with pytest.raises(CellError, match="mean was computed at home from a value whose graph"):
+    with pytest.raises(
+        CellError, match="mean was computed in your notebook from a value whose graph"
+    ):
         trained.gpu("mean.backward()")
     trained.gpu(STEP)  # and the model is none the worse for it
     trained.home("assert mean.grad_fn is not None")

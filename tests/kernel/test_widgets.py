@@ -115,7 +115,7 @@ def test_a_thread_at_home_and_a_gpu_cell_conflict(home: HomeKernel, tmp_path: Pa
         when=printed("busy"),
         do=go.touch,
     )
-    assert "shared was changed at home while a GPU cell used" in cell.shown(), cell.shown()
+    assert "shared was changed in your notebook while a GPU cell used" in cell.shown(), cell.shown()
     assert "resolve shared home" in home.run("shared").error
     assert home.run("%gpu resolve shared home").ok
     assert home.run("writer.join()\nshared").result == "[1, 'thread']"

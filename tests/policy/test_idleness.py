@@ -10,7 +10,6 @@ from gpulease.policy.evidence.idleness import (
     IdleState,
     advance,
     begin,
-    device_samples_of,
     judge,
 )
 from gpulease.policy.model import EvidenceLevel, TimeOuts, Verdict
@@ -184,13 +183,6 @@ def test_a_flickering_probe_neither_takes_nor_keeps():
     for _ in range(10):
         state = live(live(state, 8, None), 1, 0.0)
     assert state.evidence.idle_for >= 70
-
-
-def test_a_simulated_device_is_used_by_the_companions_own_time():
-    samples = [ActivitySample(at(-1), 0, threads=1, use=0.8)]
-    assert judge(device_samples_of(samples), samples, NOW) is BUSY
-    sleeping = [ActivitySample(at(-1), 0, threads=1, use=0.0)]
-    assert judge(device_samples_of(sleeping), sleeping, NOW) is IDLE
 
 
 def test_samples_do_not_pile_up():

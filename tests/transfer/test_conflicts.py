@@ -75,7 +75,7 @@ def test_home_read_what_the_gpu_cell_wrote(pair):
     pair.home("x = [1]\nseen = []")
     meanwhile(pair, "x.append(2)", "seen.append(sum(x))")
     assert set(said(pair)) == {"x"}
-    assert "while worker at home used" in said(pair)["x"].sentence
+    assert "while worker in your notebook used" in said(pair)["x"].sentence
     with pytest.raises(GPULeaseError, match="resolve x home or"):
         pair.home("x[0]")
     pair.home("assert seen == [1]")

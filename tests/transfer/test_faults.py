@@ -20,7 +20,7 @@ def test_a_home_thread_and_a_gpu_cell_conflict(pair):
         pair.end_gpu()
     assert any(note.reason == "conflicted" for note in pair.after.notes)
     assert "resolve" in pair.side.explain("shared").sentence
-    with pytest.raises(GPULeaseError, match="changed at home and on the GPU"):
+    with pytest.raises(GPULeaseError, match="changed in your notebook and on the GPU"):
         pair.home("print(shared)")
     pair.side.resolve("shared", "home")
     pair.home("assert shared == [1, 'thread'] and keep is shared")

@@ -64,7 +64,7 @@ def test_a_real_write_to_one_is_still_a_conflict(pair):
         do(lambda: pair.ns["odd"].parts.append("thread"))
         pair.end_gpu()
     assert "conflicted" in {note.reason for note in pair.after.notes}
-    with pytest.raises(GPULeaseError, match="changed at home and on the GPU"):
+    with pytest.raises(GPULeaseError, match="changed in your notebook and on the GPU"):
         pair.home("odd")
 
 

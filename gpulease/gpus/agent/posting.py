@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
+from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.agent.ledger import Ledger
 from gpulease.protocol import PROTOCOL_VERSION
@@ -100,7 +100,7 @@ class Poster:
 
     async def run(self) -> None:
         """Post whatever waits, for ever."""
-        pause = _FIRST_PAUSE
+        pauses = BackOff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             self._wake.clear()  # before looking: what comes from now on is not overlooked
             waiting = await asyncio.to_thread(self._ledger.next, self._most, _BYTES)
@@ -110,10 +110,9 @@ class Poster:
             outcome = await self.post(waiting)
             self._posted(outcome)
             if outcome == "failed":
-                await asyncio.sleep(pause * random.uniform(0.7, 1.3))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                await asyncio.sleep(pauses.pause())
                 continue
-            pause = _FIRST_PAUSE
+            pauses.worked()
             await asyncio.to_thread(self._settle, waiting, outcome)
 
     async def post(self, waiting: list[tuple[int, bytes]]) -> str:

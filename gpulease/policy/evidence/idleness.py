@@ -43,6 +43,8 @@ STEP = 5.0
 #: A call later than this (seconds) is not judged step by step: nobody watched meanwhile.
 LATE = 600.0
 
+# Each lease is judged each second: not made anew for every sample.
+_WINDOW, _TOGETHER = timedelta(seconds=WINDOW), timedelta(seconds=TOGETHER)
 _S = TypeVar("_S", "DeviceSample", "ActivitySample")
 
 
@@ -90,11 +92,6 @@ def begin(now: datetime) -> IdleState:
     return IdleState(now, Evidence(Verdict.UNKNOWN, since=now, unknown_since=now))
 
 
-def device_samples_of(activity: Iterable[ActivitySample]) -> tuple[DeviceSample, ...]:
-    """Return simulated devices' samples: their use is the companion's own processor time."""
-    return tuple(DeviceSample(sample.at, sample.use) for sample in activity)
-
-
 def advance(
     state: IdleState,
     device: Iterable[DeviceSample],
@@ -124,7 +121,7 @@ def advance(
         joined = replace(joined, at=unwatched_until)
     for moment in _moments(joined.at, now):
         joined = _step(joined, moment, counted_from, level, longest)
-    oldest = joined.at - _seconds(WINDOW)
+    oldest = joined.at - _WINDOW
     return replace(
         joined,
         device=tuple(sample for sample in joined.device if sample.at > oldest),
@@ -139,8 +136,13 @@ def judge(
     level: EvidenceLevel = EvidenceLevel.PROCESS,
 ) -> Verdict:
     """Return the verdict at one instant from the samples of the window before it."""
-    seen = [sample for sample in activity if _in_window(sample.at, at)]
-    valid = [s for s in device if s.utilisation is not None and _in_window(s.at, at)]
+    return _verdict(_within(activity, at), _valid(device, at), level)
+
+
+def _verdict(
+    seen: Sequence[ActivitySample], valid: Sequence[DeviceSample], level: EvidenceLevel
+) -> Verdict:
+    """Return the verdict from the samples of one window."""
     running = any(sample.cells for sample in seen)
     if not seen:
         return Verdict.UNKNOWN
@@ -167,7 +169,8 @@ def _step(
     level: EvidenceLevel,
     longest: timedelta,
 ) -> IdleState:
-    verdict = judge(state.device, state.activity, at, level)
+    seen, valid = _within(state.activity, at), _valid(state.device, at)
+    verdict = _verdict(seen, valid, level)
     busy_from = _busy_from(state, verdict, at)
     word_over = verdict is Verdict.BUSY and busy_from is not None and at - busy_from >= longest
     if word_over:
@@ -187,8 +190,8 @@ def _step(
         idle_for=idle_for,
         quiet_for=quiet_for,
         unknown_since=(before.unknown_since or at) if verdict is Verdict.UNKNOWN else None,
-        utilisation=_peak(state.device, at),
-        cells=_cells(state.activity, at),
+        utilisation=max((s.utilisation or 0.0 for s in valid), default=None),
+        cells=seen[-1].cells if seen else 0,
         before=before.before if verdict is before.verdict else before.verdict,
         word_over=word_over,
     )
@@ -214,23 +217,18 @@ def _ordered(samples: list[_S]) -> tuple[_S, ...]:
     return tuple(sorted(samples, key=lambda sample: sample.at))
 
 
-def _in_window(sample: datetime, at: datetime) -> bool:
-    return timedelta(0) <= at - sample < _seconds(WINDOW)
+def _within(samples: Sequence[_S], at: datetime) -> list[_S]:
+    """Return the samples of the window that ends at an instant."""
+    oldest = at - _WINDOW
+    return [sample for sample in samples if oldest < sample.at <= at]
+
+
+def _valid(device: Sequence[DeviceSample], at: datetime) -> list[DeviceSample]:
+    return [sample for sample in _within(device, at) if sample.utilisation is not None]
 
 
 def _alive_near(activity: Sequence[ActivitySample], at: datetime) -> bool:
-    near = _seconds(TOGETHER)
-    return any(sample.alive and abs(sample.at - at) <= near for sample in activity)
-
-
-def _peak(device: Sequence[DeviceSample], at: datetime) -> float | None:
-    seen = [s.utilisation for s in device if s.utilisation is not None and _in_window(s.at, at)]
-    return max(seen, default=None)
-
-
-def _cells(activity: Sequence[ActivitySample], at: datetime) -> int:
-    seen = [sample for sample in activity if _in_window(sample.at, at)]
-    return seen[-1].cells if seen else 0
+    return any(sample.alive and abs(sample.at - at) <= _TOGETHER for sample in activity)
 
 
 def _seconds(value: float) -> timedelta:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from gpulease import labels
+from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease
 from gpulease.policy.pods import AskKind
@@ -146,7 +147,7 @@ class Starts:
             self._deletes.begin(pod)
 
     async def _until_answered(self, start: Start) -> None:
-        wait = _FIRST_WAIT
+        pauses = BackOff(_FIRST_WAIT, _LONGEST_WAIT)
         while not start.unwanted:
             try:
                 if await self._turn(start):
@@ -154,8 +155,7 @@ class Starts:
             except UnavailableError as error:
                 log.warning("a pod waits for the API server: %s", error.message)
                 start.detail = error.message
-                await asyncio.sleep(max(wait, error.retry_after))
-                wait = min(_LONGEST_WAIT, wait * 2)
+                await asyncio.sleep(max(pauses.pause(), error.retry_after))
             else:
                 return
 

@@ -132,7 +132,7 @@ def seal(obj: Any, packing: Packing) -> Any:
     try:
         data = cloudpickle.dumps(obj, protocol=5)
     except Exception as error:  # whatever its own way of being pickled raises
-        raise RefusedError(f"a {full}, which does not load at home") from error
+        raise RefusedError(f"a {full}, which does not load in your notebook") from error
     oid = packing.oid(obj)
     # Writable: a pickle looks into read-only memory, and there is none where it is not sent.
     memory = packing.memory(oid, bytearray(data))

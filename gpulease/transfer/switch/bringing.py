@@ -131,7 +131,7 @@ class Bringing:
         remote = self._side.ledger.remote
         missing = [n for n in names if n in remote]
         if strict and missing:
-            why = remote[missing[0]].blocker or "it does not load at home"
+            why = remote[missing[0]].blocker or "it does not load in your notebook"
             raise cannot_move(missing[0], why)
         return moved, arrival.incoming.nbytes
 
@@ -153,7 +153,7 @@ class Bringing:
         self._arrivals.acknowledge(str(reply.body["shipment"]), outcome, 0)
         pseudo = f"Out[{execution_count}]"
         if pseudo not in side.ns:
-            reason = next(iter(outcome.failed.values()), "it does not load at home")
+            reason = next(iter(outcome.failed.values()), "it does not load in your notebook")
             raise cannot_move(pseudo, reason)
         value = side.ns.pop(pseudo)
         side.ledger.differ([name_root(pseudo)])

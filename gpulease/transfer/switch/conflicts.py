@@ -29,9 +29,11 @@ from .concurrent import ConcurrentThreads, Reader, tasks_alive
 class How(Enum):
     """What met."""
 
-    BOTH = "{name} was changed at home and on the GPU at the same time"
-    READ_AWAY = "{name} was changed at home while a GPU cell used the value from before"
-    READ_HERE = "{name} was changed on the GPU while {thread} at home used the value from before"
+    BOTH = "{name} was changed in your notebook and on the GPU at the same time"
+    READ_AWAY = "{name} was changed in your notebook while a GPU cell used the value from before"
+    READ_HERE = (
+        "{name} was changed on the GPU while {thread} in your notebook used the value from before"
+    )
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class _Window:
     use: Use = field(default_factory=Use)
     changed: list[Base] = field(default_factory=list)
     readers: list[tuple[Reader, set[str]]] = field(default_factory=list)
-    stirred: bool = False
+    dirty: bool = False
 
 
 class Conflicts:
@@ -82,7 +84,7 @@ class Conflicts:
     def cell_begins(self, use: Use, running: list[threading.Thread]) -> None:
         """The companion owns the namespace; what it got of ``use`` is what was agreed on."""
         late = self._window if self._doubtful else _Window()
-        self._window = _Window(use, readers=late.readers, stirred=late.stirred)
+        self._window = _Window(use, readers=late.readers, dirty=late.dirty)
         self._threads.begin(running)
         self._alive = bool(running) or tasks_alive(self._side.ns)
 
@@ -93,7 +95,7 @@ class Conflicts:
         if not ran:
             return
         window = self._window
-        window.stirred = True
+        window.dirty = True
         survey = self._side.survey()
         used = self._agreements(window.use, survey)
         window.changed = [base for base in used if self._changed(base)]
@@ -107,9 +109,9 @@ class Conflicts:
             if any(held.get(root) is base for root in base.roots):  # not set apart before
                 self._set_apart(self._names_of(base.roots), base.roots, How.READ_AWAY)
 
-    def stir(self) -> None:
+    def mark_dirty(self) -> None:
         """Home code runs on the main thread: what was agreed on may be changed by it."""
-        self._window.stirred = True
+        self._window.dirty = True
 
     def _agreements(self, use: Use, survey: Survey) -> list[Base]:
         """Return what was agreed on of everything that the cell may have used."""
@@ -150,7 +152,7 @@ class Conflicts:
             known = any(name in self.open for name in loaded.names)
             if known or self._meets(roots, arrived=True):
                 found.add(index)
-        if self._window.stirred:
+        if self._window.dirty:
             for name in list(incoming.absent):
                 if name in self.open or self._meets([name_root(name)], arrived=False):
                     del incoming.absent[name]
@@ -164,11 +166,11 @@ class Conflicts:
         Where nothing of home ran meanwhile it cannot have: what looks like a write was there
         before the switch.
         """
-        if not self._window.stirred and not self._alive:
+        if not self._window.dirty and not self._alive:
             return False
         side = self._side
         bases = {id(b): b for r in roots if (b := side.ledger.base.get(r)) is not None}
-        held = [b for b in bases.values() if arrived or self._window.stirred]
+        held = [b for b in bases.values() if arrived or self._window.dirty]
         if any(self._changed(base) for base in held):
             how, thread = How.BOTH, ""
         else:
@@ -200,7 +202,7 @@ class Conflicts:
             return True
         # What is left of a group cannot be compared with what was agreed on of all of it, where
         # the first of a cell's changes took a closure away.  Who did not run did not write.
-        if gone and not self._window.stirred:
+        if gone and not self._window.dirty:
             return False
         try:
             packed = side.pack(merged, survey)

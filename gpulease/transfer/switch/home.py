@@ -258,7 +258,7 @@ class HomeSide:
         report = self._bring_for(source, progress)
         self._origins.cell_begins()
         self.side.state.imported(source)
-        self.unavailable.conflicts.stir()  # user code runs from here on
+        self.unavailable.conflicts.mark_dirty()  # user code runs from here on
         return report
 
     def _bring_for(self, source: str, progress: Progress | None) -> SwitchReport:

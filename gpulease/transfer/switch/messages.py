@@ -114,7 +114,9 @@ def thread_notes(running: list[threading.Thread]) -> list[Note]:
     if not running:
         return []
     names = sorted(thread.name for thread in running)
-    return [Note("thread_alive", f"Still running at home: {', '.join(names)}.", tuple(names))]
+    return [
+        Note("thread_alive", f"Still running in your notebook: {', '.join(names)}.", tuple(names))
+    ]
 
 
 def abandoned() -> GPULeaseError:
@@ -127,5 +129,5 @@ def internal(reference: str) -> GPULeaseError:
     return GPULeaseError(
         "internal",
         f"Carrying variables failed inside gpulease (reference {reference}).",
-        next_step="Nothing was changed at home; run the cell again.",
+        next_step="Nothing was changed in your notebook; run the cell again.",
     )

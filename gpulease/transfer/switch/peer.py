@@ -90,6 +90,6 @@ class Peer:
         return GPULeaseError(
             "too_big_for_home",
             f"{total:,} bytes do not fit into the home kernel's memory ({free:,} bytes are free).",
-            next_step="Delete something at home, or reduce the value on the GPU first.",
+            next_step="Delete something in your notebook, or reduce the value on the GPU first.",
             numbers={"bytes": total, "free": free},
         )

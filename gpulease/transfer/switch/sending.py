@@ -73,7 +73,7 @@ class Sending:
         if not outcome.ok:
             raise not_taken()
         notes = tuple(
-            Note("cannot_move", f"{name} stays at home: {why}", (name,))
+            Note("cannot_move", f"{name} stays in your notebook: {why}", (name,))
             for index, why in outcome.failed.items()
             for name in names_of(shipment.items[index].packed.roots)
         )

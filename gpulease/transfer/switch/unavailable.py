@@ -65,7 +65,7 @@ class Unavailable:
 
     def rebound(self) -> None:
         """Home code ran; names it bound anew are neither lost nor in conflict any more."""
-        self.conflicts.stir()
+        self.conflicts.mark_dirty()
         for name in [n for n in (*self.conflicts.open, *self.lost) if n in self.side.ns]:
             self.conflicts.open.pop(name, None)
             self.lost.pop(name, None)
@@ -185,7 +185,7 @@ class Unavailable:
             if name not in self.aside:
                 raise GPULeaseError(
                     "nothing_older",
-                    f"There is no older value of {name} at home.",
+                    f"There is no older value of {name} in your notebook.",
                     next_step=f"Run the cell [{self.lost[name].cell}] again.",
                 )
         for name in names:

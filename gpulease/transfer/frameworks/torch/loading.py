@@ -276,10 +276,10 @@ STAND_IN: Any = _Elsewhere._backward_cls
 
 _SENTENCES = {
     "a": "the graph of {} is on the GPU: run backward in a GPU cell",
-    "h": "the graph of {} is at home: run backward in a home cell",
-    "aover": "{} was computed on the GPU from a value whose graph is at home: "
+    "h": "the graph of {} is in your notebook: run backward there",
+    "aover": "{} was computed on the GPU from a value whose graph is in your notebook: "
     "compute both on one side",
-    "hover": "{} was computed at home from a value whose graph is on the GPU: "
+    "hover": "{} was computed in your notebook from a value whose graph is on the GPU: "
     "compute both on one side",
 }
 
