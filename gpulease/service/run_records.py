@@ -41,6 +41,10 @@ class RunRecords:
             run = await self._ledger.call(self._ledger.store.read, stored.one, run_id)
         return run
 
+    async def of_array(self, array: str) -> list[Run]:
+        """Return the runs of one array, however old."""
+        return await self._ledger.call(self._ledger.store.read, stored.of_array, array)
+
     async def page(
         self, users: Sequence[str] | None, *, offset: int, limit: int
     ) -> tuple[list[Run], int]:

@@ -136,7 +136,7 @@ class Runs:
             GPULeaseError: ``no_such_run`` (404): there is none, or it is somebody else's.
         """
         run = await self._records.find(run_id)
-        if run is None or not (asker.admin or (asker.kind == "user" and asker.name == run.user)):
+        if run is None or not _may_see(asker, run):
             raise _no_such_run(run_id)
         return run
 
@@ -231,8 +231,10 @@ class Runs:
         """Return the runs to follow; an array's id stands for all of its runs."""
         found: list[str] = []
         for each in wanted:
-            array = [run.id for run in self._records.known.values() if run.array == each != ""]
-            found += array or [(await self.one(asker, each)).id]
+            array = await self._records.of_array(each) if each else []
+            found += [x.id for x in array if _may_see(asker, x)] or [
+                (await self.one(asker, each)).id
+            ]
         return tuple(dict.fromkeys(found))
 
     def _refuse_many(self, asker: Asker, more: int) -> None:
@@ -248,6 +250,10 @@ class Runs:
                 numbers={"runs": mine, "max": MOST},
                 status=429,
             )
+
+
+def _may_see(asker: Asker, run: Run) -> bool:
+    return asker.admin or (asker.kind == "user" and asker.name == run.user)
 
 
 def _id(asker: Asker, key: str, part: str) -> str:

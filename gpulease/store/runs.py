@@ -67,6 +67,13 @@ def one(session: Session, run_id: str) -> Run | None:
     return from_json(row.record) if row is not None else None
 
 
+def of_array(session: Session, array: str) -> list[Run]:
+    """Return the runs of one array in their order, however old."""
+    query = sa.select(RunRow.record).where(RunRow.record["array"].as_string() == array)
+    found = [from_json(record) for record in session.scalars(query)]
+    return sorted(found, key=lambda run: run.index or 0)
+
+
 def save(session: Session, changes: Iterable[RunChange], now: datetime) -> None:
     """Write runs and what happened to them.
 

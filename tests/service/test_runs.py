@@ -148,6 +148,22 @@ async def test_an_array_is_a_run_for_each_number_and_others_may_follow_all_of_th
     assert (await until(client, runs[2], "waiting"))["reason"] in ("", "run_limit")
 
 
+async def test_what_follows_an_array_follows_those_of_it_that_have_ended_too(site):
+    client = stu(site)
+    good, bad = await submit(client, array="1-2")
+    for run, end in ((good, "succeeded"), (bad, "notebook_error")):
+        await up(site, run)
+        await Runner(site, run).say(cells=1)
+        await Runner(site, run).say(end, cells=1)
+        await until(client, run, "ended")
+    await wait_for_async(lambda: len(site.hub.removed) == 2, 30, "their servers removed")
+    (last,) = await submit(client, after=[good["array"]])
+    assert last["after"] == [good["id"], bad["id"]]
+    assert (await until(client, last, "ended"))["outcome"] == "skipped"
+    eve = site.client(site.hub.page_token("eve"))
+    assert (await refused(submit(eve, after=[good["array"]]))).reason == "no_such_run"
+
+
 async def test_a_repeated_submission_is_the_same_one(site):
     client = stu(site)
     headers = {"Idempotency-Key": "k1"}
