@@ -64,8 +64,8 @@ class Registry:
     def get(self, oid: str) -> Any:
         """Return the live object of ``oid``, or None when it is gone or unknown."""
         holders = self._holders.get(oid)
-        if holders is not None:
-            return next((found for found in _held(holders)), None)
+        if holders is not None and (found := next(_held(holders), None)) is not None:
+            return found
         getter = self._get.get(oid)
         return getter() if getter is not None else self.borrowed.get(oid)
 
@@ -129,7 +129,7 @@ class Borrowed:
         self._lock = threading.Lock()
         self._objects: dict[str, Any] = {}
         self._dropped: list[str] = []
-        self._kept: list[tuple[list[Any], Callable[[], bool]]] = []
+        self._kept: list[tuple[dict[str, Any], Callable[[], bool]]] = []
         self._thread: threading.Thread | None = None
 
     def add(self, oid: str, obj: Any) -> None:
@@ -138,11 +138,17 @@ class Borrowed:
             self._objects[oid] = obj
             self._watch()
 
-    def keep(self, objects: list[Any], needed: Callable[[], bool]) -> None:
+    def keep(self, objects: dict[str, Any], needed: Callable[[], bool]) -> None:
         """Hold ``objects`` while ``needed`` says so (asked on any thread)."""
         with self._lock:
             self._kept.append((objects, needed))
+            self._objects |= objects
             self._watch()
+
+    def kept(self) -> list[str]:
+        """Return the oids of what is held because it is needed."""
+        with self._lock:
+            return [oid for objects, _ in self._kept for oid in objects]
 
     def _watch(self) -> None:
         if self._thread is None:

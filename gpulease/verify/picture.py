@@ -47,9 +47,10 @@ def picture(space: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     found = [name for name in names if name in space]
     paths: dict[int, list[str]] = {}
     spans: list[tuple[int, int, str]] = []
+    keep: list[Any] = []  # what was made for the look alone, too: its id is not another's
     values = {}
     for name in found:
-        text = _Look(paths, spans).text(space[name], name, 0)
+        text = _Look(paths, spans, keep).text(space[name], name, 0)
         digest = _digest(text.encode("utf-8", "backslashreplace"))
         values[name] = [_kind(space[name]), text[:_SHOWN], digest]
     groups = [*paths.values(), *_overlapping(spans)]
@@ -88,13 +89,15 @@ def _kind(value: Any) -> str:
 
 
 class _Look:
-    """One name's value, walked down; ``paths`` and ``spans`` are of all names."""
+    """One name's value, walked down; ``paths``, ``spans`` and ``keep`` are of all names."""
 
-    def __init__(self, paths: dict[int, list[str]], spans: list[tuple[int, int, str]]) -> None:
+    def __init__(
+        self, paths: dict[int, list[str]], spans: list[tuple[int, int, str]], keep: list[Any]
+    ) -> None:
         self._paths = paths
         self._spans = spans
+        self._keep = keep
         self._seen: dict[Any, int] = {}
-        self._keep: list[Any] = []
 
     def text(self, value: Any, path: str, depth: int) -> str:
         """Return a value as text, objects numbered by first sight."""
@@ -170,12 +173,14 @@ def _container(value: Any, down: Down) -> str | None:
         return f"{kind}{made}{{{', '.join(items)}}}"
     if type(value) in _ITERATORS:
         over, *state = value.__reduce__()[1:]
-        # One at its end travels as a fresh one over nothing: the same.
-        return f"{kind} {down(over, '.over')} {state if over[0] else ''}"
+        # One at its end travels as a fresh one over nothing: the same, over whichever nothing.
+        return f"{kind} {down(over, '.over')} {state}" if over[0] else kind
     return None
 
 
 def _of_language(value: Any, down: Down) -> str | None:
+    if type(value) is types.GenericAlias:  # it shows its class's attributes as its own
+        return f"alias {down(value.__origin__, '')} {down(value.__args__, '.__args__')}"
     if isinstance(value, type):
         inner = {k: v for k, v in vars(value).items() if not k.startswith("__")}
         parts = (f"{k}: {down(v, f'.{k}')}" for k, v in sorted(inner.items()))

@@ -54,3 +54,25 @@ def test_what_was_put_away_and_is_in_doubt_is_neither_lost_nor_missed(stepped, a
     stepped.gpu(after)
     stepped.late = False
     stepped.home("assert a == ([1] if 'c' in globals() else [2])")
+
+
+@pytest.mark.parametrize(
+    ("cell", "shared"),
+    [("c = list(c)", "c[0]"), ("x = c[0]\ndel c", "x"), ("x = {1: c}\nc = 5", "x[1][0]")],
+)
+def test_what_a_closure_at_home_shares_with_a_new_object_is_shared_still(stepped, cell, shared):
+    """Of the closure, which is too large to travel, only its content is on the GPU's side."""
+    stepped.begin()
+    stepped.sizes, stepped.drops = NOTHING_SMALL, True
+    stepped.home("c = ([], {})\nd = (lambda v: lambda: v)(c)")
+    stepped.gpu(cell)
+    stepped.home(f"assert d()[0] is {shared}")
+
+
+def test_a_part_that_only_came_along_goes_with_what_it_came_with(stepped):
+    stepped.begin()
+    stepped.sizes, stepped.drops = NOTHING_SMALL, True
+    stepped.home("import weakref\nclass Big: pass\nc = ([Big()],)\nd = (lambda v: lambda: v)(c)")
+    stepped.gpu("import weakref\nseen = weakref.ref(c[0][0])")
+    stepped.gpu("del c")
+    stepped.gpu("assert seen() is None")

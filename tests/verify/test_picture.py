@@ -50,6 +50,7 @@ def look(source):
         ("a = ValueError('x')", "a = ValueError('y')"),
         ("a = [1, 2]", "a = (1, 2)"),
         ("a = {1: 2, 3: 4}", "a = {3: 4, 1: 2}"),
+        ("a = list[int]", "a = list[str]"),
         ("a = OrderedDict(x=1, y=2)", "a = OrderedDict(x=1, y=2); a.move_to_end('x')"),
     ],
 )  # fmt: skip
@@ -77,6 +78,12 @@ def test_what_may_differ_does_not(source):
 def test_an_order_is_the_same_however_it_came_about():
     moved = look("a = OrderedDict(x=1, y=2); a.move_to_end('x')")
     assert moved == look("a = OrderedDict(y=2, x=1)")
+
+
+def test_an_iterator_at_its_end_is_over_nothing_of_its_own():
+    ended = look("a = iter([1]); next(a); next(a, 0); b = [a]")
+    assert ended == look("a = iter([]); b = [a]")
+    assert ended["aliases"] == [["a", "b[0]"]]
 
 
 def test_the_paths_of_an_alias_are_named():

@@ -29,7 +29,7 @@ def touched_names(
     base = side.ledger.base
     here = set(side.names())
     names: set[str] = set()
-    new = near_names(side, touched, announced)
+    new = near_names(side, touched, announced) | (side.kept.partners_of_lost() & here)
     while new:  # each name is walked from once: a list of thousands of losses takes long
         names |= new
         survey = side.survey(new)

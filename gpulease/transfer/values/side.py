@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from gpulease.transfer.api import TransferSettings
@@ -20,11 +19,12 @@ from gpulease.transfer.registry import Registry
 from .collector import collector_waits
 from .commit import commit, undisturbed
 from .groups import Check, Group, Survey, counted_with, merge, name_root
+from .kept import Kept
 from .ledger import Absent, Base, Ledger
 from .pickling import Packed, Packer
 from .process_state import ProcessState
 from .shipment import Incoming, Outcome, Shipment
-from .staging import Loaded, Staging
+from .staging import Staging
 from .units import UnitBook
 from .variables import user_names
 from .walk import Walk
@@ -52,6 +52,7 @@ class Side:
         #: Values that stay the objects that they are, by id: they are no units.
         self.lasting = Registry(label)
         self.packer = Packer(namespace, self.registry, self.book, self.lasting, culprits)
+        self.kept = Kept(namespace, self.registry, self.ledger)
         self._hidden = hidden
         self._makers: dict[str, tuple[int, int | None]] = {}
         self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
@@ -76,8 +77,10 @@ class Side:
 
     def _units_with(self, names: Iterable[str]) -> set[str]:
         """Return units agreed on together with names, though nothing here may lead to them."""
-        bases = [b for n in names if (b := self.ledger.base.get(name_root(n))) is not None]
-        return {root[2:] for base in bases for root in base.roots if root.startswith("u:")}
+        chosen, held = set(names), self.ledger.base
+        bases = [b for n in chosen if (b := held.get(name_root(n))) is not None]
+        units = {root[2:] for base in bases for root in base.roots if root.startswith("u:")}
+        return units | self.kept.units(chosen)
 
     def survey_roots(
         self, names: Iterable[str], oids: Iterable[str], values: Mapping[str, Any] | None = None
@@ -359,7 +362,7 @@ class Side:
         self.ledger.peer_units.update(staging.units)
         survey = self.survey_roots(names, oids)
         for loaded in arrived:
-            self._keep_parts(loaded, survey)
+            self.kept.hold(loaded.names, loaded.contents, survey, self.aside)
             roots = [r for r in loaded.arrived.roots if not r.startswith("n:") or r[2:] in bound]
             parts = {id(g): g for r in roots if (g := survey.by_root.get(r)) is not None}
             if not parts:
@@ -370,25 +373,3 @@ class Side:
                 self.ledger.differ(loaded.arrived.roots)
                 continue
             self.ledger.agree(packed)
-
-    def _keep_parts(self, loaded: Loaded, survey: Survey) -> None:
-        """Hold the units that share something with a name they came with, while it is what came.
-
-        What else holds a unit may have stayed on the other side: a closure that is too big, say.
-        Without the unit nobody could tell any more what the name shares with it.
-        """
-        values = {name: id(value) for name, value in loaded.names.items()}
-        near = {root for n in values if (g := survey.by_root.get(name_root(n))) for root in g.roots}
-        parts = [survey.units[oid] for oid in loaded.contents if "u:" + oid in near]
-        if parts:
-            self.registry.borrowed.keep(parts, partial(_any_is, self.ns, self.aside, values))
-
-
-def _any_is(ns: Mapping[str, Any], aside: Mapping[str, Any], values: Mapping[str, int]) -> bool:
-    """Say whether any of these names is still bound to the object with this ``id``."""
-    return any(
-        id(space[name]) == number
-        for name, number in values.items()
-        for space in (ns, aside)
-        if name in space
-    )
