@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+#: A framework's tensor over the memory of one does not say so.
+HOLDERS = (bytearray, array.array)
 _OWNERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union)
 
 

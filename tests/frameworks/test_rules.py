@@ -204,6 +204,27 @@ def test_torch_imported_by_the_first_gpu_cell_goes_on_with_homes_generator(new_p
     assert [pair.ns["a"].item(), pair.ns["b"].item()] == [torch.rand(1).item() for _ in range(2)]
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "buf = bytearray(16)\nt = torch.frombuffer(buf, dtype=torch.uint8)",
+        "buf = bytearray(16)\nt = [torch.frombuffer(buf, dtype=torch.uint8, offset=8)]",
+        "import array\nbuf = array.array('d', [1, 2])\nt = torch.frombuffer(buf, dtype=torch.float64)",
+        "buf = bytearray(16)\nt = torch.from_numpy(np.frombuffer(buf, dtype='u1'))",
+    ],
+)
+def test_a_tensor_and_a_buffer_that_share_memory_are_refused_by_name(pair, cell):
+    pair.home("import torch, numpy as np\nx = 1\n" + cell)
+    pair.gpu("x += 1")
+    for name in ("buf", "t"):
+        with pytest.raises(
+            GPULeaseError, match=rf"{name}\b.* memory that a tensor and a \w+ share"
+        ):
+            pair.gpu(f"{name}[0]")
+    pair.home("assert x == 2\ndel buf")
+    pair.gpu("t")  # nobody else shows it any more
+
+
 def test_what_came_by_dlpack_stays_over_the_same_memory(pair):
     """Given another storage, the tensor that owns the memory would let go of it."""
     pair.home("import torch\nt = torch.zeros(300); u = torch.from_dlpack(t); n = t.numpy()")

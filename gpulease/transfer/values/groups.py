@@ -75,6 +75,8 @@ class Group:
     unbounded: bool = False
     arrays: list[Any] = field(default_factory=list)
     claimed: list[Any] = field(default_factory=list)
+    #: Objects with memory of their own that an object of a framework shows as well.
+    shown: list[Any] = field(default_factory=list)
     #: Whether objects that are no arrays show memory (see ``faces``); it is among ``arrays``.
     faces: bool = False
     #: What frameworks noted in the walk, which is the same for all groups of one.
@@ -118,6 +120,7 @@ def merge(groups: Iterable[Group]) -> Group:
         out.unbounded |= group.unbounded
         out.arrays += group.arrays
         out.claimed += group.claimed
+        out.shown += group.shown
         out.faces |= group.faces
         out.noted = group.noted
         out.spans |= group.spans

@@ -20,6 +20,8 @@ class Overlaps:
     def __init__(self) -> None:
         #: ``id`` of an object over whose memory an array is made, and the array's root.
         self.owners: list[tuple[int, str]] = []
+        #: Objects with memory of their own that nobody says who shows it, and their roots.
+        self.holders: list[tuple[Any, str]] = []
         #: Arrays that objects of pandas and Arrow consist of, and their roots.  What these show of
         #: each other's memory nobody can see, as long as no other array shows it.
         self.blocks: list[tuple[Any, str]] = []
@@ -39,6 +41,7 @@ class Overlaps:
         for number, root in self.owners:
             if number in owner:
                 yield root, owner[number]
+        yield from self._shown_by_frameworks(roots)
         for run in _runs(self._spans(roots)):
             if all(block is not None for _, _, _, block in run):
                 continue
@@ -46,6 +49,19 @@ class Overlaps:
                 yield root, run[0][2]
                 if block is not None:
                     roots[root].arrays.append(block)
+
+    def _shown_by_frameworks(self, roots: Mapping[str, Group]) -> Iterator[tuple[str, str]]:
+        """Yield the roots of objects whose memory a framework shows; enter these into the parts."""
+        if not self.holders:
+            return
+        spans: list[_Span] = [(*span_of(obj), root, obj) for obj, root in self.holders if len(obj)]
+        spans += [(*at, root, None) for root, part in roots.items() for at in part.spans]
+        for run in _runs(spans):
+            held = [(root, obj) for _, _, root, obj in run if obj is not None]
+            if held and len(held) < len(run):
+                yield from ((root, run[0][2]) for _, _, root, _ in run)
+                for root, obj in held:
+                    roots[root].shown.append(obj)
 
     def _spans(self, roots: Mapping[str, Group]) -> list[_Span]:
         spans: list[_Span] = []

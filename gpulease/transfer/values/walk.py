@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpulease.transfer import frameworks
-from gpulease.transfer.arrays import buffer_owner
+from gpulease.transfer.arrays import HOLDERS, buffer_owner
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
@@ -168,7 +168,7 @@ class Walk:
             known = self._common[kind] = not (
                 kind in _TREATED
                 or is_face(kind)
-                or issubclass(kind, (type, enum.Enum, *_CUT, *self._pandas, *numpy))
+                or issubclass(kind, (type, enum.Enum, *_CUT, *HOLDERS, *self._pandas, *numpy))
                 or is_arrow(kind)
                 or self._is_live(kind)
                 or frameworks.of(kind) is not None
@@ -216,6 +216,8 @@ class Walk:
             out.append(obj)
             if self._ndarray is not None and isinstance(obj, self._ndarray):
                 out.extend(self._array(root, part, obj))
+            elif issubclass(kind, HOLDERS):
+                self._memory.holders.append((obj, root))
             elif is_face(kind):
                 self._face(part, obj)
             elif is_arrow(kind):

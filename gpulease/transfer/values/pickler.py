@@ -1,0 +1,214 @@
+"""The stream of one group: what an object is reduced to.
+
+Owns references to units instead of their contents, refusals by kind, and what of the language has
+no pickle of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import gc
+import io
+import math
+import pickle
+import sys
+import types
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+
+from gpulease.transfer import frameworks
+from gpulease.transfer.arrays import SharedMemory, Storage
+from gpulease.transfer.frameworks import sealed
+from gpulease.transfer.frameworks.base import Packing
+from gpulease.transfer.libraries import library
+from gpulease.transfer.refuse import RefusedError, refused_kind
+from gpulease.transfer.registry import Registry
+
+from . import array_reduction, cloudpickle_names, files, tokens
+from .groups import Check
+from .module_files import module_digest
+from .reductions import reduce_exception, reduce_member, reduce_own
+from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
+
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+
+
+_LRU_CACHE: Any = type(functools.lru_cache(len))
+
+
+@dataclass
+class Context:
+    """What is known while one group is packed, and what is learned of it."""
+
+    book: UnitBook
+    registry: Registry
+    memory: SharedMemory
+    shells: dict[int, str] = field(default_factory=dict)
+    referred: set[str] = field(default_factory=set)
+    #: The group's objects by id: memory that a name reaches is not only an array's.
+    inner: Collection[int] = ()
+    arrays: Collection[Any] = ()
+    check: Check = lambda: None
+    packings: dict[frameworks.Framework, Packing] = field(default_factory=dict)
+    #: What the other side cannot load.
+    culprits: Collection[sealed.Culprit] = ()
+    #: Whether anything but the pickler's own basic types was met.
+    reduced: bool = False
+
+    def packing(self, framework: frameworks.Framework) -> Packing:
+        """Return what a framework keeps for this group."""
+        found = self.packings.get(framework)
+        if found is None:
+            found = self.packings[framework] = Packing(self.registry)
+        return found
+
+    def owner(self, buffer: pickle.PickleBuffer) -> str | None:
+        """Return the id of the object whose memory a buffer is, or None."""
+        found = (packing.owner(buffer) for packing in self.packings.values())
+        return next((oid for oid in found if oid is not None), None)
+
+    def block(self, address: int) -> Any:
+        """See ``array_reduction.Memory``."""
+        found = (packing.block(address) for packing in self.packings.values())
+        return next((block for block in found if block is not None), None)
+
+    def refer(self, oid: str) -> str:
+        """Note that the group needs a unit."""
+        self.referred.add(oid)
+        return oid
+
+
+class Sink(io.BytesIO):
+    """What a pickler writes to, 64 KiB at a time: the one place where it can be given up.
+
+    Here other threads get their turn, too: the pickler itself never lets go of the interpreter.
+    """
+
+    def __init__(self, check: Check) -> None:
+        super().__init__()
+        self._check = check
+
+    def write(self, data: Any, /) -> int:
+        """Take some bytes; raises what ``check`` raises."""
+        self._check()
+        return super().write(data)
+
+
+class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """One stream of a group."""
+
+    def __init__(
+        self, file: io.BytesIO, context: Context, buffers: Callable[[Any], Any] | None
+    ) -> None:
+        # What cloudpickle has, found in one look: it is asked for every object of a class.
+        self.dispatch_table = {}
+        for table in reversed(cloudpickle.Pickler.dispatch_table.maps):
+            self.dispatch_table.update(table)
+        super().__init__(file, protocol=5, buffer_callback=buffers)
+        self.context = context
+        self._plain: set[type] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        """See ``pickle``; raises RefusedError for what never moves."""
+        if getattr(type(obj), "gpulease_stands", False):
+            return obj.__reduce__()  # a framework's own, in place of something of the user's
+        culprits = self.context.culprits
+        if culprits:
+            if sealed.is_wanted(obj, culprits):
+                return self._seal(obj)
+            reduced = self._reduce(obj)
+            return self._seal(obj) if sealed.is_made_by(reduced, culprits) else reduced
+        kind = type(obj)
+        if kind in self._plain and not self.context.shells:
+            return NotImplemented
+        reduced = self._reduce(obj)
+        if reduced is NotImplemented and is_plain_instance(obj) and all(map(is_unit, _bases(kind))):
+            self._plain.add(kind)  # and so is every other one of this very class
+        return reduced
+
+    def _seal(self, obj: Any) -> Any:
+        return sealed.seal(obj, self.context.packing(sealed.FRAMEWORK))
+
+    def _reduce(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
+        self.context.reduced = True
+        shell = self.context.shells.get(id(obj)) if self.context.shells else None
+        if shell is not None:
+            return tokens.unit, (self.context.refer(shell),)
+        framework = frameworks.of(type(obj))
+        if framework is not None:
+            reduced = framework.reduce(obj, self.context.packing(framework))
+            return super().reducer_override(obj) if reduced is NotImplemented else reduced
+        if is_unit(obj):
+            return tokens.unit, (self.context.refer(self.context.registry.oid(obj)),)
+        if type(obj) is types.CellType:
+            oid = self.context.registry.find(obj)
+            if oid is None:
+                raise RefusedError("a closure cell that no function holds")
+            return tokens.unit, (self.context.refer(oid),)
+        if isinstance(obj, Storage):
+            return tokens.storage, (obj.buffer(),)
+        if type(obj) is types.ModuleType and sys.modules.get(obj.__name__) is obj:
+            return tokens.module, (obj.__name__, module_digest(obj))
+        if isinstance(obj, io.IOBase) and (
+            obj in (sys.stdout, sys.stderr, sys.stdin) or files.is_closed_file(obj)
+        ):
+            return files.reduce_closed(obj) if obj.closed else super().reducer_override(obj)
+        if isinstance(obj, type) and (name := cloudpickle_names.alias(obj)):
+            return getattr, (sys.modules[obj.__module__], name)
+        if is_interpreters(obj) and not cloudpickle_names.is_named(obj):
+            raise RefusedError(f"the type {obj.__name__}, which has no name to import it by")
+        refused = refused_kind(obj)
+        if refused is not None:
+            raise RefusedError(refused, obj)
+        if type(obj) in _VIEWS:
+            return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[type(obj)])
+        if isinstance(obj, _LRU_CACHE):
+            bounds = obj.cache_parameters()
+            return tokens.lru_cache, (obj.__wrapped__, bounds["maxsize"], bounds["typed"])
+        if type(obj) is functools.cached_property:
+            return tokens.cached_property, (obj.func, obj.attrname)
+        if isinstance(obj, BaseException):
+            return reduce_exception(obj)
+        if is_unit(type(obj)):
+            if isinstance(obj, enum.Enum):
+                return reduce_member(obj)
+            reduced = reduce_own(obj)
+            if reduced is not NotImplemented:
+                return reduced
+        reduced = array_reduction.reduce(obj, self.context)
+        if reduced is not NotImplemented:
+            return reduced
+        return super().reducer_override(obj)
+
+
+class ShellPickler(GroupPickler):
+    """The same, asking for every object: only where a pinned container or NaN is in the group."""
+
+    nans = False
+
+    def persistent_id(self, obj: Any) -> Any:
+        """See ``pickle``."""
+        if type(obj) is float:
+            if self.nans and math.isnan(obj):
+                return ("nan", _nan_name(obj) or self.context.registry.oid(obj))
+            return None
+        if obj is self.context.book.ns:
+            return ("namespace",)
+        shell = self.context.shells.get(id(obj))
+        return ("unit", self.context.refer(shell)) if shell is not None else None
+
+
+def _bases(kind: type) -> tuple[type, ...]:
+    return kind.__mro__[:-1]
+
+
+def _nan_name(value: float) -> str:
+    if value is math.nan:  # noqa: PLW0177 - which NaN it is, not whether
+        return "math"
+    numpy = library("numpy")
+    singleton = getattr(numpy, "nan", None)
+    return "numpy" if value is singleton else ""
