@@ -24,6 +24,8 @@ METHODS = [
     ("service/pages/static/**.js", "javascript"),
     ("service/pages/templates/**.html", "jinja2"),
     ("policy/**.py", "python"),
+    ("runs/**.py", "python"),
+    ("simulate/**.py", "python"),
     ("service/rest_*.py", "ignore"),
     ("service/**.py", "python"),
 ]

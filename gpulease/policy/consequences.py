@@ -22,7 +22,7 @@ from gpulease.policy.model import (
 from gpulease.policy.planner import plan
 from gpulease.policy.queue import waiting
 from gpulease.policy.reclaim.unused import why_idle
-from gpulease.policy.units import say_count
+from gpulease.texts import Text, counted
 
 #: Names of people in one sentence; more are counted.
 _NAMED = 5
@@ -56,8 +56,12 @@ def warned_by(snapshot: Snapshot, policy: PolicyDocument) -> list[Lease]:
 def _running(before: Snapshot, after: Snapshot) -> Iterator[str]:
     warned = warned_by(before, after.policy)
     if warned:
-        leases = say_count(len(warned), "lease counts", "leases count")
-        yield f"Warned now: {leases} as unused under it ({_who(warned)})."
+        yield counted(
+            "Warned now: {n} lease counts as unused under it ({who}).",
+            "Warned now: {n} leases count as unused under it ({who}).",
+            len(warned),
+            who=_who(warned),
+        )
     gone = [
         lease
         for lease in before.leases
@@ -66,7 +70,9 @@ def _running(before: Snapshot, after: Snapshot) -> Iterator[str]:
         and lease.gpu_class not in after.policy.by_name
     ]
     if gone:
-        yield f"Running leases of a class that would be gone keep their GPUs ({_who(gone)})."
+        yield Text(
+            "Running leases of a class that would be gone keep their GPUs ({who}).", who=_who(gone)
+        )
 
 
 def _waiting(before: Snapshot, after: Snapshot) -> Iterator[str]:
@@ -78,17 +84,25 @@ def _waiting(before: Snapshot, after: Snapshot) -> Iterator[str]:
         return [known[k] for k, v in first.items() if v == kind and second.get(k) != kind]
 
     for requests, said in (
-        (those("start"), "Served now"),
-        (those("start", anew=False), "Not served now"),
-        (those("end"), "Refused now, for the class would be gone"),
+        (those("start"), Text("Served now")),
+        (those("start", anew=False), Text("Not served now")),
+        (those("end"), Text("Refused now, for the class would be gone")),
     ):
         if requests:
-            yield f"{said}: {say_count(len(requests), 'request', 'requests')} ({_who(requests)})."
+            yield counted(
+                "{said}: {n} request ({who}).",
+                "{said}: {n} requests ({who}).",
+                len(requests),
+                said=said,
+                who=_who(requests),
+            )
     for reason in sorted({v for v in then.values() if v not in ("start", "end")}):
         others = [x for x in those(reason) if now.get(x.id) != "start"]
         # Reasons with numbers in them are said of one person; here they are said of several.
         if others and "{" not in (sentence := WAITING.get(reason, ("", ""))[0]) and sentence:
-            yield f"Waiting for another reason ({_who(others)}): {sentence}"
+            yield Text(
+                "Waiting for another reason ({who}): {why}", who=_who(others), why=Text(sentence)
+            )
 
 
 def _outcomes(snapshot: Snapshot) -> dict[str, str]:
@@ -108,8 +122,9 @@ def _outcomes(snapshot: Snapshot) -> dict[str, str]:
 
 def _who(leases: Sequence[Lease]) -> str:
     names = list(dict.fromkeys(sorted(lease.user for lease in leases)))
+    few = ", ".join(names[:_NAMED])
     more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return Text("{names} and {n} more", names=few, n=more) if more > 0 else few
 
 
 def _under_pressure(snapshot: Snapshot) -> frozenset[str]:

@@ -6,8 +6,11 @@ Owns both directions.  ``ValueError`` carries a sentence that may be shown.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
+
+from gpulease.texts import Text
 
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -20,7 +23,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)?")
 def parse_duration(text: str | float) -> float:
     """Return seconds; a bare number is seconds already."""
     if isinstance(text, bool):
-        raise ValueError(f"{text} is not a duration.")  # noqa: TRY004 - one error for all of it
+        raise ValueError(Text("{text} is not a duration.", text=str(text)))  # noqa: TRY004 - one error for all of it
     if isinstance(text, (int, float)):
         return _not_negative(float(text), text)
     compact = text.strip().replace(" ", "")
@@ -29,7 +32,9 @@ def parse_duration(text: str | float) -> float:
         return sum(float(number) * _SECONDS[unit] for number, unit in parts)
     if _NUMBER.fullmatch(compact):
         return _not_negative(float(compact), text)
-    raise ValueError(f"{text!r} is not a duration; write for example 90s, 5m or 8h.")
+    raise ValueError(
+        Text("'{text}' is not a duration; write for example 90s, 5m or 8h.", text=text)
+    )
 
 
 def format_duration(seconds: float) -> str:
@@ -53,6 +58,31 @@ def say_duration(seconds: float) -> str:
     return " ".join(f"{number} {words[unit]}" for number, unit in parts)
 
 
+_WEEKDAYS = (
+    Text("Mon"), Text("Tue"), Text("Wed"), Text("Thu"), Text("Fri"), Text("Sat"), Text("Sun"),
+)  # fmt: skip
+_MONTHS = (
+    Text("Jan"), Text("Feb"), Text("Mar"), Text("Apr"), Text("May"), Text("Jun"),
+    Text("Jul"), Text("Aug"), Text("Sep"), Text("Oct"), Text("Nov"), Text("Dec"),
+)  # fmt: skip
+
+
+def say_day(at: datetime) -> Text:
+    """Return a day as a sentence says it: ``Tue 03 Mar 2026``."""
+    return Text(
+        "{weekday} {day} {month} {year}",
+        weekday=_WEEKDAYS[at.weekday()],
+        day=f"{at.day:02}",
+        month=_MONTHS[at.month - 1],
+        year=at.year,
+    )
+
+
+def say_moment(at: datetime) -> Text:
+    """Return day and wall clock as a sentence says them: ``Tue 03 Mar 2026 14:00``."""
+    return Text("{day} {time}", day=say_day(at), time=f"{at:%H:%M}")
+
+
 def say_count(number: int, one: str, many: str) -> str:
     """Return a number with what it counts: ``1 request waits``, ``3 requests wait``."""
     return f"{number} {one if number == 1 else many}"
@@ -61,12 +91,12 @@ def say_count(number: int, one: str, many: str) -> str:
 def parse_size(text: str | float) -> int:
     """Return bytes; a bare number is bytes already."""
     if isinstance(text, bool):
-        raise ValueError(f"{text} is not a size.")  # noqa: TRY004 - one error for all of it
+        raise ValueError(Text("{text} is not a size.", text=str(text)))  # noqa: TRY004 - one error for all of it
     if isinstance(text, (int, float)):
         return int(_not_negative(float(text), text))
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a size; write for example 24GiB.")
+        raise ValueError(Text("'{text}' is not a size; write for example 24GiB.", text=text))
     return int(float(match[1]) * _BYTES[match[2] or ""])
 
 
@@ -80,5 +110,5 @@ def format_size(size: int) -> str:
 
 def _not_negative(value: float, text: object) -> float:
     if not 0 <= value < float("inf"):
-        raise ValueError(f"{text} is below zero or not a number.")
+        raise ValueError(Text("{text} is below zero or not a number.", text=str(text)))
     return value

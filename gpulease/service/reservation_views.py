@@ -12,9 +12,10 @@ from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.departures import first_gpus
 from gpulease.policy.reservations.seats import effective, in_hold, seating
 from gpulease.policy.reservations.shortage import Shortage
-from gpulease.policy.units import say_count
+from gpulease.policy.units import say_moment
 from gpulease.service.reservation_bodies import body_of
 from gpulease.service.reservation_shapes import ReservationView, WindowView
+from gpulease.texts import Text, counted
 
 #: Windows that a list shows of each reservation; one reservation alone shows all.
 LISTED = 5
@@ -67,7 +68,9 @@ def reservation_view(
     if expanded is not None:
         found["cut"] = expanded.cut
         found["short"] = short.to_json() if short is not None else None
-        found["notes"] = list(expanded.notes)
+        found["notes"] = [
+            Text("Nothing is planned at {at}.", at=say_moment(at)) for at in expanded.missed
+        ]
     return cast("ReservationView", found)  # most members are the body's, where they stand once
 
 
@@ -106,21 +109,28 @@ def _state(window: Window, now: datetime) -> Literal["coming", "lead", "open", "
 
 def _sentence(reservation: Reservation, ahead: list[Window], snapshot: Snapshot) -> str:
     """Say what a member can count on; seats are for whoever comes first, unless they are named."""
-    many = f"{reservation.seats} seat{'s' if reservation.seats != 1 else ''}"
     if reservation.cancelled:
-        return "It was cancelled."
+        return Text("It was cancelled.")
     if not ahead:
-        return "All of its windows are over."
+        return Text("All of its windows are over.")
     window = ahead[0]
     zone = zone_of(reservation.calendar.zone)
     start, end = wall_clock(window.start, zone), wall_clock(window.end, zone)
     people = len(reservation.named)
     whom = (
-        f"{say_count(people, 'person', 'people')} named"
+        counted("{n} person named", "{n} people named", people)
         if people
-        else f"the members of {reservation.group}"
+        else Text("the members of {group}", group=reservation.group)
     )
-    when = f"{start:%a %d %b %Y %H:%M} to {end:%H:%M} ({reservation.calendar.zone})"
+    until = {"end": f"{end:%H:%M}", "zone": reservation.calendar.zone}
+    when = Text("{start} to {end} ({zone})", start=say_moment(start), **until)
     if window in in_hold([window], snapshot.now) and snapshot.now >= window.start:
-        when = f"now, until {end:%H:%M} ({reservation.calendar.zone})"
-    return f"{many} of {reservation.gpu_class} for {whom}: {when}."
+        when = Text("now, until {end} ({zone})", **until)
+    return counted(
+        "{n} seat of {gpu_class} for {whom}: {when}.",
+        "{n} seats of {gpu_class} for {whom}: {when}.",
+        reservation.seats,
+        gpu_class=reservation.gpu_class,
+        whom=whom,
+        when=when,
+    )

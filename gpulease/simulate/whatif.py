@@ -17,8 +17,9 @@ from gpulease.policy.model import Device, PolicyDocument
 from gpulease.simulate import codec
 from gpulease.simulate.trace import Trace
 from gpulease.simulate.world import Assumptions, replay
+from gpulease.texts import Text
 
-ASSUMPTION: Final = (
+ASSUMPTION: Final = Text(
     "People are assumed to behave as they did: the same GPU work with the same time to think"
     " between, a longer wait moving all that follows. Shorter time-outs may change that, so it is"
     " worked out again with half and with twice the time to think."
@@ -83,30 +84,41 @@ def _figure(outcome: Mapping[str, Any], name: str) -> float | None:
 
 def sentences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
     """Return what would have been different, in words; a figure that stays is left out."""
-    said = []
+    said: list[str] = []
     held = then["held_hours"] - now["held_hours"]
     if abs(held) >= 0.05:
-        less = "fewer" if held < 0 else "more"
-        share = f" ({abs(held) / now['held_hours']:.0%})" if now["held_hours"] else ""
-        said.append(f"GPUs would have been held for {abs(held):.1f} GPU-hours {less}{share}.")
-    for name, share in (("p50", "half"), ("p95", "19 of 20")):
+        hours = {"hours": f"{abs(held):.1f}", "share": ""}
+        if now["held_hours"]:
+            hours["share"] = f" ({abs(held) / now['held_hours']:.0%})"
+        said.append(
+            Text("GPUs would have been held for {hours} GPU-hours fewer{share}.", **hours)
+            if held < 0
+            else Text("GPUs would have been held for {hours} GPU-hours more{share}.", **hours)
+        )
+    for name, share in (("p50", Text("Half")), ("p95", Text("19 of 20"))):
         before, after = now["waits"][name], then["waits"][name]
         if before != after:
-            was, will = _wait(before), _wait(after)
-            said.append(f"{share.capitalize()} of the waits would have been over within {will}"
-                        f" instead of {was}.")  # fmt: skip
+            said.append(
+                Text(
+                    "{share} of the waits would have been over within {new} instead of {old}.",
+                    share=share,
+                    new=_wait(after),
+                    old=_wait(before),
+                )
+            )
     for name, what in (
-        ("reclaims", "GPUs would have been taken back as idle"),
-        ("false_reclaims", "of them would have been wanted again within a minute"),
+        ("reclaims", Text("GPUs would have been taken back as idle")),
+        ("false_reclaims", Text("of them would have been wanted again within a minute")),
     ):
         if now[name] != then[name]:
-            said.append(f"{then[name]} {what} instead of {now[name]}.")
-    return said or ["Nothing would have been different."]
+            figures = {"new": then[name], "old": now[name]}
+            said.append(Text("{new} {what} instead of {old}.", what=what, **figures))
+    return said or [Text("Nothing would have been different.")]
 
 
 def _wait(seconds: float | None) -> str:
     if seconds is None:
-        return "a time that was not over at the end"
+        return Text("a time that was not over at the end")
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 

@@ -4,13 +4,16 @@ import json
 import re
 import urllib.request
 from dataclasses import replace
+from datetime import UTC, datetime
 from http.cookies import SimpleCookie
 
 import pytest
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy import document
 from gpulease.policy.explanation.explain import explain
+from gpulease.policy.units import say_day
 from gpulease.service.languages import COOKIE, LANGUAGES, answer_in, language_of, problem_in, script
 from gpulease.service.pages.frames import STATIC
 from gpulease.texts import Text, counted, joined
@@ -119,3 +122,22 @@ def test_no_style_depends_on_a_text() -> None:
     """What is told in another language would lose it."""
     texts = re.compile(r"\[(data-label|aria-label|title|placeholder)[~|^$*]?=")
     assert not texts.findall((STATIC / "gpulease.css").read_text())
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_what_is_wrong_with_a_policy_is_told_in_the_language(language: str) -> None:
+    text = "pools: {p: {spare: x, other: 1}}\nclasses:\n  t4: {pool: q, memory: 1 foot}\n"
+    found = [each.to_json() for each in document.check(f"{text}time_outs: {{idle: 9999d}}\n")]
+    assert len(found) == 5
+    for english, finding in zip(found, answer_in(language, found), strict=True):
+        assert finding["message"] != english["message"]
+        assert finding["next_step"] != english["next_step"]
+        assert finding["line"] == english["line"]
+
+
+@pytest.mark.parametrize(
+    ("language", "day"),
+    [("en", "Tue 03 Mar 2026"), ("de", "Di. 03. März 2026"), ("fr", "mar. 03 mars 2026")],
+)
+def test_days_have_the_names_of_the_language(language: str, day: str) -> None:
+    assert answer_in(language, say_day(datetime(2026, 3, 3, 14, tzinfo=UTC))) == day

@@ -86,7 +86,7 @@ def test_a_fault_is_tried_again_a_few_times_and_the_notebooks_own_error_never():
         assert one.attempt == attempt + 1
         (one,) = look(one)
     assert (one.state, one.outcome) == (RunState.ENDED, Outcome.FAILED)
-    assert "given up 3 times" in sentences.sentence(one)
+    assert "given up after 3 attempts" in sentences.sentence(one)
     own = life.heard(running(run()), Report("b1", "notebook_error"), NOW, TERMS)
     assert own.state is RunState.ENDED
 

@@ -77,7 +77,7 @@ async def test_nothing_is_done_unless_all_of_it_fits(site, tmp_path, capsys):
     text = FILE.replace("16:00, end: 18:00", "15:00, end: 18:00")
     assert await apply(tmp_path / "labs.yaml", text) == 1
     said = capsys.readouterr().out
-    assert "exam: does not fit. 3 x gpu do not fit" in said
+    assert "exam: does not fit. 3 x gpu will not fit" in said
     assert "Nothing was changed." in said
     assert await names(site) == {}
 

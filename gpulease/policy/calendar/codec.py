@@ -64,7 +64,7 @@ def expanded_to_json(found: Expanded) -> dict[str, Any]:
         "occurrences": _occurrences(found.occurrences),
         "skipped": _closed(found.skipped),
         "cut": found.cut,
-        "notes": list(found.notes),
+        "missed": [at.isoformat() for at in found.missed],
     }
 
 
@@ -74,7 +74,7 @@ def expanded_from_json(record: Mapping[str, Any]) -> Expanded:
         _read_occurrences(record["occurrences"]),
         _read_closed(record["skipped"]),
         record["cut"],
-        tuple(record["notes"]),
+        tuple(map(datetime.fromisoformat, record["missed"])),
     )
 
 

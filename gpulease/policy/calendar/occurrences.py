@@ -61,12 +61,14 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class Expanded:
-    """The occurrences in order, those that a closure skips, and what their owner should know."""
+    """The occurrences in order, those that a closure skips, and dates at which nothing is
+    planned that could be left out or changed (``missed``, wall clock).
+    """
 
     occurrences: tuple[Occurrence, ...]
     skipped: tuple[tuple[datetime, str], ...] = ()
     cut: bool = False
-    notes: tuple[str, ...] = ()
+    missed: tuple[datetime, ...] = ()
 
 
 def expand(calendar: Calendar, closures: Sequence[Closure] = ()) -> Expanded:
@@ -102,9 +104,8 @@ def expand(calendar: Calendar, closures: Sequence[Closure] = ()) -> Expanded:
         occurrences.add(Occurrence(original, *span(other.start, other.end, zone)))
     ordered = sorted(occurrences, key=lambda each: (each.start, each.original))
     _refuse_overlap(ordered)
-    notes = [f"Nothing is planned at {at:%d %b %Y %H:%M}." for at in sorted(missed)]
     cut = cut or len(ordered) > MAX_OCCURRENCES
-    return Expanded(tuple(ordered[:MAX_OCCURRENCES]), tuple(skipped), cut, tuple(notes))
+    return Expanded(tuple(ordered[:MAX_OCCURRENCES]), tuple(skipped), cut, tuple(sorted(missed)))
 
 
 def closure_of(start: datetime, end: datetime, closures: Sequence[Closure]) -> Closure | None:

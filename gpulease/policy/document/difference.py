@@ -15,6 +15,7 @@ from gpulease.policy.document.reservation_section import terms_tree
 from gpulease.policy.model import GPUClass, PolicyDocument, Pool, TimeOuts
 from gpulease.policy.pods import PodAsk
 from gpulease.policy.units import format_duration, format_size
+from gpulease.texts import Text
 
 _COUNTED = frozenset({"keeps"})
 _PLAIN = (
@@ -22,7 +23,7 @@ _PLAIN = (
     "changes_per_minute", "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max",
     "click_runs_cells",
 )  # fmt: skip
-_DEFAULT = "its default"
+_DEFAULT = Text("its default")
 
 
 def differences(before: PolicyDocument, after: PolicyDocument) -> list[str]:
@@ -51,9 +52,10 @@ def _projects(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
     old, new = projects_tree(before.projects), projects_tree(after.projects)
     yield from _members_of("shares", old.get("shares", {}), new.get("shares", {}))
     was, will = old.get("projects", {}), new.get("projects", {})
-    yield from _came_and_went("project", was, will)
+    yield from _came_and_went(Text("project"), was, will)
     for name in (each for each in will if each in was):
-        yield from (f"for project {name}: {x}" for x in _members_of("", was[name], will[name]))
+        for said in _members_of("", was[name], will[name]):
+            yield Text("for project {name}: {said}", name=name, said=said)
 
 
 def _members_of(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -79,58 +81,68 @@ def _limit(value: Any) -> Any:
 
 
 def _set(name: str, old: Any, new: Any) -> str:
-    return f"set {name} from {_shown(old)} to {_shown(new)}"
+    return Text("set {name} from {old} to {new}", name=name, old=_shown(old), new=_shown(new))
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return value if isinstance(value, str) else str(value)
 
 
 def _pools(before: Mapping[str, Pool], after: Mapping[str, Pool]) -> Iterator[str]:
-    yield from _came_and_went("pool", before, after)
+    yield from _came_and_went(Text("pool"), before, after)
     for name in (each for each in after if each in before):
         old, new = before[name], after[name]
         if old.evidence != new.evidence:
-            yield _set(f"evidence of pool {name}", old.evidence.value, new.evidence.value)
+            yield _set(
+                Text("evidence of pool {pool}", pool=name), old.evidence.value, new.evidence.value
+            )
         if old.spare != new.spare:
-            yield _set(f"spare of pool {name}", old.spare, new.spare)
+            yield _set(Text("spare of pool {pool}", pool=name), old.spare, new.spare)
 
 
 def _came_and_went(
     what: str, before: Mapping[str, object], after: Mapping[str, object]
 ) -> Iterator[str]:
-    yield from (f"add {what} {name}" for name in after if name not in before)
-    yield from (f"take {what} {name} away" for name in before if name not in after)
+    for name in (each for each in after if each not in before):
+        yield Text("add {what} {name}", what=what, name=name)
+    for name in (each for each in before if each not in after):
+        yield Text("take {what} {name} away", what=what, name=name)
 
 
 def _classes(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:
     old = {each.name: each for each in before.classes}
     new = {each.name: each for each in after.classes}
-    yield from _came_and_went("class", old, new)
+    yield from _came_and_went(Text("class"), old, new)
     everywhere = set(_time_outs(before.time_outs, after.time_outs))
     for name in (each for each in new if each in old):
         yield from _members(name, old[name], new[name])
         for sentence in _time_outs(old[name].time_outs, new[name].time_outs):
             if sentence not in everywhere:
-                yield f"for class {name}: {sentence}"
+                yield _of_class(name, sentence)
+
+
+def _of_class(name: str, said: str) -> Text:
+    return Text("for class {name}: {said}", name=name, said=said)
 
 
 def _members(name: str, old: GPUClass, new: GPUClass) -> Iterator[str]:
     for member in ("pool", "title", "max_count", "price"):
         if getattr(old, member) != getattr(new, member):
-            yield f"for class {name}: {_set(member, getattr(old, member), getattr(new, member))}"
+            yield _of_class(name, _set(member, getattr(old, member), getattr(new, member)))
     if old.memory != new.memory:
         said = _set("memory", format_size(old.memory), format_size(new.memory))
-        yield f"for class {name}: {said}"
+        yield _of_class(name, said)
     if old.fallback != new.fallback:
         said = _set(
-            "fallback", ", ".join(old.fallback) or "none", ", ".join(new.fallback) or "none"
+            "fallback",
+            ", ".join(old.fallback) or Text("none"),
+            ", ".join(new.fallback) or Text("none"),
         )
-        yield f"for class {name}: {said}"
+        yield _of_class(name, said)
     if old.pod != new.pod:
-        yield from (f"for class {name}: {said}" for said in _pod(old.pod, new.pod))
+        yield from (_of_class(name, said) for said in _pod(old.pod, new.pod))
 
 
 def _pod(old: PodAsk | None, new: PodAsk | None) -> Iterator[str]:

@@ -19,13 +19,14 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gpulease.policy.units import parse_duration, parse_size
+from gpulease.texts import Text, joined
 
 #: Above this the text is refused unread; a policy is a page or two.
 MAX_TEXT = 200_000
 #: The document itself is four levels deep.
 MAX_DEPTH = 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_NAME_RULE = "Use letters, digits, dot, dash and underscore, at most 63."
+_NAME_RULE = Text("Use letters, digits, dot, dash and underscore, at most 63.")
 
 _T = TypeVar("_T")
 
@@ -51,7 +52,9 @@ class Finding:
 def compose(text: str, findings: list[Finding]) -> MappingNode | None:
     """Return the document's top mapping, or ``None`` with a finding."""
     if len(text) > MAX_TEXT:
-        findings.append(Finding(1, 1, "The document is too long.", "Keep it below 200 kB."))
+        findings.append(
+            Finding(1, 1, Text("The document is too long."), Text("Keep it below 200 kB."))
+        )
         return None
     try:
         refused = _unfit(text)
@@ -67,8 +70,8 @@ def compose(text: str, findings: list[Finding]) -> MappingNode | None:
             Finding(
                 1,
                 1,
-                "The document is empty or not a mapping.",
-                "Begin with the keys pools and classes.",
+                Text("The document is empty or not a mapping."),
+                Text("Begin with the keys pools and classes."),
             )
         )
         return None
@@ -84,19 +87,22 @@ def _unfit(text: str) -> Finding | None:
     for event in yaml.parse(text, yaml.SafeLoader):
         place = _place(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
-            message = "Anchors and aliases are not used here."
-            return Finding(*place, message, "Write the values out.")
+            message = Text("Anchors and aliases are not used here.")
+            return Finding(*place, message, Text("Write the values out."))
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            return Finding(*place, "This is nested too deep.", "Close the brackets before.")
+            return Finding(
+                *place, Text("This is nested too deep."), Text("Close the brackets before.")
+            )
     return None
 
 
 def _syntax(error: yaml.YAMLError) -> Finding:
     line, column = _place(getattr(error, "problem_mark", None))
-    problem = getattr(error, "problem", None) or "it cannot be read"
-    return Finding(line, column, f"This is not YAML: {problem}.", "Mend the syntax at this place.")
+    problem = getattr(error, "problem", None) or Text("it cannot be read")
+    message = Text("This is not YAML: {problem}.", problem=problem)
+    return Finding(line, column, message, Text("Mend the syntax at this place."))
 
 
 def _place(mark: Any) -> tuple[int, int]:
@@ -113,7 +119,7 @@ class Bound:
 
 
 #: Of every duration: a time further off could not even be written down.
-LONGEST = Bound(36525 * 86400.0, "100 years", "no time so far off can be reckoned with")
+LONGEST = Bound(36525 * 86400.0, Text("100 years"), Text("no time so far off can be reckoned with"))
 
 
 class Reader:
@@ -137,11 +143,13 @@ class Reader:
         for key, value in node.value if node is not None else ():
             name = str(key.value) if isinstance(key, ScalarNode) else ""
             if not name:
-                self._note(key, "A key must be a name.", "Write it as a plain word.")
+                self._note(key, Text("A key must be a name."), Text("Write it as a plain word."))
             elif name in self._values:
-                self._note(key, f"{name!r} stands here twice.", "Remove one of the two.")
+                message = Text("'{name}' stands here twice.", name=name)
+                self._note(key, message, Text("Remove one of the two."))
             elif known is not None and name not in known:
-                self._note(key, f"{what} has no key {name!r}.", _suggest(name, known))
+                message = Text("{what} has no key '{name}'.", what=what, name=name)
+                self._note(key, message, _suggest(name, known))
             else:
                 self._values[name] = (key, value)
 
@@ -161,7 +169,8 @@ class Reader:
         node = pair[1] if pair else None
         if node is not None and not isinstance(node, MappingNode):
             if not _is_null(node):
-                self._note(node, f"{key} must be a mapping.", "Write `name: value` lines below it.")
+                message = Text("{key} must be a mapping.", key=key)
+                self._note(node, message, Text("Write `name: value` lines below it."))
             node = None
         # What is missing in a section that is not there is said at its key.
         place = pair[0] if pair else self._place
@@ -171,10 +180,11 @@ class Reader:
         """Yield name and reader of each entry of a mapping of mappings; there must be one."""
         section = self.section(key, None)
         if not section.names:
-            self.wrong(key, f"{key} is missing or empty.", f"Name at least one entry under {key}.")
+            message = Text("{key} is missing or empty.", key=key)
+            self.wrong(key, message, Text("Name at least one entry under {key}.", key=key))
         for name in section.names:
             if not _NAME.fullmatch(name):
-                section.wrong(name, f"{name!r} is no name.", _NAME_RULE)
+                section.wrong(name, Text("'{name}' is no name.", name=name), _NAME_RULE)
             yield name, section.section(name, known, what=f"{key}.{name}")
 
     def text(self, key: str, default: str) -> str:
@@ -187,9 +197,11 @@ class Reader:
         def read(raw: str) -> float:
             seconds = parse_duration(raw)
             if seconds < least:
-                raise ValueError("it must be more than 0.")
+                raise ValueError(Text("it must be more than 0."))
             if seconds > bound.most:
-                raise ValueError(f"it may be at most {bound.said}: {bound.why}.")
+                raise ValueError(
+                    Text("it may be at most {most}: {why}.", most=bound.said, why=bound.why)
+                )
             return seconds
 
         return self._scalar(key, default, read)
@@ -205,9 +217,9 @@ class Reader:
             try:
                 number = int(raw)
             except ValueError:
-                raise ValueError(f"{raw!r} is not a whole number.") from None
+                raise ValueError(Text("'{value}' is not a whole number.", value=raw)) from None
             if number < least:
-                raise ValueError(f"it must be at least {least}.")
+                raise ValueError(Text("it must be at least {least}.", least=least))
             return number
 
         return self._scalar(key, default, read)
@@ -219,9 +231,9 @@ class Reader:
             try:
                 number = float(raw)
             except ValueError:
-                raise ValueError(f"{raw!r} is not a number.") from None
+                raise ValueError(Text("'{value}' is not a number.", value=raw)) from None
             if not math.isfinite(number) or number < 0:
-                raise ValueError("it must be 0 or more.")
+                raise ValueError(Text("it must be 0 or more."))
             return number
 
         return self._scalar(key, default, read)
@@ -231,7 +243,7 @@ class Reader:
 
         def read(raw: str) -> bool:
             if raw.lower() not in ("true", "false"):
-                raise ValueError(f"{raw!r} is neither true nor false.")
+                raise ValueError(Text("'{value}' is neither true nor false.", value=raw))
             return raw.lower() == "true"
 
         return self._scalar(key, default, read)
@@ -240,12 +252,14 @@ class Reader:
         """Return one of ``choices``; without a default the key must be there."""
         if key not in self._values:
             if default is None:
-                self.wrong(key, f"{self._what} lacks the key {key!r}.", _choose_from(choices))
+                message = Text("{what} lacks the key '{key}'.", what=self._what, key=key)
+                self.wrong(key, message, _choose_from(choices))
             return default or ""
 
         def read(raw: str) -> str:
             if raw not in choices:
-                raise ValueError(f"{raw!r} is not known here. {_suggest(raw, choices)}")
+                unknown = Text("'{value}' is not known here.", value=raw)
+                raise ValueError(joined(unknown, _suggest(raw, choices)))
             return raw
 
         return self._scalar(key, default or "", read)
@@ -260,7 +274,8 @@ class Reader:
             return ()
         node = pair[1]
         if isinstance(node, MappingNode):
-            self._note(node, f"{key} must be a list.", f"Write `{key}: [a, b]`.")
+            message = Text("{key} must be a list.", key=key)
+            self._note(node, message, Text("Write `{key}: [a, b]`.", key=key))
             return ()
         found = []
         for item in node.value if isinstance(node, SequenceNode) else (node,):
@@ -290,7 +305,7 @@ class Reader:
         try:
             yield
         except ValueError as error:
-            self._note(node, f"{key}: {error}", f"Correct the value of {key}.")
+            self._wrong_value(key, node, error)
 
     def _scalar(self, key: str, default: _T, read: Callable[[str], _T]) -> _T:
         pair = self._values.get(key)
@@ -298,13 +313,18 @@ class Reader:
             return default
         node = pair[1]
         if not isinstance(node, ScalarNode) or _is_null(node):
-            self._note(node, f"{key} needs a single value.", f"Write `{key}: value`.")
+            message = Text("{key} needs a single value.", key=key)
+            self._note(node, message, Text("Write `{key}: value`.", key=key))
             return default
         try:
             return read(str(node.value))
         except ValueError as error:
-            self._note(node, f"{key}: {error}", f"Correct the value of {key}.")
+            self._wrong_value(key, node, error)
             return default
+
+    def _wrong_value(self, key: str, node: Node, error: ValueError) -> None:
+        message = Text("{key}: {wrong}", key=key, wrong=error.args[0])
+        self._note(node, message, Text("Correct the value of {key}.", key=key))
 
     def _note(self, node: Node | None, message: str, next_step: str, level: str = "error") -> None:
         line, column = _place(node.start_mark if node is not None else None)
@@ -317,20 +337,24 @@ def _is_null(node: Node) -> bool:
 
 def _text_of(node: Node) -> str:
     if not isinstance(node, ScalarNode) or _is_null(node):
-        raise ValueError("it needs a single value here.")
+        raise ValueError(Text("it needs a single value here."))
     return str(node.value)
 
 
 def _suggest(name: str, known: Sequence[str]) -> str:
     close = get_close_matches(name, known, 1)
-    return f"Did you mean {str(close[0])!r}?" if close else _choose_from(known)
+    if close:
+        return Text("Did you mean '{name}'?", name=str(close[0]))
+    return _choose_from(known)
 
 
 def _choose_from(known: Sequence[str]) -> str:
-    return f"Use one of: {', '.join(str(k) for k in known)}." if known else "There is none yet."
+    if not known:
+        return Text("There is none yet.")
+    return Text("Use one of: {names}.", names=", ".join(str(k) for k in known))
 
 
 def _one_line(raw: str) -> str:
     if "\n" in raw or len(raw) > 200:
-        raise ValueError("it must be one line of at most 200 characters.")
+        raise ValueError(Text("it must be one line of at most 200 characters."))
     return raw

@@ -33,6 +33,7 @@ from gpulease.policy.pods import (
     hami,
 )
 from gpulease.policy.units import format_size
+from gpulease.texts import Text
 
 #: What a kind's own keys are; the others may stand in every section.
 _OWN: Final[Mapping[AskKind, tuple[str, ...]]] = {
@@ -108,8 +109,8 @@ def _kind(section: Reader) -> AskKind:
         if key in _SOME_OWN and key not in _OWN[kind]:
             section.wrong(
                 key,
-                f"{key} means nothing for the kind {kind.value}.",
-                f"Remove it; the kind's own keys are: {', '.join(_OWN[kind])}.",
+                Text("{key} means nothing for the kind {kind}.", key=key, kind=kind.value),
+                Text("Remove it; the kind's own keys are: {keys}.", keys=", ".join(_OWN[kind])),
             )
     return kind
 
@@ -120,14 +121,15 @@ def _preset(section: Reader) -> PodAsk | None:
         return None
     for key in section.names:
         if key in named[1:] or key == "kind" or (key in _SOME_OWN and key != "slot_units"):
-            step = f"Remove {key} or {named[0]}."
-            section.wrong(key, f"{named[0]} is a whole ask; {key} does not go with it.", step)
+            both = {"preset": named[0], "key": key}
+            message = Text("{preset} is a whole ask; {key} does not go with it.", **both)
+            section.wrong(key, message, Text("Remove {key} or {preset}.", **both))
     if named[0] == "hami":
         return _hami(section.section("hami", ("memory_percent", "cores_percent")))
     memory = section.section("gpushare", ("memory",))
     size = memory.size("memory", 0)
     if size < 2**30 or size % 2**30:
-        memory.wrong("memory", "memory must be whole GiB.", "Write for example 8GiB.")
+        memory.wrong("memory", Text("memory must be whole GiB."), Text("Write for example 8GiB."))
     return gpushare(max(1, size // 2**30))
 
 
@@ -136,14 +138,16 @@ def _hami(section: Reader) -> PodAsk:
     cores = section.whole("cores_percent", 0, least=0)
     for key, value in (("memory_percent", memory), ("cores_percent", cores)):
         if value > 100:
-            section.wrong(key, f"{key} is more than one card.", "Write at most 100.")
+            message = Text("{key} is more than one card.", key=key)
+            section.wrong(key, message, Text("Write at most 100."))
     return hami(min(memory, 100), min(cores, 100))
 
 
 def _queue(section: Reader) -> ClusterQueue | None:
     named = [engine for engine in QueueEngine if engine in section.names]
     if len(named) != 1:
-        section.wrong("", "queue names no engine, or two.", "Write for example {kueue: students}.")
+        step = Text("Write for example `queue: {example}`.", example="{kueue: students}")
+        section.wrong("", Text("queue names no engine, or two."), step)
         return None
     name = _checked(section, named[0], _DOMAIN)
     pending = section.whole("max_pending", ClusterQueue.max_pending, least=1)
@@ -159,10 +163,12 @@ def _where(section: Reader) -> Where:
         products=section.texts("products", _product),
     )
     if 0 < where.memory_max < where.memory_min:
-        section.wrong("memory_max", "memory_max is below memory_min.", "Exchange the two.")
+        message = Text("{key} is below {other}.", key="memory_max", other="memory_min")
+        section.wrong("memory_max", message, Text("Exchange the two."))
     lowest, highest = where.compute_min, where.compute_max
     if lowest and highest and _version(highest) < _version(lowest):
-        section.wrong("compute_max", "compute_max is below compute_min.", "Exchange the two.")
+        message = Text("{key} is below {other}.", key="compute_max", other="compute_min")
+        section.wrong("compute_max", message, Text("Exchange the two."))
     return where
 
 
@@ -176,43 +182,50 @@ def _resource(section: Reader) -> str:
         try:
             _extra_resource(resource, "1")
         except ValueError as error:
-            section.wrong("resource", f"resource: {error}", "Write for example nvidia.com/gpu.")
+            message = Text("{key}: {wrong}", key="resource", wrong=error.args[0])
+            section.wrong("resource", message, Text("Write for example nvidia.com/gpu."))
     return resource
 
 
 def _complete(section: Reader, ask: PodAsk, max_count: int) -> None:
     mixed = ask.kind is AskKind.MIG and ask.strategy is MIGStrategy.MIXED
     if mixed and not ask.profile and not ask.resource:
-        step = "Write for example `profile: 1g.10gb`."
-        section.wrong("kind", "A MIG class lacks its profile.", step)
+        step = Text("Write for example `profile: 1g.10gb`.")
+        section.wrong("kind", Text("A MIG class lacks its profile."), step)
     if ask.kind is AskKind.EXTRA and not ask.resource and not ask.extra_resources:
-        step = "Name `resource` or `extra_resources`."
-        section.wrong("kind", "A class of kind extra asks for nothing.", step)
+        step = Text("Name `resource` or `extra_resources`.")
+        section.wrong("kind", Text("A class of kind extra asks for nothing."), step)
     if ask.kind is AskKind.EXTRA and not ask.resource and max_count > 1:
         section.wrong(
             "kind",
-            "Without a resource that is counted, one request can have one device only.",
-            "Name `resource`, or set the class's max_count to 1.",
+            Text("Without a resource that is counted, one request can have one device only."),
+            Text("Name `resource`, or set the class's max_count to 1."),
         )
     if ask.amount > 1 and max_count > 1:
         section.wrong(
             "amount",
-            f"{ask.amount} of a resource is a part of one card; more of it is still one card.",
-            "Set the class's max_count to 1.",
+            Text(
+                "{n} of a resource is a part of one card; more of it is still one card.",
+                n=ask.amount,
+            ),
+            Text("Set the class's max_count to 1."),
         )
     if ask.kind is AskKind.SHARED and max_count > 1 and not ask.several_shares:
         section.wrong(
             "kind",
-            "Two shares of one card give no more compute than one, and a device plugin with "
-            "failRequestsGreaterThanOne refuses them.",
-            "Set the class's max_count to 1, or `several_shares: true` if yours allows them.",
+            Text(
+                "Two shares of one card give no more compute than one, and a device plugin with "
+                "failRequestsGreaterThanOne refuses them."
+            ),
+            Text("Set the class's max_count to 1, or `several_shares: true` if yours allows them."),
         )
 
 
 def _checked(section: Reader, key: str, form: re.Pattern[str]) -> str:
     text = section.text(key, "")
     if text and not form.fullmatch(text):
-        section.wrong(key, f"{key}: {text!r} is not of the right form.", f"Correct {key}.")
+        message = Text("{key}: '{text}' is not of the right form.", key=key, text=text)
+        section.wrong(key, message, Text("Correct the value of {key}.", key=key))
         return ""
     return text
 
@@ -220,8 +233,9 @@ def _checked(section: Reader, key: str, form: re.Pattern[str]) -> str:
 def _key(section: Reader, key: str) -> str:
     text = section.text(key, "")
     if text and not _qualified(text):
-        step = "Write for example resource.kubernetes.io/pcieRoot."
-        section.wrong(key, f"{key}: {text!r} is no label or attribute.", step)
+        step = Text("Write for example resource.kubernetes.io/pcieRoot.")
+        message = Text("{key}: '{text}' is no label or attribute.", key=key, text=text)
+        section.wrong(key, message, step)
         return ""
     return text
 
@@ -233,51 +247,72 @@ def _qualified(text: str) -> bool:
 
 def _label(name: str, value: str) -> None:
     if not _qualified(name):
-        raise ValueError(f"{name!r} is no label.")
+        raise ValueError(Text("'{name}' is no label.", name=name))
     if value and not _LABEL.fullmatch(value):
-        raise ValueError(f"{value!r} cannot be a label's value.")
+        raise ValueError(Text("'{value}' cannot be a label's value.", value=value))
 
 
 def _product(text: str) -> str:
     if not _LABEL.fullmatch(text.replace(" ", "-")):
-        raise ValueError(f"{text!r} is no product name.")
+        raise ValueError(Text("'{text}' is no product name.", text=text))
     return text
 
 
 def _annotation(name: str, _value: str) -> None:
     if not _qualified(name):
-        raise ValueError(f"{name!r} is no annotation.")
+        raise ValueError(Text("'{name}' is no annotation.", name=name))
     if name.startswith("gpulease/"):
-        raise ValueError(f"{name!r} is gpulease's own.")
+        raise ValueError(Text("'{name}' is gpulease's own.", name=name))
 
 
 def _extra_label(name: str, value: str) -> None:
     _label(name, value)
     if name.startswith(("gpulease/", "app.kubernetes.io/")):
-        raise ValueError(f"{name!r} is gpulease's own.")
+        raise ValueError(Text("'{name}' is gpulease's own.", name=name))
 
 
 def _extra_resource(name: str, value: str) -> None:
     domain, slash, _ = name.rpartition("/")
     if not _qualified(name) or not slash or domain.endswith("kubernetes.io"):
-        raise ValueError(f"{name!r} is no extended resource (domain/name).")
+        raise ValueError(Text("'{name}' is no extended resource (domain/name).", name=name))
     if not value.isdecimal() or int(value) > 2**53:
-        raise ValueError(f"{value!r} is not a whole number: extended resources are not divided.")
+        raise ValueError(
+            Text(
+                "'{value}' is not a whole number: extended resources are not divided.",
+                value=value,
+            )
+        )
 
 
 def _computed(name: str, value: str) -> None:
     if name not in _COMPUTED:
-        raise ValueError(f"{name!r} does not belong here; use one of {', '.join(_COMPUTED)}.")
+        raise ValueError(
+            Text(
+                "'{name}' does not belong here; use one of {names}.",
+                name=name,
+                names=", ".join(_COMPUTED),
+            )
+        )
     if not _QUANTITY.fullmatch(value):
-        raise ValueError(f"{value!r} is not a quantity; write for example 500m or 8Gi.")
+        raise ValueError(
+            Text("'{value}' is not a quantity; write for example 500m or 8Gi.", value=value)
+        )
 
 
 def _taint(text: str) -> str:
     wanted = _toleration(text)
     if not _qualified(wanted.key) or (wanted.value and not _LABEL.fullmatch(wanted.value)):
-        raise ValueError(f"{text!r} is no taint; write key, key=value or key=value:NoSchedule.")
+        raise ValueError(
+            Text("'{text}' is no taint; write key, key=value or key=value:NoSchedule.", text=text)
+        )
     if wanted.effect not in ("", *_EFFECTS):
-        raise ValueError(f"{wanted.effect!r} is not one of {', '.join(_EFFECTS)}.")
+        raise ValueError(
+            Text(
+                "'{effect}' is not one of {names}.",
+                effect=wanted.effect,
+                names=", ".join(_EFFECTS),
+            )
+        )
     return text
 
 

@@ -31,6 +31,7 @@ from zoneinfo import available_timezones
 from gpulease.policy.document.nodes import Reader
 from gpulease.policy.projects import AtZero, Budget, Member, Project, Projects, Share
 from gpulease.policy.units import format_duration
+from gpulease.texts import Text
 
 SHARES: Final = ("half_life", "strength")
 PROJECT: Final = (
@@ -64,7 +65,7 @@ def _project(
 ) -> Project:
     def offered(text: str) -> str:
         if text not in classes:
-            raise ValueError(f"there is no class {text!r}.")
+            raise ValueError(Text("there is no class '{name}'.", name=text))
         return text
 
     everyone = reader.flag("everyone", False)
@@ -91,7 +92,11 @@ def _pools(reader: Reader, pools: tuple[str, ...]) -> tuple[tuple[str, Share], .
         guarantee = own.whole("guarantee", 0, least=0)
         limit = own.whole("limit", 0, least=0) if "limit" in own.names else None
         if limit is not None and limit < guarantee:
-            own.wrong("limit", "The limit is below the guarantee.", "Raise it, or leave it out.")
+            own.wrong(
+                "limit",
+                Text("The limit is below the guarantee."),
+                Text("Raise it, or leave it out."),
+            )
         found.append((name, Share(guarantee, limit)))
     return tuple(found)
 
@@ -112,12 +117,14 @@ def _budget(reader: Reader) -> Budget:
     first, last = _date(section, "from"), _date(section, "to")
     if ("from" in section.names) != ("to" in section.names):
         missing = "to" if "from" in section.names else "from"
-        section.wrong("from", f"A term needs both days; {missing} is missing.", f"Add {missing}.")
+        message = Text("A term needs both days; {missing} is missing.", missing=missing)
+        section.wrong("from", message, Text("Add {missing}.", missing=missing))
     elif first is not None and last is not None and last < first:
-        section.wrong("to", "This term ends before it begins.", "Swap the two days.")
+        section.wrong("to", Text("This term ends before it begins."), Text("Swap the two days."))
     zone = section.text("zone", "UTC")
     if zone not in available_timezones():
-        section.wrong("zone", f"{zone!r} is no time zone.", "Write for example Europe/Berlin.")
+        message = Text("'{zone}' is no time zone.", zone=zone)
+        section.wrong("zone", message, Text("Write for example Europe/Berlin."))
         zone = "UTC"
     people = section.section("people", None)
     at_zero = section.choice("at_zero", tuple(AtZero), AtZero.END)
@@ -135,7 +142,7 @@ def _budget(reader: Reader) -> Budget:
 
 def _address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
-        raise ValueError(f"{text!r} is no e-mail address.")
+        raise ValueError(Text("'{text}' is no e-mail address.", text=text))
     return text
 
 
@@ -149,7 +156,8 @@ def _date(section: Reader, key: str) -> date | None:
     try:
         return date.fromisoformat(section.text(key, ""))
     except ValueError:
-        section.wrong(key, f"{key} needs a day.", f"Write `{key}: 2026-10-01`.")
+        step = Text("Write `{key}: 2026-10-01`.", key=key)
+        section.wrong(key, Text("{key} needs a day.", key=key), step)
         return None
 
 
@@ -165,14 +173,20 @@ def _fitting(projects: Projects, readers: Mapping[str, Reader]) -> Projects:
             _department(project, reader)
             continue
         if project.everyone and "group" in reader.names:
-            reader.wrong("group", "A project of everyone has no group.", "Leave one of them out.")
-        key = "" if project.everyone else project.group
-        if key in seen:
-            whom = f"group {key!r}" if key else "everyone"
             reader.wrong(
                 "group",
-                f"Projects {seen[key]} and {project.name} are both of {whom}.",
-                "Give each project a group of its own.",
+                Text("A project of everyone has no group."),
+                Text("Leave one of them out."),
+            )
+        key = "" if project.everyone else project.group
+        if key in seen:
+            both = {"one": seen[key], "other": project.name, "group": key}
+            reader.wrong(
+                "group",
+                Text("Projects {one} and {other} are both of group '{group}'.", **both)
+                if key
+                else Text("Projects {one} and {other} are both of everyone.", **both),
+                Text("Give each project a group of its own."),
             )
         seen[key] = project.name
     return replace(
@@ -184,13 +198,16 @@ def _fitting(projects: Projects, readers: Mapping[str, Reader]) -> Projects:
 def _with_parent(project: Project, projects: Projects, reader: Reader) -> Project:
     if project.parent and project.parent not in projects.by_name:
         reader.wrong(
-            "parent", f"There is no project {project.parent!r}.", "Name another project above it."
+            "parent",
+            Text("There is no project '{name}'.", name=project.parent),
+            Text("Name another project above it."),
         )
         return replace(project, parent="")
     above, found = project.parent, {project.name}
     while above:
         if above in found:
-            reader.wrong("parent", f"Project {project.name} is below itself.", "Name another one.")
+            message = Text("Project {name} is below itself.", name=project.name)
+            reader.wrong("parent", message, Text("Name another one."))
             return replace(project, parent="")
         found.add(above)
         above = projects.by_name[above].parent if above in projects.by_name else ""
@@ -202,8 +219,12 @@ def _department(project: Project, reader: Reader) -> None:
         if key in reader.names:
             reader.wrong(
                 key,
-                f"{project.name} is the parent of other projects: it has no {key} of its own.",
-                "Give it to one of its projects.",
+                Text(
+                    "{name} is the parent of other projects: it has no {key} of its own.",
+                    name=project.name,
+                    key=key,
+                ),
+                Text("Give it to one of its projects."),
             )
 
 

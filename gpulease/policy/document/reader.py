@@ -48,6 +48,7 @@ from gpulease.policy.model import (
 from gpulease.policy.pods import AskKind, PodAsk, ask_for, resource_of, slot_units_of
 from gpulease.policy.states import ClickRuns
 from gpulease.policy.units import format_duration, format_size
+from gpulease.texts import Text
 
 __all__ = ["Finding", "check", "default_document", "dump", "parse"]
 
@@ -79,10 +80,16 @@ def parse(text: str, version: int = 0) -> PolicyDocument:
     findings = [finding for finding in found if finding.level == "error"]
     if findings or document is None:
         first = findings[0]
-        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         raise GPULeaseError(
             "bad_policy",
-            f"Line {first.line}: {first.message}{more}",
+            Text("Line {line}: {message}", line=first.line, message=first.message)
+            if len(findings) == 1
+            else Text(
+                "Line {line}: {message} (and {more} more)",
+                line=first.line,
+                message=first.message,
+                more=len(findings) - 1,
+            ),
             next_step=first.next_step,
             numbers={"findings": [finding.to_json() for finding in findings]},
             status=422,
@@ -156,9 +163,11 @@ def _pod(reader: Reader, max_count: int, pool: Pool | None) -> PodAsk | None:
     if ask.kind is AskKind.EXTRA and pool is not None and pool.evidence is not EvidenceLevel.CELLS:
         reader.wrong(
             "pod",
-            f"Use of such a share cannot be told apart: pool {pool.name} needs evidence level "
-            "cells.",
-            f"Write `evidence: cells` at pool {pool.name}.",
+            Text(
+                "Use of such a share cannot be told apart: pool {pool} needs evidence level cells.",
+                pool=pool.name,
+            ),
+            Text("Write `evidence: cells` at pool {pool}.", pool=pool.name),
         )
     return ask
 
@@ -171,24 +180,41 @@ def _fit_together(classes: tuple[GPUClass, ...], readers: list[Reader]) -> None:
     for gpu_class, reader in zip(classes, readers, strict=True):
         for other in gpu_class.fallback:
             if other not in names or other == gpu_class.name or gpu_class.fallback.count(other) > 1:
-                message = f"{other!r} cannot be a fallback of {gpu_class.name}."
-                step = "Name other classes on offer, each once, and none of a cluster's queue."
+                message = Text(
+                    "'{other}' cannot be a fallback of {name}.", other=other, name=gpu_class.name
+                )
+                step = Text(
+                    "Name other classes on offer, each once, and none of a cluster's queue."
+                )
                 reader.wrong("fallback", message, step)
         if admits[gpu_class.pool] is not (gpu_class.queue is None):
-            message = f"In pool {gpu_class.pool} both gpulease and a cluster's queue would admit."
-            reader.wrong("pool", message, "Give classes with a queue a pool of their own.")
+            message = Text(
+                "In pool {pool} both gpulease and a cluster's queue would admit.",
+                pool=gpu_class.pool,
+            )
+            reader.wrong("pool", message, Text("Give classes with a queue a pool of their own."))
         if gpu_class.queue is not None and gpu_class.fallback:
-            message = "What waits in a cluster's queue is served by no other class."
-            reader.wrong("fallback", message, "Remove the fallback or the queue.")
+            message = Text("What waits in a cluster's queue is served by no other class.")
+            reader.wrong("fallback", message, Text("Remove the fallback or the queue."))
         ask = gpu_class.pod or PodAsk()
         unit = (resource_of(ask) or ask.kind.value, slot_units_of(ask))
         if counted.setdefault(gpu_class.pool, unit) != unit:
             reader.wrong(
                 "pod",
-                f"Pool {gpu_class.pool} is counted in {counted[gpu_class.pool]}, this class in "
-                f"{unit}: one pool has one layout.",
-                "Give the class a pool of its own, or the same resource and slot_units.",
+                Text(
+                    "Pool {pool} is counted in {other}, this class in {unit}: one pool has one "
+                    "layout.",
+                    pool=gpu_class.pool,
+                    other=_unit(counted[gpu_class.pool]),
+                    unit=_unit(unit),
+                ),
+                Text("Give the class a pool of its own, or the same resource and slot_units."),
             )
+
+
+def _unit(counted: tuple[str, int]) -> str:
+    resource, slots = counted
+    return f"{resource} (slot_units: {slots})" if slots else resource
 
 
 def _default_class(top: Reader, classes: tuple[GPUClass, ...]) -> str:

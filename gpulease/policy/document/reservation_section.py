@@ -26,6 +26,7 @@ from gpulease.policy.calendar.reservation import GroupTerms, ReservationTerms
 from gpulease.policy.document.nodes import Reader
 from gpulease.policy.document.pod_section import read_image
 from gpulease.policy.units import format_duration
+from gpulease.texts import Text
 
 SECTION: Final = (
     "gpu_hours", "windows", "advance", "longest", "lead", "grace", "extension", "extra_time",
@@ -44,7 +45,11 @@ def read_terms(top: Reader, classes: tuple[str, ...]) -> ReservationTerms:
     least = idle.duration("least", base.idle_least, least=1e-3)
     most = idle.duration("most", base.idle_most, least=1e-3)
     if most < least:
-        idle.wrong("most", "The longest idle time-out is shorter than the shortest.", "Swap them.")
+        idle.wrong(
+            "most",
+            Text("The longest idle time-out is shorter than the shortest."),
+            Text("Swap them."),
+        )
     durations = {name: section.duration(name, getattr(base, name), least=0) for name in _DURATIONS}
     return ReservationTerms(
         gpu_hours=section.number("gpu_hours", base.gpu_hours),
@@ -61,7 +66,7 @@ def read_terms(top: Reader, classes: tuple[str, ...]) -> ReservationTerms:
 def _classes(reader: Reader, classes: tuple[str, ...]) -> tuple[str, ...]:
     def known(name: str) -> str:
         if name not in classes:
-            raise ValueError(f"there is no class {name!r}.")
+            raise ValueError(Text("there is no class '{name}'.", name=name))
         return name
 
     return reader.texts("classes", known)
@@ -76,7 +81,9 @@ def _closures(section: Reader) -> tuple[Closure, ...]:
         if first is None or last is None:
             continue
         if last < first:
-            reader.wrong("to", "This closure ends before it begins.", "Swap the two dates.")
+            reader.wrong(
+                "to", Text("This closure ends before it begins."), Text("Swap the two dates.")
+            )
         found.append(Closure(first, last, reader.text("title", name)))
     return tuple(found)
 
@@ -86,7 +93,8 @@ def _date(reader: Reader, key: str) -> date | None:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        reader.wrong(key, f"{key} needs a date.", f"Write `{key}: 2026-12-24`.")
+        step = Text("Write `{key}: 2026-12-24`.", key=key)
+        reader.wrong(key, Text("{key} needs a date.", key=key), step)
         return None
 
 

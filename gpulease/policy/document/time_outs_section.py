@@ -12,6 +12,7 @@ from typing import Any, Final
 from gpulease.policy.document.nodes import LONGEST, Bound, Reader
 from gpulease.policy.model import TimeOuts
 from gpulease.policy.units import format_duration
+from gpulease.texts import Text
 
 TIME_OUT_NAMES: Final = tuple(field.name for field in fields(TimeOuts))
 #: Those that are numbers, not durations.
@@ -21,9 +22,11 @@ MOST_COUNTED: Final = 1000
 _MAY_BE_ZERO = frozenset(
     {"warm_up", "keep", "keeps", "interrupt_grace", "minimum_runtime", "warning"}
 )
-_UNUSED = Bound(7 * 86400.0, "7 days", "a GPU that nobody uses would hardly ever come back")
-_WAITED_FOR = Bound(86400.0, "1 day", "others wait for the GPU meanwhile")
-_LEASED = Bound(366 * 86400.0, "366 days", "no lease is granted for longer")
+_UNUSED = Bound(
+    7 * 86400.0, Text("7 days"), Text("a GPU that nobody uses would hardly ever come back")
+)
+_WAITED_FOR = Bound(86400.0, Text("1 day"), Text("others wait for the GPU meanwhile"))
+_LEASED = Bound(366 * 86400.0, Text("366 days"), Text("no lease is granted for longer"))
 _BOUNDS: Mapping[str, Bound] = {
     "idle": _UNUSED,
     "idle_under_pressure": _UNUSED,
@@ -90,9 +93,13 @@ def read_time_outs(section: Reader, base: TimeOuts) -> TimeOuts:
     if outs.hard_length < outs.warning:
         section.wrong(
             "hard_length",
-            f"hard_length ({format_duration(outs.hard_length)}) is shorter than the warning "
-            f"({format_duration(outs.warning)}): every lease would be warned at once.",
-            "Make hard_length longer or warning shorter.",
+            Text(
+                "hard_length ({length}) is shorter than the warning ({warning}): every lease would "
+                "be warned at once.",
+                length=format_duration(outs.hard_length),
+                warning=format_duration(outs.warning),
+            ),
+            Text("Make hard_length longer or warning shorter."),
         )
     if "warning" in section.names:
         _caution(section, outs.warning)
@@ -103,14 +110,19 @@ def _caution(section: Reader, warning: float) -> None:
     if warning == 0:
         section.wrong(
             "warning",
-            "With a warning of 0s a GPU leaves without any notice, and nobody can press Keep.",
-            "Write for example 60s.",
+            Text(
+                "With a warning of 0s a GPU leaves without any notice, and nobody can press Keep."
+            ),
+            Text("Write for example 60s."),
             "caution",
         )
     elif warning > _LONG_WARNING:
         section.wrong(
             "warning",
-            f"A GPU that is to leave is held for another {format_duration(warning)} first.",
-            "Write for example 60s; who needs longer can press Keep.",
+            Text(
+                "A GPU that is to leave is held for another {time} first.",
+                time=format_duration(warning),
+            ),
+            Text("Write for example 60s; who needs longer can press Keep."),
             "caution",
         )

@@ -29,7 +29,8 @@ from gpulease.policy.reservations.offers import (
     opened_by,
     steps_of,
 )
-from gpulease.policy.units import say_count, say_duration
+from gpulease.policy.units import say_day, say_duration, say_moment
+from gpulease.texts import Text, counted, joined
 
 
 def pool_of(policy: PolicyDocument, reservation: Reservation) -> str:
@@ -81,7 +82,8 @@ def check(
         return  # its last window was ended early: that needs nothing
     if not ahead:
         raise refused(
-            f"Every window of {wanted.name} is over already.", "Choose a time that is to come."
+            Text("Every window of {name} is over already.", name=wanted.name),
+            Text("Choose a time that is to come."),
         )
     _refuse_times(wanted, ahead, policy, now, before)
     _refuse_stacking(wanted, ahead, [w for w in booked if w.of.group == wanted.group], policy)
@@ -125,8 +127,8 @@ def _is_closed(
     found = wall_clock(one.occurrences[0].start + move, zone) if move is not None else None
     offer = Offer(nearest=found)
     return refused(
-        f"Nothing is open on {start:%a %d %b %Y}: {title}.",
-        steps_of(offer, wanted.seats) if found is not None else "Choose another day.",
+        Text("Nothing is open on {start}: {title}.", start=say_day(start), title=title),
+        steps_of(offer, wanted.seats) if found is not None else Text("Choose another day."),
         closed=title,
         offer=offer.to_json(),
     )
@@ -167,28 +169,47 @@ def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
     terms, classes = policy.reservations, allowed_classes(policy, wanted.group)
     if wanted.gpu_class not in classes:
         raise refused(
-            f"{wanted.group} may not reserve the class {wanted.gpu_class!r}.",
-            f"Reserve one of: {', '.join(classes)}." if classes else "Ask an admin.",
+            Text(
+                "{group} may not reserve the class '{name}'.",
+                group=wanted.group,
+                name=wanted.gpu_class,
+            ),
+            Text("Reserve one of: {names}.", names=", ".join(classes))
+            if classes
+            else Text("Ask an admin."),
             classes=list(classes),
         )
     if wanted.seats_per_person > wanted.seats:
         raise refused(
-            f"One person could claim {say_count(wanted.seats_per_person, 'seat', 'seats')}, but "
-            f"the reservation has {wanted.seats}.",
-            "Give more seats, or fewer to each person.",
+            Text(
+                "One person could claim {n} seats, but the reservation has {all}.",
+                n=wanted.seats_per_person,
+                all=wanted.seats,
+            ),
+            Text("Give more seats, or fewer to each person."),
         )
     if wanted.idle is not None and not terms.idle_least <= wanted.idle <= terms.idle_most:
         raise refused(
-            f"An idle time-out of {say_duration(wanted.idle)} is not possible here.",
-            f"Choose from {say_duration(terms.idle_least)} to {say_duration(terms.idle_most)}.",
+            Text(
+                "An idle time-out of {time} is not possible here.", time=say_duration(wanted.idle)
+            ),
+            Text(
+                "Choose from {least} to {most}.",
+                least=say_duration(terms.idle_least),
+                most=say_duration(terms.idle_most),
+            ),
             least=terms.idle_least,
             most=terms.idle_most,
         )
     for person, more in wanted.extra_time:
         if more > terms.extra_time:
             raise refused(
-                f"{person} would have {say_duration(more)} of extra time.",
-                f"At most {say_duration(terms.extra_time)} is possible here.",
+                Text(
+                    "{person} would have {time} of extra time.",
+                    person=person,
+                    time=say_duration(more),
+                ),
+                Text("At most {time} is possible here.", time=say_duration(terms.extra_time)),
                 most=terms.extra_time,
             )
 
@@ -208,23 +229,25 @@ def _refuse_times(
         longer = length - (known.end - known.start).total_seconds() if known is not None else length
         if length > terms.longest:
             raise refused(
-                f"A window of {say_duration(length)} is too long.",
-                f"A window has {say_duration(terms.longest)} at most.",
+                Text("A window of {time} is too long.", time=say_duration(length)),
+                Text("A window has {time} at most.", time=say_duration(terms.longest)),
                 most=terms.longest,
             )
         if known is not None and known.start <= now and longer > terms.extension:
             raise refused(
-                f"A window that is open can be extended by {say_duration(terms.extension)} at "
-                "most.",
-                "Reserve another window for the time after it.",
+                Text(
+                    "A window that is open can be extended by {time} at most.",
+                    time=say_duration(terms.extension),
+                ),
+                Text("Reserve another window for the time after it."),
                 most=terms.extension,
             )
     advance = timedelta(seconds=own.advance or 0.0)
     # A series may reach as far as it likes: what is bounded is how early it is booked.
     if min(w.start for w in ahead) > now + advance:
         raise refused(
-            f"The first window is more than {advance.days} days away.",
-            f"Reserve it from {ahead[0].start - advance:%d %b %Y} on.",
+            Text("The first window is more than {days} days away.", days=advance.days),
+            Text("Reserve it from {day} on.", day=say_day(ahead[0].start - advance)),
             days=advance.days,
         )
 
@@ -236,18 +259,26 @@ def _refuse_stacking(
     number = len(ahead) + len(booked)
     if own.windows is not None and number > own.windows:
         raise refused(
-            f"{wanted.group} would have {say_count(number, 'window', 'windows')} ahead; it may "
-            f"have {own.windows}.",
-            "Shorten the series, or cancel what you do not need.",
+            Text(
+                "{group} would have {n} windows ahead; it may have {most}.",
+                group=wanted.group,
+                n=number,
+                most=own.windows,
+            ),
+            Text("Shorten the series, or cancel what you do not need."),
             windows=number,
             most=own.windows,
         )
     hours = gpu_hours([*ahead, *booked])
     if own.gpu_hours is not None and hours > own.gpu_hours:
         raise refused(
-            f"{wanted.group} would have reserved {hours:.0f} GPU-hours ahead; it may have "
-            f"{own.gpu_hours:.0f}.",
-            "Reserve fewer seats or windows, or ask an admin.",
+            Text(
+                "{group} would have reserved {hours} GPU-hours ahead; it may have {most}.",
+                group=wanted.group,
+                hours=f"{hours:.0f}",
+                most=f"{own.gpu_hours:.0f}",
+            ),
+            Text("Reserve fewer seats or windows, or ask an admin."),
             gpu_hours=hours,
             most=own.gpu_hours,
         )
@@ -262,19 +293,26 @@ def _conflict(
     wanted: Reservation, ahead: int, found: Sequence[Conflict], offer: Offer
 ) -> GPULeaseError:
     first = found[0]
-    what = f"{wanted.seats} x {wanted.gpu_class}"
-    sentence = (
-        f"{what} {'does' if wanted.seats == 1 else 'do'} not fit on "
-        f"{_at(first.window, first.window.start)}: {say_count(first.missing, 'is', 'are')} "
-        f"missing from {_at(first.window, first.at)} on."
-    )
+    said: list[str] = [
+        counted(
+            "{seats} x {gpu_class} will not fit on {start}: {n} is missing from {time} on.",
+            "{seats} x {gpu_class} will not fit on {start}: {n} are missing from {time} on.",
+            first.missing,
+            seats=wanted.seats,
+            gpu_class=wanted.gpu_class,
+            start=_at(first.window, first.window.start),
+            time=_at(first.window, first.at),
+        )
+    ]
     if first.others:
-        sentence += f" Reserved then: {'; '.join(_named(o, first.window) for o in first.others)}."
+        others = "; ".join(_named(other, first.window) for other in first.others)
+        said.append(Text("Reserved then: {others}.", others=others))
     if len(found) > 1:
-        sentence += f" {len(found)} of {say_count(ahead, 'window', 'windows')} do not fit."
+        figures = {"n": len(found), "all": ahead}
+        said.append(Text("{n} of {all} windows do not fit.", **figures))
     return GPULeaseError(
         "reservation_conflict",
-        sentence,
+        joined(*said),
         next_step=steps_of(offer, wanted.seats),
         numbers={
             "missing": first.missing,
@@ -306,8 +344,8 @@ def _conflict_json(found: Conflict) -> dict[str, Any]:
 def _named(other: Window, window: Window) -> str:
     zone = zone_of(window.of.calendar.zone)
     start, end = wall_clock(other.start, zone), wall_clock(other.last_end, zone)
-    return f"{other.of.seats} for {other.of.group}, {start:%H:%M} to {end:%H:%M}"
+    return f"{other.of.seats} for {other.of.group}, {start:%H:%M}-{end:%H:%M}"
 
 
 def _at(window: Window, at: datetime) -> str:
-    return f"{wall_clock(at, zone_of(window.of.calendar.zone)):%a %d %b %Y %H:%M}"
+    return say_moment(wall_clock(at, zone_of(window.of.calendar.zone)))

@@ -13,7 +13,8 @@ from gpulease.policy.calendar import closure_of, wall_clock, zone_of
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.feasibility import Pool, conflicts, most_seats, nearest
-from gpulease.policy.units import say_count
+from gpulease.policy.units import say_moment
+from gpulease.texts import Text, counted, joined
 
 
 @dataclass(frozen=True)
@@ -89,22 +90,29 @@ def offer_for(
 
 
 def steps_of(
-    offer: Offer, seats: int, nothing: str = "Ask an admin: nothing fits within two weeks."
+    offer: Offer,
+    seats: int,
+    nothing: str = Text("Ask an admin: nothing fits within two weeks."),
 ) -> str:
     """Return in sentences what a person who needs ``seats`` can do; ``nothing`` if nothing fits."""
-    found = []
+    found: list[str] = []
     if offer.nearest is not None:
-        found.append(f"The nearest time that fits begins at {offer.nearest:%a %d %b %Y %H:%M}.")
+        start = say_moment(offer.nearest)
+        found.append(Text("The nearest time that fits begins at {start}.", start=start))
     if offer.seats:
-        found.append(f"{say_count(offer.seats, 'seat fits', 'seats fit')} at your time.")
+        found.append(
+            counted("{n} seat fits at your time.", "{n} seats fit at your time.", offer.seats)
+        )
     if offer.classes:
-        found.append(f"The class {' or '.join(offer.classes)} has room then.")
+        found.append(Text("The class {classes} has room then.", classes=" / ".join(offer.classes)))
     if offer.split is not None:
-        half = -(-seats // 2)
-        now = say_count(half, "seat", "seats")
-        split = f"split it: {now} then and {half} from {offer.split:%H:%M}."
-        found.append(f"Or {split}" if found else split.capitalize())
-    return " ".join(found) or nothing
+        half = {"n": -(-seats // 2), "time": f"{offer.split:%H:%M}"}
+        found.append(
+            Text("Or split it: {n} of the seats then and {n} from {time}.", **half)
+            if found
+            else Text("Split it: {n} of the seats then and {n} from {time}.", **half)
+        )
+    return joined(*found) if found else nothing
 
 
 def _minutes(at: datetime | None) -> str | None:

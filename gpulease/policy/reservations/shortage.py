@@ -13,7 +13,8 @@ from gpulease.policy.model import PolicyDocument
 from gpulease.policy.reservations.booking import windows
 from gpulease.policy.reservations.feasibility import Pool
 from gpulease.policy.reservations.offers import Offer, offer_for, steps_of
-from gpulease.policy.units import say_count
+from gpulease.policy.units import say_moment
+from gpulease.texts import Text, counted
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,23 @@ class Shortage:
     def sentence(self) -> str:
         """What is short, and when."""
         of = self.window.of
+        lab = {"name": of.name, "group": of.group}
         if self.people:
-            return f"{of.name} of {of.group} has {say_count(self.seats, 'seat', 'seats')} for " + (
-                f"{self.people} people."
+            return counted(
+                "{name} of {group} has {n} seat for {people} people.",
+                "{name} of {group} has {n} seats for {people} people.",
+                self.seats,
+                people=self.people,
+                **lab,
             )
-        start = wall_clock(self.window.start, zone_of(of.calendar.zone))
-        return (
-            f"{of.name} of {of.group} on {start:%a %d %b %Y %H:%M} has {self.seats} of {of.seats} "
-            f"x {of.gpu_class}: GPUs are out of service."
+        return Text(
+            "{name} of {group} on {start} has {seats} of {all} x {gpu_class}: GPUs are out of"
+            " service.",
+            start=say_moment(wall_clock(self.window.start, zone_of(of.calendar.zone))),
+            seats=self.seats,
+            all=of.seats,
+            gpu_class=of.gpu_class,
+            **lab,
         )
 
     @property
@@ -48,7 +58,8 @@ class Shortage:
         """What the instructor can do."""
         needed = self.people or self.window.of.seats
         # How many seats there are then is said already.
-        return steps_of(replace(self.offer, seats=0), needed, "Whoever comes first has a seat.")
+        nothing = Text("Whoever comes first has a seat.")
+        return steps_of(replace(self.offer, seats=0), needed, nothing)
 
     def to_json(self) -> dict[str, Any]:
         """Return what is said and its numbers as JSON values."""

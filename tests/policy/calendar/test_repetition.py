@@ -181,7 +181,7 @@ def test_exceptions_additions_and_changes():
 
 def test_an_exception_that_meets_nothing_is_said():
     found = expand(lab(without=(datetime(2026, 3, 3, 14),)))
-    assert found.notes == ("Nothing is planned at 03 Mar 2026 14:00.",)
+    assert found.missed == (datetime(2026, 3, 3, 14),)
 
 
 def test_closures_skip_windows_and_say_so():

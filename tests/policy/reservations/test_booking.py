@@ -37,8 +37,8 @@ def test_a_refusal_names_the_conflict_and_the_nearest_window_that_fits():
     error = refusal(reservation(), reservation("b", seats=3, group="bio"))
     assert (error.reason, error.status) == ("reservation_conflict", 409)
     assert error.sentence == (
-        "3 x t4 do not fit on Mon 02 Mar 2026 15:00: 2 are missing from Mon 02 Mar 2026 15:00 on."
-        " Reserved then: 3 for bio, 15:00 to 17:00."
+        "3 x t4 will not fit on Mon 02 Mar 2026 15:00: 2 are missing from Mon 02 Mar 2026 15:00 on."
+        " Reserved then: 3 for bio, 15:00-17:00."
     )
     assert error.numbers["offer"] == {
         "nearest": "2026-03-02T17:00",
@@ -52,7 +52,7 @@ def test_a_refusal_names_the_conflict_and_the_nearest_window_that_fits():
 
 def test_one_seat_that_is_missing_is_told_of_in_the_singular():
     error = refusal(reservation(seats=1), reservation("b", seats=4))
-    assert "1 x t4 does not fit on" in error.sentence
+    assert "1 x t4 will not fit on" in error.sentence
     assert ": 1 is missing from" in error.sentence
 
 

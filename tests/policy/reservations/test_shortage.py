@@ -28,7 +28,7 @@ def test_seats_that_were_lost_are_said_with_a_smaller_class_and_a_second_session
         "lab of cs101 on Mon 02 Mar 2026 15:00 has 2 of 3 x t4: GPUs are out of service."
     )
     assert found.next_step == (
-        "The class slice has room then. Or split it: 2 seats then and 2 from 17:00."
+        "The class slice has room then. Or split it: 2 of the seats then and 2 from 17:00."
     )
 
 
@@ -36,7 +36,7 @@ def test_more_people_than_seats_are_said_and_half_of_them_come_later():
     found = lacks(3, 6)
     assert found.sentence == "lab of cs101 has 3 seats for 6 people."
     assert found.next_step == (
-        "The class slice has room then. Or split it: 3 seats then and 3 from 17:00."
+        "The class slice has room then. Or split it: 3 of the seats then and 3 from 17:00."
     )
     assert found.to_json()["people"] == 6
 
