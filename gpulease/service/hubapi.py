@@ -302,6 +302,7 @@ class HubAPI:
     async def _list(self) -> dict[str, dict[str, HubServer]]:
         """Return the servers of every user who has an active one."""
         began = self._clock()
+        self._groups.clear()  # of those who have gone
         found: dict[str, dict[str, HubServer]] = {}
         offset: int | None = 0
         while offset is not None:

@@ -17,13 +17,14 @@ from tests.service.kit import Hub, hub_api
 @pytest.mark.parametrize("count", [3, 450])
 async def test_running_servers_of_few_and_of_many(hub: Hub, count: int) -> None:
     for number in range(count):
-        hub.user(f"user-{number}", "", "second")
+        hub.user(f"user-{number}", "", "second", groups=("cs", "bio"))
     api = HubAPI(hub.url, "t")
     users = [f"user-{number}" for number in range(count)] + ["nobody"]
     found = await api.running(users)
     assert set(found) == set(users)
     assert found["nobody"] == {}
     assert all(set(found[user]) == {"", "second"} for user in users[:-1])
+    assert {api.groups_of(user) for user in users[:-1]} == {("bio", "cs")}
 
 
 @pytest.mark.parametrize(
