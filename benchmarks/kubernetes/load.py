@@ -49,24 +49,23 @@ async def measure(cluster: Cluster, *, rounds: int, scale: float) -> dict[str, A
     runs: dict[str, dict[str, Any]] = {}
     shipped.apply(cluster.api)
     with kwok_nodes(cluster, max(1, number * NODES // ASKS)):
-        runs["bare pods"] = await _run(f"{number} bare pods", _bare(cluster, number, max(RATES)))
+        runs["bare pods"] = await run(f"{number} bare pods", bare(cluster, number, max(RATES)))
         for each in RATES:
             name = _named(each)
-            runs[name] = await _run(
-                f"{number} asks, {name}", _load(cluster, number, each, variants)
-            )
+            runs[name] = await run(f"{number} asks, {name}", load(cluster, number, each, variants))
     aims = []
     for each in RATES:
-        run = runs[_named(each)]
+        found = runs[_named(each)]
         least = round(KEPT * each, 1)
         # What was not measured is not met.
-        kept, writes = run.get("pods_per_second", 0.0), run.get("writes_per_lease", float("inf"))
+        kept = found.get("pods_per_second", 0.0)
+        writes = found.get("writes_per_lease", float("inf"))
         aims += [
             Aim(f"pods a second, {_named(each)}", kept, least, at_most=False),
             Aim(f"writes a lease, {_named(each)}", writes, WRITES),
             Aim(
                 f"seconds until all are found again after a restart, {_named(each)}",
-                run.get("found_again_seconds", float("inf")),
+                found.get("found_again_seconds", float("inf")),
                 FOUND_AGAIN,
             ),
         ]
@@ -77,7 +76,7 @@ def _named(each: int) -> str:
     return f"limiter at {each} pods/s"
 
 
-async def _run(what: str, running: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+async def run(what: str, running: Awaitable[dict[str, Any]]) -> dict[str, Any]:
     """Run one of them; what was late says so, and the others are measured all the same."""
     progress(f"load: {what}")
     try:
@@ -88,14 +87,14 @@ async def _run(what: str, running: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         return {"late": late}
 
 
-async def _bare(cluster: Cluster, number: int, most: float) -> dict[str, Any]:
+async def bare(cluster: Cluster, number: int, most: float, queue: str = "") -> dict[str, Any]:
     """Create bare pods as fast as the service may, and see how soon they run."""
     limiter, names, running = Limiter(most), user_names(number), set[str]()
     before = len(cluster.audited())
 
     async def create(pods: Kube, name: str) -> None:
         await limiter.wait()
-        await pods.create(_bare_pod(name))
+        await pods.create(_bare_pod(name, queue))
 
     async def create_all(pods: Kube) -> None:
         await asyncio.gather(*(create(pods, name) for name in names))
@@ -129,25 +128,30 @@ async def _bare(cluster: Cluster, number: int, most: float) -> dict[str, Any]:
     }
 
 
-def _bare_pod(name: str) -> Object:
+def _bare_pod(name: str, queue: str) -> Object:
     tolerated = [{"operator": "Equal", **TAINT}]
     made = pod(HUB_NAMESPACE, name, node=LABEL, tolerations=tolerated)
     made["metadata"]["labels"] = {"test": BARE}
+    if queue:
+        made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = queue
     return made
 
 
-async def _load(cluster: Cluster, number: int, most: int, variants: Variants) -> dict[str, Any]:
+async def load(
+    cluster: Cluster, number: int, most: int, variants: Variants, queue: str = ""
+) -> dict[str, Any]:
+    """Run a service with this limiter, let everybody ask, and reclaim all."""
     service = f"c.KubernetesSettings.pods_per_second = {most}\n"
     service += "c.KubernetesSettings.bind_seconds = 120.0\nc.GPULeaseService.hub_seconds = 10.0\n"
     service += "c.GPULeaseService.tick = 1.0\n"
     users = user_names(number)
     before = len(cluster.audited())
     with tempfile.TemporaryDirectory(prefix="load-", dir=cluster.layout.logs) as made:
-        async with crowd(cluster, Path(made), users, service=service) as everybody:
+        async with crowd(cluster, Path(made), users, service=service, queue=queue) as everybody:
             found = await _round(everybody, number, most)
             lives = [life for life in everybody.companions.lives.values() if life.registered]
             asked = everybody.notebooks.asked
-    name = _named(most)
+    name = f"{_named(most)}{', through Kueue' if queue else ''}"
     variants.seconds[f"ask to registered, {name}"] = [x.registered - asked[x.lease] for x in lives]
     variants.seconds[f"ask to gone, {name}"] = [x.gone - asked[x.lease] for x in lives]
     ours = [e for e in cluster.audited()[before:] if e["user"]["username"] == ACCOUNT]
@@ -183,7 +187,7 @@ async def _round(everybody: Crowd, number: int, most: int) -> dict[str, Any]:
         lambda: companions.connected == number and page.count("active") == number,
         seen,
     )
-    await page.put("api/policy", {"text": policy("3s")})
+    await page.put("api/policy", {"text": policy("3s", everybody.queue)})
     gone = await stage(
         "all gone",
         PATIENCE,

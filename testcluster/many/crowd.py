@@ -48,15 +48,19 @@ classes:
     pod:
       kind: device_plugin
       node_selector: {{type: {selector}}}
-      tolerations: ["{key}={value}:{effect}"]
+      tolerations: ["{key}={value}:{effect}"]{queue}
 time_outs: {{idle: {idle}, warm_up: 1s, warning: 1s, claim: 8h, start_max: 5m, drain_max: 30s}}
 limits: {{queue_max: 10000}}
 """
 
 
-def policy(idle: str) -> str:
-    """Return a policy for kwok's nodes, whose leases are idle after so long (such as ``8h``)."""
+def policy(idle: str, queue: str = "") -> str:
+    """Return a policy for kwok's nodes, whose leases are idle after so long (such as ``8h``).
+
+    ``queue`` is Kueue's that lets their pods in, "" for none.
+    """
     words = {each: TAINT[each] for each in ("key", "value", "effect")}
+    words["queue"] = f"\n      queue: {{kueue: {queue}}}" if queue else ""
     return POLICY.format(selector=LABEL["type"], idle=idle, **words)
 
 
@@ -69,6 +73,7 @@ class Crowd:
     notebooks: Notebooks
     companions: Companions
     page: AdminPage
+    queue: str
 
     async def restart(self) -> float:
         """Kill the service and start it again; return the seconds until it answered."""
@@ -114,12 +119,19 @@ def kwok_nodes(cluster: Cluster, number: int) -> Iterator[None]:
 
 @asynccontextmanager
 async def crowd(
-    cluster: Cluster, directory: Path, users: Sequence[str], *, idle: str = "8h", service: str = ""
+    cluster: Cluster,
+    directory: Path,
+    users: Sequence[str],
+    *,
+    idle: str = "8h",
+    service: str = "",
+    queue: str = "",
 ) -> AsyncIterator[Crowd]:
     """Start everything but the asks; nobody has asked for a GPU yet.
 
     Args:
         service: further lines of the service's configuration.
+        queue: Kueue's that lets lease pods in, "" for none.
     """
     url = ""
     async with contextlib.AsyncExitStack() as stack:
@@ -128,7 +140,7 @@ async def crowd(
         opened = running_site(
             cluster,
             directory,
-            policy(idle),
+            policy(idle, queue),
             homes_number=0,
             processes=(),
             hub_port=hub_port,
@@ -148,7 +160,7 @@ async def crowd(
         for listening in (notebooks.listen(), page.listen()):
             task = asyncio.create_task(listening)
             stack.push_async_callback(_end, task)
-        yield Crowd(site, pods, notebooks, companions, page)
+        yield Crowd(site, pods, notebooks, companions, page, queue)
 
 
 async def _end(task: asyncio.Task[None]) -> None:
