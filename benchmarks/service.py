@@ -28,12 +28,17 @@ async def measure(rounds: int, scale: float) -> dict[str, Any]:
             idle = people.memory
             await people.watch(channels)
             progress(f"  {channels} pages are open")
+            before = people.worked
             await people.ask(rounds * ASKS_A_SECOND, 1 / ASKS_A_SECOND)
-            most = people.memory
+            worked, most = people.worked - before, people.memory
             await people.end()
             await settled(people)
     variants.seconds["answer to an ask"] = people.seconds
     late = percentile(people.seconds, 0.95)
     aims = [Aim("p95 of an answer, seconds", round(late, 3), ANSWER)]
     megabytes = {"idle": round(idle / 1e6, 1), "most": round(most / 1e6, 1)}
-    return report("service", variants, aims, channels=channels, resident_megabytes=megabytes)
+    an_ask = round(1000 * worked / len(people.seconds), 2)
+    return report(
+        "service", variants, aims, channels=channels,
+        processor_milliseconds_an_ask=an_ask, resident_megabytes=megabytes,
+    )  # fmt: skip

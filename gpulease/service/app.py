@@ -8,6 +8,7 @@ and no companion is, and ``health`` says so.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -329,6 +330,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return app.start()
 
 
+def spare_the_collector() -> None:
+    """Have the garbage collector look at what comes and goes, no longer at all that is loaded.
+
+    Every look at everything held all requests up for 0.15 s, and took a seventh of the time that
+    the service worked while a class began.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 20)
+
+
 async def _serve(options: Options) -> int:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -336,6 +348,7 @@ async def _serve(options: Options) -> int:
         loop.add_signal_handler(number, ended.set)
     service = RunningService(options)
     await service.open()
+    spare_the_collector()
     try:
         failed = asyncio.create_task(service.failed())
         waiting = asyncio.create_task(ended.wait())

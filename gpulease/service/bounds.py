@@ -149,10 +149,13 @@ class Bounds:
 
     Args:
         per_minute: how many changes one person may make in a minute, at present.
+        clock: monotonic, seconds.
     """
 
-    def __init__(self, per_minute: Callable[[], int]) -> None:
-        self.changes = Rate(per_minute)
-        self.looks = Rate(lambda: _LOOKS * per_minute(), "requests", "too_many_requests")
+    def __init__(
+        self, per_minute: Callable[[], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.changes = Rate(per_minute, clock=clock)
+        self.looks = Rate(lambda: _LOOKS * per_minute(), "requests", "too_many_requests", clock)
         self.loop_time = LoopTime()
         self.channels = Channels()

@@ -65,16 +65,16 @@ class EventsSocket(BaseHandler, _Socket):
 
     _reader: Reader | None = None
     _resume: int | None = None
-    _language: str = ENGLISH
+    words = ENGLISH
 
     def check_origin(self, origin: str) -> bool:
         """A browser may open it from our own pages only; other clients send no origin."""
         host = self.request.headers.get("X-Forwarded-Host") or self.request.headers.get("Host", "")
         return urlsplit(origin).netloc.lower() == host.lower()
 
-    def send(self, message: Any) -> None:
-        """Tell it in the language of the page that opened the channel."""
-        super().send(answer_in(self._language, message))
+    def in_words(self, message: Any) -> Any:
+        """Return it in the language of the page that opened the channel."""
+        return answer_in(self.words, message)
 
     async def admit(self) -> None:
         """Find out who asks; a server's own token opens the server's own channel.
@@ -100,7 +100,7 @@ class EventsSocket(BaseHandler, _Socket):
             GPULeaseError: ``upgrade_required`` (426), ``too_many_channels`` (429).
         """
         query = self.query(EventsQuery)
-        self._resume, self._language = query.resume, query.language
+        self._resume, self.words = query.resume, query.language
         _must_upgrade(self)
         user, server = self.asker.name, self._server
         self.whose = (user,) if server is None else (user, server)

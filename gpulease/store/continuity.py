@@ -23,6 +23,10 @@ from gpulease.store.models import MetaRow
 _NAMES = ("instance_id", "epoch", "writes")
 #: When a writer of this database was there last.
 _BEAT = "beat"
+#: Made once: they are part of every transaction that writes.
+_META = MetaRow.metadata.tables[MetaRow.__tablename__]
+_STATE = sa.select(_META.c.name, _META.c.value).where(_META.c.name.in_(_NAMES)).with_for_update()
+_COUNT = _META.update().where(_META.c.name == "writes").values(value=sa.bindparam("number"))
 
 
 class Continuity:
@@ -82,8 +86,8 @@ class Continuity:
         Raises:
             GPULeaseError: ``store_fenced`` or ``store_replaced``.
         """
-        query = sa.select(MetaRow).where(MetaRow.name.in_(_NAMES)).with_for_update()
-        found = {row.name: row.value for row in session.scalars(query)}
+        connection = session.connection()
+        found = {row.name: row.value for row in connection.execute(_STATE)}
         epoch = int(found.get("epoch", 0))
         if found.get("instance_id") != self.instance_id:
             raise self._break("it is of another installation")
@@ -93,9 +97,7 @@ class Continuity:
         if epoch < self.epoch or writes not in (self._writes, self._unsure):
             raise self._break("it is in a state from before")
         self._writes, self._unsure = writes, writes + 1
-        session.execute(
-            sa.update(MetaRow).where(MetaRow.name == "writes").values(value=str(writes + 1))
-        )
+        connection.execute(_COUNT, {"number": str(writes + 1)})
 
     def committed(self) -> None:
         """Note that the transaction that began last was committed."""

@@ -1,4 +1,8 @@
-"""The statements that write, inside a transaction that ``store`` opened and will end."""
+"""The statements that write, inside a transaction that ``store`` opened and will end.
+
+They are made once and speak of tables, not of objects: a class that begins writes hundreds of times
+in a few seconds, and SQLAlchemy takes longer to build a statement than SQLite to execute it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ from gpulease.policy.lifecycle import HOLDING
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.store import plans, usage
 from gpulease.store.models import (
-    Base,
     EvidenceMinuteRow,
     GrantRow,
     IdempotencyRow,
@@ -34,6 +37,38 @@ from gpulease.store.records import (
     to_json,
 )
 
+_LEASES, _GROUPS, _GRANTS, _TRANSITIONS, _VERDICTS, _KEYS = (
+    table.metadata.tables[table.__tablename__]
+    for table in (LeaseRow, LeaseGroupRow, GrantRow, TransitionRow, VerdictRow, IdempotencyRow)
+)
+_INSERTS = {
+    each: each.insert() for each in (_LEASES, _GROUPS, _GRANTS, _TRANSITIONS, _VERDICTS, _KEYS)
+}
+#: What of a lease is written anew with each change.
+_CHANGING = (
+    "version", "user", "server", "gpu_class", "state", "created", "active_since", "ended",
+    "nominated_for", "record",
+)  # fmt: skip
+_UPDATE = (
+    _LEASES.update()
+    .where(_LEASES.c.id == sa.bindparam("known_id"))
+    .values({name: sa.bindparam(name) for name in _CHANGING})
+)
+_VERSIONS = sa.select(_LEASES.c.id, _LEASES.c.version).where(
+    _LEASES.c.id.in_(sa.bindparam("wanted", expanding=True))
+)
+_DELETE_GRANTS = _GRANTS.delete().where(
+    _GRANTS.c.lease_id.in_(sa.bindparam("gone", expanding=True))
+)
+_HOLDERS = sa.select(_GRANTS.c.device, _GRANTS.c.lease_id).where(
+    _GRANTS.c.device.in_(sa.bindparam("devices", expanding=True))
+)
+_DELETE_KEYS = _KEYS.delete().where(_KEYS.c.expires <= sa.bindparam("now"))
+_KNOWN_KEYS = sa.select(_KEYS).where(
+    _KEYS.c.key.in_(sa.bindparam("keys", expanding=True)),
+    _KEYS.c.who.in_(sa.bindparam("people", expanding=True)),
+)
+
 
 def save(
     session: Session, changes: Sequence[Change], now: datetime, plan: KeptPlan | None = None
@@ -48,23 +83,23 @@ def save(
     _insert([change.after for change in changes if change.before is None], session)
     _update([change for change in changes if change.before is not None], session)
     number = plans.add(session, plan, now) if plan is not None else None
-    _many(session, TransitionRow, [{**_audit(each, now), "plan": number} for each in changes])
+    _many(session, _TRANSITIONS, [{**_audit(each, now), "plan": number} for each in changes])
     over = [use_of(change.before, change.after) for change in changes]
     usage.add(session, [each for each in over if each is not None])
     _grant([change for change in changes if _held(change.before) != _held(change.after)], session)
     remember(session, [(c.key, c.after.id) for c in changes if c.key is not None], now)
 
 
-def _many(session: Session, table: type[Base], rows: Sequence[dict[str, Any]]) -> None:
+def _many(session: Session, table: sa.Table, rows: Sequence[dict[str, Any]]) -> None:
     if rows:
-        session.execute(sa.insert(table), rows)
+        session.connection().execute(_INSERTS[table], rows)
 
 
 def _refuse_conflicts(session: Session, changes: Sequence[Change]) -> None:
     """Refuse all changes if one lease is not as it was read, or is changed twice."""
     wanted = [change.after.id for change in changes]
-    found = sa.select(LeaseRow.id, LeaseRow.version).where(LeaseRow.id.in_(wanted))
-    stored = {row.id: row.version for row in session.execute(found)}
+    found = session.connection().execute(_VERSIONS, {"wanted": wanted})
+    stored = {row.id: row.version for row in found}
     twice = {lease_id for lease_id, times in Counter(wanted).items() if times > 1}
     wrong = [
         change.after.id
@@ -92,19 +127,16 @@ def _columns(lease: Lease) -> dict[str, Any]:
 
 
 def _insert(leases: Sequence[Lease], session: Session) -> None:
-    _many(session, LeaseRow, [{"id": lease.id, **_columns(lease)} for lease in leases])
+    _many(session, _LEASES, [{"id": lease.id, **_columns(lease)} for lease in leases])
     groups = [{"lease_id": x.id, "name": name} for x in leases for name in sorted(set(x.groups))]
-    _many(session, LeaseGroupRow, groups)
+    _many(session, _GROUPS, groups)
 
 
 def _update(changes: Sequence[Change], session: Session) -> None:
     if not changes:
         return
-    values: dict[str, Any] = {name: sa.bindparam(name) for name in _columns(changes[0].after)}
-    statement = sa.update(LeaseRow).where(LeaseRow.__table__.c.id == sa.bindparam("known_id"))
     session.connection().execute(
-        statement.values(values),
-        [{"known_id": change.after.id, **_columns(change.after)} for change in changes],
+        _UPDATE, [{"known_id": change.after.id, **_columns(change.after)} for change in changes]
     )
 
 
@@ -139,10 +171,11 @@ def _grant(changes: Sequence[Change], session: Session) -> None:
     if not changes:
         return
     gone = [change.after.id for change in changes]
-    session.execute(sa.delete(GrantRow).where(GrantRow.lease_id.in_(gone)))
+    connection = session.connection()
+    connection.execute(_DELETE_GRANTS, {"gone": gone})
     wanted = [(device, change.after.id) for change in changes for device in _held(change.after)]
-    held = sa.select(GrantRow).where(GrantRow.device.in_([device for device, _ in wanted]))
-    holders = {row.device: row.lease_id for row in session.scalars(held)} if wanted else {}
+    held = connection.execute(_HOLDERS, {"devices": [device for device, _ in wanted]})
+    holders = {row.device: row.lease_id for row in held}
     taken: dict[str, str] = {}
     for device, lease_id in wanted:
         holder = holders.setdefault(device, lease_id)
@@ -157,7 +190,7 @@ def _grant(changes: Sequence[Change], session: Session) -> None:
             numbers={"device": device, "lease": holders[device], "leases": list(taken)},
             status=409,
         )
-    _many(session, GrantRow, [{"device": d, "lease_id": lease_id} for d, lease_id in wanted])
+    _many(session, _GRANTS, [{"device": d, "lease_id": lease_id} for d, lease_id in wanted])
 
 
 def remember(session: Session, keys: Sequence[tuple[IdempotencyKey, str]], now: datetime) -> None:
@@ -167,12 +200,11 @@ def remember(session: Session, keys: Sequence[tuple[IdempotencyKey, str]], now: 
     """
     if not keys:
         return
-    session.execute(sa.delete(IdempotencyRow).where(IdempotencyRow.expires <= now))
-    row = IdempotencyRow
-    found = sa.select(row).where(
-        row.key.in_([key.key for key, _ in keys]), row.who.in_({key.who for key, _ in keys})
-    )
-    known = {(x.who, x.key): (x.fingerprint, x.lease_id) for x in session.scalars(found)}
+    connection = session.connection()
+    connection.execute(_DELETE_KEYS, {"now": now})
+    whose = {"keys": [key.key for key, _ in keys], "people": list({key.who for key, _ in keys})}
+    found = connection.execute(_KNOWN_KEYS, whose)
+    known = {(x.who, x.key): (x.fingerprint, x.lease_id) for x in found}
     fresh = []
     for key, lease_id in keys:
         meant = key.fingerprint, lease_id
@@ -181,21 +213,26 @@ def remember(session: Session, keys: Sequence[tuple[IdempotencyKey, str]], now: 
             members = {"who": key.who, "key": key.key, "expires": key.expires}
             fresh.append({**members, "fingerprint": key.fingerprint, "lease_id": lease_id})
         elif known[key.who, key.key] != meant:
-            raise _key_reused()
-    _many(session, row, fresh)
+            raise key_reused()
+    _many(session, _KEYS, fresh)
 
 
 def remembered(session: Session, key: IdempotencyKey, now: datetime) -> str | None:
-    """Return the lease that the key was used for; raises as ``Store.remembered`` says."""
-    row = session.get(IdempotencyRow, (key.who, key.key))
+    """Return the lease that a key was used for, ``None`` for a key that is new.
+
+    Raises:
+        GPULeaseError: ``key_reused`` (422): it was used for another change.
+    """
+    whose = {"keys": [key.key], "people": [key.who]}
+    row = session.connection().execute(_KNOWN_KEYS, whose).one_or_none()
     if row is None or row.expires <= now:
         return None
     if row.fingerprint != key.fingerprint:
-        raise _key_reused()
-    return row.lease_id
+        raise key_reused()
+    return str(row.lease_id)
 
 
-def _key_reused() -> GPULeaseError:
+def key_reused() -> GPULeaseError:
     """Return the error for an idempotency key that was used for another change."""
     return GPULeaseError(
         "key_reused",
@@ -210,7 +247,7 @@ def add_evidence(
 ) -> None:
     """Store verdict changes; add parts of minutes to what is there."""
     verdicts = [{"lease_id": c.lease_id, "at": c.at, "verdict": c.verdict.value} for c in changes]
-    _many(session, VerdictRow, verdicts)
+    _many(session, _VERDICTS, verdicts)
     if not minutes:
         return
     row = EvidenceMinuteRow

@@ -2,13 +2,19 @@
 
 import asyncio
 import gc
+import json
 import logging
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gpulease.channel.websocket import WebsocketClient
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import Application
+from tornado.websocket import websocket_connect
+
+from gpulease.channel.websocket import ServerEnd, WebsocketClient
 from tests.companion.parts import TOKEN, LeaseService
 from tests.helpers import wait_for_async
 
@@ -131,3 +137,73 @@ def test_a_service_that_hangs_up_leaves_no_half_open_connection() -> None:
         asyncio.run(hung_up())
         gc.collect()
     assert not [each for each in said if "Unclosed" in str(each.message)]
+
+
+class Telling(ServerEnd):
+    """A server's end whose readers chose their words in the address."""
+
+    ends: "list[Telling]"
+    written: list[str]
+
+    def initialize(self, ends: "list[Telling]", written: list[str]) -> None:
+        self.ends, self.written = ends, written
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        self.words = args[0]
+        self.ends.append(self)
+
+    def in_words(self, message: Any) -> Any:
+        self.written.append(self.words)
+        return {**message, "in": self.words}
+
+
+@asynccontextmanager
+async def readers(*words: str) -> AsyncIterator[tuple[list[Telling], list[str], list[Any]]]:
+    """Open a websocket for each; yield the server's ends, what they wrote, and the clients'."""
+    ends: list[Telling] = []
+    written: list[str] = []
+    listening, port = bind_unused_port()
+    given = {"ends": ends, "written": written}
+    server = HTTPServer(Application([("/(.*)", Telling, given)]))
+    server.add_sockets([listening])
+    clients = [await websocket_connect(f"ws://127.0.0.1:{port}/{each}") for each in words]
+    try:
+        yield ends, written, clients
+    finally:
+        streams = [client.stream for client in clients]
+        for client in clients:
+            client.close()
+        await wait_for_async(lambda: all(each.closed() for each in streams), 30, "the ends")
+        server.stop()
+        await server.close_all_connections()
+
+
+async def test_what_is_said_in_one_turn_arrives_whole_and_in_order() -> None:
+    async with readers("en") as ((end,), _written, (client,)):
+        empty = len(json.dumps({"text": "", "in": "en"}))
+        texts = ["x" * (size - empty) for size in (empty, 125, 126, 127, 65535, 65536, 200_000)]
+        texts += ["", "\u00fc\u20ac", "last"]
+        for text in texts:
+            end.send({"text": text})
+        assert [json.loads(await client.read_message())["text"] for _ in texts] == texts
+
+
+async def test_a_message_is_written_once_for_all_who_read_it_in_the_same_words() -> None:
+    words = ["en", "de", "en", "de"]
+    async with readers(*words) as (ends, written, clients):
+        message = {"text": "x"}
+        for end in ends:
+            end.send(message)
+        assert [json.loads(await client.read_message())["in"] for client in clients] == words
+        assert sorted(written) == ["de", "en"]
+        ends[0].send({"text": "x"})
+        assert json.loads(await clients[0].read_message()) == {"text": "x", "in": "en"}
+        assert len(written) == 3, "another message, though it says the same"
+
+
+async def test_nothing_is_sent_to_a_reader_that_left_in_the_same_turn() -> None:
+    async with readers("en") as ((end,), _written, (client,)):
+        end.send({"text": "x"})
+        end.close()
+        assert await client.read_message() is None
+        end.send({"text": "y"})
