@@ -64,6 +64,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row("schedulerName", "schedulerName", "value"),
     Row("priorityClassName", "priorityClassName", "value"),
     Row("serviceAccountName", "serviceAccountName", "value"),
+    Row("serviceAccountName", "serviceAccount", "value"),  # its old name, which still counts
     Row("node", "nodeSelector", "pair"),
     Row("node", f"{_TERMS}.matchExpressions[]", "expression"),
     Row("node", f"{_TERMS}.matchFields[]", "expression"),

@@ -560,6 +560,7 @@ UNLISTED: list[tuple[str, Change, str]] = [
     ("schedulerName other", spec(schedulerName="other"), "spec.schedulerName"),
     ("priorityClassName high", spec(priorityClassName="high"), "spec.priorityClassName"),
     ("serviceAccountName other", spec(serviceAccountName="other"), "spec.serviceAccountName"),
+    ("serviceAccountName other", spec(serviceAccount="other"), "spec.serviceAccount"),
     ("node pool=big", spec(nodeSelector={"pool": "big"}), "spec.nodeSelector.pool"),
     (
         "node kubernetes.io/hostname=n1",
