@@ -71,6 +71,10 @@ class Asker:
         """Tell whether they teach one of these groups."""
         return self.leads_all or bool(set(self.leads) & set(groups))
 
+    def teaches(self, group: str) -> bool:
+        """Tell whether they teach a group."""
+        return self.leads_any((group,))
+
     def may_change(self, user: str) -> bool:
         """Tell whether a lease of this user is theirs to keep and to end."""
         return self.admin or (self.kind == "user" and self.may_ask and user == self.name)

@@ -69,6 +69,7 @@ class Policies:
         self._changed = changed
         self._pinned = pinned
         self._seen: str | None = None
+        self._refused: str | None = None  # what stands there and is not valid: nothing to try again
         self._looking = asyncio.Lock()
         self.problem = ""
         self._text: PolicyText | None = None
@@ -245,17 +246,21 @@ class Policies:
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             self._complain(f"it cannot be read: {why}.")
+            self._refused = None
             return None
 
     async def _try_pinned(self, text: str | None) -> None:
         assert self._pinned is not None
-        if text is None:
+        if text is None or text == self._refused:
             return
+        self._refused = None
         try:
             if text != self.text.text:
                 await self._put(text, self._pinned.name)
                 self._changed()
         except GPULeaseError as error:
+            if error.reason == "bad_policy":
+                self._refused = text  # what the store refuses is tried again
             self._complain(error.sentence)
             return
         self._complain("")

@@ -29,12 +29,15 @@ from gpulease.service.hubapi import HubUnreachableError
 from gpulease.service.ledger import Ledger
 from gpulease.service.notify import Notice
 from gpulease.service.reservation_bodies import ChangeBody, ReservationBody, changed, made
+from gpulease.store import key_reused
 from gpulease.store.reservations import ReservationEvent, drop
 
 log = logging.getLogger(__name__)
 
 #: Reservations that are taken away in one transaction.
 AT_ONCE = 50
+#: Characters of a reservation's name, and those of them that are its request's key.
+_LENGTH, _OF_KEY = 20, 12
 #: The planner sees windows whose hold begins within this time.
 AHEAD = timedelta(days=1)
 
@@ -153,16 +156,19 @@ class Reservations:
 
         Raises:
             GPULeaseError: ``may_not_reserve`` (403), ``name_taken`` (409), ``bad_calendar``,
-                ``reservation_refused`` (422), ``reservation_conflict`` (409).
+                ``reservation_refused`` (422), ``reservation_conflict`` (409), ``key_reused`` (422).
         """
         async with self.lock:
             return await self._book(asker, body, key)
 
     async def _book(self, asker: Asker, body: ReservationBody, key: str) -> tuple[Outcome, bool]:
         self._allow(asker, body.group)
-        reservation_id = _id_of(asker, key)
-        known = self._known.get(reservation_id)
-        if known is not None:
+        reservation_id = _id_of(asker, key, body)
+        for known in self._known.values():
+            if not key or known.id[:_OF_KEY] != reservation_id[:_OF_KEY]:
+                continue
+            if known.id != reservation_id:
+                raise key_reused()
             return Outcome(known, Expanded(known.occurrences)), False
         self._refuse_name(body.group, body.name)
         wanted = made(body, reservation_id, asker.name, self._snapshot().now)
@@ -390,8 +396,14 @@ def _may_not(group: str) -> GPULeaseError:
     )
 
 
-def _id_of(asker: Asker, key: str) -> str:
-    """Return a new name; the same key of the same person makes the same one."""
+def _id_of(asker: Asker, key: str, body: ReservationBody) -> str:
+    """Return a new name; the same key of the same person makes the same one of the same body.
+
+    It begins with what the key makes and ends with what the body makes, so that what is made once
+    tells for ever which request made it.
+    """
     if not key:
-        return secrets.token_hex(8)
-    return hashlib.sha256(f"{asker.kind}/{asker.name}/{key}".encode()).hexdigest()[:16]
+        return secrets.token_hex(_LENGTH // 2)
+    whose = hashlib.sha256(f"{asker.kind}/{asker.name}/{key}".encode()).hexdigest()
+    what = hashlib.sha256(body.model_dump_json(exclude_defaults=True).encode()).hexdigest()
+    return whose[:_OF_KEY] + what[: _LENGTH - _OF_KEY]

@@ -10,9 +10,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from gpulease.policy.consequences import at_once, warned_by
-from gpulease.policy.document import MAX_TEXT
+from gpulease.policy.document import MAX_TEXT, dump
 from gpulease.policy.document.difference import differences
 from gpulease.policy.document.edit import with_time_outs
+from gpulease.policy.document.own import concerning
 from gpulease.policy.document.schema import json_schema
 from gpulease.policy.document.time_outs_section import form
 from gpulease.policy.explanation.audience import audience
@@ -52,9 +53,13 @@ class Policy(BaseHandler):
     @needs_scope(ACCESS)
     @answers({200: PolicyView})
     async def get(self) -> None:
-        """Answer the text in force; everybody may read the rules they live under."""
-        policies = self.services.policies
-        self.answer(policies.text.view(pinned=policies.pinned))
+        """Answer the text in force to admins, to others what of it concerns them."""
+        policies, asker = self.services.policies, self.asker
+        found = policies.text.view(pinned=policies.pinned)
+        if not asker.admin:
+            own = concerning(policies.current, asker.name, asker.groups, asker.teaches)
+            found |= {"text": dump(own), "author": ""}
+        self.answer(found)
 
     @needs_scope(SCOPE_ADMIN)
     @answers({200: PolicyView}, body=PolicyBody, refuses=(409,))

@@ -22,7 +22,7 @@ from gpulease.service.hubapi import HubAPI, HubUnreachableError
 from gpulease.service.lease_commands import hub_unreachable
 from gpulease.service.run_records import RunRecords
 from gpulease.service.run_servers import RunServers
-from gpulease.store import RunChange, RunEvent
+from gpulease.store import RunChange, RunEvent, key_reused
 
 #: Runs of one person that have not ended.
 MOST = 200
@@ -81,7 +81,7 @@ class Runs:
 
         Raises:
             GPULeaseError: ``runs_not_set_up``, ``no_such_run``, ``too_many_runs``,
-                ``bad_parameter``, ``bad_array``, ``hub_unreachable``, and those of
+                ``bad_parameter``, ``bad_array``, ``key_reused``, ``hub_unreachable``, and those of
                 ``policy.asking.check``.
         """
         await self._check(asker, body)
@@ -95,7 +95,7 @@ class Runs:
             array = _id(asker, key, "array") if body.array is not None else ""
             new = [
                 Run(
-                    id=_id(asker, key, str(index)),
+                    id=_id(asker, key, str(place)),
                     user=asker.name,
                     notebook=body.notebook,
                     created=now,
@@ -112,11 +112,12 @@ class Runs:
                     options=options,
                     state_since=now,
                 )
-                for index in indices
+                for place, index in enumerate(indices)
             ]
             found = [await self._records.find(each.id) for each in new] if key else []
             if found and found[0] is not None:
-                return [each for each in found if each is not None], False
+                found.append(await self._records.find(_id(asker, key, str(len(new)))))
+                return _the_same(new, found), False
             self._refuse_many(asker, len(new))
             await self._records.save([RunChange(None, run, asker.name, "submitted") for run in new])
         self._records.wanted.set()
@@ -254,6 +255,23 @@ class Runs:
 
 def _may_see(asker: Asker, run: Run) -> bool:
     return asker.admin or (asker.kind == "user" and asker.name == run.user)
+
+
+def _the_same(new: Sequence[Run], found: Sequence[Run | None]) -> list[Run]:
+    """Return the runs that were found, if these are what is asked for again."""
+    asked = [_asked(run) for run in new]
+    known = [run for run in found if run is not None]
+    if [_asked(run) for run in known] != asked:
+        raise key_reused()
+    return known
+
+
+def _asked(run: Run) -> tuple[object, ...]:
+    """Return what a run was submitted with, that nothing changes afterwards."""
+    return (
+        run.notebook, run.gpu_class, run.count, run.wanted, run.project, dict(run.parameters),
+        run.after, run.array, run.index, run.on_loss,
+    )  # fmt: skip
 
 
 def _id(asker: Asker, key: str, part: str) -> str:

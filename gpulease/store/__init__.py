@@ -21,6 +21,7 @@ from gpulease.store.records import (
 from gpulease.store.retention import Ages
 from gpulease.store.runs import RunChange, RunEvent
 from gpulease.store.store import Store
+from gpulease.store.writing import key_reused
 
 __all__ = [
     "Ages",
@@ -39,6 +40,7 @@ __all__ = [
     "VerdictChange",
     "backup",
     "export",
+    "key_reused",
     "read_past",
     "restore",
     "upgrade",

@@ -8,6 +8,8 @@ import pytest
 
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
+from gpulease.policy import document
+from gpulease.policy.calendar.reservation import GroupTerms
 from gpulease.service.policies import Policies
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
@@ -97,9 +99,45 @@ async def test_two_admins_do_not_overwrite_each_other(site: Site) -> None:
     assert (error.reason, error.status) == ("policy_changed", 409)
 
 
-async def test_students_may_read_the_policy_and_nothing_more(site: Site) -> None:
+RULES = """\
+# told by chancellor@example.org
+pools: {simulated-gpu: {}}
+classes:
+  gpu: {pool: simulated-gpu, title: Toy, pod: {kind: device_plugin, resource: nvidia.com/secret}}
+time_outs: {idle: 7m}
+reservations:
+  groups: {cs101: {windows: 3, managers: [tutor]}, cs102: {managers: [other]}}
+projects:
+  science: {}
+  cs101: {parent: science, people: {stu: {weight: 2}, rival: {weight: 9}},
+          budget: {gpu_hours: 5, people: {rival: 3}, contact: [pi@example.org]}}
+  hidden: {parent: science, budget: {gpu_hours: 1, contact: [boss@example.org]}}
+drained_nodes: [cellar-3]
+"""
+
+
+async def test_students_read_what_of_the_policy_concerns_them_and_nothing_more(site: Site) -> None:
+    await admin(site).call("PUT", "policy", {"text": RULES})
+    assert (await admin(site).call("GET", "policy"))["text"] == RULES
+    site.hub.user("stu", "", groups=("cs101",))
     client = site.client(site.hub.page_token("stu"))
-    text = (await client.call("GET", "policy"))["text"]
+    seen = await client.call("GET", "policy")
+    text, own = seen["text"], document.parse(seen["text"])
+    assert (seen["version"], seen["author"]) == (2, "")
+    assert own.classes[0].title == "Toy"
+    assert own.time_outs.idle == 420
+    assert [each.name for each in own.projects.all] == ["science", "cs101"]
+    assert own.projects.by_name["cs101"].budget.gpu_hours == 5
+    assert [user for user, _ in own.projects.by_name["cs101"].people] == ["stu"]
+    assert own.reservations.groups == (("cs101", GroupTerms(windows=3)),)
+    for hidden in ("example.org", "rival", "tutor", "other", "hidden", "cellar", "secret"):
+        assert hidden not in text
+    prof = site.client(site.hub.token("prof", "custom:gpulease:reserve!group=cs101"))
+    taught = (await prof.call("GET", "policy"))["text"]
+    assert "rival" in taught
+    assert "tutor" in taught
+    assert not {"hidden", "example.org"} & set(taught.split())
+    text = RULES
     for method, path, body in (
         ("PUT", "policy", {"text": text}),
         ("POST", "policy/check", {"text": text}),
@@ -179,6 +217,36 @@ async def test_a_pinned_file_is_not_taken_while_it_is_written(run, tmp_path: Pat
         assert [each.name for each in policies.classes] == ["a"], "seen once, it may be growing"
         await policies.look()
         assert [each.name for each in policies.classes] == ["a", "b"]
+
+
+async def test_a_pinned_file_that_is_not_valid_is_read_again_when_it_changed(
+    run, tmp_path: Path, monkeypatch
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("pools: {simulated-gpu: {}}\nclasses: {a: {pool: simulated-gpu}}\n")
+    async with run(policy_file=file) as site:
+        policies = Policies(site.service.services.ledger, lambda: None, file)
+        await policies.open(())
+        tried: list[str] = []
+        put = policies._put
+
+        def noted(text: str, author: str):
+            tried.append(text)
+            return put(text, author)
+
+        monkeypatch.setattr(policies, "_put", noted)
+        file.write_text(BAD)
+        for _ in range(5):
+            await policies.look()
+        assert tried == [BAD]
+        file.rename(tmp_path / "away")
+        await policies.look()
+        assert "cannot be read" in policies.problem
+        (tmp_path / "away").rename(file)
+        for _ in range(3):
+            await policies.look()
+        assert "Line 4" in policies.problem, "what is wrong now, not what was"
+        assert tried == [BAD, BAD]
 
 
 async def shown(site: Site) -> str:

@@ -149,6 +149,14 @@ async def test_a_repeated_booking_is_the_same_and_a_name_is_taken_once(site):
     first = await teacher.call("POST", "reservations", LAB, headers=headers)
     second = await teacher.call("POST", "reservations", LAB, headers=headers)
     assert first["id"] == second["id"]
+    changed = {"seats": 1, "title": "changed since"}
+    await teacher.call("PATCH", f"reservations/{first['id']}", changed)
+    third = await teacher.call("POST", "reservations", LAB, headers=headers)
+    assert (third["id"], third["seats"]) == (first["id"], 1)
+    for other in ({"name": "other"}, {"seats": 1}):
+        body = {**LAB, **other}
+        error = await refused(teacher.call("POST", "reservations", body, headers=headers))
+        assert (error.reason, error.status) == ("key_reused", 422)
     assert (await refused(book(teacher))).reason == "name_taken"
 
 

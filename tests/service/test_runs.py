@@ -170,6 +170,9 @@ async def test_a_repeated_submission_is_the_same_one(site):
     first = await client.call("POST", "runs", {**SUBMIT, "array": "1-2"}, headers=headers)
     again = await client.call("POST", "runs", {**SUBMIT, "array": "1-2"}, headers=headers)
     assert [each["id"] for each in first["items"]] == [each["id"] for each in again["items"]]
+    for other in ({"array": "1-3"}, {"array": "1"}, {}, {"notebook": "b.ipynb", "array": "1-2"}):
+        error = await refused(client.call("POST", "runs", {**SUBMIT, **other}, headers=headers))
+        assert (error.reason, error.status) == ("key_reused", 422)
     assert (await client.call("GET", "runs"))["total"] == 2
 
 
