@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpulease.companion.tree import TICKS, Process, descendants, parse_stat, process_table
+from gpulease.companion.tree import TICKS, ProcessRow, descendants, parse_stat, process_table
 from gpulease.protocol.reports import Activity
 
 #: Use above this share of a core is work; the same figure as for devices.
@@ -34,7 +34,7 @@ _GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionEr
 
 
 @dataclass
-class Watched:
+class WatchedCompanion:
     """What a companion said about itself; its link keeps it up to date."""
 
     pid: int
@@ -91,7 +91,7 @@ class ActivitySampler:
         self._seen = _Seen()
         self._last: float | None = None
 
-    def sample(self, companions: Iterable[Watched]) -> Activity:
+    def sample(self, companions: Iterable[WatchedCompanion]) -> Activity:
         """Return what happened since the last call (or since a process or thread appeared)."""
         watched = list(companions)
         now = self._clock()
@@ -99,8 +99,8 @@ class ActivitySampler:
         self._last = now
         seen = _Seen()
         table = process_table()
-        strangers = self._user_processes(watched, table)
-        ticks = sum(self._process_ticks(row, seen) for row in strangers)
+        user_processes = self._user_processes(watched, table)
+        ticks = sum(self._process_ticks(row, seen) for row in user_processes)
         moved = 0
         for companion in watched:
             user, transfer = self._thread_ticks(companion, seen)
@@ -117,24 +117,26 @@ class ActivitySampler:
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             cells=cells,
             threads=sum(companion.threads for companion in watched),
-            processes=len(strangers),
+            processes=len(user_processes),
             tasks=sum(companion.tasks for companion in watched),
             use=round(min(1.0, share), 3),
             transfers=moving,
         )
 
-    def _user_processes(self, watched: list[Watched], table: dict[int, Process]) -> list[Process]:
+    def _user_processes(
+        self, watched: list[WatchedCompanion], table: dict[int, ProcessRow]
+    ) -> list[ProcessRow]:
         own = {companion.pid for companion in watched} | set(self._infrastructure())
         below = descendants([os.getpid()], table) - own
         return [table[pid] for pid in below if table[pid].alive and not _is_helper(pid)]
 
-    def _process_ticks(self, row: Process, seen: _Seen) -> int:
+    def _process_ticks(self, row: ProcessRow, seen: _Seen) -> int:
         key = (row.pid, row.start)
         seen.processes[key] = row.cpu
         # A process that is new has used all its time since the last sample.
         return max(0, row.cpu - self._seen.processes.get(key, 0))
 
-    def _thread_ticks(self, companion: Watched, seen: _Seen) -> tuple[int, int]:
+    def _thread_ticks(self, companion: WatchedCompanion, seen: _Seen) -> tuple[int, int]:
         user = transfer = 0
         for row in _threads(companion.pid):
             key = (companion.pid, row.pid, row.start)
@@ -183,7 +185,7 @@ def kind_of(sample: Activity) -> str:
     return "cell" if sample["cells"] else "nothing"
 
 
-def _threads(pid: int) -> list[Process]:
+def _threads(pid: int) -> list[ProcessRow]:
     rows = []
     with suppress(*_GONE):
         for entry in os.scandir(f"/proc/{pid}/task"):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpulease.channel.conversation import Message
 from gpulease.companion import tree
-from gpulease.companion.activity import Watched
+from gpulease.companion.activity import WatchedCompanion
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
 from gpulease.companion.parking import Parking
@@ -66,7 +66,7 @@ class Companion:
         self.ready = ready
         self.closing = False
         self.ports: list[int] = []
-        self.watched = Watched(bound.process.pid, frozenset(ready["infrastructure"]))
+        self.watched = WatchedCompanion(bound.process.pid, frozenset(ready["infrastructure"]))
         self.gone = bound.link.gone
         self._parking = asyncio.Lock()
         bound.listen(self._said)
@@ -160,9 +160,9 @@ class Companions:
         return list(self._running.values())
 
     @property
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedCompanion]:
         """Whose use counts: the companions', and a home kernel's that waits for its companion."""
-        waiting = [Watched(0, cells=1) for _ in range(self._starting)]
+        waiting = [WatchedCompanion(0, cells=1) for _ in range(self._starting)]
         return [companion.watched for companion in self.running] + waiting
 
     def infrastructure(self) -> list[int]:

@@ -215,7 +215,7 @@ def _environment(options: DemoOptions) -> dict[str, str]:
 
 
 @dataclass
-class Place:
+class DemoDirectory:
     """The demo's directory; ``keep`` is set to ``False`` when nobody will want to look into it."""
 
     path: Path
@@ -223,7 +223,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def directory(given: Path | None) -> Iterator[Place]:
+def directory(given: Path | None) -> Iterator[DemoDirectory]:
     """Give the demo's directory: ``given``, or a temporary one that goes unless it is kept.
 
     It is kept when the block fails: the log in it says why.
@@ -241,9 +241,9 @@ def directory(given: Path | None) -> Iterator[Place]:
                 f"--dir: {given} cannot be used: {why}.",
                 next_step="Name a directory that may be written, or leave it out.",
             )
-        yield Place(given.resolve())
+        yield DemoDirectory(given.resolve())
         return
-    place = Place(Path(tempfile.mkdtemp(prefix="gpulease-demo-")))
+    place = DemoDirectory(Path(tempfile.mkdtemp(prefix="gpulease-demo-")))
     yield place
     if not place.keep:
         shutil.rmtree(place.path, ignore_errors=True)

@@ -21,7 +21,7 @@ from gpulease.kernel.options import CellOptions, parse_duration
 from gpulease.kernel.outputs import CARRIER
 from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
-from gpulease.kernel.wait import Progress
+from gpulease.kernel.wait import QueueProgress
 from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class GPUCells:
     def _run_attached(self, source: str, *, silent: bool) -> None:
         parts = self._parts
         count = self._count()
-        progress = Progress(parts.shell, lambda: parts.alone)
+        progress = QueueProgress(parts.shell, lambda: parts.alone)
         parts.link.cell = str(count)
         values, lines = parts.results.for_away(source)
         program = "\n".join((*lines, *typed.for_away(parts.shell, source, values)))
@@ -169,7 +169,7 @@ class GPUCells:
         }
 
     def _bring_files(self) -> None:
-        progress = Progress(self._parts.shell)
+        progress = QueueProgress(self._parts.shell)
         try:
             said = self._parts.files.after(progress.show)
         finally:

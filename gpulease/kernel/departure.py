@@ -23,7 +23,7 @@ from gpulease.transfer.api import DrainReport, Home
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
-    from gpulease.kernel.files import Files
+    from gpulease.kernel.files import MirroredFiles
 
 log = logging.getLogger("gpulease.kernel")
 DEFAULT_DRAIN = 60.0
@@ -64,7 +64,7 @@ class Departure:
         self._files_left = False  # files that could not come home
         self.lost: tuple[str, ...] = ()  # names that it could not park
         self.leaving: Callable[[], list[str]] = list
-        self.files: Files | None = None  # set by the session
+        self.files: MirroredFiles | None = None  # set by the session
 
     @property
     def in_order(self) -> bool:

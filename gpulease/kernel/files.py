@@ -30,7 +30,7 @@ OPEN_SECONDS = 30.0
 UNSEEN_SECONDS = 0.5
 
 
-class Files:
+class MirroredFiles:
     """One kernel's mirrored working directory.
 
     Args:

@@ -18,9 +18,8 @@ from gpulease.kernel.parts import Parts
 from gpulease.kernel.relay import say
 from gpulease.kernel.route import Route
 from gpulease.kernel.tokens import missing
-from gpulease.kernel.wait import Progress
-from gpulease.transfer.api import Progress as TransferProgress
-from gpulease.transfer.api import SwitchReport
+from gpulease.kernel.wait import QueueProgress
+from gpulease.transfer.api import Progress, SwitchReport
 
 _NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")
 
@@ -49,7 +48,7 @@ class Gate:
         if parts.connected_once:
             parts.link.departure.commit_now()
         if parts.connected_once and way.reads:
-            progress = Progress(parts.shell)
+            progress = QueueProgress(parts.shell)
             try:
                 show = parts.progress_callback(progress)
                 report = self._bring(way, show)
@@ -58,7 +57,7 @@ class Gate:
             parts.say_report(report)
         self._running.append(way.body)
 
-    def _bring(self, way: Route, show: TransferProgress) -> SwitchReport:
+    def _bring(self, way: Route, show: Progress) -> SwitchReport:
         parts = self._parts
 
         def bring() -> SwitchReport:

@@ -17,7 +17,7 @@ from gpulease.channel.iothread import IOThread
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.cellnote import CellNote
 from gpulease.kernel.execution import Executor
-from gpulease.kernel.files import Files
+from gpulease.kernel.files import MirroredFiles
 from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.lease import LeaseLink
 from gpulease.kernel.options import parse_options
@@ -25,7 +25,7 @@ from gpulease.kernel.outputs import Results
 from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.sources import Sources
 from gpulease.kernel.tokens import parse_shared
-from gpulease.kernel.wait import Progress, Waiter
+from gpulease.kernel.wait import QueueProgress, Waiter
 from gpulease.protocol import ENV_CELL_OPTIONS, ENV_SHARED
 from gpulease.transfer.api import Home, SwitchReport
 
@@ -62,7 +62,7 @@ class Parts(ABC):
         )  # fmt: skip
         self.note = self.link.notices.note = CellNote(shell, self.relay)
         self.link.departure.leaving = self.results.resolve_all
-        self.files = self.link.departure.files = Files(lambda: self.link.attachment)
+        self.files = self.link.departure.files = MirroredFiles(lambda: self.link.attachment)
         self.link.in_cell = lambda: self._depth > 0
         self.waiter = Waiter(
             shell, self.inbox, self.link, lambda: self.default_class, lambda: self.alone
@@ -159,7 +159,7 @@ class Parts(ABC):
         for note in notes:
             say(self.shell, note)
 
-    def progress_callback(self, progress: Progress) -> Callable[[str, int, int], None]:
+    def progress_callback(self, progress: QueueProgress) -> Callable[[str, int, int], None]:
         """Return what shows the progress of moving a large value."""
 
         shown = time.monotonic()

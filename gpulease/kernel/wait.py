@@ -42,7 +42,7 @@ class GPUNotReady(GPULeaseError):  # noqa: N818 - the name that people read
     """No GPU within the wait; the ask stays queued."""
 
 
-class Progress:
+class QueueProgress:
     """One display under the cell, updated in place.
 
     ``alone``: tells whether the cell shows nothing else so far.
@@ -101,7 +101,7 @@ class Waiter:
         self._away_since: float | None = None  # since when the service does not answer
         self._differences: list[str] = []  # how the GPU's image differs from this notebook
         self._said_longer = ""  # the lease of which it was said that --for does not shorten it
-        self.status = Progress(shell)  # of the last cell that waited
+        self.status = QueueProgress(shell)  # of the last cell that waited
 
     def ensure(self, options: CellOptions) -> None:
         """Return when a companion is attached.
@@ -116,7 +116,7 @@ class Waiter:
             return
         if link.phase is Phase.DRAINING:
             link.departure.now()  # at the border of this cell, so that the old lease can leave
-        progress = self.status = Progress(self._shell, self._alone)
+        progress = self.status = QueueProgress(self._shell, self._alone)
         try:
             if link.target is not None:
                 progress.show("Starting the companion ...")
@@ -126,7 +126,7 @@ class Waiter:
         finally:
             progress.clear()
 
-    def _outlast(self, options: CellOptions, progress: Progress) -> None:
+    def _outlast(self, options: CellOptions, progress: QueueProgress) -> None:
         """Obtain a companion; while the service is away wait for it, as long as for a GPU."""
         bound = OUTAGE_SECONDS if options.wait is None else options.wait
         self._away_since = None
@@ -142,7 +142,7 @@ class Waiter:
             )
             self._inbox.wait_for(lambda: False, now + min(RETRY_SECONDS, left))
 
-    def _try(self, options: CellOptions, progress: Progress) -> GPULeaseError | None:
+    def _try(self, options: CellOptions, progress: QueueProgress) -> GPULeaseError | None:
         """Obtain a companion, or return why nobody can be asked for one at present."""
         try:
             self._obtain(options, progress)
@@ -152,7 +152,9 @@ class Waiter:
             return error
         return None
 
-    def _obtain(self, options: CellOptions, progress: Progress, *, again: bool = False) -> None:
+    def _obtain(
+        self, options: CellOptions, progress: QueueProgress, *, again: bool = False
+    ) -> None:
         link = self._link
         lease = self._lease(options, progress)
         self._leave_other(lease, progress)
@@ -249,7 +251,7 @@ class Waiter:
                 f"{clock(hard_end)} at most."
             )
 
-    def _leave_other(self, lease: LeaseView, progress: Progress) -> None:
+    def _leave_other(self, lease: LeaseView, progress: QueueProgress) -> None:
         """Wait until an older lease that drains is gone: one companion at a time."""
         link = self._link
 
@@ -263,7 +265,7 @@ class Waiter:
                 link.leave_now("The former lease did not end in time.")
             link.departure.commit_now()
 
-    def _lease(self, options: CellOptions, progress: Progress) -> LeaseView:
+    def _lease(self, options: CellOptions, progress: QueueProgress) -> LeaseView:
         """Return a usable lease, waiting within the bound."""
         before = self._link.mine()
         asked_here = before is None
@@ -285,7 +287,7 @@ class Waiter:
                 said = "The cell did not run. Your request stays in the queue."
             raise KeyboardInterrupt(said) from None
 
-    def _wait(self, lease: LeaseView, bound: float, progress: Progress) -> LeaseView:
+    def _wait(self, lease: LeaseView, bound: float, progress: QueueProgress) -> LeaseView:
         self._link.phase = Phase.WAITING
         deadline = time.monotonic() + bound
         last = lease

@@ -13,7 +13,7 @@ from typing import Final
 
 from gpulease.policy.explanation import reasons
 from gpulease.policy.model import LeaseState, PolicyDocument
-from gpulease.policy.reclaim import THEFT_HOLD
+from gpulease.policy.reclaim import TAKEN_HOLD
 from gpulease.providers.base import Provider
 from gpulease.service.auth import Asker
 from gpulease.service.ledger import Ledger
@@ -61,10 +61,10 @@ class Incidents:
             GPULeaseError: the store cannot be read.
         """
         pools = {each.name: each.pool for each in policy.classes}
-        since = now - timedelta(seconds=THEFT_HOLD)
+        since = now - timedelta(seconds=TAKEN_HOLD)
         for row in await self._since(("capacity_taken", _STARTED), since):
             if row.source == LeaseState.STARTING.value and row.gpu_class in pools:
-                contended.recall(pools[row.gpu_class], row.at, stolen=row.why == "capacity_taken")
+                contended.recall(pools[row.gpu_class], row.at, taken=row.why == "capacity_taken")
         oldest = min((lease.created for lease in self._ledger.live()), default=now)
         adopted = {row.lease_id for row in await self._since(("adopted",), oldest)}
         for lease in self._ledger.live():

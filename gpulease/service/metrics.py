@@ -187,7 +187,7 @@ class Metrics:
         for reason, count in Count(alerts).items():
             self._alerts.labels(reason).set(count)
 
-    def stolen(self, pool: str) -> None:
+    def taken(self, pool: str) -> None:
         """Count a device that others took after it had been granted."""
         self._contended.labels(pool).inc()
 

@@ -76,14 +76,14 @@ class ContendedCapacity:
         before, after = change.before, change.after
         if before is None or before.state is not LeaseState.STARTING:
             return False
-        stolen = after.state is LeaseState.QUEUED and after.reason == "capacity_taken"
-        if stolen or after.state is LeaseState.ACTIVE:
-            self.recall(pool, now, stolen=stolen)
-        return stolen
+        taken = after.state is LeaseState.QUEUED and after.reason == "capacity_taken"
+        if taken or after.state is LeaseState.ACTIVE:
+            self.recall(pool, now, taken=taken)
+        return taken
 
-    def recall(self, pool: str, at: datetime, *, stolen: bool) -> None:
+    def recall(self, pool: str, at: datetime, *, taken: bool) -> None:
         """Note that a start in this pool found its device taken, or succeeded; oldest first."""
-        if stolen:
+        if taken:
             self._times[pool] = (*self._times.get(pool, ()), at)
         else:
             self._times.pop(pool, None)

@@ -338,7 +338,7 @@ class Reconciler:
             held = change.before.devices if change.before is not None else ()
             pool = next((pools.get(uuid, "") for uuid in held), "")
             if self._contended.moved(change, pool, self.clock()):
-                self._metrics.stolen(pool)
+                self._metrics.taken(pool)
             self._perform(change)
 
     def _perform(self, change: Change) -> None:

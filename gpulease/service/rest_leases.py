@@ -124,7 +124,7 @@ class Why(BaseHandler):
         self.answer_page(items, total, query)
 
 
-class Servers(BaseHandler):
+class ServerList(BaseHandler):
     """``servers``: the asker's running servers, for the page that asks for one of them."""
 
     @needs_scope(ACCESS)

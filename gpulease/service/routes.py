@@ -48,7 +48,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "leases/{id}/supervisor": sockets.SupervisorSocket,
     "agents/batches": rest_agents.AgentBatches,
     "classes": rest_leases.Classes,
-    "servers": rest_leases.Servers,
+    "servers": rest_leases.ServerList,
     "groups": rest_groups.Groups,
     "groups/members": rest_groups.Members,
     "messages": rest_groups.MessageList,

@@ -6,7 +6,13 @@ import sys
 
 import pytest
 
-from gpulease.companion.activity import BUSY_SHARE, ActivitySampler, Batches, Watched, kind_of
+from gpulease.companion.activity import (
+    BUSY_SHARE,
+    ActivitySampler,
+    Batches,
+    WatchedCompanion,
+    kind_of,
+)
 from gpulease.companion.kernels import Companions
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import PROTOCOL_VERSION
@@ -171,7 +177,7 @@ def spinning():
 
 def test_transfer_threads_move_values_and_are_no_use(spinning):
     pid, ids = spinning
-    watched = Watched(pid, transfers=frozenset(ids))
+    watched = WatchedCompanion(pid, transfers=frozenset(ids))
     sampler = ActivitySampler(lambda: [pid])
 
     async def test():
@@ -190,7 +196,7 @@ def _moving(sampler, watched):
 
 def test_the_same_threads_are_use_when_they_are_the_users(spinning):
     pid, ids = spinning
-    watched = Watched(pid, infrastructure=frozenset([pid, ids[0]]))
+    watched = WatchedCompanion(pid, infrastructure=frozenset([pid, ids[0]]))
     sampler = ActivitySampler(lambda: [pid])
 
     async def test():
@@ -203,7 +209,7 @@ def test_the_same_threads_are_use_when_they_are_the_users(spinning):
 def test_a_cell_that_began_and_ended_between_two_samples_is_in_the_next_one_only(spinning):
     """Quick cells are use, too: somebody who runs one now and then is there."""
     pid, _ = spinning
-    watched = Watched(pid)
+    watched = WatchedCompanion(pid)
     sampler = ActivitySampler(lambda: [pid])
     said = []
     for words in ([], [1, 0, 1, 0], [], [1], [], [0], []):

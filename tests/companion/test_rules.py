@@ -13,7 +13,7 @@ from gpulease.companion.handshake import check_packages, check_protocol, check_p
 from gpulease.companion.parking import Parking
 from gpulease.companion.processes import same_interpreter
 from gpulease.companion.standalone import visible_devices
-from gpulease.companion.tree import Process, descendants, parse_stat
+from gpulease.companion.tree import ProcessRow, descendants, parse_stat
 from gpulease.errors import GPULeaseError
 from gpulease.sides.environment import (
     allowed_environment,
@@ -97,11 +97,11 @@ def test_links_in_one_environment_are_one_interpreter_and_other_environments_are
 def test_a_process_name_may_hold_anything():
     fields = ["S", "7", *["0"] * 9, "12", "30", *["0"] * 6, "999"]
     row = parse_stat(f"42 (a) b (c) {' '.join(fields)}")
-    assert row == Process(pid=42, parent=7, state="S", start=999, cpu=42)
+    assert row == ProcessRow(pid=42, parent=7, state="S", start=999, cpu=42)
 
 
 def test_descendants_are_found_through_generations():
-    rows = [Process(2, 1, "S", 0, 0), Process(3, 2, "S", 0, 0), Process(4, 9, "S", 0, 0)]
+    rows = [ProcessRow(2, 1, "S", 0, 0), ProcessRow(3, 2, "S", 0, 0), ProcessRow(4, 9, "S", 0, 0)]
     assert descendants([1], {row.pid: row for row in rows}) == {2, 3}
 
 

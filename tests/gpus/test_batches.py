@@ -10,7 +10,7 @@ import pytest
 from gpulease.gpus.agent.batches import CALM, Gathering, batch_of, second_of, unaccounted
 from gpulease.gpus.agent.cgroups import NODE
 from gpulease.gpus.agent.incidents import Incidents
-from gpulease.gpus.agent.reading import Reading, Seen
+from gpulease.gpus.agent.reading import DeviceReading, Seen
 from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.base import GPUInfo
 from gpulease.policy.model import EvidenceLevel
@@ -21,8 +21,8 @@ NOW = datetime(2026, 5, 4, 12, 0, 0, 123456, tzinfo=UTC)
 PLACES = {1: "uid-1", 2: "uid-1", 3: "uid-2", 4: NODE, 5: None}
 
 
-def reading(use: float | None = 0.0, **more: Any) -> Reading:
-    return Reading("GPU-1", NOW, use, more.pop("gap", ""), **more)
+def reading(use: float | None = 0.0, **more: Any) -> DeviceReading:
+    return DeviceReading("GPU-1", NOW, use, more.pop("gap", ""), **more)
 
 
 def second(

@@ -9,7 +9,7 @@ import pytest
 
 from gpulease.gpus.agent.health import EVENTS, Event, Health, Listener
 from gpulease.gpus.agent.incidents import Incidents
-from gpulease.gpus.agent.reading import Reader, Reading
+from gpulease.gpus.agent.reading import DeviceReading, Reader
 from gpulease.gpus.driver import Library
 from gpulease.policy.evidence.quarantine import APPLICATION_XIDS, KINDS
 from tests.gpus.stand_in import Driver
@@ -111,15 +111,15 @@ def test_a_programs_own_fault_is_no_incident(xid: int) -> None:
 def test_a_lost_device_is_one_incident_for_as_long_as_it_is_lost(gap: str, kind: str) -> None:
     incidents = Incidents()
     health = Health(incidents)
-    assert health.saw(Reading(FIRST, NOW, None, gap))
+    assert health.saw(DeviceReading(FIRST, NOW, None, gap))
     for n in range(1, 60):
-        assert not health.saw(Reading(FIRST, later(n), None, gap))
-    assert not health.saw(Reading(FIRST, later(60), None, "driver_not_loaded"))
+        assert not health.saw(DeviceReading(FIRST, later(n), None, gap))
+    assert not health.saw(DeviceReading(FIRST, later(60), None, "driver_not_loaded"))
     (found,) = incidents.of(FIRST)
     assert (found["kind"], found["at"], found["until"]) == (kind, NOW.isoformat(), None)
-    assert health.saw(Reading(FIRST, later(61), 0.0))
+    assert health.saw(DeviceReading(FIRST, later(61), 0.0))
     assert incidents.of(FIRST)[0]["until"] == later(61).isoformat()
-    assert not health.saw(Reading(FIRST, later(62), 0.0))
+    assert not health.saw(DeviceReading(FIRST, later(62), 0.0))
 
 
 def test_rows_that_cannot_be_remapped_and_new_double_bits_are_incidents(

@@ -22,7 +22,7 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.policy.planner import plan
-from gpulease.policy.reclaim import THEFT_HOLD
+from gpulease.policy.reclaim import TAKEN_HOLD
 from tests.policy.build import (
     NOW,
     OUTS,
@@ -309,7 +309,7 @@ def test_nothing_is_reclaimed_in_a_pool_whose_capacity_was_taken_twice():
     (alert,) = [a for a in plan(view) if isinstance(a, Alert)]
     assert alert.reason == "foreign_capacity"
     assert "cards" in alert.sentence
-    view = replace(view, contended=robbed(2, THEFT_HOLD + 1))
+    view = replace(view, contended=robbed(2, TAKEN_HOLD + 1))
     assert of_kind(view, Warn)
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from gpulease.gpus.agent.cgroups import NODE
 from gpulease.gpus.agent.incidents import Incidents
-from gpulease.gpus.agent.reading import Reading, Seen
+from gpulease.gpus.agent.reading import DeviceReading, Seen
 from gpulease.gpus.agent.wire import Held
 from gpulease.policy.evidence.idleness import USE
 from gpulease.policy.model import EvidenceLevel
@@ -65,7 +65,7 @@ class Gathering:
 
 
 def second_of(
-    reading: Reading, level: EvidenceLevel, place: Callable[[int], str | None]
+    reading: DeviceReading, level: EvidenceLevel, place: Callable[[int], str | None]
 ) -> AgentSecond:
     """Return a reading as it is posted.
 
@@ -124,7 +124,7 @@ def batch_of(
     }
 
 
-def unaccounted(readings: Iterable[Reading], holders: Collection[Held] | None) -> bool:
+def unaccounted(readings: Iterable[DeviceReading], holders: Collection[Held] | None) -> bool:
     """Whether something is used that nobody holds, as far as is known: time to ask the kubelet."""
     held = {each.device.partition("::")[0] for each in holders or ()}
     return any((each.use or 0.0) > USE and each.uuid not in held for each in readings)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from gpulease.gpus import driver
 from gpulease.gpus.agent.incidents import Incidents
-from gpulease.gpus.agent.reading import Reading, Seen
+from gpulease.gpus.agent.reading import DeviceReading, Seen
 from gpulease.gpus.driver import Library, reason_of
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class Health:
         log.warning("%s: %s %s", event.device or "all GPUs", event.kind, event.xid or "")
         return self.incidents.changed
 
-    def saw(self, reading: Reading) -> bool:
+    def saw(self, reading: DeviceReading) -> bool:
         """Note what one second says; return whether a fault began or ended with it."""
         if reading.gap and reading.gap not in _GAPS:
             return False  # nothing is known of the device: what stood stands

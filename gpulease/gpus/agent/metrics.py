@@ -18,7 +18,7 @@ from prometheus_client import (
 )
 
 from gpulease.gpus.agent.ledger import Waiting
-from gpulease.gpus.agent.reading import Reading, Seen
+from gpulease.gpus.agent.reading import DeviceReading, Seen
 from gpulease.gpus.agent.wire import Held
 
 _DEVICE = ("node", "pool", "gpu_class", "device")
@@ -66,7 +66,7 @@ class Metrics:
 
     def show(
         self,
-        readings: Iterable[Reading],
+        readings: Iterable[DeviceReading],
         seen: Mapping[str, Seen],
         holders: Iterable[Held],
         resources: Mapping[str, Mapping[str, str]],

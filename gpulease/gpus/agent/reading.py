@@ -26,7 +26,7 @@ _PROCESS_USE = "nvmlDeviceGetProcessUtilization"
 
 
 @dataclass(frozen=True)
-class Reading:
+class DeviceReading:
     """One device in one second.  ``use`` 0..1, or ``None`` with ``gap`` saying why.
 
     ``by_pid`` is the use of each process (0..1), ``None`` where the driver does not tell.
@@ -86,7 +86,7 @@ class Reader:
         except nvml.NVMLError as error:
             log.warning("the GPUs cannot be listed: %s", self._library.failed(nvml, error))
 
-    def read(self, now: datetime) -> Sequence[Reading]:
+    def read(self, now: datetime) -> Sequence[DeviceReading]:
         """Read each device once."""
         nvml = self._library.ready()
         if nvml is not None and self._generation != self._library.generation:
@@ -94,7 +94,7 @@ class Reader:
         whole = [seen for seen in self.seen.values() if not seen.divided]
         if nvml is None:
             gap = self._library.problem[:64]
-            return [Reading(seen.info.uuid, now, None, gap) for seen in whole]
+            return [DeviceReading(seen.info.uuid, now, None, gap) for seen in whole]
         return [self._read(nvml, seen, now) for seen in whole]
 
     def _look_at(self, nvml: Any, index: int) -> None:
@@ -144,7 +144,7 @@ class Reader:
         known.unable.clear()
         return known
 
-    def _read(self, nvml: Any, seen: Seen, now: datetime) -> Reading:
+    def _read(self, nvml: Any, seen: Seen, now: datetime) -> DeviceReading:
         uuid = seen.info.uuid
         try:
             use = self._use(nvml, seen)
@@ -152,9 +152,9 @@ class Reader:
             memory = self._ask(nvml, seen, "nvmlDeviceGetMemoryInfo")
             power = self._ask(nvml, seen, "nvmlDeviceGetPowerUsage")
         except nvml.NVMLError as error:
-            return Reading(uuid, now, None, self._library.failed(nvml, error))
+            return DeviceReading(uuid, now, None, self._library.failed(nvml, error))
         seen.level = self._level(seen, use)
-        return Reading(
+        return DeviceReading(
             uuid,
             now,
             use,

@@ -31,7 +31,7 @@ from gpulease.gpus.agent.ledger import Ledger
 from gpulease.gpus.agent.metrics import Metrics
 from gpulease.gpus.agent.pod_resources import PodResources
 from gpulease.gpus.agent.posting import Poster, Target
-from gpulease.gpus.agent.reading import Reader, Reading
+from gpulease.gpus.agent.reading import DeviceReading, Reader
 from gpulease.gpus.agent.wire import Held
 from gpulease.gpus.driver import Library
 from gpulease.policy.evidence.quarantine import APPLICATION_XIDS
@@ -88,7 +88,7 @@ class Agent:
         self._lock = threading.Lock()
         self._looked = self._checked = float("-inf")
         self._last_second = time.monotonic()
-        self._readings: Sequence[Reading] = ()
+        self._readings: Sequence[DeviceReading] = ()
         self._holders: Sequence[Held] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._server: HTTPServer | None = None
@@ -185,7 +185,7 @@ class Agent:
         if self.reader.problem and self.reader.problem != before:
             log.warning("no GPU can be read: %s; looking again each second", self.reader.problem)
 
-    def _look_after(self, readings: Sequence[Reading], now: datetime, clock: float) -> bool:
+    def _look_after(self, readings: Sequence[DeviceReading], now: datetime, clock: float) -> bool:
         """Note what speaks against devices; return whether that is news."""
         news = False
         for reading in readings:
@@ -207,7 +207,7 @@ class Agent:
         return news
 
     def _gather(
-        self, readings: Sequence[Reading], now: datetime, clock: float, *, news: bool
+        self, readings: Sequence[DeviceReading], now: datetime, clock: float, *, news: bool
     ) -> bool:
         seen = self.reader.seen
 
@@ -259,7 +259,7 @@ class Agent:
         log.warning("the driver does not answer")
         now = datetime.now(UTC)
         gaps = [
-            Reading(uuid, now, None, "driver_hangs")
+            DeviceReading(uuid, now, None, "driver_hangs")
             for uuid, each in list(self.reader.seen.items())
             if not each.divided
         ]

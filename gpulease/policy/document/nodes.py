@@ -3,6 +3,9 @@
 Owns findings (line, column, message, next step) and the typed readers of one mapping.  Refuses to
 know what the document is about.  A reader that finds something wrong notes it and returns the
 default, so that one pass finds everything.
+
+Not pydantic: it knows no lines and columns, each sentence and next step would be written anew for
+its kinds of errors, and node agents, which have no pydantic, import policy.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ FAULT_SHARE = 0.2
 #: ... where at least this many do; a class of three may well stop at one word.
 FAULT_COUNT = 5
 #: From so many devices taken by others on, a pool's capacity is not ours to rely on ...
-THEFTS = 2
+TAKEN_OFTEN = 2
 #: ... for so many seconds after the last one: nothing is reclaimed that others would take again.
-THEFT_HOLD = 900.0
+TAKEN_HOLD = 900.0
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Doubts:
 
 def contended_pools(snapshot: Snapshot) -> frozenset[str]:
     """Return the pools where others keep taking what was granted: contended capacity."""
-    hold = timedelta(seconds=THEFT_HOLD)
+    hold = timedelta(seconds=TAKEN_HOLD)
     return frozenset(
         pool
         for pool, times in snapshot.contended.items()
-        if len(times) >= THEFTS and snapshot.now - max(times) < hold
+        if len(times) >= TAKEN_OFTEN and snapshot.now - max(times) < hold
     )
 
 
