@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpulease.companion.tree import TICKS, ProcessRow, descendants, parse_stat, process_table
+from gpulease.process_table import GONE, TICKS, ProcessRow, descendants, parse_stat, process_table
 from gpulease.protocol.reports import Activity
 
 #: Use above this share of a core is work; the same figure as for devices.
@@ -30,7 +30,6 @@ _HOME_SECONDS = 5.0
 _ZMQ_THREADS = "ZMQbg/"
 #: Helpers that multiprocessing leaves behind; they never compute.
 _HELPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker")
-_GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
 
 
 @dataclass
@@ -187,22 +186,22 @@ def kind_of(sample: Activity) -> str:
 
 def _threads(pid: int) -> list[ProcessRow]:
     rows = []
-    with suppress(*_GONE):
+    with suppress(*GONE):
         for entry in os.scandir(f"/proc/{pid}/task"):
-            with suppress(*_GONE):
+            with suppress(*GONE):
                 rows.append(parse_stat(Path(f"{entry.path}/stat").read_text(errors="replace")))
     return rows
 
 
 def _is_zmq(pid: int, thread: int) -> bool:
-    with suppress(*_GONE):
+    with suppress(*GONE):
         name = Path(f"/proc/{pid}/task/{thread}/comm").read_text(errors="replace")
         return name.startswith(_ZMQ_THREADS)
     return True  # it is gone: whatever it did is not work of now
 
 
 def _is_helper(pid: int) -> bool:
-    with suppress(*_GONE):
+    with suppress(*GONE):
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
         return any(name in line for name in _HELPERS)
     return True

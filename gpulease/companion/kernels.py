@@ -26,6 +26,7 @@ from gpulease.companion.ports import Ports
 from gpulease.companion.processes import CompanionProcess
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
+from gpulease.process_table import descendants, process_table
 from gpulease.protocol import CompanionOpen, CompanionOpened
 from gpulease.sides.environment import (
     ENV_COMPANION,
@@ -199,7 +200,7 @@ class Companions:
             return
         companion.closing = True
         pid = companion.bound.process.pid
-        below = tree.descendants([pid], tree.process_table())
+        below = descendants([pid], process_table())
         if not now:
             await self._stop([companion])
         tree.signal_all([pid], signal.SIGKILL)

@@ -1,12 +1,9 @@
 """The processes of a lease: found by mark and by descent, ended until none is left.
 
-Owns reading ``/proc`` and sending signals.  A lease is every process with its mark in the
+Owns sending signals.  A lease is every process with its mark in the
 environment and every descendant of its supervisor: kernels start sessions of their own, so
 process groups miss them, and a child that cleans its environment is still a descendant.
 Knows nothing of leases beyond their marks.
-
-Not psutil: its walk takes half as long again (189 processes: 9.7 ms of processor time, this one
-6.7), and a supervisor walks once a second.
 """
 
 from __future__ import annotations
@@ -18,83 +15,19 @@ import signal
 import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from pathlib import Path
-from typing import NamedTuple
 
+from gpulease.process_table import descendants, environment_marks, process_table
 from gpulease.protocol import ENV_LEASE
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL = 0.02
-TICKS = os.sysconf("SC_CLK_TCK")
-_GONE = (FileNotFoundError, ProcessLookupError, PermissionError, NotADirectoryError)
-
-
-class ProcessRow(NamedTuple):
-    """One row of the process table; ``start`` in ticks since boot, ``cpu`` in ticks used."""
-
-    pid: int
-    parent: int
-    state: str
-    start: int
-    cpu: int
-
-    @property
-    def alive(self) -> bool:
-        """False for a zombie."""
-        return self.state not in "ZX"
-
-
-def parse_stat(text: str) -> ProcessRow:
-    """Parse ``/proc/PID/stat`` (or a task's); the name in brackets may hold anything."""
-    pid, _, rest = text.partition(" (")
-    fields = rest.rpartition(") ")[2].split()
-    cpu = int(fields[11]) + int(fields[12])
-    return ProcessRow(int(pid), int(fields[1]), fields[0], int(fields[19]), cpu)
-
-
-def process_table() -> dict[int, ProcessRow]:
-    """Return every process this machine shows, by pid."""
-    table: dict[int, ProcessRow] = {}
-    with os.scandir("/proc") as entries:
-        names = [entry.name for entry in entries if entry.name.isdigit()]
-    for name in names:
-        with suppress(*_GONE):
-            row = parse_stat(Path(f"/proc/{name}/stat").read_text(errors="replace"))
-            table[row.pid] = row
-    return table
-
-
-def descendants(roots: Iterable[int], table: dict[int, ProcessRow]) -> set[int]:
-    """Return the pids below ``roots``, without the roots themselves."""
-    children: dict[int, list[int]] = {}
-    for row in table.values():
-        children.setdefault(row.parent, []).append(row.pid)
-    found: set[int] = set()
-    todo = list(roots)
-    while todo:
-        for pid in children.get(todo.pop(), ()):
-            if pid not in found:
-                found.add(pid)
-                todo.append(pid)
-    return found
 
 
 def marked(marks: Collection[str], name: str = ENV_LEASE) -> set[int]:
     """Return the pids whose environment carries one of ``marks`` under ``name``."""
     wanted = set(marks)
-    prefix = f"{name}=".encode()
-    found: set[int] = set()
-    with os.scandir("/proc") as entries:
-        pids = [entry.name for entry in entries if entry.name.isdigit()]
-    for pid in pids:
-        with suppress(*_GONE):
-            for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                if item.startswith(prefix):
-                    if item[len(prefix) :].decode(errors="replace").strip() in wanted:
-                        found.add(int(pid))
-                    break
-    return found
+    return {pid for pid, mark in environment_marks(name) if mark in wanted}
 
 
 def lease_processes(

@@ -23,10 +23,10 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
 
 
-class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cross-site check
-    """A handler that knows who asks before it takes a body, and before its method runs."""
+class LogIn:
+    """What the hub's own handlers are to take for the log-in of this service."""
 
-    asker: Asker
+    settings: dict[str, Any]
 
     @property
     def hub_auth(self) -> ServiceOAuth:
@@ -35,8 +35,15 @@ class BaseHandler(HubOAuthenticated, Answers):  # the hub's mixin brings its cro
         return found
 
     def get_current_user(self) -> Any:
-        """Return nobody: ``admit`` sets the user, for the parent's way blocks the loop."""
+        """Return nobody: ``admit`` sets the user, for the hub's way blocks the loop."""
         return None
+
+
+# The hub's mixin brings its cross-site check.
+class BaseHandler(LogIn, HubOAuthenticated, Answers):
+    """A handler that knows who asks before it takes a body, and before its method runs."""
+
+    asker: Asker
 
     async def admit(self) -> None:
         """Find out who asks.

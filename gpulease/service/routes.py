@@ -26,7 +26,7 @@ from gpulease.service import (
 )
 from gpulease.service.answering import Answers, NotFound
 from gpulease.service.auth import ServiceOAuth
-from gpulease.service.base import PageBase
+from gpulease.service.base import LogIn, PageBase
 from gpulease.service.openapi import description
 from gpulease.service.operations import Operation, operations
 from gpulease.service.pages import PageReader, Site
@@ -83,20 +83,10 @@ API: Mapping[str, type[RequestHandler]] = {
 }
 
 
-class Callback(HubOAuthCallbackHandler, Answers):
+class Callback(LogIn, HubOAuthCallbackHandler, Answers):
     """Where the hub sends a browser back to after log-in."""
 
     as_page = True
-
-    @property
-    def hub_auth(self) -> ServiceOAuth:
-        """The hub's log-in for this service."""
-        found: ServiceOAuth = self.settings["hub_auth"]
-        return found
-
-    def get_current_user(self) -> Any:
-        """Return nobody: the parent's way blocks the loop, and nobody is logged in yet."""
-        return None
 
 
 #: What can be done at them.

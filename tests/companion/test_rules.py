@@ -13,8 +13,8 @@ from gpulease.companion.handshake import check_packages, check_protocol, check_p
 from gpulease.companion.parking import Parking
 from gpulease.companion.processes import same_interpreter
 from gpulease.companion.standalone import visible_devices
-from gpulease.companion.tree import ProcessRow, descendants, parse_stat
 from gpulease.errors import GPULeaseError
+from gpulease.process_table import ProcessRow, descendants, parse_stat
 from gpulease.sides.environment import (
     allowed_environment,
     companion_environment,

@@ -3,7 +3,6 @@
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,10 +194,6 @@ class HomeKernel:
 
     def interrupt(self) -> None:
         self.manager.interrupt_kernel()
-
-    def interrupt_soon(self) -> None:
-        """Interrupt from another thread, as a front end's button does."""
-        threading.Thread(target=os.kill, args=(self.pid, 2)).start()
 
     def stop(self) -> None:
         self.client.stop_channels()

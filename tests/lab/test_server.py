@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from tornado.websocket import websocket_connect
 
 from gpulease.companion.parking import Parking
-from gpulease.companion.tree import lease_processes, process_table
+from gpulease.companion.tree import lease_processes
 from gpulease.lab import supervisors
+from gpulease.process_table import process_table
 from tests.companion.parts import (
     LEASE_ID,
     TOKEN,

@@ -14,6 +14,7 @@ import pytest
 
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Lease
+from gpulease.process_table import process_table
 from gpulease.protocol import ENV_LEASE
 from gpulease.providers.base import LinkState, SupervisorReport
 from gpulease.providers.local import processes
@@ -91,7 +92,8 @@ async def test_a_child_that_cleaned_its_environment_is_ended_with_its_lease(
     parent = await asyncio.to_thread(world.spawn, lease.id, sys.executable, "-c", script)
 
     def child() -> int:
-        return next((each.pid for each in processes.children().get(parent.pid, ())), 0)
+        rows = process_table().values()
+        return next((row.pid for row in rows if row.parent == parent.pid and row.alive), 0)
 
     pid = await wait_for_async(child, 30, "the child")
     await observed(world, lease)

@@ -283,9 +283,6 @@ class SteppedPair(Pair):
             raise CellError(answer["error"])
         return answer
 
-    def names_there(self):
-        return self.order({"op": "names"})["names"]
-
     def _meanwhile(self):
         """The notebook is idle; then it is decided anew what counts as small."""
         if self.behind is not None:

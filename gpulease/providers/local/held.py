@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 import os
 import pwd
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpulease.policy.model import Lease
+from gpulease.process_table import ProcessRow
 from gpulease.providers.base import SupervisorReport
 from gpulease.providers.local import processes
 from gpulease.providers.local.processes import Process
@@ -59,7 +60,7 @@ class Held:
         """Take the word of the lease's own server or supervisor; the next look examines it."""
         self.named += [found for pid in pids if (found := processes.find(pid)) is not None]
 
-    def look(self, marked: Iterable[Process], table: Mapping[int, Collection[Process]]) -> None:
+    def look(self, marked: Iterable[Process], table: Mapping[int, ProcessRow]) -> None:
         """Find the lease's processes anew; those that were found once stay until they end.
 
         A process whose parent ended, or that took the mark out of its environment, is still the
@@ -71,7 +72,7 @@ class Held:
         self.claimed = claimed - self.proved
 
     def _with_descendants(
-        self, found: set[Process], table: Mapping[int, Collection[Process]]
+        self, found: set[Process], table: Mapping[int, ProcessRow]
     ) -> set[Process]:
         own = processes.of_account(found, self.owner)
         return processes.of_account(own | processes.below(own, table), self.owner)

@@ -11,16 +11,16 @@ import logging
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from gpulease.process_table import ProcessRow, descendants, environment_marks, row_of
 from gpulease.protocol import ENV_LEASE
 
 log = logging.getLogger(__name__)
 
 _PROC = Path("/proc")
-_MARK = f"{ENV_LEASE}=".encode()
 
 
 class Process(NamedTuple):
@@ -32,8 +32,8 @@ class Process(NamedTuple):
 
 def find(pid: int) -> Process | None:
     """Return the live process with this id; ``None`` when there is none or it is a zombie."""
-    found = _stat(pid)
-    return found[0] if found is not None else None
+    row = row_of(pid)
+    return Process(pid, row.start) if row is not None and row.alive else None
 
 
 def account_of(pid: int) -> int | None:
@@ -56,8 +56,8 @@ def spared() -> frozenset[int]:
     found, pid = {1}, os.getpid()
     while pid > 0 and pid not in found:
         found.add(pid)
-        stat = _stat(pid)
-        pid = stat[1] if stat is not None else 0
+        row = row_of(pid)
+        pid = row.parent if row is not None else 0
     return frozenset(found)
 
 
@@ -72,36 +72,17 @@ def marked() -> dict[str, set[Process]]:
     Processes of other users cannot be read and are left out.
     """
     found: dict[str, set[Process]] = defaultdict(set)
-    for entry in os.listdir(_PROC):  # noqa: PTH208 (a Path for each process is four times slower)
-        if entry.isdigit():
-            lease = _mark_of(entry)
-            process = find(int(entry)) if lease else None
-            if process is not None:
-                found[lease].add(process)
+    for pid, lease in environment_marks(ENV_LEASE):
+        process = find(pid) if lease else None
+        if process is not None:
+            found[lease].add(process)
     return found
 
 
-def children() -> Mapping[int, Collection[Process]]:
-    """Return the children of every process of this machine that has some, by its id."""
-    found: dict[int, list[Process]] = defaultdict(list)
-    for entry in os.listdir(_PROC):  # noqa: PTH208
-        if entry.isdigit():
-            stat = _stat(int(entry))
-            if stat is not None:
-                found[stat[1]].append(stat[0])
-    return found
-
-
-def below(roots: Iterable[Process], table: Mapping[int, Collection[Process]]) -> set[Process]:
-    """Return the descendants of processes, from a table of ``children``."""
-    found: set[Process] = set()
-    todo = list(roots)
-    while todo:
-        for child in table.get(todo.pop().pid, ()):
-            if child not in found:
-                found.add(child)
-                todo.append(child)
-    return found
+def below(roots: Iterable[Process], table: Mapping[int, ProcessRow]) -> set[Process]:
+    """Return the living descendants of processes, from a process table."""
+    rows = (table[pid] for pid in descendants((root.pid for root in roots), table))
+    return {Process(row.pid, row.start) for row in rows if row.alive}
 
 
 def of_account(processes: Iterable[Process], account: int) -> set[Process]:
@@ -122,33 +103,6 @@ def kill(processes: Iterable[Process], account: int) -> int:
     """
     never = spared()
     return sum(_kill(process, account) for process in processes if process.pid not in never)
-
-
-def _stat(pid: int) -> tuple[Process, int] | None:
-    """Return a live process and the id of its parent."""
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return None
-    # The command's name stands in parentheses and may itself hold spaces and parentheses.
-    fields = stat[stat.rindex(")") + 2 :].split()
-    if fields[0] in {"Z", "X"}:
-        return None
-    return Process(pid, int(fields[19])), int(fields[1])
-
-
-def _mark_of(pid: str) -> str:
-    try:
-        environment = (_PROC / pid / "environ").read_bytes()
-    except OSError:  # gone meanwhile, or another user's
-        return ""
-    if _MARK not in environment:
-        return ""
-    for variable in environment.split(b"\0"):
-        if variable.startswith(_MARK):
-            # A process that was started ahead carries a mark padded with blanks until it is used.
-            return variable[len(_MARK) :].decode(errors="replace").strip()
-    return ""
 
 
 def _kill(process: Process, account: int) -> bool:

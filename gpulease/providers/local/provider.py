@@ -20,6 +20,7 @@ from gpulease.gpus.base import GPUInfo, Probe, Sample
 from gpulease.gpus.nvml import LOST_GAPS
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
+from gpulease.process_table import process_table
 from gpulease.protocol import GrantView
 from gpulease.protocol.reports import Activity
 from gpulease.providers.base import LinkState, SupervisorLink, SupervisorReport
@@ -199,7 +200,7 @@ class LocalProvider:
 
     def _find(self, known: Sequence[Held]) -> None:
         """Look into ``/proc`` for the processes of these leases; called in a worker thread."""
-        marks, table = processes.marked(), processes.children()
+        marks, table = processes.marked(), process_table()
         for held in known:
             link = self._link_of(held)
             if link is not None and link.connected:
