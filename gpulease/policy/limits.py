@@ -6,8 +6,8 @@ Refuses to know devices.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -39,9 +39,10 @@ class Limits:
                 self._meant.setdefault(key, []).append(index)
         self._classes = policy.by_name
         self._shared = bool(policy.projects.all)
-        self._users: Counter[str] = Counter()
-        self._servers: Counter[tuple[str, str]] = Counter()
-        self._mine: Counter[tuple[str, str, str]] = Counter()  # project, person, pool -> units
+        self._users: dict[str, int] = defaultdict(int)
+        self._servers: dict[tuple[str, str], int] = defaultdict(int)
+        #: project, person, pool -> units
+        self._mine: dict[tuple[str, str, str], int] = defaultdict(int)
         self._units: dict[tuple[str, str], _Units] = {}  # of a project in a pool
         self._rules: dict[tuple[str, str], _Rules] = {}  # of a project, for a class
         for lease in held:
@@ -65,6 +66,31 @@ class Limits:
                 self._mine[rules.home.name, lease.user, rules.pool] += units
             for counter in rules.counters:
                 counter.units += units
+
+    def looked_through(
+        self, requests: Iterable[Lease], now: datetime, *, granting: bool = False
+    ) -> Iterator[tuple[Lease, str | None]]:
+        """Yield what ``kept_waiting`` says of each request; ``granting`` counts who could start.
+
+        Most of a long queue are the first of their people and in a project without limits.
+        """
+        users, rules, plain = self._users, self._rules, not self.bounds and not self._unpaid
+        for request in requests:
+            known = rules.get((request.project, request.gpu_class)) if self._shared else None
+            if (
+                plain
+                and request.server_ready
+                and request.not_before is None
+                and request.user not in users
+                and not request.in_quota_only
+                and not (self._shared and (known is None or known.bounding))
+            ):
+                why = None
+            else:
+                why = kept_waiting(request, now, self)
+            if granting and why is None:
+                self.grant(request)
+            yield request, why
 
     def start(self, lease: Lease) -> None:
         """Count a lease that this plan starts, as the class it is served by."""

@@ -53,7 +53,8 @@ def check_plan(view: Snapshot, actions: Sequence[Action]) -> None:
                 _check_preemption(view, lease, done)
         elif isinstance(action, Drain):
             early = lease.warned_until is not None and view.now < lease.warned_until
-            _hold(not early, view, f"{lease.id} has its whole warning")
+            broken = action.end_reason is EndReason.FAILED  # its device: nothing is won by waiting
+            _hold(broken or not early, view, f"{lease.id} has its whole warning")
         _hold(action.reason != "not_plannable", view, f"{lease.id} can be planned for")
     for action in actions:
         _hold(action.reason != "not_plannable", view, f"a plan can be made: {action}")

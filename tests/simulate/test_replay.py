@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpulease.policy.model import EndReason, LeaseState, Start, TimeOuts, Wait, Warn
+from gpulease.policy.model import Drain, EndReason, LeaseState, Start, TimeOuts, Wait, Warn
 from gpulease.policy.projects import Budget, Project, Projects
 from gpulease.simulate import invariants, scenarios
 from gpulease.simulate.invariants import BrokenPromise
@@ -205,8 +205,8 @@ def test_a_broken_promise_is_not_passed_over():
             invariants.check_state(replace(full, leases=(late,)), 1)
     warned = snapshots.warned(0, left=30)
     drained = snapshots.snapshot([warned], 1)
-    from gpulease.policy.model import Drain
-
     early = Drain(warned.id, "idle", snapshots.at(60), EndReason.IDLE, False)
     with pytest.raises(BrokenPromise, match="whole warning"):
         invariants.check_plan(drained, [early])
+    # A device that broke leaves no time.
+    invariants.check_plan(drained, [replace(early, end_reason=EndReason.FAILED)])

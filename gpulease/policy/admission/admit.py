@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from gpulease.policy import capacity, limits, queue
 from gpulease.policy.admission import substitution
@@ -37,8 +38,7 @@ from gpulease.policy.pods import ClusterQueue
 from gpulease.policy.reservations.seats import Doors
 
 
-@dataclass(frozen=True)
-class Unmet:
+class Unmet(NamedTuple):
     """A request that nothing but capacity keeps waiting.
 
     ``missing`` is how many devices it lacks on each node that could serve it at all: what is free
@@ -57,21 +57,22 @@ class Admission:
     Attributes:
         actions: what is done to the requests.
         started: pool -> the requests that start on its devices.
-        lacking: those that nothing but capacity keeps waiting -> their pool, what each lacks there.
+        lacking: those that nothing but capacity keeps waiting.
     """
 
     actions: list[Action] = field(default_factory=list)
     started: dict[str, list[Lease]] = field(default_factory=dict)
-    lacking: dict[str, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
+    lacking: dict[str, Unmet] = field(default_factory=dict)
     queues: Sequence[Line] = ()
 
     def unmet(self, pool: str | None = None) -> Iterator[Unmet]:
         """Yield those that lack devices (of one pool), in the order of turns."""
+        lacking = self.lacking
         for line in self.queues:
             for request in line if pool is None or line.pool in (None, pool) else ():
-                found = self.lacking.get(request.id)
-                if found is not None and pool in (None, found[0]):
-                    yield Unmet(request, *found)
+                found = lacking.get(request.id)
+                if found is not None and pool in (None, found.pool):
+                    yield found
 
 
 def admit(
@@ -107,6 +108,7 @@ class _Pass:
         self._free = {pool: Inventory(free.get(pool, ()), held) for pool in pools}
         self._coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
         self._doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()})
+        self._kinds: dict[str, Hashable] = {}
         self._rooms: dict[tuple[str, str, int], Mapping[str, int]] = {}
         #: Pods of each class that a queue of the cluster's has not let in yet.
         self._pending = Counter(
@@ -134,6 +136,14 @@ class _Pass:
 
     def _kind(self, request: Lease) -> Hashable:
         """Return what all requests have in common of which none is served where one is not."""
+        if self._doors.any:  # whoever sits in a window is of a kind of their own from then on
+            return self._kind_of(request)
+        known = self._kinds.get(request.id)
+        if known is None:
+            known = self._kinds[request.id] = self._kind_of(request)
+        return known
+
+    def _kind_of(self, request: Lease) -> Hashable:
         if request.count == 1 and not self._doors.any:
             return (request.gpu_class, request.needs) if request.needs else request.gpu_class
         waits = request.count > 1 and gathers(request, self._snapshot)
@@ -173,11 +183,9 @@ class _Pass:
     def _tell_rest(self, line: Line, seen: set[str]) -> None:
         """Say to all who were not looked at one by one what they wait for."""
         known: dict[Hashable, tuple[str, tuple[str, Mapping[str, int]] | None]] = {}
-        now, bounds, outcome = self._snapshot.now, self._limits, self.outcome
-        for request in line.all:
-            if request.id in seen:
-                continue
-            why = limits.kept_waiting(request, now, bounds)
+        actions, lacking = self.outcome.actions, self.outcome.lacking
+        rest = [request for request in line.all if request.id not in seen] if seen else line.all
+        for request, why in self._limits.looked_through(rest, self._snapshot.now):
             if why is not None:
                 self._wait(request, why)
                 continue
@@ -186,11 +194,11 @@ class _Pass:
                 known[kind] = self._waits_for(request)
             reason, lacks = known[kind]
             if lacks is not None:
-                outcome.lacking[request.id] = lacks
+                lacking[request.id] = Unmet(request, *lacks)
             if not reason:
-                outcome.actions.append(End(request.id, "unknown_class", EndReason.DENIED))
+                actions.append(End(request.id, "unknown_class", EndReason.DENIED))
             elif reason != request.reason:
-                outcome.actions.append(Wait(request.id, reason))
+                actions.append(Wait(request.id, reason))
 
     def _waits_for(self, request: Lease) -> tuple[str, tuple[str, Mapping[str, int]] | None]:
         """Return why a request waits that finds nothing ("": there is no such class), and what it
@@ -316,7 +324,8 @@ class _Pass:
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
         line = self._line(request, gpu_class)
-        self.outcome.lacking[request.id] = gpu_class.pool, self._missing(request, gpu_class, line)
+        missing = self._missing(request, gpu_class, line)
+        self.outcome.lacking[request.id] = Unmet(request, gpu_class.pool, missing)
         self._wait(request, self._lacking(request, gpu_class))
         hoped = fitting.of_one_node(
             line, request.count, preferred_node=self._preferred_node(request)

@@ -12,15 +12,14 @@ method of Balinski and Young), so everybody stays within one unit of the target.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 #: Two levels that differ by less are the same: weights are sums of floats.
 _SAME = 1e-9
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """What one sibling may claim, in units."""
 
     name: str
@@ -29,8 +28,7 @@ class Claim:
     demand: int
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     name: str
     weight: float
     most: int
@@ -38,24 +36,44 @@ class _Part:
 
 def target(capacity: float, claims: Iterable[Claim]) -> dict[str, float]:
     """Return each sibling's share as a fraction of units, before rounding."""
-    found: dict[str, float] = {}
-    left = float(max(0.0, capacity))
-    for parts in _rounds(claims):
-        given = _level(left, parts)
-        for name, units in given.items():
-            found[name] = found.get(name, 0.0) + units
-        left = max(0.0, left - sum(given.values()))
-    return found
+    every = list(claims)
+    return _target(capacity, every, _rounds(every))
 
 
 def divide(capacity: int, claims: Iterable[Claim]) -> dict[str, int]:
     """Return each sibling's share in whole units."""
-    found: dict[str, int] = {}
+    every = list(claims)
+    return _divide(capacity, every, _rounds(every))
+
+
+def shares(capacity: int, claims: Sequence[Claim]) -> tuple[dict[str, int], dict[str, float]]:
+    """Return what ``divide`` and ``target`` return."""
+    rounds = _rounds(claims)
+    return _divide(capacity, claims, rounds), _target(capacity, claims, rounds)
+
+
+def _target(
+    capacity: float, claims: Iterable[Claim], rounds: Iterable[Sequence[_Part]]
+) -> dict[str, float]:
+    found = dict.fromkeys((each.name for each in claims), 0.0)
+    left = float(max(0.0, capacity))
+    for parts in rounds:
+        given = _level(left, parts)
+        for name, units in given.items():
+            found[name] += units
+        left = max(0.0, left - sum(given.values()))
+    return found
+
+
+def _divide(
+    capacity: int, claims: Iterable[Claim], rounds: Iterable[Sequence[_Part]]
+) -> dict[str, int]:
+    found = dict.fromkeys((each.name for each in claims), 0)
     left = max(0, capacity)
-    for parts in _rounds(claims):
+    for parts in rounds:
         given = _in_units(min(left, sum(part.most for part in parts)), parts)
         for name, units in given.items():
-            found[name] = found.get(name, 0) + units
+            found[name] += units
         left -= sum(given.values())
     return found
 
@@ -86,13 +104,14 @@ def alike(capacity: int, demands: Sequence[int]) -> list[tuple[int, float]]:
 
 def _rounds(claims: Iterable[Claim]) -> tuple[Sequence[_Part], ...]:
     """Return what is handed out, round after round: guarantees, by weight, to who weighs none."""
-    own, over, last = [], [], []
-    for claim in sorted(claims, key=lambda each: each.name):
-        certain = min(claim.guarantee, claim.demand)
-        rest = claim.demand - certain
-        own.append(_Part(claim.name, float(certain), certain))
-        over.append(_Part(claim.name, claim.weight, rest if claim.weight > 0 else 0))
-        last.append(_Part(claim.name, 1.0, 0 if claim.weight > 0 else rest))
+    own, over, last = list[_Part](), list[_Part](), list[_Part]()
+    for name, guarantee, weight, demand in sorted(claims):
+        certain = min(guarantee, demand)
+        if certain > 0:
+            own.append(_Part(name, float(certain), certain))
+        if demand > certain:
+            rest = demand - certain
+            (over if weight > 0 else last).append(_Part(name, weight or 1.0, rest))
     return own, over, last
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import log
 
 from gpulease.policy import budgets, capacity, limits, queue
-from gpulease.policy.fairness.division import Claim, alike, divide, target, weighed
+from gpulease.policy.fairness.division import Claim, alike, shares, weighed
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.memo import once
 from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
@@ -143,9 +143,9 @@ class Node:
             Claim(key, each.guarantee, weights.get(each.name, 0.0), wanted[each])
             for key, each in zip(keys, ranked, strict=True)
         ]
-        shares, targets = divide(units, claims), target(units, claims)
+        whole, targets = shares(units, claims)
         for key, each in zip(keys, ranked, strict=True):
-            each.settle(shares[key], targets[key])
+            each.settle(whole[key], targets[key])
 
     def _all_alike(self, siblings: Sequence[Node]) -> bool:
         """Whether nothing but what they want tells siblings apart, as most people of a project."""
@@ -248,11 +248,11 @@ class Tree:
         for each in above(node):
             each.held += units
 
-    def wait(self, request: Lease, *, spent: bool) -> None:
-        """Count a request; before anybody's share is asked for."""
-        node = self.project(request, spent=spent)
-        self._people[node.name].waiting.append(request)
-        node.waiting += request.count
+    def wait(self, requests: Sequence[Lease], *, spent: bool) -> None:
+        """Count requests of one project; before anybody's share is asked for."""
+        node = self.project(requests[0], spent=spent)
+        self._people[node.name].waiting.extend(requests)
+        node.waiting += sum([request.count for request in requests])
 
     def use(self, project: Project, user: str, part: float) -> None:
         """Count past use, a part of the pool's capacity; before anybody's share is asked for."""
@@ -289,12 +289,18 @@ def standing(snapshot: Snapshot) -> Mapping[str, Tree]:
         tree = trees.get(queue.pool_of(snapshot, lease))
         if tree is not None and stays(snapshot, lease):
             tree.hold(lease, units_of(lease), spent=lease.id in over)
-    classes = snapshot.policy.by_name
+    asked: dict[tuple[str, str, bool], list[Lease]] = {}
     for request in admissible(snapshot):
-        gpu_class = classes.get(request.gpu_class)
+        key = request.gpu_class, request.project, request.id in over
+        known = asked.get(key)
+        if known is None:
+            known = asked[key] = []
+        known.append(request)
+    for (name, _, spent), requests in asked.items():
+        gpu_class = snapshot.policy.by_name.get(name)
         tree = trees.get(gpu_class.pool if gpu_class is not None else "")
         if tree is not None:
-            tree.wait(request, spent=request.id in over)
+            tree.wait(requests, spent=spent)
     there = capacity.in_service(snapshot)
     units = {pool: len(there.get(pool, ())) - reserved.get(pool, 0) for pool in pools}
     _count_use(snapshot, trees, units)
@@ -321,13 +327,9 @@ def stays(snapshot: Snapshot, lease: Lease) -> bool:
 @once
 def admissible(snapshot: Snapshot) -> tuple[Lease, ...]:
     """Return the requests that could start if everything were free, first come first."""
-    bounds, now = limits.Limits.of(snapshot), snapshot.now
-    found = []
-    for request in queue.waiting(snapshot):
-        if limits.kept_waiting(request, now, bounds) is None:
-            bounds.grant(request)
-            found.append(request)
-    return tuple(found)
+    bounds, requests = limits.Limits.of(snapshot), queue.waiting(snapshot)
+    looked = bounds.looked_through(requests, snapshot.now, granting=True)
+    return tuple([request for request, why in looked if why is None])
 
 
 def _reserved(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, dict[str, int]]]:

@@ -7,9 +7,9 @@ order: what leaves anyway, what is idle, what is held over quota (``over_quota``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterator, Set
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from heapq import heapify, heapreplace
 
 from gpulease.policy import queue
@@ -55,7 +55,7 @@ def nominations(
         doubts: where nothing is reclaimed.
     """
     taken, rest = Taken(), queue.without(snapshot, settled)
-    for pool in sorted({pool for pool, _ in admitted.lacking.values()}):
+    for pool in sorted({each.pool for each in admitted.lacking.values()}):
         if not doubts.reclaims(pool):
             continue
         supply = _Supply(rest, pool, reclaims=doubts.reclaims_at_all)
@@ -71,27 +71,21 @@ def nominations(
 
 
 class _Wants:
-    """Those who lack devices of a pool: ``all`` first come first, itself in the order of turns.
+    """Those who lack devices of a pool: ``all`` in any order, itself in the order of turns.
 
     Runs that stand back are left out: nothing is taken back for them.
     """
 
     def __init__(self, snapshot: Snapshot, admitted: Admission, pool: str) -> None:
-        self._snapshot, self._admitted, self._pool = snapshot, admitted, pool
-
-    @cached_property
-    def all(self) -> Sequence[Unmet]:
-        """All of them, in no need of their turns."""
-        lacking, pool = self._admitted.lacking, self._pool
-        waiting = queue.waiting(self._snapshot)
-        found = [(x, lacking.get(x.id)) for x in waiting if not self._stands_back(x)]
-        return [Unmet(x, *lacks) for x, lacks in found if lacks is not None and lacks[0] == pool]
+        self._admitted, self._pool = admitted, pool
+        lacking = admitted.lacking.values()
+        back = {x.request.id for x in lacking if x.request.batch and stands_back(x[0], snapshot)}
+        self._back = back
+        self.all = [x for x in lacking if x.pool == pool and x.request.id not in back]
 
     def __iter__(self) -> Iterator[Unmet]:
-        return (x for x in self._admitted.unmet(self._pool) if not self._stands_back(x.request))
-
-    def _stands_back(self, request: Lease) -> bool:
-        return request.batch and stands_back(request, self._snapshot)
+        back = self._back
+        return (x for x in self._admitted.unmet(self._pool) if x.request.id not in back)
 
 
 class _Supply:
@@ -198,37 +192,42 @@ class _Supply:
         found: set[str] = set()
         if borrowed.nothing:
             return found
-        for want in wants.all:
+        for want in wants.all if self.taken_for else ():
             if self._missing_of(want) <= 0:
                 borrowed.coming(want.request)
-        every = {self._kind(want, borrowed) for want in wants.all}
-        opened = set(every)
-        for want in wants:
+        every = {self._kind(want, borrowed): want.request for want in wants.all}
+        of: dict[str, list[Hashable]] = {}  # project -> the kinds of its requests
+        for kind, request in every.items():
+            of.setdefault(request.project, []).append(kind)
+        opened = {kind for kind, request in every.items() if borrowed.may_serve(request)}
+        for want in wants if opened else ():
             kind = self._kind(want, borrowed)
             if kind not in opened or self._missing_of(want) <= 0:
                 continue
-            if taken := self._take_borrowed(want, borrowed):
-                found |= taken
-                opened = set(every)
+            taken = self._take_borrowed(want, borrowed)
+            found.update(lease.id for lease in taken)
+            if taken:  # only who gave or got something stands otherwise than before
+                touched = {each.project for each in (*taken, want.request)}
+                opened.update(other for name in touched for other in of.get(name, ()))
             elif borrowed.hopeless(want.request):
                 opened.discard(kind)
                 if not opened:
                     break
         return found
 
-    def _take_borrowed(self, want: Unmet, borrowed: Borrowed) -> set[str]:
-        request, found = want.request.id, set[str]()
+    def _take_borrowed(self, want: Unmet, borrowed: Borrowed) -> list[Lease]:
+        request, found = want.request.id, list[Lease]()
         if not borrowed.may_take(want.request):
             return found
         if request not in self._near:
             self._settle(want)
         for near in self._places(want):
             self._near[request], self._missing[request] = near
-            kind = want.request.gpu_class, near[0]
+            kind = want.request.gpu_class, want.request.needs, near[0]
             helps = Useful(kind, partial(self._useful, want))
             for lease in borrowed.take(want.request, helps, self._missing[request]):
                 self._take(lease, request, request)
-                found.add(lease.id)
+                found.append(lease)
             if self._missing[request] <= 0:
                 break
         return found
@@ -236,15 +235,19 @@ class _Supply:
     def _kind(self, want: Unmet, borrowed: Borrowed | None = None) -> Hashable:
         """Return what requests have in common of which none gets anything where one does not.
 
-        ``borrowed``: of what is held over quota; then their project counts, and not their seats.
+        Who lacks the same (the very object) asks for as many of the same class.
+
+        Args:
+            want: one of them.
+            borrowed: of what is held over quota; then their project counts, and not their seats.
         """
-        request = want.request
-        own = request.id if request.id in self._own else ""
-        lacks = request.gpu_class, request.needs, request.count, id(want.missing), own
+        request, missing, own = want.request, id(want.missing), ""
+        if self._own and request.id in self._own:
+            own = request.id
         if borrowed is not None:
-            return lacks, borrowed.kind(request)
+            return missing, own, borrowed.kind(request)
         seats = claimable(self._snapshot, request) if self._seats else None
-        return lacks, seats and seats.key
+        return missing, own, seats and seats.key
 
     def _missing_of(self, want: Unmet) -> int:
         known = self._missing.get(want.request.id)

@@ -10,14 +10,16 @@ be in quota only, nor a lease before its minimum runtime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import itemgetter
 
 from gpulease.policy import budgets, queue
 from gpulease.policy.fairness.standing import Node, Tree, above, standing, stays, units_of
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.policy.reclaim.firsts import Firsts
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,11 @@ class Borrowed:
         self._moved: dict[Node, int] = {}  # what leaves: nobody holds it any more
         self._coming: dict[Node, int] = {}  # what is promised: it entitles to less, and is not held
         self._lent: dict[Node, list[_Loan]] = {}  # project -> leases, in the order in which they go
-        self._within: dict[tuple[Node, int], bool] = {}
-        self._known: dict[Node, dict[Hashable, tuple[_Loan, tuple[object, ...]] | None]] = {}
-        self._sides: dict[Node, Sequence[tuple[Node, int, list[Node]]]] = {}
+        self._within: dict[Node, dict[int, bool]] = {}  # project -> units that are asked for
+        self._units: dict[Node, set[int]] = {}  # how many units one of its leases may hold
+        self._ordered: set[Node] = set()  # the projects whose leases stand in that order
+        self._firsts: dict[Hashable, Firsts[Node, _Loan]] = {}
+        self._changed: list[Node] = []  # projects, as often as what they hold changed
         gone = set(going)
         for lease in queue.holding(snapshot) if self._tree is not None else ():
             if queue.pool_of(snapshot, lease) != pool or not stays(snapshot, lease):
@@ -79,8 +83,7 @@ class Borrowed:
                 leaf = self._leaf(lease)
                 loan = _Loan(lease, leaf, units_of(lease), self._rank(lease))
                 self._lent.setdefault(_project(leaf), []).append(loan)
-        for loans in self._lent.values():
-            loans.sort(key=_within_project)
+                self._units.setdefault(_project(leaf), set()).add(loan.units)
 
     @property
     def nothing(self) -> bool:
@@ -125,6 +128,16 @@ class Borrowed:
         """Return what requests have in common of which none gets anything where one does not."""
         return request.project, request.id in self._spent
 
+    def may_serve(self, request: Lease) -> bool:
+        """Whether anybody of its kind that asks for as much may get something."""
+        if self._tree is None:
+            return False
+        project, wanted = self._project_of(request), request.count
+        units = self._due(project) + wanted
+        if units <= project.guarantee or units <= project.share:
+            return True
+        return self._moves_within(project, wanted)
+
     def hopeless(self, request: Lease) -> bool:
         """Whether none of its kind that asks for as much gets anything, after it got nothing."""
         if self._tree is None:
@@ -134,63 +147,72 @@ class Borrowed:
         units = self._due(project) + wanted
         alone = units > project.guarantee and units > project.share
         tried = alone or self._due(leaf) + wanted <= leaf.share
-        return tried and not (self._lent.get(project) and self._moves_within(project, wanted))
+        return tried and not self._moves_within(project, wanted)
 
     def _moves_within(self, project: Node, wanted: int) -> bool:
         """Whether anything may go from one person of a project to another."""
-        key = project, wanted
-        if key not in self._within:
-            people = project.below.values()
-            fair = [x for x in people if self._due(x) + wanted <= x.share]
-            over = [x for x in self._lent[project] if self._held(x.leaf) - x.units >= x.leaf.share]
-            lacks = any(self._due(x) + wanted <= x.target for x in fair)
-            above_target = any(self._held(x.leaf) - x.units >= x.leaf.target for x in over)
-            self._within[key] = bool(fair and over) and (lacks or above_target)
-        return self._within[key]
+        known = self._within.setdefault(project, {})
+        if wanted not in known:
+            known[wanted] = (
+                self._held(project) > project.guarantee
+                and bool(self._lent.get(project))
+                and self._moves_among(project, wanted)
+            )
+        return known[wanted]
+
+    def _moves_among(self, project: Node, wanted: int) -> bool:
+        over = [x for x in self._lent[project] if self._held(x.leaf) - x.units >= x.leaf.share]
+        if not over:
+            return False
+        fair = [x for x in project.below.values() if self._due(x) + wanted <= x.share]
+        lacks = any(self._due(x) + wanted <= x.target for x in fair)
+        above_target = any(self._held(x.leaf) - x.units >= x.leaf.target for x in over)
+        return bool(fair) and (lacks or above_target)
 
     def _put_back(self, taken: Iterable[_Loan]) -> None:
         for loan in taken:
             self._move(loan.leaf, loan.units)
-            loans = self._lent[_project(loan.leaf)]
-            loans.append(loan)
-            loans.sort(key=_within_project)
+            self._lent[_project(loan.leaf)].append(loan)
+            self._ordered.discard(_project(loan.leaf))
 
     def _best(self, request: Lease, useful: Useful) -> _Loan | None:
         leaf, wanted = self._leaf(request), request.count
-        own, found = _project(leaf), dict[Node, _Loan]()
+        own, found = _project(leaf), list[tuple[tuple[object, ...], _Loan]]()
         if own in self._lent and self._held(own) > own.guarantee:
-            first = self._first_within(leaf, wanted, self._lent[own], useful)
+            first = self._first_within(leaf, wanted, self._loans(own), useful)
             if first is not None:
-                found[own] = first
-        keys = {project: self._between_projects(project, loan) for project, loan in found.items()}
+                found.append((self._between_projects(own, first), first))
         # The nearer the two sides meet, the less must hold of mine: from siblings on.
         mine = list(above(leaf))
-        rights = {length: self._right(mine[:length], wanted) for length in range(2, len(mine) + 1)}
-        for project, length, theirs in self._others(own) if rights[2] is not None else ():
-            right = rights[length]
-            if right is None:
-                continue
-            known = self._known.setdefault(project, {})
-            key = len(theirs), right, useful.kind
-            if key not in known:
-                known[key] = self._first(theirs, right, self._lent[project], useful)
-            first, place = known[key] or (None, ())
-            if first is not None:
-                found[project], keys[project] = first, place
-        return found[min(keys, key=keys.__getitem__)] if keys else None
+        rights = tuple([self._right(mine[:n], wanted) for n in range(2, len(mine) + 1)])
+        if rights[0] is not None:
+            other = self._first_of_others(own, rights, useful)
+            if other is not None:
+                found.append(other)
+        return min(found, key=itemgetter(0))[1] if found else None
 
-    def _others(self, own: Node) -> Sequence[tuple[Node, int, list[Node]]]:
-        """Return the other projects that lend, each with the length of my side (the person as well)
-        and the nodes of its own, up to where the two meet.
+    def _first_of_others(
+        self, own: Node, rights: tuple[_Right | None, ...], useful: Useful
+    ) -> tuple[tuple[object, ...], _Loan] | None:
+        """Return the lease that goes first of all other projects', with its place.
+
+        Projects of one department look at the others from the same place: what one of them found
+        holds for the next, but for the projects that gave or got something since.
         """
-        if own not in self._sides:
-            self._sides[own] = [
-                (project, 1 + len(mine), theirs)
-                for project in self._lent
-                if project is not own
-                for mine, theirs in (_apart(own, project),)
-            ]
-        return self._sides[own]
+        key = own.parent, rights, useful.kind
+        firsts = self._firsts.get(key)
+        if firsts is None:
+            firsts = self._firsts[key] = Firsts()
+            again: Iterable[Node] = self._lent
+        else:
+            again = dict.fromkeys(self._changed[firsts.seen :])
+        firsts.seen = len(self._changed)
+        for project in again:
+            mine, theirs = ([own], [own]) if project is own else _apart(own, project)
+            right = rights[len(mine) - 1]
+            first = self._first(theirs, right, useful) if right is not None else None
+            firsts.put(project, first)
+        return firsts.least(own)
 
     def _right(self, mine: list[Node], wanted: int) -> _Right | None:
         """Return by which rule a side may take, ``None`` for neither."""
@@ -202,30 +224,45 @@ class Borrowed:
         return _Right(by_guarantee, by_share, lacks)
 
     def _first(
-        self, theirs: list[Node], right: _Right, loans: Iterable[_Loan], useful: Useful
-    ) -> tuple[_Loan, tuple[object, ...]] | None:
+        self, theirs: list[Node], right: _Right, useful: Useful
+    ) -> tuple[tuple[object, ...], _Loan] | None:
         """Return the lease of one project that goes first, with its place among all projects'.
 
         One that leaves the project its quota, if there is any.
         """
-        if not all(self._held(node) > node.guarantee for node in theirs):
+        project = theirs[0]
+        loans = self._lent.get(project)
+        if not loans or not all(self._held(node) > node.guarantee for node in theirs):
             return None
+        fair = {units for units in self._units[project] if self._may_lose(theirs, units, right)}
         cutting: _Loan | None = None
-        fair: dict[int, bool] = {}
-        for loan in loans:
-            units = loan.units
-            if units not in fair:
-                fair[units] = right.by_guarantee or (
-                    right.by_share
-                    and all(self._held(node) - units >= node.share for node in theirs)
-                    and (right.lacks or self._held(theirs[-1]) - units >= theirs[-1].target)
-                )
-            if not fair[units] or not useful.of(loan.lease):
+        for loan in self._loans(project) if fair else ():
+            if loan.units not in fair or not useful.of(loan.lease):
                 continue
-            if self._held(theirs[0]) - units >= theirs[0].guarantee:
-                return loan, self._between_projects(theirs[0], loan)
+            if self._held(project) - loan.units >= project.guarantee:
+                return self._between_projects(project, loan), loan
             cutting = cutting or loan
-        return None if cutting is None else (cutting, self._between_projects(theirs[0], cutting))
+        return None if cutting is None else (self._between_projects(project, cutting), cutting)
+
+    def _may_lose(self, theirs: list[Node], units: int, right: _Right) -> bool:
+        """Whether a side may be asked for so many units."""
+        return right.by_guarantee or (
+            right.by_share
+            and all(self._held(node) - units >= node.share for node in theirs)
+            and (right.lacks or self._held(theirs[-1]) - units >= theirs[-1].target)
+        )
+
+    def _loans(self, project: Node) -> list[_Loan]:
+        """Return what a project holds that may go, in the order in which it goes.
+
+        It is put in order when it is asked for: that needs everybody's share.
+        """
+        loans = self._lent[project]
+        if project not in self._ordered:
+            self._ordered.add(project)
+            if len(loans) > 1:
+                loans.sort(key=_within_project)
+        return loans
 
     def _first_within(
         self, mine: Node, wanted: int, loans: Iterable[_Loan], useful: Useful
@@ -267,6 +304,10 @@ class Borrowed:
         least = time_outs_of(self._snapshot.policy, lease).minimum_runtime
         return self._snapshot.now - lease.active_since >= timedelta(seconds=least)
 
+    def _project_of(self, lease: Lease) -> Node:
+        assert self._tree is not None, "asked where there are no projects"
+        return self._tree.project(lease, spent=lease.id in self._spent)
+
     def _leaf(self, lease: Lease) -> Node:
         assert self._tree is not None, "asked where there are no projects"
         return self._tree.leaf(lease, spent=lease.id in self._spent)
@@ -280,16 +321,16 @@ class Borrowed:
         return self._held(node) + self._coming.get(node, 0)
 
     def _promise(self, leaf: Node, units: int) -> None:
-        self._within.clear()
+        self._within.pop(_project(leaf), None)
         for node in above(leaf):
             self._coming[node] = self._coming.get(node, 0) + units
 
     def _move(self, leaf: Node, units: int) -> None:
         project = _project(leaf)
         if project.parent is not None and project.parent.parent is not None:
-            self._known.clear()  # what its department holds counts for others as well
-        self._known.pop(project, None)
-        self._within.clear()
+            self._changed.extend(self._lent)  # what its department holds counts for others as well
+        self._changed.append(project)
+        self._within.pop(project, None)
         for node in above(leaf):
             self._moved[node] = self._moved.get(node, 0) + units
 

@@ -11,6 +11,7 @@ from gpulease.policy.planner import plan
 from tests.policy.build import OUTS, at, busy, cards, idle, quiet, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
 
+GIB = 2**30
 TWO = shared(project("phys", 2), project("bio", 2))
 
 
@@ -139,6 +140,15 @@ def test_smaller_leases_go_before_one_that_cuts_into_the_quota():
 def test_one_too_large_lease_is_no_way_to_keep_what_is_guaranteed_to_others():
     big = holds(0, "phys", count=4, devices=tuple(f"GPU-{n}" for n in range(4)))
     assert warned_for([big, asks(9, "bio")]) == {"r0": "r9"}
+
+
+def test_what_does_not_suit_one_request_may_suit_the_next():
+    small, large = cards(2, memory=16 * GIB), replace(cards(3)[2], memory=80 * GIB)
+    leases = [holds(0, "phys"), holds(1, "phys"), holds(2, "bio")]
+    wants = [asks(8, "bio", needs="memory>=40GiB"), asks(9, "bio")]
+    policy = shared(project("phys"), project("bio", 3))
+    taken = warned_for([*leases, *wants], policy, (*small, large))
+    assert list(taken.values()) == ["r9"]
 
 
 def test_several_requests_take_several_and_no_more_than_is_theirs():
