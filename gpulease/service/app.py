@@ -43,6 +43,7 @@ from gpulease.service.option_values import (
     readable_file,
     size_option,
     smtp_login,
+    web_address,
 )
 from gpulease.service.options import Options
 from gpulease.service.run import RunningService
@@ -137,6 +138,11 @@ class GPULeaseService(Application):
     )
     hub_origin = Unicode(
         "", help="scheme://host of the hub as browsers see it, where it is not the service's own."
+    ).tag(config=True)
+    docs_url = Unicode(
+        "",
+        help="Where people read more: each page of the service links it.  With a slash at its end "
+        "it is where this documentation stands, and each page links the part that is about it.",
     ).tag(config=True)
     user_domains = Bool(
         help="Each person's servers have a domain of their own (JupyterHub.subdomain_host).  Else "
@@ -260,6 +266,7 @@ class GPULeaseService(Application):
             hub_origin=self.hub_origin
             or _origin(os.environ.get("JUPYTERHUB_PUBLIC_HUB_URL", ""))
             or _origin(os.environ.get("JUPYTERHUB_HOST", "")),
+            docs_url=web_address("docs_url", self.docs_url),
             card_acts=self.user_domains or self.trusted_servers,
             tls=listening_tls(os.environ) if scheme == "https" else None,
             database_url=self.database_url,

@@ -38,6 +38,18 @@ def readable_file(name: str, given: str) -> str:
     return given
 
 
+def web_address(name: str, given: str) -> str:
+    """Return ``given``, the address of a web page that the option ``name`` says, or "" for none.
+
+    Raises:
+        GPULeaseError: ``bad_option``.
+    """
+    where = urlsplit(given)
+    if given and (where.scheme not in {"http", "https"} or not where.netloc):
+        raise bad_option(name, given, "an address such as https://docs.example.org/gpulease/")
+    return given
+
+
 def smtp_login(user: str, password_file: str) -> tuple[str, str] | None:
     """Return name and password at the mail relay, ``None`` where it asks for none.
 

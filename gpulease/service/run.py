@@ -274,7 +274,13 @@ class RunningService:
 
     def _listen(self, hub_auth: ServiceOAuth, secret: bytes) -> None:
         options = self._options
-        site = Site(options.prefix, options.hub_path, options.hub_origin, options.card_acts)
+        site = Site(
+            options.prefix,
+            options.hub_path,
+            options.hub_origin,
+            options.card_acts,
+            options.docs_url,
+        )
         # Derived, so that a restarted service knows the browsers' cookies.
         cookie_secret = hmac.new(secret, b"cookies", hashlib.sha256).digest()
         app = application(self.services, hub_auth, site, cookie_secret)

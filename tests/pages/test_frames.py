@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from gpulease.service.pages import PageReader, Site
-from gpulease.service.pages.frames import FRAMES, STATIC, content_security_policy, render
+from gpulease.service.pages.frames import FRAMES, STATIC, Frame, content_security_policy, render
 from tests.pages.stage import XSRF, Stage
 
+DOCS = Path(__file__).parents[2] / "docs"
 ADMIN = PageReader("root", admin=True)
 PATHS = [frame.path for frame in FRAMES]
 
@@ -137,6 +138,23 @@ def test_the_menu_offers_only_what_will_open() -> None:
     admin = frame_text("policy", audiences=frozenset({"everyone", "leaders", "admins"}))
     current = [a for a in Markup(admin).all("a") if a.get("aria-current")]
     assert [a["href"] for a in current] == ["/services/gpulease/policy"]
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: frame.path)
+def test_each_page_links_the_part_of_the_documentation_that_is_about_it(frame: Frame) -> None:
+    def help_of(docs_url: str) -> list[str | None]:
+        site = Site("/services/gpulease/", "/hub/", docs_url=docs_url)
+        text = render(
+            frame, site, user="ada", audiences=frozenset({"everyone"}), xsrf="x", language="en"
+        )
+        return [a["href"] for a in Markup(text).all("a") if a.get("id") == "gl-docs"]
+
+    assert help_of("") == []
+    if frame.framed:  # stands within the hub's own page
+        return
+    assert help_of("https://wiki.example.org/gpu") == ["https://wiki.example.org/gpu"]
+    assert help_of("https://docs.example.org/") == [f"https://docs.example.org/{frame.guide}"]
+    assert (DOCS / frame.guide).with_suffix(".md").is_file()
 
 
 def test_a_name_never_becomes_markup() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gpulease.errors import GPULeaseError
 from gpulease.service.app import GPULeaseService
-from gpulease.service.option_values import size_option
+from gpulease.service.option_values import size_option, web_address
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,14 @@ def test_a_value_that_an_option_cannot_have_ends_the_start(argv: list[str], capf
 
 def test_a_size_is_read_in_bytes() -> None:
     assert size_option("park_limit", "2GiB") == 2 * 1024**3
+
+
+@pytest.mark.parametrize("given", ["", "https://docs.example.org/gpu/", "http://wiki/page"])
+def test_an_address_of_the_web_is_taken(given):
+    assert web_address("docs_url", given) == given
+
+
+@pytest.mark.parametrize("given", ["docs.example.org", "javascript:alert(1)", "https://", "/docs"])
+def test_another_address_is_refused(given):
+    with pytest.raises(GPULeaseError, match="docs_url"):
+        web_address("docs_url", given)

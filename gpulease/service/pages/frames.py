@@ -33,12 +33,15 @@ class Site:
         hub_origin: ``scheme://host`` of the hub where that differs from the service's own, else "".
         card_acts: whether the card on the hub's page may change something.  Where people's servers
             share the hub's domain, their pages may frame it and have a visitor click in it.
+        docs_url: where people read more, "" for nowhere; a slash at its end says that our own
+            documentation stands there.
     """
 
     prefix: str
     hub_url: str
     hub_origin: str = ""
     card_acts: bool = False
+    docs_url: str = ""
 
     def __post_init__(self) -> None:
         if self.hub_origin:
@@ -51,6 +54,10 @@ class Site:
         """The hub as a source expression of the security policy."""
         return self.hub_origin.rstrip("/") or "'self'"
 
+    def guide(self, page: str) -> str:
+        """Address where people read more of what a page of the documentation is about, or ""."""
+        return f"{self.docs_url}{page}" if self.docs_url.endswith("/") else self.docs_url
+
     def hub(self, path: str) -> str:
         """Address of a hub page or asset."""
         return f"{self.hub_origin.rstrip('/')}{self.hub_url}{path}"
@@ -58,13 +65,17 @@ class Site:
 
 @dataclass(frozen=True)
 class Frame:
-    """One page: its path under the prefix, template, script module and title."""
+    """One page: its path under the prefix, template, script module and title.
+
+    ``guide``: the page of the documentation that is about it.
+    """
 
     path: str
     template: str
     script: str
     title: str
     audience: str = "everyone"  # everyone | leaders | admins
+    guide: str = "student.html"
     in_menu: bool = True
     framed: bool = False  # the hub shows it inside a page of its own
 
@@ -72,10 +83,10 @@ class Frame:
 FRAMES = (
     Frame("", "student.html", "student.js", Text("My GPU")),
     Frame("card", "card.html", "card.js", Text("GPU"), in_menu=False, framed=True),
-    Frame("group", "group.html", "group.js", Text("Groups"), audience="leaders"),
-    Frame("admin", "admin.html", "admin.js", Text("All leases"), audience="admins"),
-    Frame("policy", "policy.html", "policy.js", Text("Policy"), audience="admins"),
-    Frame("health", "health.html", "health.js", Text("Health"), audience="admins"),
+    Frame("group", "group.html", "group.js", Text("Groups"), "leaders", "instructor.html"),
+    Frame("admin", "admin.html", "admin.js", Text("All leases"), "admins", "admin.html"),
+    Frame("policy", "policy.html", "policy.js", Text("Policy"), "admins", "reference/policy.html"),
+    Frame("health", "health.html", "health.js", Text("Health"), "admins", "runbooks.html"),
 )
 
 
