@@ -20,13 +20,15 @@ class Pictures:
     """The pictures of one module's tests."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = Path(os.environ.get(KEPT) or folder)
+        self._kept = os.environ.get(KEPT)
+        self._folder = Path(self._kept or folder)
         self.taken: set[str] = set()
 
     def take(self, page: Any, name: str) -> None:
         """Write what the tab shows now."""
         page.screenshot(path=self._path(name), animations="disabled")
-        self._make_small(name)
+        if self._kept:
+            self._make_small(name)
         self.taken.add(name)
         if os.environ.get(NIGHTLY):
             page.emulate_media(color_scheme="dark")

@@ -64,11 +64,10 @@ def test_each_role_has_a_picture_of_each_state(
     reader, path, place = ROLES[role]
     stage.reader = reader
     stage.groups = {"cs101": ["ada", "grace"]}
+    page = profile.new_page()
     for state in map(str, LeaseState):
-        page = profile.new_page()
         shown(stage, state)
         page.goto(stage.url + path)
         page.wait_for_selector(place.format(state=state))
         pictures.take(page, f"{role}-{state}")
-        page.close()
     assert {f"{role}-{state}" for state in LeaseState} <= pictures.taken

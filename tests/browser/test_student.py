@@ -269,22 +269,6 @@ def test_a_lost_link_is_said_and_mended(stage: Stage, page: Any) -> None:
     state_shown(page, "warned")
 
 
-def test_a_students_page_is_below_200_kb(stage: Stage, page: Any) -> None:
-    """All that the service sends for it, uncompressed; the hub's own style is there already."""
-    sizes: dict[str, int] = {}
-    page.on(
-        "response",
-        lambda answer: (
-            "/services/gpulease/" in answer.url
-            and sizes.update({answer.url: int(answer.headers.get("content-length", 0))})
-        ),
-    )
-    page.goto(stage.url)
-    page.wait_for_selector("#ask-form")
-    assert any(url.endswith("/student.js") for url in sizes)
-    assert sum(sizes.values()) < 200_000, sizes
-
-
 def test_tabs_share_one_channel_that_outlives_the_one_that_opened_it(
     stage: Stage, profile: Any
 ) -> None:
@@ -399,19 +383,25 @@ NAMELESS = """() =>
   .map(e => e.outerHTML)"""
 
 
-@pytest.mark.parametrize("state", ["queued", "starting", "active", "warned", "draining", "ended"])
-@pytest.mark.parametrize("width", [320, 1280])
+#: What stands on a page together: what has ended is shown where nothing has followed it.
+TOGETHER = [("queued", "starting", "active", "warned", "draining"), ("ended",)]
+
+
+@pytest.mark.parametrize("states", TOGETHER)
 def test_it_fits_and_every_control_has_a_name(
-    stage: Stage, page: Any, state: str, width: int
+    stage: Stage, page: Any, states: tuple[str, ...]
 ) -> None:
-    page.set_viewport_size({"width": width, "height": 700})
     stage.classes.append(gpu_class(name="other", title="A rather long name of a GPU class"))
-    stage.put(lease(state, server="a-server-with-a-name-of-thirty"))
+    for state in states:
+        stage.put(lease(state, id=state, server=f"{state}-with-a-name-of-thirty"))
     for path in ("", "card"):
         page.goto(stage.url + path)
-        page.wait_for_selector(f'[data-state="{state}"]')
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(NAMELESS) == []
+        for state in states:
+            page.wait_for_selector(f'[data-state="{state}"]')
+        for width in (320, 1280):
+            page.set_viewport_size({"width": width, "height": 700})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(NAMELESS) == []
 
 
 CONTRAST = """() => {
@@ -438,15 +428,18 @@ CONTRAST = """() => {
   return bad; }"""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_stands_out(stage: Stage, page: Any, theme: str) -> None:
-    page.emulate_media(color_scheme=theme)
+@pytest.mark.parametrize("states", TOGETHER)
+def test_text_stands_out(stage: Stage, page: Any, states: tuple[str, ...]) -> None:
+    page.emulate_media(reduced_motion="reduce")
     stage.classes.append(gpu_class(name="other", free=0, queued=1))
-    for state in ("queued", "starting", "active", "warned", "draining", "ended"):
-        stage.put(lease(state))
-        page.goto(stage.url)
-        state_shown(page, state)
-        assert page.get_attribute("html", "data-bs-theme") == theme
+    for state in states:
+        stage.put(lease(state, id=state, server=state))
+    page.goto(stage.url)
+    for state in states:
+        page.wait_for_selector(f'[data-state="{state}"]')
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        page.wait_for_selector(f'html[data-bs-theme="{theme}"]', state="attached")
         assert page.evaluate(CONTRAST) == []
 
 
