@@ -21,6 +21,7 @@ ROUNDS = {
     "frameworks": 5,
     "kubernetes": 20,
     "lab": 10,
+    "paint": 20,
     "planner": 10,
     "reclaim": 10,
     "screen": 40,
