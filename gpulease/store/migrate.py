@@ -19,6 +19,8 @@ from gpulease.store.engine import make_engine
 from gpulease.store.faults import translated
 from gpulease.store.fence import writer_lock
 
+MIGRATIONS = Path(__file__).parent / "migrations"
+
 
 def upgrade(address: str) -> None:
     """Create or migrate the tables; does nothing where they are this version's already.
@@ -106,7 +108,6 @@ def refuse_ahead(found: str | None) -> None:
 def _config() -> Config:
     config = Config()
     # Percent signs would be read as interpolation.
-    location = str(Path(__file__).parent / "migrations").replace("%", "%%")
-    config.set_main_option("script_location", location)
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

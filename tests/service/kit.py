@@ -267,7 +267,7 @@ def options(path: Path, **changed: Any) -> Options:
 
 @functools.cache
 def _tables() -> bytes:
-    """Return an empty SQLite database with its tables; to make them is half of a service's start."""
+    """Return an empty SQLite database with its tables: half of a service's start."""
     with tempfile.TemporaryDirectory() as folder:
         upgrade(f"sqlite:///{folder}/empty.sqlite")
         return Path(folder, "empty.sqlite").read_bytes()

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -9,7 +10,14 @@ import pytest
 import sqlalchemy as sa
 
 from gpulease.policy.model import Verdict
-from gpulease.store import EvidenceMinute, Store, VerdictChange, backup, restore, upgrade
+from gpulease.store import (
+    EvidenceMinute,
+    Store,
+    VerdictChange,
+    backup,
+    migrate,
+    restore,
+)
 from gpulease.store.engine import make_engine
 from gpulease.store.models import Base
 from tests.policy.build import NOW, request
@@ -138,8 +146,20 @@ def test_a_backup_of_a_newer_version_is_refused(address, tmp_path):
     refused("store_ahead", restore, address, tmp_path / "b")
 
 
-def test_a_backup_of_an_older_version_is_brought_to_this_one(address, tmp_path):
-    head = {"gpulease_backup": 1, "revision": "0002"}
+NEXT = """
+from alembic import op
+revision, down_revision = "0002", "0001"
+def upgrade():
+    op.execute("DELETE FROM meta WHERE name = 'secret'")
+"""
+
+
+def test_a_backup_of_an_older_version_is_brought_to_this_one(empty_address, tmp_path, monkeypatch):
+    shutil.copytree(migrate.MIGRATIONS, tmp_path / "migrations")
+    (tmp_path / "migrations" / "versions" / "next.py").write_text(NEXT)
+    monkeypatch.setattr(migrate, "MIGRATIONS", tmp_path / "migrations")
+    address = empty_address
+    head = {"gpulease_backup": 1, "revision": "0001"}
     rows = [["meta", {"name": "secret", "value": "abc"}], ["meta", {"name": "epoch", "value": "4"}]]
     text = "".join(json.dumps(line) + "\n" for line in [head, *rows, {"rows": 2}])
     (tmp_path / "b").write_bytes(gzip.compress(text.encode()))
@@ -147,7 +167,6 @@ def test_a_backup_of_an_older_version_is_brought_to_this_one(address, tmp_path):
     store = Store.open(address)
     assert store.epoch == 5
     store.close()
-    upgrade(address)
     assert "secret" not in str(content(address)["meta"])
 
 

@@ -88,3 +88,14 @@ def test_a_name_that_stayed_at_home_explains_itself_beside_the_gpu(shared):
     assert "a lock" in note.sentence
     assert shared.side.explain_stayed("work") is None
     assert shared.side.explain_stayed("nothing") is None
+
+
+def test_what_refers_to_it_through_functions_says_so_too(new_pair):
+    pair = new_pair(settings={"small_bytes": -1, "eager_bytes": -1})
+    pair.attach()
+    pair.home("a = {1, 2, 3}")
+    pair.gpu("c = (lambda v: (lambda: lambda: v))(a)\na = iter(a)")
+    pair.home("globals()")
+    for name in "ac":
+        said = pair.side.explain(name).sentence
+        assert said.endswith("cannot come home: it holds an iterator over a dict or set."), said

@@ -45,6 +45,8 @@ class _State:
     soft: set[int] = field(default_factory=set)
     joint: dict[int, bool] = field(default_factory=dict)
     withheld: set[int] = field(default_factory=set)
+    #: Group -> why it stays here for want of a unit, where that is known.
+    stays: dict[int, str] = field(default_factory=dict)
     #: Names that code may read outside of cells (a callback, a thread): they are never withheld.
     in_use: set[str] | None = None
     #: Bytes that may travel unasked for, where that is bounded, and those that do.
@@ -268,8 +270,8 @@ def _close(state: _State) -> None:  # noqa: C901 - a fixed point reads best in o
             if not missing:
                 continue
             for oid in missing:
-                blocker = state.group_of_unit(oid)
-                why = _unit_reason(state, blocker)
+                why = _unit_reason(state, state.group_of_unit(oid))
+                state.stays.setdefault(id(group), why)
                 for name in group.names:
                     state.side.ledger.blocked.setdefault(name, why)
             state.chosen.discard(id(group))
@@ -313,7 +315,8 @@ def _unit_reason(state: _State, group: Group | None) -> str:
     if group is None:
         return ""
     blocked = state.side.ledger.blocked
-    return next((blocked[name] for name in group.names if name in blocked), "")
+    named = next((blocked[name] for name in group.names if name in blocked), "")
+    return named or state.stays.get(id(group), "")
 
 
 def _pinned(state: _State, group: Group) -> Packed:
