@@ -277,6 +277,7 @@ def lay_tables(path: Path, database_url: str) -> None:
     """Give a service that will start with an empty SQLite file its tables."""
     file = path / "leases.sqlite"
     if database_url == f"sqlite:///{file}" and not file.exists():
+        file.touch(0o600)
         file.write_bytes(_tables())
 
 
