@@ -40,7 +40,7 @@ class World:
         await self.rest()
 
     async def rest(self):
-        await wait_for_async(lambda: not self.deletes.under_way)
+        await wait_for_async(lambda: not self.deletes._tasks)
 
 
 ANSWERS = {
@@ -114,4 +114,4 @@ async def test_closing_lets_go_of_what_is_not_answered():
     world.deletes.begin({"metadata": {"name": "p", "namespace": "ns", "uid": "1"}})
     await wait_for_async(lambda: world.client.now)
     await world.deletes.close()
-    assert world.deletes.under_way == 0
+    assert not world.deletes._tasks
