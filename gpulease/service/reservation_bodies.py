@@ -5,6 +5,8 @@ Times are written as people read them off a wall: ``2026-03-02T14:00``, with the
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any
@@ -24,6 +26,9 @@ _Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\r\n\x00
 _Person = Annotated[str, Field(min_length=1, max_length=255)]
 _Moment = Annotated[str, Field(min_length=4, max_length=32)]
 _Address = Annotated[str, Field(max_length=254, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$")]
+
+#: Characters of a reservation's name, and those of them that are its request's key.
+_LENGTH, OF_KEY = 20, 12
 
 
 def _seconds(value: object) -> object:
@@ -123,6 +128,19 @@ class CalendarBody(Body):
                 next_step="Change the event, or write the reservations as YAML.",
                 status=422,
             ) from None
+
+
+def id_of(who: str, key: str, body: ReservationBody) -> str:
+    """Return a new name; the same key of the same person makes the same one of the same body.
+
+    It begins with what the key makes and ends with what the body makes, so that what is made once
+    tells for ever which request made it.
+    """
+    if not key:
+        return secrets.token_hex(_LENGTH // 2)
+    whose = hashlib.sha256(f"{who}/{key}".encode()).hexdigest()
+    what = hashlib.sha256(body.model_dump_json(exclude_defaults=True).encode()).hexdigest()
+    return whose[:OF_KEY] + what[: _LENGTH - OF_KEY]
 
 
 def made(body: ReservationBody, reservation_id: str, owner: str, now: datetime) -> Reservation:

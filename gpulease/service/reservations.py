@@ -7,9 +7,7 @@ Owns the order "checked, stored, then true", one change at a time.  Refuses to d
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -28,7 +26,14 @@ from gpulease.service.expansion import expanded
 from gpulease.service.hubapi import HubUnreachableError
 from gpulease.service.ledger import Ledger
 from gpulease.service.notify import Notice
-from gpulease.service.reservation_bodies import ChangeBody, ReservationBody, changed, made
+from gpulease.service.reservation_bodies import (
+    OF_KEY,
+    ChangeBody,
+    ReservationBody,
+    changed,
+    id_of,
+    made,
+)
 from gpulease.store import key_reused
 from gpulease.store.reservations import ReservationEvent, drop
 
@@ -36,8 +41,6 @@ log = logging.getLogger(__name__)
 
 #: Reservations that are taken away in one transaction.
 AT_ONCE = 50
-#: Characters of a reservation's name, and those of them that are its request's key.
-_LENGTH, _OF_KEY = 20, 12
 #: The planner sees windows whose hold begins within this time.
 AHEAD = timedelta(days=1)
 
@@ -163,9 +166,9 @@ class Reservations:
 
     async def _book(self, asker: Asker, body: ReservationBody, key: str) -> tuple[Outcome, bool]:
         self._allow(asker, body.group)
-        reservation_id = _id_of(asker, key, body)
+        reservation_id = id_of(f"{asker.kind}/{asker.name}", key, body)
         for known in self._known.values():
-            if not key or known.id[:_OF_KEY] != reservation_id[:_OF_KEY]:
+            if not key or known.id[:OF_KEY] != reservation_id[:OF_KEY]:
                 continue
             if known.id != reservation_id:
                 raise key_reused()
@@ -394,16 +397,3 @@ def _may_not(group: str) -> GPULeaseError:
         numbers={"group": group},
         status=403,
     )
-
-
-def _id_of(asker: Asker, key: str, body: ReservationBody) -> str:
-    """Return a new name; the same key of the same person makes the same one of the same body.
-
-    It begins with what the key makes and ends with what the body makes, so that what is made once
-    tells for ever which request made it.
-    """
-    if not key:
-        return secrets.token_hex(_LENGTH // 2)
-    whose = hashlib.sha256(f"{asker.kind}/{asker.name}/{key}".encode()).hexdigest()
-    what = hashlib.sha256(body.model_dump_json(exclude_defaults=True).encode()).hexdigest()
-    return whose[:_OF_KEY] + what[: _LENGTH - _OF_KEY]
