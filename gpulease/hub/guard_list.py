@@ -111,6 +111,12 @@ LISTED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 #: A volume's kinds that have a line of their own, by the field that tells them apart.
 VOLUMES_BY: Final[Mapping[str, str]] = {"hostPath": "path", "csi": "driver", "flexVolume": "driver"}
+#: The other kinds of volumes that there are, each with its name as its line.
+VOLUMES_ELSE: Final = (
+    *("awsElasticBlockStore", "azureDisk", "cinder", "fc", "flocker", "gcePersistentDisk"),
+    *("gitRepo", "iscsi", "photonPersistentDisk", "portworxVolume", "quobyte", "rbd", "scaleIO"),
+    *("storageos", "vsphereVolume"),
+)
 #: Of these kinds a site's own configuration of the spawner is on the list, too.
 SEEDED: Final = frozenset(
     {

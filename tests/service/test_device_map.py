@@ -1,9 +1,10 @@
 """What each device does, for whom and why, as the map of devices shows it."""
 
 from dataclasses import replace
+from typing import get_args
 
 from gpulease.policy.model import Snapshot
-from gpulease.service.device_map import USES, device_map
+from gpulease.service.device_map import Use, device_map
 from tests.policy.build import (
     active,
     busy,
@@ -47,7 +48,7 @@ def test_every_use_of_a_device_is_told_with_who_has_it() -> None:
         ("draining", "user5"), ("starting", "user6"), ("quarantined", ""), ("lost", ""),
         ("occupied", ""), ("free", ""), ("reserved", ""),
     ]  # fmt: skip
-    assert {use for use, _ in found} == set(USES), "one that is missing here is untested"
+    assert {use for use, _ in found} == set(get_args(Use)), "one that is missing here is untested"
     whys = [each["why"] for each in device_map(view)]
     assert whys[-1] == "It is reserved for “lab” of cs101."
     assert "14:00:30" in whys[4]

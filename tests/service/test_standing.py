@@ -91,5 +91,5 @@ def test_taken_capacity_counts_from_nothing_on_so_that_the_first_is_an_increase(
     metrics = Metrics()
     metrics.show_devices([("cards", "free")])
     assert values(metrics, "gpulease_capacity_taken_total") == {("cards",): 0}
-    metrics.stolen("cards")
+    metrics.taken("cards")
     assert values(metrics, "gpulease_capacity_taken_total") == {("cards",): 1}
