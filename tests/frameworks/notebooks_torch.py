@@ -227,4 +227,22 @@ NOTEBOOKS = {
         "seen.append((str(d), str(dt), str(mf), sz, fi.eps, str(lay), di.sample().tolist(), sc is F.relu))",
         "seen.append((str(d), str(dt), str(mf), type(sz).__name__, fi.eps, str(lay), di.sample().tolist(), di.log_prob(torch.zeros(2)).tolist(), sc is F.relu, dt is torch.float16))",
     ],
+    "global switches": [
+        HEAD+NET,
+        "torch.set_grad_enabled(False); torch.set_printoptions(precision=2); torch.set_default_dtype(torch.float64); torch.set_float32_matmul_precision('high'); torch.autograd.set_detect_anomaly(True)",
+        "seen.append((model(X).requires_grad, repr(X[0, :2]), str(torch.ones(1).dtype), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled()))",
+        "seen.append((model(X).requires_grad, repr(X[0, :2]), str(torch.ones(1).dtype), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled()))",
+        "torch.set_grad_enabled(True); torch.set_printoptions(profile='default'); torch.set_default_dtype(torch.float32); torch.set_float32_matmul_precision('highest'); torch.autograd.set_detect_anomaly(False)",
+        "seen.append((model(X).requires_grad, repr(X[0, :2]), str(torch.ones(1).dtype), torch.get_float32_matmul_precision(), torch.is_anomaly_enabled()))",
+        "seen.append(torch.is_grad_enabled())",
+    ],
+    "faces of one memory": [
+        HEAD,
+        "w = torch.arange(12.).view(3, 4); v = w[1]; t = w.T; d = w.detach(); a, b = torch.arange(6.).chunk(2); c = torch.ones(2, dtype=torch.cfloat); r = torch.view_as_real(c); bits = w.view(torch.int32); buf = torch.zeros(6); part = buf[2:4]",
+        "v += 1; b *= 2; r[0, 0] = 5; part.copy_(nn.Linear(8, 2)(X[0])); seen.append((buf.requires_grad, w.tolist(), str(c.tolist())))",
+        "p = torch.ones(3, requires_grad=True); loss = (p * a).sum(); b.add_(1)\ntry: loss.backward()\nexcept RuntimeError as e: seen.append(str(e)[:60])",
+        "seen.append((v._base is w, t._base is w, bits[0].tolist(), buf.tolist(), buf.requires_grad)); d.zero_()",
+        "q = torch.ones(4, requires_grad=True); loss = (q * v).sum(); t.add_(1)\ntry: loss.backward()\nexcept RuntimeError as e: seen.append(str(e)[:60])",
+        "seen.append((w.tolist(), v.tolist(), d.tolist(), r.tolist(), a.tolist()))",
+    ],
 }  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.frameworks.base import Stage
-from gpulease.transfer.frameworks.torch import commit, loading
+from gpulease.transfer.frameworks.torch import commit, loading, versions
 from gpulease.transfer.values import seeds
 from gpulease.transfer.values.ledger import Ledger
 from gpulease.transfer.values.process_state import ProcessState
@@ -114,6 +114,22 @@ def test_a_graph_at_home_over_values_that_changed_stops(trained):
     trained.gpu("with torch.no_grad(): p.mul_(2)")
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         trained.home("out.backward()")
+
+
+@pytest.mark.parametrize("write", ["v.mul_(2)", "d.mul_(2)", "b.add_(1)"])
+def test_a_write_to_another_face_of_what_a_graph_saved_stops_it(pair, write):
+    """Also where one was made on the other side, and its base is no value of the notebook."""
+    pair.gpu("import torch; w = torch.arange(4.); v = w[1:3]; a, b = torch.arange(4.).chunk(2)")
+    pair.home("p, q = (torch.ones(n, requires_grad=True) for n in (4, 2)); d = w.detach()")
+    pair.home("both = (p * w).sum(), (q * a).sum()")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        pair.home(f"{write}\nfor each in both: each.backward()")
+
+
+def test_a_graph_written_into_a_view_reaches_its_base(pair):
+    pair.gpu("import torch; whole = torch.zeros(4); part = whole[1:3]")
+    pair.home("p = torch.ones(2, requires_grad=True); part.copy_(p * 3); whole.sum().backward()")
+    assert pair.ns["p"].grad.tolist() == [3.0, 3.0]
 
 
 def test_requires_grad_changes_no_version(trained):
@@ -301,6 +317,14 @@ WRONG = {
     ),
     "every version rises": (
         commit, "_raise_versions", _every_version, test_requires_grad_changes_no_version,
+    ),
+    "a count of its own for each tensor": (
+        versions, "sharing", lambda: lambda _owner, _view, like: like,
+        lambda pair: test_a_write_to_another_face_of_what_a_graph_saved_stops_it(pair, "v.mul_(2)"),
+    ),
+    "a view that is none": (
+        versions, "sharing", lambda: lambda _owner, _view, like: like,
+        test_a_graph_written_into_a_view_reaches_its_base,
     ),
     "a seed counts when its number changed": (
         seeds.Seeds, "capture", _by_number,

@@ -236,6 +236,30 @@ def _put_torch(values: Values) -> None:
             setattr(torch.backends.cudnn, key.removeprefix("cudnn."), value)
 
 
+def _put_torch_modes(values: Values) -> None:
+    torch = sys.modules["torch"]
+    modes = _torch_modes() | values
+    torch.set_grad_enabled(modes["grad"])
+    torch.autograd.set_detect_anomaly(modes["anomaly"], modes["check_nan"])
+
+
+def _torch_modes() -> Values:
+    torch = sys.modules["torch"]
+    return {
+        "grad": torch.is_grad_enabled(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "check_nan": torch.is_anomaly_check_nan_enabled(),
+    }
+
+
+def _torch_print() -> Values:
+    return vars(_module("torch._tensor_str").PRINT_OPTS)
+
+
+def _put_torch_precision(values: Values) -> None:
+    sys.modules["torch"].set_float32_matmul_precision(values["matmul"])
+
+
 def _jax() -> Values:
     every = dict(_module("jax").config.values)
     return {key: value for key, value in every.items() if not _OF_THE_MACHINE.search(key)}
@@ -278,5 +302,26 @@ SETTINGS: dict[str, Setting] = {
             "dtype": "float32", "deterministic": False,
             "cudnn.benchmark": False, "cudnn.deterministic": False,
         },
+    ),
+    "torch.modes": Setting(
+        "torch",
+        _torch_modes,
+        _put_torch_modes,
+        of_thread=True,
+        first={"grad": True, "anomaly": False, "check_nan": True},
+    ),
+    "torch.print": Setting(
+        "torch",
+        _torch_print,
+        lambda values: _torch_print().update(values),
+        first={
+            "precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None,
+        },
+    ),
+    "torch.precision": Setting(
+        "torch",
+        lambda: {"matmul": sys.modules["torch"].get_float32_matmul_precision()},
+        _put_torch_precision,
+        first={"matmul": "highest"},
     ),
 }  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 
 from gpulease.transfer.frameworks.base import Inside, Packing
 
-from . import graphs, loading
+from . import graphs, loading, versions
 from .memories import is_plain, memory_of, seen, span
 
 
@@ -79,7 +79,7 @@ def reduce(tensor: torch.Tensor, packing: Packing) -> Any:
         flags = (tensor.is_conj(), tensor.is_neg(), inference)
         kind = type(tensor)
         args = (oid, kind, memory, row, tensor.requires_grad, flags if any(flags) else None)
-        return loading.tensor, args
+        return loading.tensor, args + (versions.shared(tensor, packing) or ())
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor] | None:

@@ -17,7 +17,7 @@ import torch
 
 from gpulease.transfer.frameworks.base import Stage, each_set, staged
 
-from . import devices
+from . import devices, versions
 
 _META = torch.device("meta")
 #: Bytes compared at once.  A device needs room for them, and for as many answers.
@@ -152,13 +152,22 @@ def array(  # noqa: PLR0917 - a pickle passes arguments by position
 # ---- tensors
 
 
-def face(kind: Any, storage: Any, row: Any, requires_grad: bool = False) -> torch.Tensor:
+def face(
+    kind: Any,
+    storage: Any,
+    row: Any,
+    requires_grad: bool = False,
+    shared: tuple[torch.Tensor | None, bool] = (None, False),
+) -> torch.Tensor:
     """Return a new tensor over a storage, or over a bytearray."""
     dtype, offset, size, stride = row
     if isinstance(storage, bytearray):
         storage = torch.frombuffer(storage, dtype=torch.uint8).untyped_storage()
     out = torch.empty(0, dtype=dtype, device=storage.device)
     out.set_(storage, offset, size, stride)
+    owner, view = shared
+    if owner is not None:
+        out = versions.sharing(owner, view, out)
     if kind is not torch.Tensor and kind is not None:
         return torch.Tensor._make_subclass(kind, out, requires_grad)
     return out.requires_grad_() if requires_grad else out
@@ -173,8 +182,13 @@ def tensor(  # noqa: PLR0917 - a pickle passes arguments by position
     row: Any,
     requires_grad: bool,
     flags: tuple[bool, bool, bool] | None,
+    owner: torch.Tensor | None = None,
+    view: bool = False,
 ) -> torch.Tensor:
-    """Return the leaf ``oid``: the very object where it is known."""
+    """Return the leaf ``oid``: the very object where it is known.
+
+    Writes to a new one count as writes to its ``owner``, which it may be a ``view`` of.
+    """
     conj, neg, inference = flags or (False, False, False)
     live = stage.live(oid)
     with torch._C.DisableTorchFunctionSubclass():
@@ -183,7 +197,7 @@ def tensor(  # noqa: PLR0917 - a pickle passes arguments by position
             plan_of(stage).faces.append((live, oid, shows, kind, requires_grad))
             return live
         with torch.inference_mode(inference):
-            made = face(kind, storage, row, requires_grad and not inference)
+            made = face(kind, storage, row, requires_grad and not inference, (owner, view))
         if conj or neg:
             bits = {name: True for name, bit in (("conj", conj), ("neg", neg)) if bit}
             torch._C._set_tensor_metadata(made, bits)

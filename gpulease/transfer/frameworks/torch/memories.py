@@ -15,7 +15,7 @@ from gpulease.transfer.arrays import Storage, byte_bounds
 from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.refuse import RefusedError
 
-from . import devices, loading
+from . import devices, loading, versions
 
 #: Smaller storages travel inside the pickle, as bytes.
 _SMALL = 64 * 2**10
@@ -154,16 +154,22 @@ def find_memory(tensors: list[torch.Tensor], packing: Packing) -> None:
     spans: list[Span] = []
     away: list[Span] = []
     walked = seen(packing.walked)
+    first: dict[int, torch.Tensor] = {}
+    faces: dict[int, list[torch.Tensor]] = {}
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in tensors:
             found = walked.get(id(tensor))
             if found is None:
                 continue
             storage, low, high = found
+            if first.setdefault(storage._cdata, tensor) is not tensor:
+                faces.setdefault(storage._cdata, [first[storage._cdata]]).append(tensor)
             if storage._cdata not in memories:
                 memories[storage._cdata] = (Memory(storage, packing), 0)
                 if low < high:
                     (away if devices.tag_of(storage) else spans).append((low, high, storage, None))
+        for several in faces.values():
+            versions.find_shared(several, packing)
     arrays = [a for a in packing.arrays if a.size and not a.dtype.hasobject]
     spans += [(*byte_bounds(array), None, array) for array in arrays]
     _find_shared(spans, memories, packing)
