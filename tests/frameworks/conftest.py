@@ -54,6 +54,8 @@ HERE = Path(__file__).parent
 __all__ = ["lazy", "new_pair"]  # fixtures of the other room that carries values
 # Small networks: a second thread would only wait for a core that another process has.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A process has one backend, and a companion begins with the environment of the notebook's kernel.
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,12 @@
 
 # ruff: noqa: E501 - one cell a line
 
+KERAS = """
+import keras, numpy as np
+keras.utils.clear_session(); keras.utils.set_random_seed(1); seen = []
+X = np.random.default_rng(0).normal(size=(32, 8)).astype('float32'); y = (X.sum(1) > 0).astype('int32')
+"""
+
 NOTEBOOKS = {
     "jax arrays": [
         "import jax, jax.numpy as jnp\nseen=[]",
@@ -155,5 +161,23 @@ NOTEBOOKS = {
         "seen.append((str(jnp.arange(3.).dtype), str(jax.config.jax_numpy_dtype_promotion))); jax.config.update('jax_enable_x64', False)",
         "seen.append(str(jnp.arange(3.).dtype)); jax.config.update('jax_numpy_dtype_promotion', 'standard')",
         "seen.append((jnp.ones(3, 'int8') + jnp.ones(3)).tolist())",
+    ],
+    "keras": [
+        KERAS,
+        "i = keras.Input((8,)); d = keras.layers.Dense(8, 'relu'); h = d(d(i)); m = keras.Model(i, keras.layers.Dense(2, 'softmax')(h)); sub = keras.Model(i, h); m.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])",
+        "h = m.fit(X, y, epochs=2, batch_size=8, verbose=0, shuffle=False); seen.append({k: [float(v) for v in vs] for k, vs in h.history.items()}); seen.append((m.layers[1] is d, sub.layers[1] is d))",
+        "h = m.fit(X, y, epochs=1, batch_size=8, verbose=0, shuffle=False); seen.append((h.history['loss'], [float(w.sum()) for w in m.get_weights()], [l.name for l in m.layers]))",
+        "d.kernel.assign(d.kernel * 2); m2 = keras.models.clone_model(m); m2.set_weights(m.get_weights()); m3 = keras.Model(m.input, keras.layers.Dense(2)(m.output)); seen.append((m3.layers[-1].name, len(m3.get_config()['layers'])))",
+        "seen.append((m.predict(X[:2], verbose=0).tolist(), m2.predict(X[:2], verbose=0).tolist(), m.optimizer.iterations.numpy().item(), h.model is m, sub.layers[1] is d))",
+    ],
+    "keras classes": [
+        KERAS,
+        "class Net(keras.Model):\n    def __init__(s): super().__init__(); s.net = keras.Sequential([keras.layers.Dense(4, 'relu'), keras.layers.BatchNormalization(), keras.layers.Dropout(.2), keras.layers.Dense(1)]); s.cfg = {'a': [1]}\n    def call(s, x, training=False): return s.net(x, training=training)\nclass Told(keras.callbacks.Callback):\n    def on_epoch_end(s, e, logs=None): told.append((e, float(logs['loss']), s.model is m))\ntold = []; cb = Told(); m = Net(); lr = keras.optimizers.schedules.ExponentialDecay(.1, 5, .9); m.compile(keras.optimizers.SGD(lr, momentum=.9), 'mse'); es = keras.callbacks.EarlyStopping('loss', patience=1, restore_best_weights=True)",
+        "m.fit(X, y.astype('float32'), epochs=2, verbose=0, callbacks=[cb, es], shuffle=False); seen.append(told)",
+        "m.fit(X, y.astype('float32'), epochs=2, verbose=0, callbacks=[cb, es], shuffle=False); seen.append((told, es.best))",
+        "m.cfg['a'].append(2); m.net.layers[0].trainable = False; seen.append((m.cfg, len(m.trainable_variables), [v.path for v in m.variables], float(keras.ops.sum(keras.random.normal((2,))))))",
+        "seen.append((keras.layers.Dense(1).name, float(keras.ops.sum(keras.random.normal((2,)))), m.predict(X[:2], verbose=0).tolist())); keras.config.set_dtype_policy('mixed_bfloat16')",
+        "seen.append(keras.layers.Dense(1).compute_dtype); keras.config.set_dtype_policy('float32')",
+        "seen.append((keras.layers.Dense(1).compute_dtype, m.cfg))",
     ],
 }  # fmt: skip

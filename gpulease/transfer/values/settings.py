@@ -17,6 +17,7 @@ import re
 import sys
 import threading
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -253,7 +254,8 @@ def _torch_modes() -> Values:
 
 
 def _torch_print() -> Values:
-    return vars(_module("torch._tensor_str").PRINT_OPTS)
+    options: Values = vars(_module("torch._tensor_str").PRINT_OPTS)
+    return options
 
 
 def _put_torch_precision(values: Values) -> None:
@@ -268,6 +270,44 @@ def _jax() -> Values:
 def _put_jax(values: Values) -> None:
     for key, value in values.items():
         _module("jax").config.update(key, value)
+
+
+#: What Keras keeps of a seed that was set, and where it draws without one.
+_KERAS_SEED, _KERAS_DRAWS = "global_random_seed", "global_seed_generator"
+
+
+def _keras() -> Values:
+    keras, state = _module("keras"), _module("keras.src.backend.common.global_state")
+    policy = state.get_global_attribute("dtype_policy")
+    draws = state.get_global_attribute(_KERAS_DRAWS)
+    names = state.get_global_attribute("object_name_uids") or {}
+    return {f"name {name}": count for name, count in names.items()} | {
+        "floatx": keras.config.floatx(),
+        "policy": policy and policy.name,
+        "seed": state.get_global_attribute(_KERAS_SEED),
+        "draws": draws and keras.ops.convert_to_numpy(draws.state).tolist(),
+    }
+
+
+def _put_keras(values: Values) -> None:
+    keras, state = _module("keras"), _module("keras.src.backend.common.global_state")
+    names = state.get_global_attribute("object_name_uids", defaultdict(int), set_to_default=True)
+    for key, value in values.items():
+        if key.startswith("name "):
+            names[key[5:]] = value
+            if not value:  # after `clear_session`
+                del names[key[5:]]
+        elif key == "floatx":
+            keras.config.set_floatx(value)
+        elif key == "seed":
+            state.set_global_attribute(_KERAS_SEED, value)
+        elif key == "draws":
+            draws = value and keras.random.SeedGenerator(0, name="global")
+            if draws:
+                draws.state.assign(value)
+            state.set_global_attribute(_KERAS_DRAWS, draws)
+        elif value is not None:
+            keras.config.set_dtype_policy(value)
 
 
 SETTINGS: dict[str, Setting] = {
@@ -302,6 +342,14 @@ SETTINGS: dict[str, Setting] = {
             "dtype": "float32", "deterministic": False,
             "cudnn.benchmark": False, "cudnn.deterministic": False,
         },
+    ),
+    "keras": Setting(
+        "keras",
+        _keras,
+        _put_keras,
+        of_thread=True,
+        first={"floatx": "float32", "policy": None, "seed": None, "draws": None},
+        gone=0,
     ),
     "torch.modes": Setting(
         "torch",
