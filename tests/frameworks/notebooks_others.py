@@ -75,6 +75,16 @@ NOTEBOOKS = {
         "k.f[1, 'a'] = 7; seen.append((df['a'].to_list(), k.f is df))",
         "seen.append((df['a'].to_list(), k.f is df))",
     ],
+    "polars over an array": [
+        "import polars as pl, numpy as np\nseen=[]\na = np.arange(6.); s = pl.Series('s', a); part = a[2:]; df = pl.DataFrame({'x': a, 'n': np.arange(6), 't': list('abcdef')})",
+        "a[0] = 9; part[0] = -1; seen.append((s.to_list(), df.to_dicts()))",
+        "part *= 2; u = s[1:4]; v = df['x']; seen.append((s.to_list(), df['x'].to_list(), u.to_list()))",
+        "a += 1; seen.append((s.name, s.sum(), u.to_list(), v.to_list(), df.schema == {'x': pl.Float64, 'n': pl.Int64, 't': pl.String}))",
+        "df = df.with_columns(pl.col('x') * 2); b = df['x'].to_numpy(); a[1] = 5; seen.append((df.to_dicts(), s.to_list(), b.tolist(), b.flags.writeable))",
+        "g = pl.Series('g', [1, None, 3]); m = np.asfortranarray(np.arange(6).reshape(3, 2)); w = pl.DataFrame(m, schema=['p', 'q'])",
+        "m[0, 1] = 7; seen.append((w.to_dicts(), g.to_list(), s.to_list()))",
+        "m[1] = 0; seen.append((w.to_dicts(), w.schema == {'p': pl.Int64, 'q': pl.Int64}))",
+    ],
     "pyarrow": [
         "import pyarrow as pa, pyarrow.compute as pc\nseen=[]\nt = pa.table({'a': [1,2,None], 'b': ['x','y','z']}); arr = pa.array([1.,2.,3.]); sch = t.schema",
         "t = t.append_column('c', pc.multiply(t['a'], 2)); u = t.slice(1)",

@@ -1,5 +1,5 @@
-"""Objects that show an array's memory and are no arrays: pandas' and Arrow's, a row of a structured
-array, an image over an array.
+"""Objects that show an array's memory and are no arrays: of pandas, Arrow and polars, a row of a
+structured array, an image over an array.
 
 Owns which memory they show, and how they are made over it again.  Where nothing else shows that
 memory they travel in their own way.
@@ -104,7 +104,35 @@ def arrays_of_arrow(obj: Any) -> list[Any]:
     return [array for part in parts for array in arrays_of_arrow(part)]
 
 
-def reduce(obj: Any, shown: Shown) -> Any:
+def is_polars(kind: type) -> bool:
+    """Say whether a type is a series or a frame of polars."""
+    package = (kind.__module__ or "").partition(".")[0]
+    return package == "polars" and kind.__name__ in ("Series", "DataFrame")
+
+
+def arrays_of_polars(obj: Any) -> list[Any]:
+    """Return arrays over the numbers that a series or a frame consists of.
+
+    polars takes an array of numbers as it is, and sees what is written to it.
+    """
+    columns = obj.get_columns() if hasattr(obj, "get_columns") else [obj]
+    return [memory for column in columns if (memory := _numbers(column)) is not None]
+
+
+def _numbers(series: Any) -> Any:
+    """Return the memory of a series; None where it is in several pieces, or no plain numbers."""
+    if not series.dtype.is_numeric() or not len(series):
+        return None
+    try:
+        view = series.to_numpy(allow_copy=False)
+    except (RuntimeError, ValueError, TypeError):  # there are gaps in it
+        return None
+    if view.dtype.kind not in "iuf":
+        return None
+    return over(view.__array_interface__["data"][0], view.nbytes, view)
+
+
+def reduce(obj: Any, shown: Shown) -> Any:  # noqa: PLR0911 - one a kind
     """Reduce an object that shows memory; NotImplemented where its own way is right.
 
     ``shown`` says whether something else shows an array's memory, too.
@@ -115,6 +143,8 @@ def reduce(obj: Any, shown: Shown) -> Any:
     if is_arrow(kind) and kind.__name__ == "Buffer":
         arrays = arrays_of_arrow(obj)
         return (tokens.arrow_buffer, (arrays[0],)) if any(map(shown, arrays)) else NotImplemented
+    if is_polars(kind):
+        return _reduce_polars(obj, shown)
     if not is_face(kind):
         return NotImplemented
     memory = memory_of(obj)
@@ -124,6 +154,17 @@ def reduce(obj: Any, shown: Shown) -> Any:
         return NotImplemented
     palette = obj.getpalette() if obj.mode in ("P", "PA") else None
     return tokens.image, (memory, obj.mode, obj.size, dict(obj.info), palette)
+
+
+def _reduce_polars(obj: Any, shown: Shown) -> Any:
+    """Reduce a series over memory of an array, and a frame with such columns."""
+    arrays = arrays_of_polars(obj)
+    if not any(map(shown, arrays)):
+        return NotImplemented
+    if hasattr(obj, "get_columns"):
+        return type(obj), (obj.get_columns(),)
+    dtype = obj.to_numpy(allow_copy=False).dtype
+    return tokens.series_over, (arrays[0], dtype, obj.name, type(obj))
 
 
 def _reduce_pandas(obj: Any, shown: Shown) -> Any:

@@ -137,6 +137,15 @@ def image(memory: Any, mode: str, size: tuple[int, int], info: Any, palette: Any
     return out
 
 
+def series_over(memory: Any, dtype: Any, name: str, kind: Any) -> Any:
+    """Make a series of polars over the memory of an array; raises ValueError where it copies."""
+    made = kind(name, memory.view(dtype))
+    at = made.to_numpy(allow_copy=False).__array_interface__["data"][0]
+    if at != memory.__array_interface__["data"][0]:
+        raise ValueError("polars copied the array that a series was made over")
+    return made
+
+
 def arrow_buffer(memory: Any) -> Any:
     """Return a buffer of Arrow's over memory that an array shows, too."""
     return importlib.import_module("pyarrow").py_buffer(memory)

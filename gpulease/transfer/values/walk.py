@@ -22,7 +22,15 @@ from gpulease.transfer.registry import Registry
 
 from .analysis import code_use
 from .array_reduction import whole_of
-from .faces import arrays_of_arrow, arrays_of_pandas, is_arrow, is_face, memory_of
+from .faces import (
+    arrays_of_arrow,
+    arrays_of_pandas,
+    arrays_of_polars,
+    is_arrow,
+    is_face,
+    is_polars,
+    memory_of,
+)
 from .groups import ATOMIC, Check, Group, merge, name_root, unit_root
 from .overlaps import Overlaps
 from .units import UnitBook, is_unit
@@ -170,6 +178,7 @@ class Walk:
                 or is_face(kind)
                 or issubclass(kind, (type, enum.Enum, *_CUT, *HOLDERS, *self._pandas, *numpy))
                 or is_arrow(kind)
+                or is_polars(kind)
                 or self._is_live(kind)
                 or frameworks.of(kind) is not None
             )
@@ -220,6 +229,9 @@ class Walk:
                 self._memory.holders.append((obj, root))
             elif is_face(kind):
                 self._face(part, obj)
+            elif is_polars(kind):
+                part.nbytes += obj.estimated_size()
+                self._memory.blocks += [(array, root) for array in arrays_of_polars(obj)]
             elif is_arrow(kind):
                 part.nbytes += int(getattr(obj, "nbytes", 0) or 0)
                 self._memory.blocks += [(array, root) for array in arrays_of_arrow(obj)]
