@@ -115,7 +115,7 @@ async def test_what_does_not_fit_is_refused_with_the_nearest_window_and_nothing_
     other = prof(site, "cs102")
     error = await refused(book(other, group="cs102", repeat="FREQ=WEEKLY;COUNT=3"))
     assert (error.reason, error.status) == ("reservation_conflict", 409)
-    assert "2 for cs101, 14:00 to 16:00" in error.sentence
+    assert "2 for cs101, 14:00-16:00" in error.sentence
     assert error.numbers["offer"]["nearest"] == f"{DAY}T16:00"
     assert error.numbers["offer"]["seats"] == 1
     assert (await other.call("GET", "reservations"))["items"] == []
