@@ -47,11 +47,6 @@ class Deletes:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._answered: dict[str, float] = {}  # oldest first
 
-    @property
-    def under_way(self) -> int:
-        """How many deletes were begun and are not answered."""
-        return len(self._tasks)
-
     def begin(self, pod: Manifest) -> None:
         """Begin to delete this very pod, unless that was done of late."""
         uid = str(pod["metadata"]["uid"])
