@@ -56,7 +56,10 @@ def check(pair, program, monkeypatch):
 NIGHTLY = os.environ.get("GPULEASE_NIGHTLY") == "1"
 #: Programs for each of the three tests.
 PROGRAMS = 700 if NIGHTLY else 67
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(7200)] if NIGHTLY else []
+# A limit that strikes within an example would be shrunk like a failure.
+pytestmark = (
+    [pytest.mark.nightly, pytest.mark.timeout(7200)] if NIGHTLY else pytest.mark.timeout(900)
+)
 _settings = settings(
     max_examples=PROGRAMS,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

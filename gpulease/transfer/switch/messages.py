@@ -131,3 +131,12 @@ def internal(reference: str) -> GPULeaseError:
         f"Carrying variables failed inside gpulease (reference {reference}).",
         next_step="Nothing was changed in your notebook; run the cell again.",
     )
+
+
+def not_taken() -> GPULeaseError:
+    """Return the refusal of a switch that the receiver did not take."""
+    return GPULeaseError(
+        "transfer_failed",
+        "The variables on the GPU could not be taken over in your notebook.",
+        next_step="Run the cell again; if it stays so, %gpu return ends the lease.",
+    )

@@ -390,12 +390,3 @@ def cannot_move(name: str, kind: str) -> GPULeaseError:
         "or run the cell on the side where it is.",
         numbers={"names": name},
     )
-
-
-def not_taken() -> GPULeaseError:
-    """Return the refusal of a switch that the receiver did not take."""
-    return GPULeaseError(
-        "transfer_failed",
-        "The variables on the GPU could not be taken over in your notebook.",
-        next_step="Run the cell again; if it stays so, %gpu return ends the lease.",
-    )
