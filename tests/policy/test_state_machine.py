@@ -28,7 +28,6 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import asking, capacity, lifecycle, limits, planner, queue
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.capacity import fitting
-from gpulease.policy.fairness import Tree
 from gpulease.policy.model import Action, Alert, Lease, LeaseState, Requeue, Snapshot, Start
 from gpulease.policy.planner import plan
 from gpulease.policy.projects import Member
@@ -343,7 +342,6 @@ MUTANTS = {
     "what is free is given": (PASS, "_is_settled", lambda *_: True),
     "kept is only what was given up": (planner, "holds", all_kept),
     "who is in use is not idle": (unused, "idle_case", lambda *_, **__: "idle"),
-    "who is within the quota stays": (Tree, "_covered_of", lambda *_: 99),
     "a minimum runtime": (over_quota.Borrowed, "_may_go", lambda *_: True),
     "a hard end": (leaving, "_expiring", never),
     "a full warning": (leaving, "time_outs_of", hasty),
