@@ -40,15 +40,17 @@ def shared(tensor: torch.Tensor, packing: Packing) -> Shared | None:
 
 def _together(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Yield those of equal count that go on together; torch says it of views only, so try."""
-    while len(tensors) > 1:
-        first, count = tensors[0], tensors[0]._version
-        preserved: Any = torch.autograd._unsafe_preserve_version_counter(first)
-        with preserved:
-            torch.autograd.graph.increment_version(first)
-            same = [tensor for tensor in tensors if tensor._version != count]
-            tensors = [tensor for tensor in tensors if tensor._version == count]
-        if len(same) > 1:
-            yield same
+    if len(tensors) < 2:
+        return
+    count = tensors[0]._version
+    found: dict[int, list[torch.Tensor]] = {}
+    preserved: Any = torch.autograd._unsafe_preserve_version_counter(tuple(tensors))
+    with preserved:
+        for number, tensor in enumerate(tensors, 1):
+            if tensor._version == count:
+                torch._C._autograd._unsafe_set_version_counter((tensor,), (count + number,))
+            found.setdefault(tensor._version, []).append(tensor)
+    yield from (together for together in found.values() if len(together) > 1)
 
 
 def _owner(together: list[torch.Tensor], packing: Packing) -> torch.Tensor:
