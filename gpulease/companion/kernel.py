@@ -42,6 +42,8 @@ from gpulease.transfer.api import Away, TransferSettings
 from gpulease.transfer.switch.away import AwaySide
 
 _LOOK_SECONDS = 1.0
+#: Jupyter's, each with a port.
+CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 
 
 class CompanionApp(IPKernelApp):
@@ -49,6 +51,14 @@ class CompanionApp(IPKernelApp):
 
     name = "ipython-kernel"
     home_only: HomeOnly
+    any_ports = False
+
+    def init_connection_file(self) -> None:
+        """Read the connection file; where the system chooses the ports, not those in it."""
+        super().init_connection_file()  # type: ignore[no-untyped-call]
+        if self.any_ports:
+            for name in CHANNELS:
+                setattr(self, f"{name}_port", 0)
 
     def _apply_curve_server_options(self, socket: zmq.Socket[Any]) -> None:
         """Let nobody but home in; ipykernel calls this before it binds a channel."""
@@ -143,7 +153,7 @@ class Companion:
         os.environ.update(order["environ"])
         sys.path[:] = _path(order["path"], merge=order["merge_path"])
         moved = _change_directory(order["cwd"])
-        self._app = _application(order["connection_file"], HomeOnly(order["wire_key"]))
+        self._app = _application(order)
         watch = CellWatch(self._link)
         self._app.kernel.watch = watch
         # On the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
@@ -152,10 +162,7 @@ class Companion:
         self._away = watch.away = _away_side(self._app.kernel.shell, order["park_limit"])
         endpoint = self._away.start(order["wire_key"], host=order["ip"], port=order["wire_port"])
         return {
-            "ports": {
-                f"{name}_port": getattr(self._app, f"{name}_port")
-                for name in ("shell", "iopub", "stdin", "control", "hb")
-            },
+            "ports": {f"{name}_port": getattr(self._app, f"{name}_port") for name in CHANNELS},
             "wire_address": endpoint.address,
             "wire_key": endpoint.server_key,
             "packages": versions(order["packages"]),
@@ -212,7 +219,7 @@ def _away_side(shell: Any, park_limit: int) -> Away:
     return AwaySide(shell.user_ns, hidden=frozenset(shell.user_ns_hidden), settings=settings)
 
 
-def _application(connection_file: str, home_only: HomeOnly) -> Any:
+def _application(order: dict[str, Any]) -> Any:
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShellApp.exec_PYTHONSTARTUP = False
@@ -220,9 +227,10 @@ def _application(connection_file: str, home_only: HomeOnly) -> Any:
         config=config,
         kernel_class=CompanionKernel,
         outstream_class="gpulease.companion.streams.QuietStream",
-        connection_file=connection_file,
+        connection_file=order["connection_file"],
     )
-    app.home_only = home_only
+    app.home_only = HomeOnly(order["wire_key"])
+    app.any_ports = order["any_ports"]
     app.parent_handle = 0  # the private line ends with the supervisor; no polling of parents
     app.log_level = 50
     with _without_debugger():

@@ -29,13 +29,19 @@ class CompanionProvisioner(LocalProvisioner):
     ready: dict[str, Any]
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:  # noqa: ARG002
-        """Have the process read the manager's connection file; return the ports it bound."""
+        """Have the process read the manager's connection file; return the ports it bound.
+
+        Ports that the system is to choose, the manager chose already: free ones that anybody may
+        have taken since.  The process binds others then, and the manager learns which.
+        """
         assert self.parent is not None
         self.process = self.bound.process
         self.pid = self.bound.process.pid
         self.pgid = os.getpgid(self.bound.process.pid)
         connection_file = self.parent.connection_file
         self.ready = await self.bound.begin({**self.order, "connection_file": connection_file})
+        for name, port in self.ready["ports"].items():
+            setattr(self.parent, name, port)
         self.connection_info.update(self.ready["ports"])
         return self.connection_info
 
@@ -77,7 +83,7 @@ async def start_manager(
         kernel_id=order["kernel_id"], kernel_spec=manager.kernel_spec, parent=manager
     )
     provisioner.bound = bound
-    provisioner.order = {**order, "ip": ip, "wire_port": wire_port}
+    provisioner.order = {**order, "ip": ip, "wire_port": wire_port, "any_ports": not any(channels)}
     manager.provisioner = provisioner
     await manager.start_kernel(env={})
     return manager, provisioner.ready

@@ -59,6 +59,7 @@ def problem(response: HTTPResponse) -> dict[str, Any]:
         ("\x00", 400, "malformed_json"),
         ("[" * 100_000, 413, "body_too_large"),
         ("[" * 50_000, 400, "malformed_json"),
+        ('{"gpu_class": "\\ud800"}', 400, "malformed_json"),
     ],
 )
 async def test_an_ask_that_is_none(site: Site, body: str, status: int, reason: str) -> None:

@@ -66,14 +66,14 @@ class API:
 def bent(
     right: dict[str, Any], names: list[str], rounds: int, seed: int
 ) -> list[tuple[dict[str, Any], set[str]]]:
-    """Return bodies with odd values: every field in turn, then two or three at once."""
+    """Return the right body, then with odd values: in every field in turn, in two or three."""
     pick = random.Random(seed)
     odd = [*(each for each in ODD if each == each), *MEANT]
     fields = [[name] for name in names for _ in range(rounds)]
     fields += [pick.sample(names, pick.choice((2, 3))) for _ in range(10 * rounds)]
     return [
         ({**copy.deepcopy(right), **{name: pick.choice(odd) for name in some}}, set(some))
-        for some in fields
+        for some in ([], *fields)
     ]
 
 
