@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from gpulease import reservations_file
 from gpulease.errors import GPULeaseError
-from gpulease.policy.calendar import Calendar, Changed, repetition, wall_clock, zone_of
+from gpulease.policy.calendar import Calendar, Changed, repetition, wall_clock, wall_text, zone_of
 from gpulease.policy.calendar.ics import MAX_TEXT
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.units import parse_duration
@@ -279,12 +279,12 @@ def body_of(reservation: Reservation) -> dict[str, Any]:
         "title": reservation.title,
         "gpu_class": reservation.gpu_class,
         "seats": reservation.seats,
-        "start": calendar.start.isoformat(timespec="minutes"),
-        "end": calendar.end.isoformat(timespec="minutes"),
+        "start": wall_text(calendar.start),
+        "end": wall_text(calendar.end),
         "zone": calendar.zone,
         "repeat": calendar.repeat,
-        "also": [at.isoformat(timespec="minutes") for at in calendar.also],
-        "without": [at.isoformat(timespec="minutes") for at in calendar.without],
+        "also": [wall_text(at) for at in calendar.also],
+        "without": [wall_text(at) for at in calendar.without],
         "seats_per_person": reservation.seats_per_person,
         "named": list(reservation.named),
         "managers": list(reservation.managers),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal, cast
 
-from gpulease.policy.calendar import Expanded, wall_clock, zone_of
+from gpulease.policy.calendar import Expanded, wall_clock, wall_text, zone_of
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.model import Snapshot
 from gpulease.policy.reservations import booking
@@ -60,10 +60,7 @@ def reservation_view(
         "windows": [window_view(w, snapshot) for w in shown],
         "windows_ahead": len(ahead),
         "gpu_hours_ahead": round(booking.gpu_hours(ahead), 2),
-        "skipped": [
-            {"start": at.isoformat(timespec="minutes"), "why": why}
-            for at, why in reservation.closed
-        ],
+        "skipped": [{"start": wall_text(at), "why": why} for at, why in reservation.closed],
     }
     if expanded is not None:
         found["cut"] = expanded.cut
@@ -86,7 +83,7 @@ def window_view(window: Window, snapshot: Snapshot) -> WindowView:
     held = window.hold_from <= now < window.last_end
     left = seating(snapshot).left.get(window.key, seats) if held else seats
     return {
-        "at": window.original.isoformat(timespec="minutes"),
+        "at": wall_text(window.original),
         "start": window.start.isoformat(),
         "end": window.end.isoformat(),
         "local_start": wall_clock(window.start, zone).isoformat(timespec="minutes"),

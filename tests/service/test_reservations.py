@@ -179,6 +179,15 @@ async def test_one_window_is_moved_or_cancelled_and_the_rest_stays(site):
     assert gone["windows_ahead"] == 2
 
 
+async def test_a_window_that_begins_within_a_minute_is_named_as_it_is_shown(site):
+    teacher = prof(site)
+    made = await book(teacher, start=f"{DAY}T14:00:07", repeat="FREQ=WEEKLY;COUNT=2")
+    at = made["windows"][1]["at"]
+    address = f"reservations/{made['id']}"
+    found = await teacher.call("PATCH", address, {"window": {"at": at, "cancelled": True}})
+    assert (found["windows_ahead"], found["start"]) == (1, f"{DAY}T14:00:07")
+
+
 async def test_a_cancelled_reservation_is_gone_from_the_list_and_its_name_free(site):
     teacher = prof(site)
     made = await book(teacher)

@@ -6,7 +6,7 @@ when the clocks change.  Pure; instants come out as UTC.
 
 from __future__ import annotations
 
-from gpulease.policy.calendar.local_time import instant, wall_clock, zone_of
+from gpulease.policy.calendar.local_time import instant, wall_clock, wall_text, zone_of
 from gpulease.policy.calendar.occurrences import (
     Calendar,
     Changed,
@@ -31,5 +31,6 @@ __all__ = [
     "instant",
     "repetition",
     "wall_clock",
+    "wall_text",
     "zone_of",
 ]

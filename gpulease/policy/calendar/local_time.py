@@ -61,6 +61,11 @@ def wall_clock(at: datetime, zone: ZoneInfo) -> datetime:
     return at.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
+def wall_text(at: datetime) -> str:
+    """Return a time of the wall clock as it was given: to the minute, or to its second."""
+    return at.isoformat(timespec="seconds" if at.second else "minutes")
+
+
 def moved(start: datetime, zone: ZoneInfo) -> timedelta:
     """Return by how much the zone's clocks move a time that does not exist; zero for others."""
     return wall_clock(instant(start, zone), zone) - start
