@@ -285,18 +285,23 @@ def _leave_unneeded(state: _State) -> None:
     They belong to something that stays here, a thread say, and would be sent again each time.
     """
     travels = state.chosen | state.same
+    wanted = state.required | state.soft
+    peer = state.side.ledger.peer_units
+    # What the receiver has of them already is kept as it is here, with what it refers to.
+    stay = {
+        id(group)
+        for group in state.survey.groups
+        if group.names or id(group) in wanted or not peer.isdisjoint(group.oids)
+    }
     needed: set[str] = set()
-    queue = [g for g in state.survey.groups if g.names and id(g) in travels]
+    queue = [g for g in state.survey.groups if id(g) in stay & travels]
     while queue:
         group = queue.pop()
         fresh = (state.packed.get(id(group)) or group).needs - needed
         needed |= fresh
         queue += [found for oid in fresh if (found := state.group_of_unit(oid)) is not None]
-    wanted = state.required | state.soft
     for group in state.survey.groups:
-        if group.names or id(group) in wanted or needed.intersection(group.oids):
-            continue
-        if state.side.ledger.peer_units.isdisjoint(group.oids):
+        if id(group) not in stay and needed.isdisjoint(group.oids):
             state.chosen.discard(id(group))
 
 
