@@ -1,5 +1,8 @@
 """Arrays over the memory of another object: the alias holds on the other side."""
 
+import subprocess
+import sys
+
 import pytest
 
 MAKE = {
@@ -31,3 +34,18 @@ def test_memory_that_only_an_array_shows_is_the_array_s_own(pair):
     assert [type(obj).__name__ for obj in group.inner.values()] == ["ndarray"]
     packed = pair.side.side.pack(group, survey)
     assert [buffer.nbytes for buffer in packed.buffers] == [3_200_000], "out of band"
+
+
+WITHOUT_NUMPY = """
+import array, ctypes, sys
+from gpulease.transfer.arrays import span_of
+for owner in (bytearray(b"abcd"), array.array("b", b"abcd"), (ctypes.c_char * 4)(*b"abcd")):
+    low, high = span_of(owner)
+    assert ctypes.string_at(low, high - low) == b"abcd", owner
+assert span_of(bytearray()) == (0, 0)
+assert "numpy" not in sys.modules
+"""
+
+
+def test_where_memory_lies_is_found_in_a_notebook_without_numpy():
+    subprocess.run([sys.executable, "-c", WITHOUT_NUMPY], check=True)
