@@ -10,6 +10,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from pathlib import Path
@@ -19,12 +20,20 @@ from gpulease.errors import GPULeaseError
 from gpulease.terminal import say
 
 if TYPE_CHECKING:
-    from gpulease.policy.model import Device, PolicyDocument
+    from gpulease.policy.model import Device, PolicyDocument, Snapshot
+    from gpulease.simulate.outcome import Outcome
+    from gpulease.simulate.table import Range
     from gpulease.simulate.trace import Trace
 
 _DEVICES = re.compile(r"(?P<pool>[A-Za-z0-9._-]+)=(?P<count>[0-9]{1,5})(x(?P<each>[0-9]{1,3}))?")
 #: A what-if takes a minute at most; the answer may be long.
 _TIMEOUT = 90.0
+#: Factors of the time to think; the first is what is shown, the others are its sensitivity.
+_FACTORS = (1.0, 0.5, 2.0)
+_ASSUMPTION = (
+    "People are assumed to behave the same whatever the policy: the same GPU work with the same"
+    " time to think between, a longer wait moving all that follows."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--database", metavar="URL", help="of the history; by default what DATABASE_URL says"
     )
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="a policy document")
+    parser.add_argument(
+        "--policy",
+        type=Path,
+        metavar="FILE",
+        help="a policy document; else the one of the history, or the default",
+    )
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", nargs="+", default=[], help="other documents"
+    )
+    parser.add_argument(
+        "--sensitivity",
+        action="store_true",
+        help="replay the comparison for half and twice the time to think as well: thrice as long",
     )
     parser.add_argument(
         "--devices",
@@ -72,24 +91,54 @@ def run(arguments: argparse.Namespace) -> int:
         raise _bad("--think", "Give a factor above 0 and at most 100, such as 0.5.")
     if not isfinite(arguments.start) or not 0 <= arguments.start <= 3600:
         raise _bad("--start", "Give seconds from 0 to 3600.")
+    if arguments.sensitivity and not arguments.compare:
+        raise _bad("--sensitivity", "Give --compare FILE: the range is that of a difference.")
     trace = _trace(arguments)
     if arguments.save_trace is not None:
         _save(arguments.save_trace, trace)
-    policies = _policies(arguments)
-    devices = _devices(arguments, policies[0][1])
-    assumed = Assumptions(think=arguments.think, start=arguments.start)
-    found = [replay(trace, policy, devices, assumed, name=name) for name, policy in policies]
+    policies, devices = _site(arguments)
+    assumed = Assumptions(start=arguments.start)
+    thinks = [arguments.think * factor for factor in (_FACTORS if arguments.sensitivity else (1,))]
+    found = [
+        [
+            replay(trace, policy, devices, replace(assumed, think=think), name=name)
+            for name, policy in policies
+        ]
+        for think in thinks
+    ]
     if arguments.picture is not None:
         from gpulease.simulate.picture import drawn
 
-        _write(arguments.picture, drawn(found, trace.begin))
+        _write(arguments.picture, drawn(found[0], trace.begin))
+    differences = _differences(found) if arguments.sensitivity else {}
     if arguments.json:
-        say(json.dumps([each.to_json() for each in found], indent=2))
+        told = {
+            "assumption": _ASSUMPTION,
+            "outcomes": [each.to_json() for each in found[0]],
+            "sensitivity": {"think": sorted(thinks), "differences": differences},
+        }
+        say(json.dumps(told, indent=2))
     else:
-        from gpulease.simulate.table import table
+        from gpulease.simulate.table import ranged, table
 
-        say(table(found))
+        say("\n".join([table(found[0]), "", *ranged(differences), _ASSUMPTION]))
     return 0
+
+
+def _differences(found: Sequence[Sequence[Outcome]]) -> dict[str, Range]:
+    """Return by the name of each further policy how its figures differ from those of the first.
+
+    Args:
+        found: for each time to think the outcomes, in the order of the policies.
+    """
+    from gpulease.simulate.whatif import ranges
+
+    as_json = [[each.to_json() for each in row] for row in found]
+    return {
+        each.name: ranges([(row[0], row[number]) for row in as_json])
+        for number, each in enumerate(found[0])
+        if number
+    }
 
 
 def whatif(arguments: argparse.Namespace, text: str) -> int:
@@ -162,35 +211,58 @@ def _history(arguments: argparse.Namespace) -> Trace:
     return found.trace
 
 
-def _policies(arguments: argparse.Namespace) -> list[tuple[str, PolicyDocument]]:
+def _site(
+    arguments: argparse.Namespace,
+) -> tuple[list[tuple[str, PolicyDocument]], tuple[Device, ...]]:
+    """Return the policies by name, the one to compare with first, and the GPUs.
+
+    What is not given is that of the history, or of the scenario.
+    """
     from gpulease.policy import document
 
-    if arguments.policy is None and not arguments.compare:
-        if not arguments.devices:
-            raise _bad("--policy", "Give a document, or --devices POOL=N for the default one.")
-        return [("default", document.default_document(_made(arguments.devices)))]
-    files = [file for file in (arguments.policy, *arguments.compare) if file is not None]
-    found = []
-    for file in files:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise _unreadable(file, error) from error
-        found.append((str(file), document.parse(text, 0)))
-    return found
+    first = [(str(arguments.policy), _parsed(arguments.policy))] if arguments.policy else []
+    others = [(str(file), _parsed(file)) for file in arguments.compare]
+    devices = _made(arguments.devices)
+    if arguments.history and not (first and devices):
+        recorded = _recorded_site(arguments.database)
+        if recorded is not None:
+            first = first or [("in force", recorded.policy)]
+            devices = devices or recorded.devices
+    if not devices and arguments.scenario is not None:
+        devices = _of_scenario(
+            arguments.scenario, (first + others)[0][1] if first + others else None
+        )
+    if not devices:
+        raise _bad("--devices", "Say how many GPUs each pool has, such as --devices t4=8x4.")
+    return first + others or [("default", document.default_document(devices))], devices
 
 
-def _devices(arguments: argparse.Namespace, policy: PolicyDocument) -> tuple[Device, ...]:
-    from gpulease.policy.model import Device
+def _recorded_site(database: str | None) -> Snapshot | None:
+    """Return what was last decided from: the policy in force and the GPUs."""
+    from gpulease.database_command import address_of
+    from gpulease.store import read_last_snapshot
 
-    if arguments.devices:
-        return _made(arguments.devices)
-    if arguments.scenario is not None and len(policy.pools) == 1:
-        from gpulease.simulate.scenarios import SCENARIOS
+    return read_last_snapshot(address_of(database))
 
-        pool = policy.pools[0].name
-        return tuple(Device(f"{pool}-{n}", pool) for n in range(SCENARIOS[arguments.scenario][1]))
-    raise _bad("--devices", "Say how many GPUs each pool has, such as --devices t4=8x4.")
+
+def _of_scenario(name: str, policy: PolicyDocument | None) -> tuple[Device, ...]:
+    """Return the GPUs that a scenario is made for, where there is one pool only."""
+    from gpulease.simulate.scenarios import SCENARIOS
+
+    if policy is not None and len(policy.pools) != 1:
+        return ()
+    pool = "gpu" if policy is None else policy.pools[0].name
+    return _made([f"{pool}={SCENARIOS[name][1]}"])
+
+
+def _parsed(file: Path) -> PolicyDocument:
+    from gpulease.policy import document
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(file, error) from error
+    return document.parse(text, 0)
 
 
 def _made(given: Sequence[str]) -> tuple[Device, ...]:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gpulease.simulate.outcome import Outcome, Waits
 
+#: By figure, the least and the most by which a policy differs from another.
+Range = Mapping[str, Mapping[str, float | None]]
 _Row = tuple[str, Callable[[Outcome], str]]
+#: The figures whose range is told, with their titles and decimals.
+_RANGED = (
+    ("held_hours", "GPU-hours held", 1),
+    ("p50", "seconds that half of the waits stay below", 0),
+    ("p95", "seconds that 19 of 20 waits stay below", 0),
+    ("reclaims", "reclaims", 0),
+    ("false_reclaims", "false reclaims", 0),
+    ("reattaches", "asked again in a session", 0),
+)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -39,6 +50,20 @@ def table(outcomes: Sequence[Outcome]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def ranged(differences: Mapping[str, Range]) -> list[str]:
+    """Return by policy how far it differs where people think for half or twice as long."""
+    lines: list[str] = []
+    for policy, found in differences.items():
+        lines.append(f"{policy} against the first, where people think half to twice as long:")
+        for figure, title, digits in _RANGED:
+            least, most = found[figure]["least"], found[figure]["most"]
+            said = "unknown"
+            if least is not None and most is not None:
+                said = f"{least:+.{digits}f} to {most:+.{digits}f}"
+            lines.append(f"  {title}: {said}")
+    return [*lines, ""] if lines else []
 
 
 def _project(name: str) -> list[_Row]:

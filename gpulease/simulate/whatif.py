@@ -63,18 +63,27 @@ def answer(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "then": both[THEN],
         "sensitivity": {
             "think": sorted(whole),
-            "differences": {name: _range(whole.values(), name) for name in _RANGED + _WAITS},
+            "differences": ranges([(both[NOW], both[THEN]) for both in whole.values()]),
         },
         "sentences": sentences(both[NOW], both[THEN]),
         "complete": len(whole) == len(THINK),
     }
 
 
-def _range(whole: Any, name: str) -> dict[str, float | None]:
-    """Return the least and the most by which the new policy differs from the present one."""
-    pairs = [(_figure(both[NOW], name), _figure(both[THEN], name)) for both in whole]
-    known = [then - now for now, then in pairs if now is not None and then is not None]
-    return {"least": min(known, default=None), "most": max(known, default=None)}
+def ranges(
+    pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+) -> dict[str, dict[str, float | None]]:
+    """Return by figure the least and the most by which the second of each pair is more.
+
+    Args:
+        pairs: outcomes as JSON values, two policies' under each time to think.
+    """
+    found: dict[str, dict[str, float | None]] = {}
+    for name in _RANGED + _WAITS:
+        figures = [(_figure(now, name), _figure(then, name)) for now, then in pairs]
+        known = [then - now for now, then in figures if now is not None and then is not None]
+        found[name] = {"least": min(known, default=None), "most": max(known, default=None)}
+    return found
 
 
 def _figure(outcome: Mapping[str, Any], name: str) -> float | None:

@@ -7,7 +7,7 @@ writer.  SQLite files by default, PostgreSQL in production.
 from gpulease.store.backup import backup, restore
 from gpulease.store.migrate import upgrade
 from gpulease.store.plans import KeptPlan, PlanRecord
-from gpulease.store.reading import export, read_past
+from gpulease.store.reading import export, read_last_snapshot, read_past
 from gpulease.store.records import (
     Change,
     EvidenceMinute,
@@ -41,6 +41,7 @@ __all__ = [
     "backup",
     "export",
     "key_reused",
+    "read_last_snapshot",
     "read_past",
     "restore",
     "upgrade",

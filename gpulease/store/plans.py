@@ -63,6 +63,12 @@ def read(session: Session, wanted: Collection[int]) -> list[PlanRecord]:
     return list(found.values())
 
 
+def newest(session: Session) -> list[PlanRecord]:
+    """Return the rows from which the newest plan is read; none where no plan is kept."""
+    last = session.scalar(sa.select(sa.func.max(PlanRow.id)))
+    return read(session, () if last is None else (last,))
+
+
 def _stretches(session: Session, wanted: Collection[int]) -> list[tuple[int, int]]:
     """Return for each whole snapshot that is needed its number, and the last that builds on it."""
     found: dict[int, int] = {}

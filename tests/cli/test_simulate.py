@@ -12,9 +12,10 @@ import pytest
 
 from gpulease import cli
 from gpulease.policy import document
-from gpulease.policy.model import EndReason, LeaseState, Verdict
+from gpulease.policy.model import EndReason, Lease, LeaseState, Verdict, Wait
+from gpulease.service.plans import Plans
 from gpulease.store import Change, Store, VerdictChange, upgrade
-from tests.policy.build import request
+from tests.policy.build import request, snapshot
 from tests.simulate.build import policy
 
 TRACE = """session,start,busy,project
@@ -43,9 +44,34 @@ def test_two_policies_side_by_side(files: Path, capsys: pytest.CaptureFixture[st
     assert "bio: GPU-hours held" in shown
     assert ElementTree.parse(files / "out.svg").getroot().tag.endswith("svg")
     assert cli.main([*words, "--json"]) == 0
-    now, short = json.loads(capsys.readouterr().out)
+    now, short = json.loads(capsys.readouterr().out)["outcomes"]
     assert short["held_hours"] < now["held_hours"]
     assert now["busy_hours"] == pytest.approx(short["busy_hours"]) == pytest.approx(420 / 3600)
+
+
+def test_a_difference_is_told_with_its_range(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With half the time to think nothing is idle for long; with twice the time all is taken."""
+    words = ["simulate", "--trace", f"{files}/trace.csv", "--devices", "cards=2", "--sensitivity"]
+    words += ["--policy", f"{files}/now.yaml", "--compare", f"{files}/short.yaml"]
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sensitivity"]["think"] == [0.5, 1.0, 2.0]
+    (differences,) = found["sensitivity"]["differences"].values()
+    now, short = (each["held_hours"] for each in found["outcomes"])
+    held = differences["held_hours"]
+    assert held["least"] <= short - now <= held["most"] < 0
+    assert "behave the same" in found["assumption"]
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    assert f"GPU-hours held: {held['least']:+.1f} to {held['most']:+.1f}" in shown
+    assert "behave the same" in shown
+
+
+def test_a_scenario_brings_gpus_and_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", "--scenario", "research", "--weeks", "0.05"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[2] == "8,"
 
 
 def test_a_scenario_needs_nothing_but_gpus(
@@ -86,17 +112,38 @@ def test_what_the_database_recorded(files: Path, capsys: pytest.CaptureFixture[s
         # The service may run meanwhile.
         words = ["simulate", "--history", "--database", address, "--devices", "cards=1", "--json"]
         assert cli.main([*words, "--policy", f"{files}/now.yaml"]) == 0
+        (given,) = json.loads(capsys.readouterr().out)["outcomes"]
+        # Policy and GPUs are those of the last plan, where one is kept.
+        assert cli.main(["simulate", "--history", "--database", address, "--json"]) == 2
+        assert "--devices" in capsys.readouterr().err
+        keep_plan(store, lease)
+        assert cli.main(["simulate", "--history", "--database", address, "--json"]) == 0
     finally:
         store.close()
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(capsys.readouterr().out)["outcomes"]
+    assert found["name"] == "in force"
+    assert found["gpus"] == given["gpus"] == 1
+    assert found["held_hours"] == pytest.approx(given["held_hours"], rel=0.01)
     assert found["busy_hours"] == pytest.approx(100 / 3600)
     assert found["waits"]["served"] == 1
+
+
+def keep_plan(store: Store, lease: Lease) -> None:
+    """Keep a plan of a site with one card, then another that is its difference."""
+    packer, view = Plans(), snapshot([], 1)
+    for number in range(2):
+        queued = replace(request(number + 1), id=f"q{number}")
+        packed = packer.packed(replace(view, leases=(queued,)), [Wait(queued.id, "no_capacity")])
+        assert packed is not None
+        packer.kept(packed)
+        store.save([Change(None, queued, "planner", "asked")], lease.created, packed.plan)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--scenario", "mix"], "--policy"),
+        (["--trace", __file__], "Line 1"),
+        (["--scenario", "mix", "--sensitivity"], "--compare"),
         (["--scenario", "mix", "--devices", "t4"], "POOL=N"),
         (["--scenario", "mix", "--devices", "t4=0"], "POOL=N"),
         (["--scenario", "mix", "--devices", "t4=2", "--weeks", "nan"], "--weeks"),
