@@ -330,6 +330,12 @@ def hasty(policy_in_force, lease):
     return replace(lifecycle.time_outs_of(policy_in_force, lease), warning=1.0)
 
 
+def whoever(self, theirs, _right, useful):
+    """The first lease of a project, though all that it holds is its own."""
+    loans = [x for x in self._lent.get(theirs[0], ()) if useful.of(x.lease)]
+    return (self._between_projects(theirs[0], loans[0]), loans[0]) if loans else None
+
+
 #: A function bears its module's name.
 PASS = import_module("gpulease.policy.admission.admit")._Pass
 #: The rule -> where it stands, its name, and what stands there in its place.
@@ -343,6 +349,7 @@ MUTANTS = {
     "kept is only what was given up": (planner, "holds", all_kept),
     "who is in use is not idle": (unused, "idle_case", lambda *_, **__: "idle"),
     "a minimum runtime": (over_quota.Borrowed, "_may_go", lambda *_: True),
+    "a quota": (over_quota.Borrowed, "_first", whoever),
     "a hard end": (leaving, "_expiring", never),
     "a full warning": (leaving, "time_outs_of", hasty),
     "a drain has a bound": (leaving, "_draining", never),
