@@ -3,7 +3,8 @@
 Each of the scenarios is replayed for seeds that nothing was tuned on, under the default time-outs
 and under each rival.  Compared are, seed by seed, the GPU-hours held, the waits that nineteen of
 twenty stay below, and the GPUs taken from somebody who wanted them within a minute.  Every replay
-checks the planner's invariants at each step.  ``rounds`` is the number of seeds.
+checks the planner's invariants at each step, and compares the time in which those who began to
+wait were told to start with when they did.  ``rounds`` is the number of seeds.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ def _measure(rounds: int, scale: float) -> dict[str, Any]:
         for scenario, runs in found.items()
     }
     aims = [aim for name in RIVALS for aim in _aims(name, compared)]
+    aims += _told([each for runs in found.values() for each in runs[OURS]])
     month = max(variants.seconds[OURS]) / scale
     aims.append(Aim("a month of a campus (processor s)", round(month, 1), 60.0))
     return report(
@@ -109,6 +111,18 @@ def _compared(ours: list[Outcome], theirs: list[Outcome]) -> dict[str, tuple[flo
         half = 1.96 * stdev(less) / sqrt(len(less)) if len(less) > 1 else 0.0
         found[name] = round(fmean(less) - half, 2), round(fmean(less) + half, 2)
     return found
+
+
+def _told(outcomes: list[Outcome]) -> list[Aim]:
+    """Return how many started in the time that they were told, and how wide it was."""
+    told = [each.expected for each in outcomes if each.expected.told]
+    share = sum(each.within for each in told) / max(1, sum(each.told for each in told))
+    widths = [each.width / each.waited for each in told if each.width and each.waited]
+    return [
+        Aim("started in the time told, at least (share)", round(share, 3), 0.75, at_most=False),
+        Aim("started in the time told, at most (share)", round(share, 3), 0.85),
+        Aim("width of that time (median wait)", round(max(widths, default=0.0), 2), 2.0),
+    ]
 
 
 def _aims(rival: str, compared: dict[str, dict[str, dict[str, tuple[float, float]]]]) -> list[Aim]:

@@ -329,6 +329,8 @@ class Snapshot:
     ``spent``: (project, person) -> GPU-hours at their price that leases which are over have taken
     of the project's budget in its present period; what runs now is not in it.
     ``away``: from when until when nobody watched, before the service was started last.
+    ``wait_spread``: what ``explanation.waits`` found of late: the logarithms of the ratios of waits
+    to what had been expected, between which 8 of 10 lie.
     """
 
     now: datetime
@@ -346,6 +348,7 @@ class Snapshot:
     use: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     spent: Mapping[tuple[str, str], float] = field(default_factory=dict)
     away: tuple[datetime, datetime] | None = None
+    wait_spread: tuple[float, float] | None = None
 
     @cached_property
     def memo(self) -> dict[Any, Any]:

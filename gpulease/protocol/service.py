@@ -95,6 +95,7 @@ class LeaseView(TypedDict):
     next_step: str  # what comes next and what one can do now
     position: int | None  # 1 is next; None when not queued
     expected_start: str | None  # None is unknown
+    expected_between: NotRequired[list[str]]  # 8 of 10 such requests start then; [] is unknown
     created: str
     active_since: str | None
     hard_end: str | None

@@ -23,6 +23,7 @@ from http import HTTPStatus
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle, queue
 from gpulease.policy.calendar.reservation import Window
+from gpulease.policy.explanation.waits import ExpectedWaits
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -108,6 +109,7 @@ class Reconciler:
         self._plans = Plans()
         self._orphans = Orphans(ledger, PLANNER)
         self._contended = ContendedCapacity()
+        self._waits = ExpectedWaits()
         self._shown: Snapshot | None = None
         self._wanted = asyncio.Event()
         self._closed = False
@@ -147,6 +149,7 @@ class Reconciler:
             use=self._use(now),
             spent=self._spent(now),
             away=self._away,
+            wait_spread=self._waits.spread,
         )
 
     def shown(self) -> Snapshot:
@@ -228,7 +231,9 @@ class Reconciler:
             self._plans.kept(packed)
         self.effects.compare(self.observed_state.observed)
         self.rounds += 1
-        self._publish(self.snapshot())
+        snapshot = self.snapshot()
+        self._waits.look(snapshot)
+        self._publish(snapshot)
 
     def _planned(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
         """Plan, and pack what the plan was made from; in the planner's thread."""

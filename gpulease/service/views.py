@@ -222,6 +222,9 @@ class Views:
             "next_step": said.next_step,
             "position": place,
             "expected_start": _iso(expected),
+            "expected_between": [
+                each.isoformat() for each in (of.ahead and of.ahead.between) or ()
+            ],
             "created": lease.created.isoformat(),
             "active_since": _iso(lease.active_since),
             "hard_end": _iso(lease.hard_end),

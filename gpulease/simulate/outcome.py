@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import Any
 
 from gpulease.policy import lifecycle
+from gpulease.policy.explanation.waits import EndedWait
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -43,6 +45,20 @@ class Waits:
     open: int
     p50: float | None
     p95: float | None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What people were told when they began to wait: between which times they would start.
+
+    ``told`` of those who started, ``within`` of them did so in that time; ``width`` is the median
+    of those intervals, ``waited`` of the waits they were for (seconds).
+    """
+
+    told: int = 0
+    within: int = 0
+    width: float | None = None
+    waited: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,7 @@ class Outcome:
     session_hours: float
     saved_hours: float
     waits: Waits
+    expected: Expected
     reclaims: int
     false_reclaims: int
     reattaches: int
@@ -124,6 +141,7 @@ class Tally:
         self._refused: Counter[str] = Counter()
         self._alerts: Counter[str] = Counter()
         self._plans = 0
+        self._expected: list[tuple[bool, float, float]] = []  # within, width, waited
 
     def pass_until(self, at: float) -> None:
         """Count the time until ``at`` for how things stand."""
@@ -205,6 +223,15 @@ class Tally:
         if person.asked is not None:
             self._waits.append((person.session.project, Wait(at - person.asked, over=False)))
 
+    def expected(self, ended: Iterable[EndedWait]) -> None:
+        """Count what was told to those whose wait is over."""
+        for each in ended:
+            if each.said is not None and each.said.between is not None:
+                early, late = each.said.between
+                width, waited = (late - early), (each.until - each.since)
+                within = early <= each.until <= late
+                self._expected.append((within, width.total_seconds(), waited.total_seconds()))
+
     def begins(self, person: Person) -> None:
         """Count a GPU cell that begins."""
         self._using += person.session.count
@@ -247,6 +274,7 @@ class Tally:
             session_hours=session_hours,
             saved_hours=session_hours - held,
             waits=self._of(None, still),
+            expected=self._told(),
             reclaims=self._reclaims.total(),
             false_reclaims=self._false.total(),
             reattaches=self._reattaches,
@@ -269,6 +297,12 @@ class Tally:
             plans=self._plans,
             bins=tuple((held, used, waiting) for held, used, waiting in self._bins),
         )
+
+    def _told(self) -> Expected:
+        if not self._expected:
+            return Expected()
+        within, widths, waits = zip(*self._expected, strict=True)
+        return Expected(len(within), sum(within), median(widths), median(waits))
 
     def _of(self, project: str | None, still: Counter[str]) -> Waits:
         """Return the waits of one project, or of all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpulease.simulate.outcome import Outcome, Waits
+from gpulease.simulate.outcome import Expected, Outcome, Waits
 
 #: By figure, the least and the most by which a policy differs from another.
 Range = Mapping[str, Mapping[str, float | None]]
@@ -31,6 +31,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         ("waits: asked, served", lambda o: f"{o.waits.asked}, {o.waits.served}"),
         ("  given up, open", lambda o: f"{o.waits.given_up}, {o.waits.open}"),
         ("  p50, p95", lambda o: _waits(o.waits)),
+        ("  started in the time told", lambda o: _within(o.expected)),
         ("reclaims", lambda o: str(o.reclaims)),
         ("  false (wanted in a minute)", lambda o: str(o.false_reclaims)),
         ("asked again in a session", lambda o: str(o.reattaches)),
@@ -84,6 +85,10 @@ def _project(name: str) -> list[_Row]:
 
 def _share(part: float, whole: float) -> str:
     return f" ({part / whole:.0%})" if whole else ""
+
+
+def _within(expected: Expected) -> str:
+    return f"{expected.within / expected.told:.0%} of {expected.told}" if expected.told else "-"
 
 
 def _waits(waits: Waits) -> str:

@@ -18,6 +18,7 @@ from gpulease.policy.accounts import Accounts
 from gpulease.policy.budgets import use_of
 from gpulease.policy.calendar.reservation import Window, windows_of
 from gpulease.policy.evidence.idleness import WINDOW
+from gpulease.policy.explanation.waits import ExpectedWaits
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -96,6 +97,7 @@ class _World:
         self._observed: dict[str, Observed] = {}
         self._granted: dict[str, float] = {}
         self._lengths: deque[float] = deque(maxlen=50)
+        self._expected = ExpectedWaits()
         self._tickets = 0
         self._plan_wanted = False
         self._next_look = 0.0
@@ -190,7 +192,9 @@ class _World:
         for action in actions:
             if not isinstance(action, Alert):
                 self._perform(action)
-        invariants.check_state(self._snapshot(), LOOK + 2 * self._assumed.resolution)
+        view = self._snapshot()
+        invariants.check_state(view, LOOK + 2 * self._assumed.resolution)
+        self._tally.expected(self._expected.look(view))
         self._look_later()
 
     def _look_later(self) -> None:
@@ -231,6 +235,7 @@ class _World:
             windows=tuple(near),
             use=self._accounts.use(now),
             spent=self._accounts.spent(now),
+            wait_spread=self._expected.spread,
         )
 
     def _see(self) -> None:

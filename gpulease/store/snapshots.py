@@ -50,8 +50,9 @@ SECTIONS: Mapping[str, Any] = {
     "capacity_known": bool,
     "typical_length": float | None,
     "away": tuple[datetime, datetime] | None,
+    "wait_spread": tuple[float, float] | None,
 }
-_SINGLE = ("policy", "capacity_known", "typical_length", "away")
+_SINGLE = ("policy", "capacity_known", "typical_length", "away", "wait_spread")
 _BY_NAME = ("evidence", "observed", "contended", "preferred_nodes")
 _BY_NAMES = ("use", "spent")
 _ACTIONS: Mapping[str, Any] = {

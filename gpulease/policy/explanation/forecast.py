@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from math import exp
 
 from gpulease.policy import capacity, limits, queue
 from gpulease.policy.evidence.idle_case import warned_at
@@ -19,6 +20,11 @@ from gpulease.policy.model import Lease, LeaseState, Snapshot
 
 #: A drain rarely takes its whole bound; what is expected of one is this share of it.
 USUAL_DRAIN = 0.1
+#: Seconds added to what was expected and to what came: seconds more or less are no error.
+SLACK = 10.0
+#: An interval is told in steps of this.
+STEP = timedelta(seconds=10)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -27,10 +33,12 @@ class Forecast:
 
     ``position``: 1 is next.  Requests before it that could not start though everything were free
     (their server does not run, their holder has as many as one may have) are not counted.
+    ``between``: of 10 such requests 8 start then; ``None`` while too little is known.
     """
 
     position: int
     expected_start: datetime | None
+    between: tuple[datetime, datetime] | None = None
 
 
 def position(snapshot: Snapshot, lease_id: str) -> int | None:
@@ -59,9 +67,29 @@ def forecasts(snapshot: Snapshot) -> Mapping[str, Forecast]:
         starts = _starts(snapshot, line, pool, bounds)[0] if snapshot.capacity_known else {}
         before = 0
         for request in line:
-            found[request.id] = Forecast(before + 1, starts.get(request.id))
+            start = starts.get(request.id)
+            found[request.id] = Forecast(before + 1, start, _between(snapshot, start))
             before += request.id in counted
     return found
+
+
+def _between(snapshot: Snapshot, start: datetime | None) -> tuple[datetime, datetime] | None:
+    """Return the times between which 8 of 10 requests start of which this is expected.
+
+    In whole steps, so that what is told does not change with every look.
+    """
+    if start is None or snapshot.wait_spread is None:
+        return None
+    seconds = max(0.0, (start - snapshot.now).total_seconds()) + SLACK
+    early, late = (
+        snapshot.now + timedelta(seconds=seconds * exp(each) - SLACK)
+        for each in snapshot.wait_spread
+    )
+    return max(_step(early), _step(snapshot.now)), max(_step(late), _step(snapshot.now)) + STEP
+
+
+def _step(at: datetime) -> datetime:
+    return at - (at - _EPOCH) % STEP
 
 
 @once

@@ -118,6 +118,7 @@ function queuedFacts(lease, now) {
   return [
     fact(_("Place in the queue"), lease.position === 1 ? _("1 (next)") : (lease.position ?? _("not known yet"))),
     fact(_("Expected"), about(lease.expected_start, now), lease.expected_start ? ` (${when(lease.expected_start)})` : ""),
+    ...(lease.expected_between?.length ? [fact(_("8 of 10 start between"), lease.expected_between.map(when).join(" – "))] : []),
     fact(_("Waiting for"), since(lease.created, now)),
   ];
 }

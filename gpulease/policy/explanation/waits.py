@@ -1,0 +1,71 @@
+"""How far waits ended from what had been expected: between which times 8 of 10 requests start.
+
+Owns the rule: what was expected of a request is noted when it is first seen waiting, and compared
+with its wait once it starts.  The interval lies between the tenth and the ninetieth of a hundred
+such ratios of late.  So what the forecast leaves out (Keeps, people who come back, idle GPUs that
+are used again, those who give up) is in it as it has been lately.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from math import log
+from typing import Final
+
+from gpulease.policy.explanation.forecast import SLACK, Forecast, forecasts
+from gpulease.policy.model import LeaseState, Snapshot
+
+#: So many of the last waits count; with fewer than ``LEAST`` nothing is said.
+MOST: Final = 200
+LEAST: Final = 20
+#: The part that starts before, and after, the interval.
+OUTSIDE: Final = 0.1
+
+
+@dataclass(frozen=True)
+class EndedWait:
+    """A wait that is over, and what had been said of it when it was first seen."""
+
+    since: datetime
+    until: datetime
+    said: Forecast | None
+
+
+class ExpectedWaits:
+    """Compares what was expected of requests with what came."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[datetime, Forecast | None]] = {}
+        self._ratios: deque[float] = deque(maxlen=MOST)
+        self.spread: tuple[float, float] | None = None
+
+    def look(self, snapshot: Snapshot) -> list[EndedWait]:
+        """Note who waits; return the waits of those who have started since the last look."""
+        waiting = {x.id for x in snapshot.leases if x.state is LeaseState.QUEUED}
+        over = self._said.keys() - waiting
+        ended = [
+            EndedWait(since, snapshot.now, said)
+            for lease in (snapshot.leases if over else ())
+            if lease.id in over and lease.state is not LeaseState.ENDED
+            for since, said in (self._said[lease.id],)
+        ]
+        for lease_id in over:
+            del self._said[lease_id]
+        new = waiting - self._said.keys()
+        found = forecasts(snapshot) if new else {}
+        self._said |= {each: (snapshot.now, found.get(each)) for each in new}
+        self._count(ended)
+        return ended
+
+    def _count(self, ended: list[EndedWait]) -> None:
+        for each in ended:
+            if each.said is not None and each.said.expected_start is not None:
+                waited = (each.until - each.since).total_seconds()
+                expected = (each.said.expected_start - each.since).total_seconds()
+                self._ratios.append(log((waited + SLACK) / (max(0.0, expected) + SLACK)))
+        if ended and len(self._ratios) >= LEAST:
+            ordered = sorted(self._ratios)
+            outside = round(OUTSIDE * (len(ordered) + 1))
+            self.spread = ordered[outside - 1], ordered[-outside]
