@@ -14,6 +14,7 @@ class Relay:
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
         self._writers: set[asyncio.StreamWriter] = set()
+        self._served: set[asyncio.Task[None]] = set()
         self.away = False
         self.connections = 0
 
@@ -22,24 +23,52 @@ class Relay:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    async def end(self) -> None:
+        """Break every connection, and return once their transports have ended."""
+        while self._served:
+            self.cut()
+            await asyncio.wait(self._served, timeout=0.1)  # one may just have been taken
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.away:
-            writer.transport.abort()
-            return
-        self.connections += 1
-        with suppress(OSError):
-            far_reader, far_writer = await asyncio.open_connection(*self._target)
-            self._writers |= {writer, far_writer}
-            await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
-        self._writers.discard(writer)
-        writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        self._served.add(task)
+        task.add_done_callback(self._served.discard)
+        async with self._held(writer):
+            if self.away:
+                writer.transport.abort()
+                return
+            self.connections += 1
+            with suppress(OSError):
+                far_reader, far_writer = await asyncio.open_connection(*self._target)
+                async with self._held(far_writer):
+                    await asyncio.gather(
+                        self._pass(reader, far_writer), self._pass(far_reader, writer)
+                    )
+
+    @asynccontextmanager
+    async def _held(self, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+        """Let a connection be cut, and end it with the block."""
+        self._writers.add(writer)
+        try:
+            yield
+        finally:
+            _close(writer)
+            with suppress(OSError):
+                await writer.wait_closed()
+            self._writers.discard(writer)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
                 writer.write(data)
                 await writer.drain()
-        self._writers.discard(writer)
+        _close(writer)
+
+
+def _close(writer: asyncio.StreamWriter) -> None:
+    """Begin a connection's end, once: a TLS transport closed twice cannot be cut any more."""
+    if not writer.is_closing():
         writer.close()
 
 
@@ -53,7 +82,7 @@ async def relayed(kubeconfig: Path, directory: Path) -> AsyncIterator[tuple[Rela
         yield relay, _write(kubeconfig, directory / "relayed", f"https://127.0.0.1:{port}")
     finally:
         server.close()
-        relay.cut()
+        await relay.end()
 
 
 def _server_of(kubeconfig: Path) -> tuple[str, int]:

@@ -108,7 +108,7 @@ async def bare(cluster: Cluster, number: int, most: float, queue: str = "") -> d
     def seen() -> str:
         return f"{len(running)} of {number} run"
 
-    async with kube(cluster.api) as pods:
+    async with kube(cluster.api, Kube) as pods:
         following = asyncio.create_task(follow(pods))
         try:
             used, began = Processors(cluster, {}), time.monotonic()

@@ -16,6 +16,7 @@ from typing import Any, Self
 import aiohttp
 from yarl import URL
 
+from gpulease.connector import Connector
 from gpulease.demo.kernel_socket import KernelSocket
 from gpulease.errors import GPULeaseError
 
@@ -36,8 +37,9 @@ class Browser:
         self.url = URL(url)
         self.user = ""
         # `unsafe`: cookies of an address without a host name, as a demo's is.
+        self._connector = Connector(ssl=tls or True)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=tls or True),
+            connector=self._connector,
             cookie_jar=aiohttp.CookieJar(unsafe=True),
             timeout=aiohttp.ClientTimeout(total=120),
         )
@@ -54,8 +56,9 @@ class Browser:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, and return once they have ended."""
         await self._session.close()
+        await self._connector.end()
 
     async def log_in(self, user: str, password: str) -> None:
         """Fill in the hub's log-in form."""

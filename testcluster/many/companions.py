@@ -19,11 +19,13 @@ import aiohttp
 from gpulease import labels
 from gpulease.companion.supervisor import BATCH_SECONDS, SAMPLE_SECONDS
 from gpulease.protocol import PROTOCOL_VERSION
-from testcluster.api import Object
+from testcluster.api import ApiError, Object
 from testcluster.many.kube import Kube
 from tests.service.kit import z85_key
 
 _PAUSE = 0.5
+#: Seconds beyond a pod's grace after which it is ended in place of kwok, which forgets some.
+_FORGOTTEN = 20.0
 
 
 @dataclass
@@ -48,6 +50,7 @@ class Companions:
     namespace: str
     lives: dict[str, Life] = field(default_factory=dict)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    endings: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     @property
     def present(self) -> list[Life]:
@@ -68,20 +71,38 @@ class Companions:
             known.pod = pod
             if kind == "DELETED":
                 known.gone = time.monotonic()
-                if uid in self.tasks:
-                    self.tasks[uid].cancel()
+                for task in (self.tasks.get(uid), self.endings.get(uid)):
+                    if task is not None:
+                        task.cancel()
+            elif "deletionTimestamp" in pod["metadata"] and uid not in self.endings:
+                self.endings[uid] = asyncio.create_task(self._end(pod), name=f"end {known.lease}")
             elif not known.running and pod["status"].get("phase") == "Running":
                 known.running = time.monotonic()
                 self.tasks[uid] = asyncio.create_task(self._live(known), name=f"life {known.lease}")
 
     async def close(self) -> None:
         """End all of them without a word, as a node that dies does."""
-        for task in self.tasks.values():
+        tasks = [*self.tasks.values(), *self.endings.values()]
+        for task in tasks:
             task.cancel()
-        found = await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        found = await asyncio.gather(*tasks, return_exceptions=True)
         for each in found:
             if isinstance(each, Exception):
                 raise each
+
+    async def _end(self, pod: Object) -> None:
+        """Take a pod away whose time to end is long over, as a kubelet would have."""
+        meta = pod["metadata"]
+        await asyncio.sleep(meta.get("deletionGracePeriodSeconds", 0) + _FORGOTTEN)
+        now = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": 0,
+            "preconditions": {"uid": meta["uid"]},
+        }
+        with contextlib.suppress(ApiError):  # it went meanwhile
+            path = f"/api/v1/namespaces/{self.namespace}/pods/{meta['name']}"
+            await self.kube.request("DELETE", path, now)
 
     async def _live(self, life: Life) -> None:
         token = await self.kube.token(life.pod, "gpulease-lease", "gpulease")

@@ -147,7 +147,7 @@ async def crowd(
             extra_service=service,
         )
         site = stack.enter_context(opened)
-        pods = await stack.enter_async_context(kube(cluster.api))
+        pods = await stack.enter_async_context(kube(cluster.api, Kube))
         stack.push_async_callback(delete_all, pods, HUB_NAMESPACE, LEASE_PODS, SERVERS)
         await create_servers(pods, HUB_NAMESPACE, users, PATIENCE)
         # The service asks the hub, which answers from this very loop: it must not be blocked.

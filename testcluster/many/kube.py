@@ -5,11 +5,13 @@ It acts with all rights, as the cluster's own parts would (kwok's nodes have no 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import aiohttp
 
+from gpulease.connector import Connector
 from testcluster.api import Api, ApiError, Object, path_of
 
 #: Calls that are under way at once.
@@ -17,6 +19,8 @@ AT_ONCE = 16
 WATCH_SECONDS = 300
 #: Seconds until a server that was away is asked again.
 PAUSE = 0.5
+
+K = TypeVar("K", bound="Kube")
 
 
 class Kube:
@@ -53,7 +57,7 @@ class Kube:
         found = await self.request("POST", path, body)
         return str(found["status"]["token"])
 
-    async def follow(self, path: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
+    async def follow(self, path: str, **query: str) -> AsyncGenerator[tuple[str, Object]]:
         """Yield kind and object of all that is there and of each later change, for ever.
 
         What went while nobody watched is told, too.  A server that is away is waited for.
@@ -84,7 +88,9 @@ class Kube:
             except (aiohttp.ClientError, OSError):
                 await asyncio.sleep(PAUSE)
 
-    async def watch(self, path: str, since: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
+    async def watch(
+        self, path: str, since: str, **query: str
+    ) -> AsyncGenerator[tuple[str, Object]]:
         """Yield kind and object of each change after a version, until the server ends the watch."""
         more = {"watch": "true", "resourceVersion": since, "timeoutSeconds": str(WATCH_SECONDS)}
         async with self._session.get(
@@ -97,8 +103,11 @@ class Kube:
 
 
 @asynccontextmanager
-async def kube(api: Api) -> AsyncIterator[Kube]:
-    """Open a pool; the caller is inside the cluster's network."""
-    connector = aiohttp.TCPConnector(ssl=api.tls, limit=0)
-    async with aiohttp.ClientSession(connector=connector, read_bufsize=2**22) as session:
-        yield Kube(session, api.url)
+async def kube(api: Api, kind: type[K]) -> AsyncIterator[K]:
+    """Open a pool whose connections end with the block; the caller is in the cluster's network."""
+    connector = Connector(ssl=api.tls, limit=0)
+    try:
+        async with aiohttp.ClientSession(connector=connector, read_bufsize=2**22) as session:
+            yield kind(session, api.url)
+    finally:
+        await connector.end()

@@ -291,6 +291,7 @@ def _tls(site: ChartSite) -> Iterator[None]:
         ):
             started.set()
             await ended.wait()
+        await relay.end()
 
     thread = threading.Thread(target=lambda: asyncio.run(listen()), daemon=True)
     thread.start()
@@ -307,5 +308,5 @@ async def _redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     path = (await reader.readline()).split()[1].decode("latin-1")
     lines = f"HTTP/1.1 301 Moved\r\nLocation: https://{NODE_ADDRESS}:{_HTTPS}{path}"
     writer.write(f"{lines}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode("latin-1"))
-    await writer.drain()
     writer.close()
+    await writer.wait_closed()

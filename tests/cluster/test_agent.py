@@ -176,7 +176,7 @@ class Scene:
         policy = default_document([Device(self.lease.devices[0], "cards")], outs)
         return self.watch.judge([self.lease], policy, now)[self.lease.id]
 
-    async def until(self, verdict: Verdict, seconds: float = 60) -> Evidence:
+    async def until(self, verdict: Verdict, seconds: float = 120) -> Evidence:
         async def there() -> Evidence | None:
             found = await self.judge()
             assert found.verdict is verdict, (

@@ -21,13 +21,13 @@ async def test_a_missing_runtime_class_is_told_until_it_is_there(
 
     monkeypatch.setattr(class_check, "_SOON", 0.5)
     name = f"gpus-{world.namespace}"
-    await wait_for_async(lambda: world.provider._check._seen != (), 60, "a first look")
+    await wait_for_async(lambda: world.provider._check._seen != (), 120, "a first look")
     assert "takes no pod" not in world.provider.problem()
 
     other = GPUClass("other", "cards", pod=PodAsk(runtime_class=name))
     world.classes = (CARD, other, replace(other, name="more"))
     await world.provider.devices()
-    await wait_for_async(lambda: name in world.provider.problem(), 60, "the class to be missed")
+    await wait_for_async(lambda: name in world.provider.problem(), 120, "the class to be missed")
     said = world.provider.problem()
     assert "the cluster takes no pod of class other, class more: " in said
     assert f'RuntimeClass "{name}" not found' in said
@@ -37,7 +37,7 @@ async def test_a_missing_runtime_class_is_told_until_it_is_there(
     world.api.create({**document, "metadata": {"name": name}})
     try:
         await wait_for_async(
-            lambda: "takes no pod" not in world.provider.problem(), 60, "nothing to be missing"
+            lambda: "takes no pod" not in world.provider.problem(), 120, "nothing to be missing"
         )
     finally:
         world.api.delete(f"{CLASSES}/{name}")

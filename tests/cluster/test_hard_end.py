@@ -42,7 +42,7 @@ async def test_a_pod_whose_service_is_gone_ends_when_it_was_granted_to(short: Si
             return str(site.cluster.api.pod(*path)["status"]["phase"])
 
         # The kubelet may say so only after the cell has run.
-        await wait_for_async(lambda: phase() == "Running", 30, "the pod to run on")
+        await wait_for_async(lambda: phase() == "Running", LONG, "the pod to run on")
         await wait_for_async(lambda: phase() == "Succeeded", LONG, "the pod to end by itself")
         assert "ended: expired" in site.cluster.api.logs(*path)
         assert "kept 1000" in (await nora.run("print('kept', len(kept))")).text

@@ -99,7 +99,7 @@ def test_a_site_whose_test_is_killed_leaves_no_process(cluster: Cluster, tmp_pat
             assert not any(map(process_is_gone, pids))
         finally:
             owner.send_signal(signal.SIGKILL)
-    wait_for(lambda: all(map(process_is_gone, pids)), 60, "every process of the site gone")
+    wait_for(lambda: all(map(process_is_gone, pids)), 120, "every process of the site gone")
 
 
 def test_record_says_who_holds_a_number(cluster: Cluster) -> None:

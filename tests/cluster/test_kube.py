@@ -1,32 +1,17 @@
 """The client that follows hundreds of pods: what it must not miss, on the real API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from typing import TypeVar
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import aiohttp
 import pytest
 
-pytest.importorskip("kubernetes")
-
-from gpulease.providers.kubernetes.connections import Connector
 from testcluster.api import Object
 from testcluster.cluster import Cluster
-from testcluster.many.kube import Kube
+from testcluster.many.kube import Kube, kube
 
 pytestmark = pytest.mark.cluster
-
-K = TypeVar("K", bound=Kube)
-
-
-@asynccontextmanager
-async def connected(cluster: Cluster, kind: type[K]) -> AsyncIterator[K]:
-    """Open a client whose connections have really ended with the block."""
-    connector = Connector(ssl=cluster.api.tls)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        yield kind(session, cluster.api.url)
-        await connector.end()
 
 
 def thing(namespace: str, name: str) -> Object:
@@ -41,7 +26,9 @@ class Interrupted(Kube):
     gone = ""
     watches = 0
 
-    async def watch(self, path: str, since: str, **query: str) -> AsyncIterator[tuple[str, Object]]:
+    async def watch(
+        self, path: str, since: str, **query: str
+    ) -> AsyncGenerator[tuple[str, Object]]:
         self.watches += 1
         if self.watches == 1:
             await self.request("DELETE", f"{path}/{self.gone}")
@@ -66,11 +53,11 @@ def test_what_goes_while_nobody_watches_is_told(
     cluster: Cluster, namespace: str, words: tuple[str, Object] | Exception | None
 ) -> None:
     async def told() -> list[str]:
-        async with connected(cluster, Interrupted) as kube:
-            kube.words, kube.gone = words, "a"
-            await kube.create(thing(namespace, "a"))
+        async with kube(cluster.api, Interrupted) as pool:
+            pool.words, pool.gone = words, "a"
+            await pool.create(thing(namespace, "a"))
             path = f"/api/v1/namespaces/{namespace}/configmaps"
-            async with asyncio.timeout(60), aclosing(kube.follow(path)) as events:
+            async with asyncio.timeout(60), aclosing(pool.follow(path)) as events:
                 async for kind, seen in events:
                     if kind == "DELETED":
                         return [kind, seen["metadata"]["name"]]
@@ -83,10 +70,10 @@ def test_a_watch_from_any_version_is_served(cluster: Cluster, namespace: str) ->
     """kwok's watches are such; where they are refused it lists now and then, later and later."""
 
     async def first() -> str:
-        async with connected(cluster, Kube) as kube:
-            await kube.create(thing(namespace, "a"))
+        async with kube(cluster.api, Kube) as pool:
+            await pool.create(thing(namespace, "a"))
             path = f"/api/v1/namespaces/{namespace}/configmaps"
-            watch = kube.watch(path, "0", allowWatchBookmarks="true")
+            watch = pool.watch(path, "0", allowWatchBookmarks="true")
             async with asyncio.timeout(60), aclosing(watch) as events:
                 async for kind, _ in events:
                     return kind

@@ -86,7 +86,7 @@ async def _restarted(everybody: Crowd) -> float:
         "everybody to be back",
         lambda: companions.connected == LEASES and page.count("active") == LEASES,
     )
-    await wait_for_async(_all_seen(everybody), 60, "the service to see every companion")
+    await wait_for_async(_all_seen(everybody), 120, "the service to see every companion")
     singles = [path for path in asked if path.rpartition("/")[0] == "/hub/api/users"]
     assert asked.count("/hub/api/user") >= LEASES, "each server's token was looked at"
     assert len(singles) < LEASES / 5, "and not each server: a list says which run"
@@ -128,7 +128,7 @@ async def _reclaimed(everybody: Crowd) -> float:
         (offered,) = (await page.get("api/classes"))["items"]
         return bool(offered["free"] == offered["total"] == NODES * GPUS)
 
-    await wait_for_async(free, 60, "every device to be free")
+    await wait_for_async(free, 120, "every device to be free")
     return took
 
 

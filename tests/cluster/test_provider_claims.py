@@ -33,7 +33,7 @@ def dra(cluster: Cluster) -> Iterator[Driver]:
 async def claims(world: LeaseWorld, dra: Driver) -> AsyncIterator[LeaseWorld]:
     """A world whose classes ask by claims; slices and claims are known."""
     world.classes = (LARGE,)
-    await wait_for_async(lambda: _known(world), 60, "slices and claims listed")
+    await wait_for_async(lambda: _known(world), 120, "slices and claims listed")
     return world
 
 
@@ -55,7 +55,7 @@ async def all_free(world: LeaseWorld) -> list[Device]:
 
 
 async def test_slices_are_capacity_by_model_and_memory(claims: LeaseWorld) -> None:
-    found = await wait_for_async(lambda: all_free(claims), 60, "the devices of the slices")
+    found = await wait_for_async(lambda: all_free(claims), 120, "the devices of the slices")
     assert {d.uuid for d in found} == {f"node1/{DRIVER}/gpu-0", f"node1/{DRIVER}/gpu-1"}
     assert {(d.name, d.memory, d.node, d.serves) for d in found} == {
         ("NVIDIA A100-SXM4-80GB", 80 * 2**30, "node1", ("any",))
@@ -72,7 +72,7 @@ async def test_a_lease_has_the_device_that_its_claim_was_given(
 ) -> None:
     world = claims
     world.server("stu")
-    first, second = await wait_for_async(lambda: all_free(world), 60, "two free devices")
+    first, second = await wait_for_async(lambda: all_free(world), 120, "two free devices")
     plain, needy = lease_on(first, name=lease_id("one")), lease_on(second, name=lease_id("two"))
     leases = [plain, replace(needy, needs="memory>=50GiB")]
     landed = set()
@@ -112,7 +112,7 @@ async def test_several_devices_come_by_one_claim(
 ) -> None:
     world = claims
     world.server("stu")
-    both = await wait_for_async(lambda: all_free(world), 60, "two free devices")
+    both = await wait_for_async(lambda: all_free(world), 120, "two free devices")
     lease = lease_on(*both, name=lease_id("both"))
     await world.provider.start(lease)
     await world.running(lease)
@@ -124,7 +124,7 @@ async def test_several_devices_come_by_one_claim(
 
 async def test_a_device_that_others_claimed_is_theirs(claims: LeaseWorld) -> None:
     world = claims
-    await wait_for_async(lambda: all_free(world), 60, "two free devices")
+    await wait_for_async(lambda: all_free(world), 120, "two free devices")
     asked = {"name": "gpu", "exactly": {"deviceClassName": DRIVER}}
     claim = {
         "apiVersion": "resource.k8s.io/v1",
@@ -151,6 +151,6 @@ async def test_a_device_that_others_claimed_is_theirs(claims: LeaseWorld) -> Non
         shown = [d for d in await world.provider.devices() if f"/{DRIVER}/" in d.uuid]
         return [d.occupied_by for d in shown if d.occupied_by] == ["foreign"]
 
-    await wait_for_async(foreign, 60, "the device to be somebody else's")
+    await wait_for_async(foreign, 120, "the device to be somebody else's")
     world.api.delete(f"{world.pods_path}/jupyter-other")
     await wait_for_async(lambda: all_free(world), 90, "the device free again")

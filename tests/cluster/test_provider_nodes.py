@@ -67,7 +67,7 @@ async def test_a_home_that_one_node_may_mount_is_mounted_where_the_server_runs(
         def bound() -> bool:
             return bool(world.api.get(path)["status"].get("phase") == "Bound")
 
-        await wait_for_async(bound, 60, "the claim to be bound")
+        await wait_for_async(bound, 120, "the claim to be bound")
         tolerant = [{"operator": "Exists"}]
         mount = {"name": "home", "mountPath": "/home/jovyan"}
         notebook = {"name": "notebook", "image": "i", "volumeMounts": [mount]}
@@ -85,7 +85,7 @@ async def test_a_home_that_one_node_may_mount_is_mounted_where_the_server_runs(
             await world.provider.devices()
             return world.provider.preferred_node(request) == names[2]
 
-        await wait_for_async(near, 30, "the server's place")
+        await wait_for_async(near, 120, "the server's place")
         assert world.provider.preferred_node(replace(request, user="nobody")) == ""
         world.server("far", nodeSelector={"kubernetes.io/hostname": names[2]}, tolerations=tolerant)
         assert world.provider.preferred_node(replace(request, user="far")) == "", (
@@ -109,7 +109,7 @@ async def test_a_home_that_one_node_may_mount_is_mounted_where_the_server_runs(
             pod = world.lease_pod(lease)
             return pod is None or "deletionTimestamp" in pod["metadata"]
 
-        await wait_for_async(leaving, 60, "the pod to be deleted")
+        await wait_for_async(leaving, 120, "the pod to be deleted")
     finally:
         remove_nodes(cluster)
         world.api.delete(f"/api/v1/persistentvolumes/{claim['spec']['volumeName']}")
@@ -148,7 +148,7 @@ async def test_a_node_whose_kubelet_dies_is_lost_in_time_and_its_leases_go_on_wh
         seen = await shown(world, runs)  # its supervisor still speaks: nothing failed
         assert (seen.connected, seen.failed, seen.gone) == (True, "", False)
         await world.provider.stop(starts)  # as it goes back to the queue
-        await wait_for_async(lambda: deleting(world, starts), 60, "the pod to be asked to end")
+        await wait_for_async(lambda: deleting(world, starts), 120, "the pod to be asked to end")
         occupied = {device.occupied_by for device in await cards(world)}
         assert {runs.id, starts.id} <= occupied, "what is lost is not free"
 

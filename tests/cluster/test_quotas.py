@@ -32,7 +32,7 @@ async def world(cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatc
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
     )
     path = f"/api/v1/namespaces/{namespace}/resourcequotas/gpus"
-    wait_for(lambda: (found.api.get(path).get("status") or {}).get("hard"), 30, "it is counted")
+    wait_for(lambda: (found.api.get(path).get("status") or {}).get("hard"), 120, "it is counted")
     return found
 
 
@@ -59,7 +59,7 @@ async def test_who_the_quota_has_no_room_for_waits_with_its_numbers_and_follows(
     names = [f"{user}-{world.namespace}" for user in ("ada", "bob", "cleo")]
     before = len(world.cluster.audited())
     async with service(world, tmp_path) as running:
-        await wait_for_async(lambda: running.provider._cluster.quotas, 30, "the quota is known")
+        await wait_for_async(lambda: running.provider._cluster.quotas, 120, "the quota is known")
         for name in names:
             await running.ask(name, user=name.partition("-")[0])
         await running.connect(names[0])
@@ -69,7 +69,7 @@ async def test_who_the_quota_has_no_room_for_waits_with_its_numbers_and_follows(
             assert [each.reason for each in said] == ["quota_exceeded"] * 2
             return all(each.state is LeaseState.QUEUED for each in said)
 
-        await wait_for_async(waits, 30, "the others wait for the quota")
+        await wait_for_async(waits, 120, "the others wait for the quota")
         second = running.lease(names[1])
         assert second.detail.startswith(f"Quota gpus of namespace {world.namespace}: ")
         assert f"of 1 {GPU} used" in second.detail

@@ -249,7 +249,7 @@ def test_the_hub_writes_only_what_it_must_and_only_in_labelled_namespaces(
             return error.message
         return ""
 
-    said = wait_for(answer, 30, "the hub is refused")
+    said = wait_for(answer, 120, "the hub is refused")
     assert any(each in said for each in words.split("|")), said
 
 

@@ -1,0 +1,51 @@
+"""Connections of one HTTP client, each known until its transport has really ended.
+
+aiohttp forgets a connection whose call was cancelled, or whose websocket was closed, while TLS
+still says good-bye: for half a minute if the other side does not answer, and for ever if the loop
+ends first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+
+log = logging.getLogger(__name__)
+
+#: Seconds that cut connections may take to end; nobody else is waited for, so they need none.
+END_SECONDS = 5.0
+
+
+class Connector(aiohttp.TCPConnector):
+    """A connector that knows each connection it made and has not lost yet."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._made: dict[asyncio.Future[None], asyncio.BaseTransport] = {}
+
+    async def _create_connection(self, *args: Any, **kwargs: Any) -> ResponseHandler:
+        protocol = await super()._create_connection(*args, **kwargs)
+        ended, transport = protocol.closed, protocol.transport
+        if ended is not None and transport is not None:
+            self._made[ended] = transport
+            ended.add_done_callback(self._lost)
+        return protocol
+
+    def _lost(self, ended: asyncio.Future[None]) -> None:
+        del self._made[ended]
+        if not ended.cancelled():
+            ended.exception()  # how it ended is told by the call that used it
+
+    async def end(self) -> None:
+        """Cut every connection and return once their transports have ended."""
+        for transport in self._made.values():
+            if isinstance(transport, asyncio.WriteTransport):
+                transport.abort()
+        if self._made:
+            await asyncio.wait(list(self._made), timeout=END_SECONDS)
+        if self._made:
+            log.warning("%d connections do not end", len(self._made))

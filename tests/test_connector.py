@@ -1,0 +1,60 @@
+"""A connection over TLS to somebody who never says good-bye, as a proxy that is busy or stopped."""
+
+import asyncio
+import base64
+import hashlib
+import ssl
+from pathlib import Path
+
+import aiohttp
+
+from gpulease.connector import Connector
+from testcluster.pki import Authority
+
+_MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+#: The other side never answers, however long it is waited for.
+_AT_ONCE = aiohttp.ClientWSTimeout(ws_close=0.01)
+
+
+class Silent:
+    """Opens websockets, and reads nothing that is said there."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        (key,) = (
+            line.partition(b":")[2].strip()
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"sec-websocket-key")
+        )
+        accept = base64.b64encode(hashlib.sha1(key + _MAGIC).digest())
+        writer.write(
+            b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n"
+        )
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await self.lost.wait()
+        writer.transport.abort()
+
+
+async def test_a_closed_websocket_is_ended_though_nobody_answers(tmp_path: Path) -> None:
+    authority, pair = Authority.new(), tmp_path / "pair.pem"
+    pair.write_bytes(authority.server("127.0.0.1"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair)
+    silent = Silent()
+    server = await asyncio.start_server(silent.serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    connector = Connector(ssl=ssl.create_default_context(cadata=authority.pem()))
+    async with aiohttp.ClientSession(connector=connector) as session:
+        socket = await session.ws_connect(f"https://127.0.0.1:{port}/", timeout=_AT_ONCE)
+        connection = socket.get_extra_info("socket")
+        await socket.close()
+    assert connection.fileno() >= 0, "the session has forgotten it, and it is open"
+    await connector.end()
+    assert connection.fileno() == -1
+    silent.lost.set()
+    server.close()
+    await server.wait_closed()
