@@ -51,6 +51,10 @@ class Client:
         self._timeout = timeout
         self._tls = trusted(url, os.environ)
 
+    def speak(self, language: str) -> None:
+        """Have sentences in this language from now on, where the service has it."""
+        self._headers["Accept-Language"] = language
+
     async def ask(self, body: AskBody | None = None, *, key: str | None = None) -> LeaseView:
         """Ask for GPUs; with the same ``key`` a repeated ask is the same ask.
 

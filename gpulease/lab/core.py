@@ -30,6 +30,7 @@ log = logging.getLogger("gpulease.lab")
 
 _REPORT_SECONDS = 1.0
 _LOOK_SECONDS = 30.0
+_ENGLISH = "en"  # what the service speaks where nobody says another language
 #: What is passed on as it is.  The front end lists a person's newest leases, what is reserved next
 #: for their groups, and what is left of their budgets; a kernel submits a whole notebook.
 _CALLS = {
@@ -67,6 +68,7 @@ class Core:
         self.board = Board()
         self.messages: list[MessageView] = []
         self._whose: dict[str, str | None] = {}
+        self._language = _ENGLISH  # of the front end
         self._environments: dict[str, Environment] = {}  # of kernels
         self.bus = UnixServer(bus_path, self._greeting, self.call, "The notebook server failed")
         self._alive = alive
@@ -96,6 +98,16 @@ class Core:
             self._beside.keep(self.upstream.run())
         if self.supervisors is not None:
             self._beside.keep(self.supervisors.open())
+
+    def speak(self, language: str) -> None:
+        """Have the service's sentences in the language that the front end is in, such as ``de``.
+
+        One channel serves all kernels and pages of this server: the page opened last decides.
+        """
+        if self.client is not None and language != self._language:
+            self._language = language
+            self.client.speak(language)
+            self._tell_service({"type": "language", "language": language})
 
     async def close(self, seconds: float = 5.0) -> None:
         """End what this server started and hang up."""
@@ -139,6 +151,8 @@ class Core:
         self.board.up = up
         self._tell_kernels({"event": "link", "up": up})
         if up:
+            if self._language != _ENGLISH:
+                self._tell_service({"type": "language", "language": self._language})
             self._report_kernels()
             for report in self.supervisors.reports() if self.supervisors else ():
                 self._tell_service(report)

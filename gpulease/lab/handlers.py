@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,8 +19,10 @@ from tornado import web
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
 from gpulease.lab.core import Core
 from gpulease.protocol import ENV_SERVICE_URL
+from gpulease.protocol.reports import LANGUAGE_MAX
 
 _BODY_MAX = 64 * 1024
+_LANGUAGE = re.compile(rf"(?=.{{2,{LANGUAGE_MAX}}}$)[A-Za-z]+(-[A-Za-z0-9]+)*")
 
 
 class _Handler(APIHandler):
@@ -79,8 +82,14 @@ class StatusHandler(_Handler):
 
     @web.authenticated
     async def get(self) -> None:
-        """Answer with hub, link, leases and classes; ``now`` is this machine's clock."""
+        """Answer with hub, link, leases and classes; ``now`` is this machine's clock.
+
+        A page that is opened says in which ``language`` it is.
+        """
         board = self.core.board
+        language = self.get_query_argument("language", "").replace("_", "-")
+        if _LANGUAGE.fullmatch(language):
+            self.core.speak(language)
         self.finish(
             json.dumps(
                 {

@@ -19,6 +19,9 @@ from gpulease.protocol.service import Blocker
 #: Home kernels' keys that one lease's supervisor admits.
 KEYS_MAX = 500
 
+#: Characters of a language's name, such as ``de`` or ``fr-CA``.
+LANGUAGE_MAX = 35
+
 Z85Key = Annotated[str, Len(40, 40), Predicate(is_z85)]
 
 
@@ -89,11 +92,13 @@ class FromServer(TypedDict, total=False):
     """A message of a notebook server on its events channel.
 
     * ``kernels``: kernels
+    * ``language``: language; the channel tells everything anew in it, English where it has no other
     * ``supervisor``: lease_id, attempt, state, detail, pids
     """
 
-    type: Required[Literal["kernels", "supervisor"]]
+    type: Required[Literal["kernels", "language", "supervisor"]]
     kernels: Annotated[list[KernelReport], MaxLen(500)]
+    language: Annotated[str, MaxLen(LANGUAGE_MAX)]
     lease_id: Annotated[str, MaxLen(64)]
     attempt: int
     state: Literal["started", "failed", "exited"]

@@ -125,17 +125,21 @@ class Events:
         place = _place(reader)
         (self._wide if place is None else self._own.setdefault(place, set())).add(reader)
         if resume is None or not self._bridges(resume):
-            reader.sink.send(self._snapshot(reader))
+            self.tell_all(reader)
             return
         changed = dict.fromkeys(key for at, key in self._changes if at > resume)
         if not self._shown.keys() >= changed.keys() - {_CLASSES}:
-            reader.sink.send(self._snapshot(reader))  # what has gone meanwhile cannot be told
+            self.tell_all(reader)  # what has gone meanwhile cannot be told
             return
         for key in changed:
             self._send(reader, key)
         if not changed:
             reader.sink.send(self._told_classes())
         self._tell_messages(reader)
+
+    def tell_all(self, reader: Reader) -> None:
+        """Tell one reader everything anew."""
+        reader.sink.send(self._snapshot(reader))
 
     def tell_messages(self) -> None:
         """Tell every reader which messages are shown now."""

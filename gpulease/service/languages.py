@@ -9,7 +9,7 @@ from __future__ import annotations
 import gettext
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,11 @@ def language_of(request: HTTPServerRequest) -> str:
             wanted.append((-float(quality or 1), place, name))
         except ValueError:
             continue  # not a header that a browser sends
-    names = [name for _, _, name in sorted(wanted)]
+    return best_of([name for _, _, name in sorted(wanted)])
+
+
+def best_of(names: Sequence[str]) -> str:
+    """Return the first of these languages that there is; English where there is none of them."""
     return negotiate_locale(names, [*LANGUAGES], sep="-") or ENGLISH
 
 

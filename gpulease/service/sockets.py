@@ -23,7 +23,7 @@ from gpulease.service.answering import Answers, reader
 from gpulease.service.base import BaseHandler
 from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, Bounds
 from gpulease.service.events import Reader
-from gpulease.service.languages import ENGLISH, answer_in
+from gpulease.service.languages import ENGLISH, answer_in, best_of
 from gpulease.service.operations import WEBSOCKET, answers
 from gpulease.service.parts import Services
 from gpulease.service.peers import account_of_peer
@@ -73,7 +73,7 @@ class EventsSocket(BaseHandler, _Socket):
         return urlsplit(origin).netloc.lower() == host.lower()
 
     def in_words(self, message: Any) -> Any:
-        """Return it in the language of the page that opened the channel."""
+        """Return it in the language of the page or the server that opened the channel."""
         return answer_in(self.words, message)
 
     async def admit(self) -> None:
@@ -142,6 +142,11 @@ class EventsSocket(BaseHandler, _Socket):
         user, server = self.asker.name, self._server
         if report["type"] == "kernels":
             self.services.servers.kernels(user, server, report.get("kernels", []))
+            return
+        if report["type"] == "language":
+            self.words = best_of([report.get("language", "")])
+            assert self._reader is not None
+            self.services.events.tell_all(self._reader)
             return
         lease = self.services.ledger.leases.get(report.get("lease_id", ""))
         started = self.services.provider.server_started

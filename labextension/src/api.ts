@@ -27,10 +27,15 @@ export interface IAsk {
 export class Api {
   constructor(private readonly settings: ServerConnection.ISettings) {}
 
-  /** The server's leases and classes; `null` where the server extension is not installed. */
-  async status(): Promise<IStatus | null> {
+  /**
+   * The server's leases and classes; `null` where the server extension is not installed.
+   *
+   * A page that opens says its `language`, in which the sentences come from then on.
+   */
+  async status(language = ''): Promise<IStatus | null> {
+    const query = language && `?${new URLSearchParams({ language })}`;
     try {
-      return await this.call<IStatus>('GET', 'status');
+      return await this.call<IStatus>('GET', `status${query}`);
     } catch (error) {
       if (error instanceof Problem && error.status === 404) {
         return null;

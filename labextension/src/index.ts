@@ -36,10 +36,12 @@ const leases: JupyterFrontEndPlugin<ILeases> = {
   id: 'gpulease:leases',
   description: 'Follows the GPU leases of this notebook server.',
   autoStart: true,
+  optional: [ITranslator],
   provides: ILeases,
-  activate: (app: JupyterFrontEnd) => {
+  activate: (app: JupyterFrontEnd, translator: ITranslator | null) => {
     const { events, serverSettings } = app.serviceManager;
-    return new Leases(events, serverSettings, app.serviceManager);
+    const { languageCode } = translator ?? nullTranslator;
+    return new Leases(events, serverSettings, languageCode, app.serviceManager);
   }
 };
 

@@ -71,6 +71,7 @@ export class Leases implements ILeases, IDisposable {
   constructor(
     private readonly events: Event.IManager,
     settings: ServerConnection.ISettings,
+    private readonly language: string,
     manager?: ServiceManager.IManager
   ) {
     this.api = new Api(settings);
@@ -140,7 +141,7 @@ export class Leases implements ILeases, IDisposable {
     this.events.stream.connect(this.heard, this);
     let status: IStatus | null = null;
     try {
-      status = await this.api.status();
+      status = await this.api.status(this.language);
     } catch (error) {
       console.warn('gpulease: no answer of the server extension', error);
     }

@@ -342,7 +342,8 @@ function Past(props: {
       <ul className="gpulease-past">
         {found.slice(0, 8).map(lease => (
           <li key={lease.id}>
-            <time dateTime={lease.end?.at}>{when(lease)}</time> {lease.end?.sentence}
+            <time dateTime={lease.end?.at}>{when(lease)}</time>{' '}
+            {lease.end && here(lease.end.sentence, Date.parse(lease.end.at))}
           </li>
         ))}
       </ul>

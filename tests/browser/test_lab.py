@@ -6,13 +6,17 @@ One demo, one server and one open page serve all tests: a Lab takes as long to l
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from gpulease.demo.browse import Browser
+from gpulease.policy.explanation.reasons import ACTIVE
+from gpulease.service.languages import catalogue
 from tests.browser.conftest import DEADLINE
 from tests.browser.demo import RunningDemo, in_a_thread, running_demo
 from tests.browser.pictures import Pictures
@@ -60,6 +64,25 @@ class Student:
             page.goto(f"{self.demo.url}user/student/lab/{where}", timeout=LONG, wait_until="commit")
         return page
 
+    @contextmanager
+    def speaking(self, locale: str) -> Iterator[None]:
+        """Have Labs that are opened meanwhile in a language."""
+        settings = self.demo.home("student") / ".jupyter/lab/user-settings/@jupyterlab"
+        chosen = settings / "translation-extension" / "plugin.jupyterlab-settings"
+        chosen.parent.mkdir(parents=True)
+        chosen.write_text(json.dumps({"locale": locale}))
+        yield
+        chosen.unlink()
+
+
+def language_pack(folder: Path) -> None:
+    """Make a package of a language, as Lab wants one before it takes any other's texts in it."""
+    (folder / "lab_in_german.py").touch()
+    about = folder / "lab_in_german-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: lab_in_german\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[jupyterlab.languagepack]\nde_DE = lab_in_german\n")
+
 
 def address(demo: RunningDemo) -> str:
     return f"{demo.url}user/student/lab/tree/{NOTEBOOK}"
@@ -67,9 +90,12 @@ def address(demo: RunningDemo) -> str:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
-    directory = tmp_path_factory.mktemp("demo")
-    with running_demo(directory, "--gpus", "1", "--idle", "3600", "--warm-up", "1") as found:
-        yield found
+    directory, packages = (tmp_path_factory.mktemp(name) for name in ("demo", "packages"))
+    language_pack(packages)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(packages))
+        with running_demo(directory, "--gpus", "1", "--idle", "3600", "--warm-up", "1") as found:
+            yield found
 
 
 @pytest.fixture(scope="module")
@@ -397,6 +423,24 @@ def test_a_state_that_passes_quickly_is_shown(
     Lab(page, address(student.demo))
     shown(page, {"starting": "Starting: connecting", "draining": "Saving variables"}[state])
     pictures.take(page, f"lab-{state}")
+
+
+def test_a_lab_in_german_has_the_services_sentences_in_german(
+    student: Student, pictures: Pictures
+) -> None:
+    page, sentence = student.page, ACTIVE["connected"][0]
+    page.click(BUTTON)
+    shown(page, "left")
+    with student.speaking("de_DE"):
+        german = student.tab("workspaces/german")
+        german.click(f"{STATUS}:has-text('noch')", timeout=LONG)
+        german.wait_for_selector(f"{PANEL}:visible >> text={catalogue('de').gettext(sentence)}")
+        pictures.take(german, "lab-german")
+    # One channel serves the server: the Lab that was opened last decides.
+    student.tab("workspaces/english").wait_for_selector(STATUS, timeout=LONG)
+    german.wait_for_selector(f"{PANEL}:visible >> text={sentence}")
+    german.wait_for_selector(f"{PANEL}:visible >> text=GPU zurückgeben")
+    give_back(page)
 
 
 def test_lab_without_the_server_extension_shows_nothing(student: Student) -> None:

@@ -539,7 +539,13 @@ def test_what_is_reserved_next_and_left_this_week_is_said(stage: Stage, page: An
         "at": "", "reserved": 20,
     }  # fmt: skip
     over = window | {"state": "over", "start": soon(-7200), "end": soon(-3600)}
-    lab = {"name": "lab", "title": "Lab 3", "group": "cs101", "gpu_class": "sim"}
+    lab = {
+        "name": "lab",
+        "title": "Lab 3",
+        "group": "cs101",
+        "gpu_class": "sim",
+        "image": "cs101/torch",
+    }
     stage.reservations = [lab | {"windows": [over, window]}]
     budget = {"left": 3.25, "of": 10.0, "until": soon(86400), "whose": "person", "at_zero": "end"}
     stage.projects = [
@@ -549,7 +555,7 @@ def test_what_is_reserved_next_and_left_this_week_is_said(stage: Stage, page: An
     page.goto(stage.url)
     page.wait_for_selector("#mine >> text=Next reserved: Lab 3")
     said = page.inner_text("#mine")
-    assert "20 seats of sim for cs101" in said
+    assert "20 seats of sim for cs101. Its image: cs101/torch." in said
     assert "in about 2 h" in said
     assert "Thesis: 3.3 of 10 GPU-hours left" in said
     assert "Other" not in said

@@ -203,6 +203,7 @@ def test_health_is_shown_part_by_part(stage: Stage, page: Any) -> None:
     page.goto(stage.url + "health")
     page.wait_for_selector("dl >> text=Devices")
     assert "local" in page.inner_text("#health")
+    assert page.inner_text("[data-key=device_problem] dd") == "none"
 
 
 def incident(number: int, **changed: Any) -> dict[str, Any]:
@@ -249,6 +250,20 @@ def test_it_fits_320_pixels(stage: Stage, page: Any, path: str) -> None:
     page.goto(stage.url + path)
     page.wait_for_selector("tbody tr, dl, .gl-out")
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+def test_a_phone_shows_the_week_and_a_long_name_whole(stage: Stage, chromium: Any) -> None:
+    stage.reader = PageReader("maximilian.mustermann@students.example", admin=True)
+    context = chromium.new_context(locale="de", viewport={"width": 360, "height": 700})
+    page = context.new_page()
+    page.goto(stage.url + "group")
+    page.click(".ec-timeGridWeek")
+    page.wait_for_selector(".ec-week-view .ec-col-head >> text=Mo")
+    cut = "e => [...document.querySelectorAll(e)].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert page.evaluate(cut, ".ec-col-head, .ec-col-head *, .gl-nav *") == 0
+    name = page.locator(".gl-user").bounding_box()
+    assert name["height"] < 60, "two lines at most"
+    context.close()
 
 
 def test_anothers_server_is_not_mine_and_no_data_is_said_once(stage: Stage, page: Any) -> None:

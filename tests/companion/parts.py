@@ -89,6 +89,7 @@ class _Rest(RequestHandler):
         body = json.loads(self.request.body) if self.request.body else None
         assert self.request.headers["Authorization"] == f"token {SERVER_TOKEN}"
         self.service.calls.append((str(self.request.method), path, body))
+        self.service.languages.append(self.request.headers.get("Accept-Language", ""))
         status, answer = self.service.answers.get((str(self.request.method), path), (404, None))
         self.set_status(status)
         if answer is not None:
@@ -110,6 +111,7 @@ class LeaseService:
         self.leases: list[dict[str, Any]] = []
         self.classes: list[dict[str, Any]] = []
         self.calls: list[tuple[str, str, Any]] = []
+        self.languages: list[str] = []  # that each call wants
         self.answers: dict[tuple[str, str], tuple[int, Any]] = {}
         socket, self.port = bind_unused_port()
         application = Application(

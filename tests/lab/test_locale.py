@@ -53,3 +53,5 @@ def test_lab_finds_it(language: str) -> None:
     found, problem = get_installed_packages_locale(language)
     assert not problem
     assert found["gpulease"]["Request GPU"] == catalogue(language)["Request GPU"]
+    # Lab's translator looks for its texts under a language's tag, and asks the server by its name.
+    assert found["gpulease"][""]["language"] == language.replace("_", "-")

@@ -126,6 +126,34 @@ def test_a_lost_service_is_told_and_reports_are_made_again(tmp_path):
     asyncio.run(test())
 
 
+def test_the_service_is_told_in_which_language_lab_is(tmp_path):
+    async def test():
+        async with server(tmp_path) as (service, notebook):
+            service.answers["GET", "projects"] = (200, {"items": []})
+
+            def said():
+                return [each["language"] for each in service.reports if each["type"] == "language"]
+
+            async def opened(language):
+                await notebook.json(f"/gpulease/api/status?language={language}")
+                await notebook.json("/gpulease/api/projects")
+                return service.languages[-1]
+
+            assert await opened("en") == ""
+            assert await opened("de_DE") == "de-DE"
+            assert await opened("de_DE") == "de-DE"
+            assert await opened("no%20language%0d%0aX-Y:%20z") == "de-DE"
+            assert await opened("x" * 100) == "de-DE"
+            await wait_for_async(said, 30, "the language")
+            service.readers[-1].close()
+            await wait_for_async(lambda: len(said()) > 1, 30, "the language, on a new channel")
+            assert said() == ["de-DE", "de-DE"]
+            assert await opened("fr-FR") == "fr-FR"
+            await wait_for_async(lambda: said()[-1] == "fr-FR", 30, "another language")
+
+    asyncio.run(test())
+
+
 def test_an_event_that_cannot_be_taken_brings_everything_anew(tmp_path):
     async def test():
         async with server(tmp_path) as (service, notebook):

@@ -131,6 +131,7 @@ class Stage:
             "complete": True,
         }
         self.health: dict[str, Any] = {
+            "device_problem": "",
             "status": "ok", "provider": {"name": "local", "devices": 2}
         }  # fmt: skip
         self.findings: list[dict[str, Any]] = []

@@ -12,9 +12,11 @@ import pytest
 
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
+from gpulease.policy.explanation import reasons
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.service.auth import Asker
 from gpulease.service.events import CLASSES_EVERY, FIGURES_EVERY, Events, Reader
+from gpulease.service.languages import catalogue
 from gpulease.service.run import RunningService
 from tests.helpers import free_port, wait_for_async
 from tests.service import kit
@@ -345,6 +347,30 @@ async def test_a_resumed_channel_is_told_only_what_changed(site: Site) -> None:
     await wait_for_async(lambda: (again.view(lease_id) or {}).get("state") == "ended", 30)
     assert not again.of("snapshot")
     await again.close()
+
+
+async def test_a_server_hears_in_the_language_that_it_asks_for(site: Site) -> None:
+    token = site.hub.server_token("stu")
+    server = await Server.join(site, token)
+    lease_id = (await site.client(token).ask({"server": ""}))["id"]
+
+    def heard(words: str) -> Any:
+        async def shown() -> bool:
+            return words in (server.view(lease_id) or {"sentence": ""})["sentence"]
+
+        return wait_for_async(shown, 30, words)
+
+    english, _ = reasons.STARTING["starting"]
+    german = catalogue("de").gettext(english)
+    assert german != english
+    await heard(english)
+    for language, sentence in (("de-DE", german), ("nl", english), ("de", german)):
+        await server.say({"type": "language", "language": language})
+        await heard(sentence)
+    assert len(server.of("snapshot")) == 4
+    await site.client(token).end(lease_id)
+    await heard(catalogue("de").gettext(reasons.ENDED["returned"][0]))
+    await server.close()
 
 
 def test_a_change_costs_as_much_as_people_see_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,7 @@ async def test_the_events_of_a_notebook_server(site: Site, seconds: int) -> None
     report = {"type": "supervisor", "lease_id": lease["id"], "attempt": 1, "detail": "no"}
     messages = [
         {"type": "kernels", "kernels": [{"id": "k1", "last_cell": NOW, "busy": True}]},
+        {"type": "language", "language": "de"},
         {**report, "state": "started", "pids": [1, 2**22]},
         {**report, "lease_id": "another", "state": "failed", "pids": []},
     ]

@@ -30,6 +30,8 @@ const NAMES = {
   policy_pinned: _("Policy pinned to a file"),
   supervisors: _("Processes on GPUs"),
 };
+// What is empty where all is well.
+const NOTHING = { device_problem: _("none") };
 const words = (name) => NAMES[name] ?? capital(name.replaceAll("_", " "));
 
 function value(what) {
@@ -44,7 +46,7 @@ const facts = (object) =>
   h(
     "dl",
     { class: "gl-health" },
-    Object.entries(object).map(([name, one]) => h("div", { "data-key": name }, h("dt", {}, words(name)), h("dd", {}, value(one)))),
+    Object.entries(object).map(([name, one]) => h("div", { "data-key": name }, h("dt", {}, words(name)), h("dd", {}, NOTHING[name] && !one ? NOTHING[name] : value(one)))),
   );
 
 function incidents(answer) {

@@ -38,7 +38,7 @@ function reserved(one, now) {
   const time = open ? _("until {end}", { end: when(one.end) }) : _("{start} to {end} ({about})", { start: when(one.start), end: when(one.end), about: about(one.start, now) });
   const left = one.seats - one.claimed;
   const seats = open ? _n("{left} of {n} seat left", "{left} of {n} seats left", one.seats, { left }) : _n("{n} seat", "{n} seats", one.seats);
-  return h("p", { class: "gl-mine", "data-key": "reserved" }, h("strong", {}, open ? _("Reserved for you now:") : _("Next reserved:")), " ", _("{name}, {time}; {seats} of {gpu} for {group}.", { name, time, seats, gpu: one.of.gpu_class, group: one.of.group }));
+  return h("p", { class: "gl-mine", "data-key": "reserved" }, h("strong", {}, open ? _("Reserved for you now:") : _("Next reserved:")), " ", _("{name}, {time}; {seats} of {gpu} for {group}.", { name, time, seats, gpu: one.of.gpu_class, group: one.of.group }), one.of.image ? [" ", _("Its image: {image}.", one.of)] : null);
 }
 
 function budget(project) {

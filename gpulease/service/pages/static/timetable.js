@@ -63,7 +63,11 @@ export function timetable(place, { read, closures, onPick, onOpen, onMove }) {
     headerToolbar: { start: "prev,next today", center: "title", end: "timeGridDay,timeGridWeek,dayGridMonth,listYear" },
     buttonText: { today: _("Today"), timeGridDay: _("Day"), timeGridWeek: _("Week"), dayGridMonth: _("Month"), listYear: _("Term") },
     // A term is half a year from today on, as a list that is read from top to bottom.
-    views: { listYear: { duration: { weeks: 26 } } },
+    views: {
+      listYear: { duration: { weeks: 26 } },
+      // Seven days share a telephone's width; screen readers hear the whole date all the same.
+      timeGridWeek: NARROW.matches ? { dayHeaderFormat: { weekday: "short", day: "numeric" } } : {},
+    },
     noEventsContent: _("Nothing is reserved."),
     eventSources: [
       {
