@@ -18,7 +18,6 @@ from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
 from gpulease.protocol.asks import AskBody
-from gpulease.service.asks import Asked, Asks
 from gpulease.service.auth import Asker, prove_server
 from gpulease.service.bodies import ConnectionBody
 from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
@@ -26,8 +25,9 @@ from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.policies import Policies
 from gpulease.service.reconcile import Reconciler
+from gpulease.service.turns import Asked, Turns
 from gpulease.service.views import device_views
-from gpulease.store import IdempotencyKey
+from gpulease.store import Change, IdempotencyKey
 
 #: How long an idempotency key is remembered.
 _KEY_LIFE = timedelta(hours=24)
@@ -63,7 +63,7 @@ class LeaseCommands:
         self._hub = hub
         self._policies = policies
         self._is_batch = is_batch
-        self._asks = Asks(ledger, loop)
+        self._turns = Turns(ledger, loop)
 
     async def ask(self, asker: Asker, body: AskBody, key: str = "") -> tuple[Lease, bool]:
         """Return the lease that answers an ask, and whether it is a new one.
@@ -89,7 +89,7 @@ class LeaseCommands:
             batch=self._is_batch(origin.user, origin.server),
         )
         idempotency = _key(asker, body, key, self._loop.clock())
-        return await self._asks.answer(Asked(ask, asker.name, idempotency))
+        return await self._turns.ask(Asked(ask, asker.name, idempotency))
 
     async def end(self, asker: Asker, lease_id: str, note: str, *, force: bool = False) -> Lease:
         """Return, withdraw or (an admin) force the end of a lease.
@@ -97,7 +97,8 @@ class LeaseCommands:
         Raises:
             GPULeaseError: ``no_such_lease``, ``cell_running``.
         """
-        async with self._ledger.lock:
+
+        def decide() -> Change:
             lease = self.endable(asker, lease_id)
             now = self._loop.clock()
             outs = lifecycle.time_outs_of(self._policies.current, lease)
@@ -105,10 +106,11 @@ class LeaseCommands:
             if own and not (asker.admin and note):
                 cells = _cells(self._loop.observed_state.evidence.get(lease_id))
                 after = lifecycle.give_back(lease, now, outs, force=force, cells=cells)
-                why = "returned"
-            else:
-                after, why = lifecycle.force_end(lease, now, outs, note), "forced"
-            return await self._loop.change(lease, after, asker.name, why)
+                return Change(lease, after, asker.name, "returned")
+            after = lifecycle.force_end(lease, now, outs, note)
+            return Change(lease, after, asker.name, "forced")
+
+        return await self._turns.change(decide)
 
     async def keep(self, asker: Asker, lease_id: str) -> Lease:
         """Keep an idle lease for a while.
@@ -116,11 +118,14 @@ class LeaseCommands:
         Raises:
             GPULeaseError: ``no_such_lease``, ``keep_not_possible``, ``keep_used_up``.
         """
-        async with self._ledger.lock:
+
+        def decide() -> Change:
             lease = self.changeable(asker, lease_id)
             outs = time_outs_at(self._loop.snapshot(), lease)
             after = lifecycle.keep(lease, self._loop.clock(), outs)
-            return await self._loop.change(lease, after, asker.name, "kept")
+            return Change(lease, after, asker.name, "kept")
+
+        return await self._turns.change(decide)
 
     async def connect(self, asker: Asker, lease_id: str, body: ConnectionBody) -> ConnectionView:
         """Admit a home kernel's key and say where the lease's supervisor is.
@@ -245,11 +250,13 @@ class LeaseCommands:
             )
 
     async def _claim(self, lease_id: str) -> None:
-        async with self._ledger.lock:
+        def decide() -> Change:
             lease = self._ledger.leases[lease_id]
-            if lease.claimed is None and lease.state in lifecycle.HOLDING:
-                after = lifecycle.claim(lease, self._loop.clock())
-                await self._loop.change(lease, after, lease.user, "claimed")
+            holds = lease.claimed is None and lease.state in lifecycle.HOLDING
+            after = lifecycle.claim(lease, self._loop.clock()) if holds else lease
+            return Change(lease, after, lease.user, "claimed")
+
+        await self._turns.change(decide)
 
     def _devices(self, lease: Lease) -> list[DeviceView]:
         known = {device.uuid: device for device in self._loop.observed_state.devices}

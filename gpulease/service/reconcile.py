@@ -240,15 +240,16 @@ class Reconciler:
         actions = plan(snapshot)
         return actions, self._plans.packed(snapshot, actions)
 
-    async def change(self, before: Lease, after: Lease, who: str, why: str) -> Lease:
-        """Record a person's change and have it performed; the caller holds the ledger's lock."""
-        if after == before:
-            return before
-        change = Change(before, after, who, why)
-        await self._ledger.record([change], self.clock())
-        self._perform(change)
-        self.wake()
-        return after
+    async def change(self, changes: Sequence[Change]) -> None:
+        """Record what people and the hub changed, all or none, and have it performed.
+
+        The caller holds the ledger's lock.
+        """
+        if changes:
+            await self._ledger.record(changes, self.clock())
+            for change in changes:
+                self._perform(change)
+            self.wake()
 
     async def _adopt(self) -> None:
         """Take in what runs and is not in the store."""

@@ -21,6 +21,7 @@ from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.reconcile import Reconciler, busy_since, within
+from gpulease.store import Change
 
 log = logging.getLogger(__name__)
 
@@ -123,19 +124,23 @@ class Servers:
         asked_at = self._loop.clock()
         servers = await self._hub.running(users)
         async with self._ledger.lock:
-            for lease in self._ledger.live():
-                if lease.user in servers and lease.created <= asked_at:
-                    await self._compare(lease, servers[lease.user].get(lease.server))
+            found = [
+                self._compared(lease, servers[lease.user].get(lease.server))
+                for lease in self._ledger.live()
+                if lease.user in servers and lease.created <= asked_at
+            ]
+            await self._loop.change([change for change in found if change is not None])
         await self._refresh()
 
-    async def _compare(self, lease: Lease, server: HubServer | None) -> None:
+    def _compared(self, lease: Lease, server: HubServer | None) -> Change | None:
+        """Return what a server's state changes of its lease."""
         now = self._loop.clock()
         active = server is not None and server.active
         self._missed[lease.id] = 0 if active else self._missed.get(lease.id, 0) + 1
         # A server that still holds its channel lives: one look at a hub that starts may be wrong.
         doubtful = self.linked(lease.user, lease.server) and self._missed[lease.id] < 2
         if lease.server_ready and not active and doubtful:
-            return
+            return None
         if lease.server_ready and not active:
             after, why = lifecycle.server_gone(lease, now), "server_gone"
         elif not lease.server_ready and server is not None and server.ready:
@@ -146,9 +151,7 @@ class Servers:
             groups = self._hub.groups_of(lease.user)
             after = lease if groups is None else lifecycle.regroup(lease, groups)
             why = "groups_changed"
-        if after is lease:
-            return
-        await self._loop.change(lease, after, "hub", why)
+        return Change(lease, after, "hub", why) if after != lease else None
 
     async def _refresh(self) -> None:
         """Report the servers of busy leases as active, as long as policy lets a lease be busy."""

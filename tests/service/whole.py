@@ -19,14 +19,14 @@ from gpulease.policy import lifecycle
 from gpulease.policy.asking import Ask
 from gpulease.policy.document import default_document, dump
 from gpulease.policy.model import Device, Lease, LeaseState, Observed, TimeOuts
-from gpulease.service.asks import Asked, Asks
 from gpulease.service.evidence import Watch
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
 from gpulease.service.policies import Policies
 from gpulease.service.reconcile import Reconciler
-from gpulease.store import Store, upgrade
+from gpulease.service.turns import Asked, Turns
+from gpulease.store import Change, Store, upgrade
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 OUTS = TimeOuts(
@@ -180,7 +180,7 @@ class Whole:
             clock=lambda: self.now,
         )  # fmt: skip
         self.loop.effects._back_off = 0.001
-        self.asks = Asks(self.ledger, self.loop)
+        self.turns = Turns(self.ledger, self.loop)
         await self.ledger.load(self.now)
         await policies.open((), self._first)
         await self.loop.recover()
@@ -196,15 +196,16 @@ class Whole:
 
     async def ask(self, user: str, count: int) -> None:
         with suppress(GPULeaseError):
-            await self.asks.answer(Asked(Ask(user, "", count=count), user))
+            await self.turns.ask(Asked(Ask(user, "", count=count), user))
 
     async def say(self, lease: Lease, word: str) -> None:
         """Give a lease back, or keep it, by its holder's word."""
         outs = lifecycle.time_outs_of(self.loop.policy, lease)
         act = lifecycle.give_back if word == "returned" else lifecycle.keep
         with suppress(GPULeaseError):
-            async with self.ledger.lock:
-                await self.loop.change(lease, act(lease, self.now, outs), lease.user, word)
+            await self.turns.change(
+                lambda: Change(lease, act(lease, self.now, outs), lease.user, word)
+            )
 
     async def tick(self, seconds: float) -> None:
         """Let time pass and make a round, as the loop does: what fails is tried again."""

@@ -1,4 +1,4 @@
-"""Asks that arrive in one moment: one transaction, and yet each is answered for itself."""
+"""What is asked for in one moment: one transaction, and yet each is answered for itself."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.asking import Ask
 from gpulease.policy.model import Lease
 from gpulease.protocol.asks import AskBody
-from gpulease.service import asks as module
-from gpulease.service.asks import Asked
+from gpulease.service import turns as module
 from gpulease.service.auth import asker_of
+from gpulease.service.turns import Asked
 from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Site, active_lease
 
@@ -40,6 +41,7 @@ class Class:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.records: list[int] = []
+        self.ends: list[int] = []
         self.asks: list[asyncio.Task[Any]] = []
         self._later: list[Coroutine[Any, Any, Lease]] | None = None
         ledger = site.service.services.ledger
@@ -47,6 +49,7 @@ class Class:
 
         async def counted(changes: Sequence[Any], now: Any, plan: Any = None) -> None:
             self.records.append(sum(change.why == "asked" for change in changes))
+            self.ends.append(sum(change.why == "returned" for change in changes))
             await record(changes, now, plan)
 
         ledger.record = counted  # type: ignore[method-assign]
@@ -57,7 +60,15 @@ class Class:
             self.site.hub.user(user, "", "two")
         hub, commands = self.site.hub, self.site.service.services.commands
         asker = asker_of(hub.tokens[hub.server_token(user, server)])
-        answer = self._answer(commands.ask(asker, AskBody(**body), key))
+        self._begin(self._answer(commands.ask(asker, AskBody(**body), key)))
+
+    def end(self, user: str, lease_id: str) -> None:
+        """Give a lease back as its user's server."""
+        hub, commands = self.site.hub, self.site.service.services.commands
+        asker = asker_of(hub.tokens[hub.server_token(user)])
+        self._begin(commands.end(asker, lease_id, ""))
+
+    def _begin(self, answer: Coroutine[Any, Any, Lease]) -> None:
         if self._later is None:
             self.asks.append(asyncio.create_task(answer))
         else:
@@ -70,7 +81,7 @@ class Class:
     @asynccontextmanager
     async def in_one_moment(self) -> AsyncIterator[None]:
         """Let everybody who asks in this block stand in the line at its end."""
-        line = self.site.service.services.commands._asks._line
+        line = self.site.service.services.commands._turns._line
         async with self.site.service.services.ledger.lock:
             self._later = later = []
             yield
@@ -124,6 +135,47 @@ async def test_the_same_ask_twice_in_one_moment_is_one_lease(students: Class) ->
     first, second, third = await students.answers()
     assert first.id == second.id == third.id
     assert students.writes == [1]
+
+
+async def test_a_class_that_ends_at_once_is_written_at_once(students: Class) -> None:
+    async with students.in_one_moment():
+        for number in range(30):
+            students.ask(f"s{number}")
+    leases = await students.answers()
+    students.asks.clear()
+    async with students.in_one_moment():
+        for lease in leases:
+            students.end(lease.user, lease.id)
+        students.end("s1", leases[0].id)  # not theirs
+        students.end("s0", leases[0].id)  # a second time
+        students.ask("s0")
+    *ended, foreign, again, asked = await students.answers()
+    assert {lease.state for lease in ended} == {"ended"}
+    assert foreign.reason == "no_such_lease"
+    assert again == ended[0], "what is ended is not ended again"
+    assert (asked.user, asked.state) == ("s0", "queued")
+    assert asked.id != leases[0].id
+    assert [number for number in students.ends if number] == [30]
+
+
+async def test_a_change_that_the_store_refuses_is_the_only_one(students: Class) -> None:
+    for user in ("ada", "bob", "cyd"):
+        students.ask(user)
+    ada, bob, cyd = await students.answers()
+    students.asks.clear()
+    ledger = students.site.service.services.ledger
+    ledger.leases[bob.id] = replace(ledger.leases[bob.id], version=7)  # nobody stored this one
+    async with students.in_one_moment():
+        for lease in (ada, bob, cyd):
+            students.end(lease.user, lease.id)
+        students.ask("bob")
+    *ended, asked = await students.answers()
+    assert [getattr(each, "reason", "") for each in ended] == [
+        "withdrawn",
+        "version_conflict",
+        "withdrawn",
+    ]
+    assert asked.id == bob.id, "whose end was refused has the lease still"
 
 
 async def test_what_one_is_refused_is_refused_to_nobody_else(students: Class) -> None:
@@ -188,7 +240,7 @@ async def test_a_lease_that_is_called_back_leaves_the_others_their_turn(
 @pytest.mark.parametrize("served", [False, True], ids=["waiting", "serving"])
 async def test_who_gives_up_leaves_the_others_their_turn(students: Class, served: bool) -> None:
     services = students.site.service.services
-    asks, ledger = services.commands._asks, services.ledger
+    turns, ledger = services.commands._turns, services.ledger
     reached, look_up = asyncio.Event(), ledger.begun
 
     async def slow(*given: Any) -> Any:
@@ -204,9 +256,9 @@ async def test_who_gives_up_leaves_the_others_their_turn(students: Class, served
     if served:
         ledger.begun = slow  # type: ignore[method-assign]
     async with ledger.lock:
-        first = asyncio.create_task(asks.answer(asked("ada")))
-        second = asyncio.create_task(asks.answer(asked("bob")))
-        await wait_for_async(lambda: len(asks._line) == 2)
+        first = asyncio.create_task(turns.ask(asked("ada")))
+        second = asyncio.create_task(turns.ask(asked("bob")))
+        await wait_for_async(lambda: len(turns._line) == 2)
         if not served:
             first.cancel()
     if served:
@@ -216,7 +268,7 @@ async def test_who_gives_up_leaves_the_others_their_turn(students: Class, served
     assert (lease.user, new) == ("bob", True)
     assert first.cancelled() or (await asyncio.gather(first, return_exceptions=True))
     assert [each.user for each in ledger.live()] == ["bob"]
-    assert asks._line == []
+    assert turns._line == []
 
 
 async def test_a_store_that_is_away_refuses_everybody_and_keeps_nobody(
