@@ -1,7 +1,7 @@
 """How long an answer takes when a class begins: 100 people ask twice a second, 1,000 pages watch.
 
-The service runs in a process of its own on loopback; the people and their pages are this process,
-and what they take of the machine counts. One round is one second of it.
+The service runs in a process of its own on loopback; the people, their pages and their hub are this
+process, and what they take of the machine counts. One round is one second of it.
 """
 
 from __future__ import annotations

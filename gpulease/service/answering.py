@@ -167,8 +167,8 @@ class Answers(RequestHandler):
             )
         try:
             found = json.loads(body.decode("utf-8")) if body else {}
-            # Halves of a pair of surrogates, which only an escape can bring, are no text.
-            json.dumps(found, ensure_ascii=False).encode()
+            if b"\\u" in body:  # halves of a pair of surrogates are no text
+                json.dumps(found, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", None)
             raise GPULeaseError(

@@ -55,6 +55,7 @@ class Ledger:
         self._confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
         self._known: tuple[Lease, ...] | None = None
+        self._live: tuple[Lease, ...] = ()
         self._typical: float | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
@@ -126,6 +127,7 @@ class Ledger:
         """Return all leases of the picture; made anew only when one of them changed."""
         if self._known is None:
             self._known = tuple(self.leases.values())
+            self._live = tuple(x for x in self._known if x.state is not LeaseState.ENDED)
             self._typical = _typical_length(self._known)
         return self._known
 
@@ -148,9 +150,10 @@ class Ledger:
                 found.append((earlier, ticket))
         return found
 
-    def live(self) -> list[Lease]:
+    def live(self) -> tuple[Lease, ...]:
         """Return the leases and requests that have not ended."""
-        return [lease for lease in self.leases.values() if lease.state is not LeaseState.ENDED]
+        self.all()
+        return self._live
 
     def typical_length(self) -> float | None:
         """Return the median length (seconds) of the leases that ended of late."""

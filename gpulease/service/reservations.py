@@ -167,8 +167,8 @@ class Reservations:
     async def _book(self, asker: Asker, body: ReservationBody, key: str) -> tuple[Outcome, bool]:
         self._allow(asker, body.group)
         reservation_id = id_of(f"{asker.kind}/{asker.name}", key, body)
-        for known in self._known.values():
-            if not key or known.id[:OF_KEY] != reservation_id[:OF_KEY]:
+        for known in self._known.values() if key else ():
+            if known.id[:OF_KEY] != reservation_id[:OF_KEY]:
                 continue
             if known.id != reservation_id:
                 raise key_reused()

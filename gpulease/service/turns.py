@@ -16,7 +16,7 @@ from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import asking
-from gpulease.policy.model import Lease
+from gpulease.policy.model import Lease, Snapshot
 from gpulease.service.ledger import Ledger, Ticket
 from gpulease.service.reconcile import Reconciler
 from gpulease.store import Change, IdempotencyKey
@@ -127,7 +127,7 @@ class _Round:
     def __init__(self, ledger: Ledger, loop: Reconciler) -> None:
         self._ledger = ledger
         self._loop = loop
-        self._snapshot = loop.snapshot()  # with what was decided since
+        self._snapshot = self._look()  # with what was decided since
         self._decided: dict[str, _Decided] = {}  # by lease, and not stored yet
 
     async def serve(self, line: Sequence[_Turn]) -> None:
@@ -147,13 +147,17 @@ class _Round:
                 decided = self._decide(turn, ticket)
                 if decided.lease.id in self._decided:  # what is not stored is not true
                     await self._store()
-                    self._snapshot = self._loop.snapshot()
+                    self._snapshot = self._look()
                     decided = self._decide(turn, ticket)
             except GPULeaseError as error:
                 turn.refused(error)
             else:
                 self._take(decided)
         await self._store()
+
+    def _look(self) -> Snapshot:
+        """Return what is known now; leases that have ended, a thousand maybe, decide nothing."""
+        return replace(self._loop.snapshot(), leases=self._ledger.live())
 
     def _decide(self, turn: _Turn, ticket: Ticket) -> _Decided:
         wanted = turn.wanted

@@ -1,7 +1,7 @@
 """A class that begins: many people ask at once, and every page of theirs watches.
 
-Owns the people and what they count; the service runs in a process of its own, so that its memory
-is its own (``python -m tests.service.crowd FOLDER PEOPLE``).
+Owns the people, their hub and what they count; the service runs in a process of its own, so that
+its memory and its work are its own (``python -m tests.service.crowd FOLDER HUB``).
 """
 
 from __future__ import annotations
@@ -34,23 +34,18 @@ time_outs: {warm_up: 0, idle: 1h, drain_max: 1s}
 ROOT = Path(__file__).parents[2]
 
 
-async def _serve(folder: Path, people: int) -> None:
-    async with kit.hub_api() as hub:
-        kit.set_environment(os.environ.__setitem__, hub)
-        tokens = {}
-        for number in range(people):
-            name = f"p{number}"
-            hub.user(name, "", groups=("cs101",))
-            tokens[name] = hub.server_token(name), hub.page_token(name)
-        first = folder / "policy.yaml"
-        first.write_text(POLICY, encoding="utf-8")
-        async with kit.running(hub, folder, gpus=4, tick=1.0, first_policy_file=first) as site:
-            cookies = {name: kit.cookie_of(site, page) for name, (_, page) in tokens.items()}
-            spare_the_collector()
-            told = {"url": site.url, "tokens": tokens, "cookies": cookies}
-            sys.stdout.write(json.dumps(told) + "\n")
-            sys.stdout.flush()
-            await asyncio.to_thread(sys.stdin.read)
+async def _serve(folder: Path, hub: kit.Hub) -> None:
+    kit.set_environment(os.environ.__setitem__, hub)
+    first = folder / "policy.yaml"
+    first.write_text(POLICY, encoding="utf-8")
+    outs = {"gpus": 4, "tick": 1.0, "hub_seconds": 10.0, "first_policy_file": first}
+    async with kit.running(hub, folder, **outs) as site:
+        pages = json.loads(await asyncio.to_thread(sys.stdin.readline))
+        cookies = {name: kit.cookie_of(site, page) for name, page in pages.items()}
+        spare_the_collector()
+        sys.stdout.write(json.dumps({"url": site.url, "cookies": cookies}) + "\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
 
 
 @dataclass
@@ -60,7 +55,7 @@ class Person:
     name: str
     server_token: str
     page_token: str
-    cookie: dict[str, str]  # a browser's that is logged in: name and value
+    cookie: dict[str, str] = field(default_factory=dict)  # a logged-in browser's: name and value
     new: set[str] = field(default_factory=set)  # leases that were made for them
     pages: list[dict[str, dict[str, Any]]] = field(default_factory=list)
 
@@ -172,26 +167,40 @@ class Crowd:
 @asynccontextmanager
 async def crowd(folder: Path, people: int) -> AsyncIterator[Crowd]:
     """Run the service, with so many people who may ask it."""
-    program = (sys.executable, "-m", "tests.service.crowd", str(folder), str(people))
+    async with kit.hub_api() as hub, _service(folder, hub.url) as process:
+        everybody = [_enrolled(hub, f"p{number}") for number in range(people)]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({p.name: p.page_token for p in everybody}).encode() + b"\n")
+        found = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
+        for person in everybody:
+            person.cookie = _cookie(found["cookies"][person.name])
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as http:
+            made = Crowd(found["url"], everybody, psutil.Process(process.pid), http)
+            try:
+                yield made
+            finally:
+                await made.leave()
+
+
+@asynccontextmanager
+async def _service(folder: Path, hub_url: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    found = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
-    everybody = [
-        Person(name, *tokens, _cookie(found["cookies"][name]))
-        for name, tokens in found["tokens"].items()
-    ]
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector) as http:
-        made = Crowd(found["url"], everybody, psutil.Process(process.pid), http)
-        try:
-            yield made
-        finally:
-            await made.leave()
-            process.stdin.close()
-            await asyncio.wait_for(process.wait(), 60)
+        sys.executable, "-m", "tests.service.crowd", str(folder), hub_url,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await asyncio.wait_for(process.wait(), 60)
+
+
+def _enrolled(hub: kit.Hub, name: str) -> Person:
+    hub.user(name, "", groups=("cs101",))
+    return Person(name, hub.server_token(name), hub.page_token(name))
 
 
 def _cookie(text: str) -> dict[str, str]:
@@ -205,4 +214,4 @@ async def settled(made: Crowd) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(_serve(Path(sys.argv[1]), kit.Hub(sys.argv[2])))
