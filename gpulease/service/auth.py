@@ -35,7 +35,8 @@ class Asker:
     """A person or service as the scopes of one token show them.
 
     Attributes:
-        name: the hub's user name (or the service's name).
+        name: the hub's user name; a service is ``service/NAME``, which no user can be called: so it
+            never stands for the user of its name.
         kind: ``user`` or ``service``.
         groups: the hub groups of the user.
         may_ask: may ask for GPUs for themselves.
@@ -61,10 +62,7 @@ class Asker:
     def may_see(self, user: str, groups: tuple[str, ...]) -> bool:
         """Tell whether a lease of this user, in these groups, is theirs to see."""
         return (
-            self.admin
-            or self.leads_all
-            or (self.kind == "user" and user == self.name)
-            or bool(set(self.leads) & set(groups))
+            self.admin or self.leads_all or user == self.name or bool(set(self.leads) & set(groups))
         )
 
     def leads_any(self, groups: tuple[str, ...]) -> bool:
@@ -77,13 +75,13 @@ class Asker:
 
     def may_change(self, user: str) -> bool:
         """Tell whether a lease of this user is theirs to keep and to end."""
-        return self.admin or (self.kind == "user" and self.may_ask and user == self.name)
+        return self.admin or (self.may_ask and user == self.name)
 
 
 def asker_of(model: Mapping[str, Any]) -> Asker:
     """Read the hub's user model (``GET /hub/api/user``) of a token."""
-    name = str(model["name"])
     kind = str(model.get("kind", "user"))
+    name = str(model["name"]) if kind == "user" else f"{kind}/{model['name']}"
     scopes = frozenset(str(scope) for scope in model.get("scopes") or ())
     admin = SCOPE_ADMIN in scopes
     may_ask = bool(scopes & {SCOPE_REQUEST, f"{SCOPE_REQUEST}!user={name}", SCOPE_ADMIN})

@@ -81,7 +81,7 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
         if not self.asker.admin:
             bounds = self.services.bounds
             rate = bounds.looks if self.request.method in _READING else bounds.changes
-            rate.take(f"{self.asker.kind}/{self.asker.name}")
+            rate.take(self.asker.name)
         if (
             self.request.method in self.allowed_methods()
         ):  # else it is answered that there is no such one
@@ -90,7 +90,7 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
     def _managing(self, asker: Asker) -> Asker:
         """Return an asker with the groups that the policy makes them a manager of."""
         managed = self.services.policies.current.reservations.managed_by(asker.name)
-        if asker.kind != "user" or not managed:
+        if not managed:
             return asker
         return replace(asker, leads=tuple(sorted({*asker.leads, *managed})))
 

@@ -268,7 +268,7 @@ class Events:
 def _place(reader: Reader) -> tuple[str, str | None] | None:
     """Return whose leases a reader sees, where they are one person's own; None for more."""
     asker = reader.asker
-    wide = asker.admin or asker.leads_all or asker.leads or asker.kind != "user"
+    wide = asker.admin or asker.leads_all or asker.leads
     return None if wide and reader.server is None else (asker.name, reader.server)
 
 

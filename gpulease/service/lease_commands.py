@@ -102,8 +102,7 @@ class LeaseCommands:
             lease = self.endable(asker, lease_id)
             now = self._loop.clock()
             outs = lifecycle.time_outs_of(self._policies.current, lease)
-            own = asker.kind == "user" and asker.name == lease.user
-            if own and not (asker.admin and note):
+            if asker.name == lease.user and not (asker.admin and note):
                 cells = _cells(self._loop.observed_state.evidence.get(lease_id))
                 after = lifecycle.give_back(lease, now, outs, force=force, cells=cells)
                 return Change(lease, after, asker.name, "returned")

@@ -139,18 +139,16 @@ class Reservations:
     def may_see(self, asker: Asker, reservation: Reservation) -> bool:
         """Tell whether somebody manages a reservation, or may claim its seats."""
         own = reservation.group in asker.groups or asker.name in reservation.named
-        return self.may_manage(asker, reservation) or (asker.kind == "user" and own)
+        return self.may_manage(asker, reservation) or own
 
     def may_manage(self, asker: Asker, reservation: Reservation) -> bool:
         """Tell whether somebody may change a reservation."""
-        manager = asker.kind == "user" and asker.name in reservation.managers
-        return manager or self.may_reserve(asker, reservation.group)
+        return asker.name in reservation.managers or self.may_reserve(asker, reservation.group)
 
     def may_reserve(self, asker: Asker, group: str) -> bool:
         """Tell whether somebody may reserve for a group: its instructors, managers and admins."""
         managed = self._policy().reservations.managed_by(asker.name)
-        manager = asker.kind == "user" and group in managed
-        return asker.admin or asker.leads_all or group in asker.leads or manager
+        return asker.teaches(group) or asker.admin or group in managed
 
     async def book(
         self, asker: Asker, body: ReservationBody, key: str = ""
@@ -166,7 +164,7 @@ class Reservations:
 
     async def _book(self, asker: Asker, body: ReservationBody, key: str) -> tuple[Outcome, bool]:
         self._allow(asker, body.group)
-        reservation_id = id_of(f"{asker.kind}/{asker.name}", key, body)
+        reservation_id = id_of(asker.name, key, body)
         for known in self._known.values() if key else ():
             if known.id[:OF_KEY] != reservation_id[:OF_KEY]:
                 continue

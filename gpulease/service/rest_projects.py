@@ -130,7 +130,7 @@ def whose(snapshot: Snapshot, asker: Asker) -> tuple[list[str] | None, list[str]
     if asker.admin or asker.leads_all:
         return None, None
     led = [each.name for each in snapshot.policy.projects.leaves if _leads(asker, each)]
-    return [asker.name] if asker.kind == "user" else [], led
+    return [asker.name], led
 
 
 def _leads(asker: Asker, project: Project) -> bool:

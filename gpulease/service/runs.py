@@ -254,7 +254,7 @@ class Runs:
 
 
 def _may_see(asker: Asker, run: Run) -> bool:
-    return asker.admin or (asker.kind == "user" and asker.name == run.user)
+    return asker.admin or asker.name == run.user
 
 
 def _the_same(new: Sequence[Run], found: Sequence[Run | None]) -> list[Run]:

@@ -198,3 +198,20 @@ async def test_a_supervisor_needs_its_own_leases_token(site: Site, hub) -> None:
     assert z85_key() != z85_key()
     for peer in (channel, second, supervisor):
         await peer.close()
+
+
+async def test_a_service_is_never_the_user_of_its_name(site: Site) -> None:
+    hub = site.hub
+    service = site.client(hub.token("stu", f"{REQUEST}", "custom:gpulease:admin", kind="service"))
+    quiet = site.client(hub.token("stu", kind="service"))
+    person = site.client(hub.server_token("stu"))
+    lease = await person.ask({}, key="same")
+    refusal = await refused(service.ask({}, key="same"))
+    assert refusal.reason == "no_server", "neither stu's server nor what stu's key means"
+    asked = await service.ask({"user": "stu"}, key="same")
+    assert asked["id"] == lease["id"], "by name an admin's service may ask for anybody"
+    for path in ("leases", "leases?state=live"):
+        assert (await person.call("GET", path))["total"] == 1
+        assert (await quiet.call("GET", path))["total"] == 0
+    assert (await quiet.call("GET", "servers"))["items"] == []
+    assert (await refused(quiet.call("GET", f"leases/{lease['id']}"))).reason == "no_such_lease"
