@@ -1,8 +1,10 @@
-"""Files that are the service's alone: made with mode 0600, refused when others may read them."""
+"""Files and folders of one process alone: others may not read them, and the folders go with it."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +16,7 @@ from gpulease.errors import GPULeaseError
 #: For everything that a process writes: nothing for the group, nothing for others.
 UMASK = 0o077
 _OTHERS = 0o077
+_FOLDER = "gpulease-process-"
 
 
 @contextmanager
@@ -67,6 +70,46 @@ def require_private(*paths: Path) -> None:
                 raise _open_to_others(path, f"its mode is {status.st_mode & 0o777:04o}")
             if status.st_uid not in (os.geteuid(), 0):
                 raise _open_to_others(path, f"it belongs to user {status.st_uid}")
+
+
+def process_folder() -> Path:
+    """Make a folder for as long as this process lives; it removes it at its end.
+
+    A process that is killed cannot: the next one that makes such a folder removes those of whom
+    nobody lives any more.  The system gives up a dead process's lock, so a lock is the proof.
+
+    Raises:
+        OSError: none can be made.
+    """
+    for old in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        with suppress(OSError):  # somebody else's, in use, or removed by another at this moment
+            _remove_left(old)
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=_FOLDER))
+        with suppress(FileNotFoundError):  # another process was quicker than our lock
+            if _held(made):
+                return made
+
+
+def _held(folder: Path) -> bool:
+    """Lock a folder until this process ends; tell whether it is still there."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    with suppress(OSError):  # a file system without locks: nobody removes anything there
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if folder.exists():
+        return True
+    os.close(descriptor)
+    return False
+
+
+def _remove_left(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+    finally:
+        os.close(descriptor)
 
 
 def _open_to_others(path: Path, why: str) -> GPULeaseError:

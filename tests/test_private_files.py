@@ -1,11 +1,15 @@
 """What the service writes is its own."""
 
 import os
+import signal
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.private_files import make_private, require_private
+from gpulease.private_files import make_private, process_folder, require_private
 
 
 def test_a_file_is_made_private_whatever_the_umask_and_never_replaced(tmp_path):
@@ -41,3 +45,34 @@ def test_a_file_of_another_account_is_refused(tmp_path, monkeypatch):
         monkeypatch.setattr("os.geteuid", lambda: owner + 1)
     with pytest.raises(GPULeaseError, match="belongs to user"):
         require_private(tmp_path / "key")
+
+
+_MAKES = """
+from gpulease.private_files import process_folder
+folder = process_folder()
+(folder / "kernel.json").write_text("a key")
+print(folder, flush=True)
+input()
+"""
+
+
+def test_what_a_killed_process_leaves_goes_with_the_next_one(tmp_path, monkeypatch):
+    def process():
+        made = subprocess.Popen(
+            [sys.executable, "-c", _MAKES], env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        return made, made.stdout.readline().strip()
+
+    foreign = tmp_path / "gpulease-other"
+    foreign.mkdir()
+    (killed, left), (living, kept) = process(), process()
+    with killed, living:
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(30)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        own = process_folder()
+        assert own.stat().st_mode & 0o777 == 0o700
+        assert {str(each) for each in tmp_path.iterdir()} == {str(own), kept, str(foreign)}
+        assert left not in {str(own), kept}
+        living.kill()

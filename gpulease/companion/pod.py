@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -21,6 +20,7 @@ from typing import Any
 from gpulease import protocol
 from gpulease.companion.config import SupervisorConfig
 from gpulease.errors import GPULeaseError
+from gpulease.private_files import process_folder
 from gpulease.sides.environment import is_lease_id
 
 #: Exit status by the reason of a refusal; anything else unexpected is 1.
@@ -89,7 +89,7 @@ def directory() -> Path:
         GPULeaseError: ``bad_settings`` when no directory for temporary files is writable.
     """
     try:
-        found = Path(tempfile.mkdtemp(prefix="gpulease-"))
+        found = process_folder()
     except OSError:
         raise _bad("TMPDIR", "no directory for temporary files is writable") from None
     home = os.environ.get("HOME", "")

@@ -16,7 +16,6 @@ import os
 import secrets
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +28,7 @@ from gpulease.companion.pod_process import LOG_FORMAT
 from gpulease.companion.standalone import removed_at_end, standalone_config, write_connection
 from gpulease.companion.supervisor import Supervisor
 from gpulease.errors import GPULeaseError
+from gpulease.private_files import process_folder
 from gpulease.protocol import ENV_LEASE
 from gpulease.sides.environment import take_mark
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, *, watch_parent: bool = True) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
     parent = os.getppid() if watch_parent else None
     os.umask(0o077)
-    directory = Path(tempfile.mkdtemp(prefix="gpulease-"))  # for connection files; ours alone
+    directory = process_folder()  # for connection files
     try:
         return asyncio.run(_run(arguments, parent, directory))
     except GPULeaseError as error:
