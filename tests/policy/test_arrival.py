@@ -76,6 +76,15 @@ WAYS: tuple[Way, ...] = (
 )  # fmt: skip
 
 
+#: A clock that was behind is set right: after this second it is an hour later.
+SET_AT, HOUR = 40, 3600
+
+
+def with_a_clock_that_is_set_forward(samples: list[Sample]) -> Iterator[tuple[int, list[Sample]]]:
+    for now, came in in_time(samples):
+        yield now + HOUR * (now > SET_AT), [(s + HOUR * (s > SET_AT), kind) for s, kind in came]
+
+
 def counted(arriving: Iterator[tuple[int, list[Sample]]]) -> Evidence:
     state = begin(NOW)
     for now, came in arriving:
@@ -90,11 +99,15 @@ def counted(arriving: Iterator[tuple[int, list[Sample]]]) -> Evidence:
     return state.evidence
 
 
-def expected(story: tuple[Verdict, ...]) -> tuple[Verdict, float, float]:
-    """The strongest of the last ten seconds counts; a gap pauses, busy begins anew."""
+def expected(story: tuple[Verdict, ...], forgets: int = 0) -> tuple[Verdict, float, float]:
+    """The strongest of the last ten seconds counts; a gap pauses, busy begins anew.
+
+    What was before ``forgets`` counts no more once that second is over.
+    """
     done, idle, quiet, verdict = dict(seconds(story)), 0, 0, GAP
     for now in range(LOOK, 4 * LONG + 1, LOOK):
-        window = {done[second] for second in range(now - 9, now + 1) if second in done}
+        first = max(now - 9, forgets + 1 if now > forgets else 0)
+        window = {done[second] for second in range(first, now + 1) if second in done}
         verdict = next((kind for kind in (BUSY, QUIET, IDLE) if kind in window), GAP)
         if verdict in (BUSY, QUIET):
             idle = 0
@@ -110,6 +123,14 @@ def test_however_samples_arrive_the_same_counts(way: Way):
     for story in STORIES:
         found = counted(way(seconds(story)))
         assert (found.verdict, found.idle_for, found.quiet_for) == expected(story), story
+
+
+def test_an_hour_that_no_clock_saw_counts_for_nothing():
+    """What was sampled before is too old then, so a last use lasts no ten seconds more."""
+    for story in STORIES:
+        found = counted(with_a_clock_that_is_set_forward(seconds(story)))
+        wanted = expected(story, forgets=SET_AT)
+        assert (found.verdict, found.idle_for, found.quiet_for) == wanted, story
 
 
 def test_samples_that_come_a_little_late_count_less_and_never_more():

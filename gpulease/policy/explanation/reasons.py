@@ -219,9 +219,9 @@ LEAVING: Final[Words] = {
         "Run a GPU cell or press Keep to keep it; your variables are saved to the notebook first.",
     ),
     "quiet": (
-        "A cell has run for {quiet} without using the GPU.",
-        "Press Keep to keep it; else the cell is interrupted and your variables are saved to "
-        "the notebook.",
+        "The GPU has not been used for {quiet}, though a cell ran meanwhile.",
+        "Press Keep to keep it; else a cell that still runs is interrupted and your variables are "
+        "saved to the notebook.",
     ),
     "busy_max": (
         "For {busy_max} nothing but the lease's own word has said that its GPU is used.",
