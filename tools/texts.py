@@ -14,7 +14,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
-from gpulease.policy.explanation import reasons, refusals
+from gpulease.policy.explanation import audited, reasons, refusals
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "gpulease"
@@ -78,6 +78,7 @@ TABLES = {
         reasons.PROGRESS,
         reasons.ADMIN_STEPS,
     ),
+    "policy/explanation/audited.py": ({code: (said,) for code, said in audited.AUDITED.items()},),
     "policy/explanation/refusals.py": (
         {code: words for code, words in refusals.REFUSALS.items() if code not in ELSEWHERE},
     ),

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation.audited import audited
 from gpulease.policy.model import LeaseState, PolicyDocument
 from gpulease.policy.reclaim import TAKEN_HOLD
 from gpulease.providers.base import Provider
@@ -96,6 +97,7 @@ def _change(row: Incident) -> ChangeView:
         "at": row.at.isoformat(),
         "who": row.who,
         "why": row.why,
+        "sentence": audited(row.why),
         "user": row.user,
         "lease": row.lease_id,
         "gpu_class": row.gpu_class,

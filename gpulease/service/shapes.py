@@ -94,6 +94,7 @@ class ChangeView(TypedDict):
     at: str
     who: str
     why: str
+    sentence: str
     user: str
     lease: str
     gpu_class: str

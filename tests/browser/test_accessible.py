@@ -43,6 +43,7 @@ def busy_stage(stage: Stage) -> Stage:
             "at": soon(-60),
             "who": "ada",
             "why": "asked",
+            "sentence": "A GPU was requested.",
             "user": "ada",
             "lease": "l",
             "gpu_class": "t4",

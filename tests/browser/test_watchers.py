@@ -466,8 +466,9 @@ def test_five_thousand_leases_and_devices_draw_no_more_than_fits(stage: Stage, p
 def test_the_audit_is_searched(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.audit = [
-        {"at": soon(-n), "who": "planner", "why": why, "user": user, "lease": f"l{n}",
-         "gpu_class": "t4", "source": "active", "target": "warned", "note": ""}
+        {"at": soon(-n), "who": "planner", "why": why, "sentence": f"Because of {why}.",
+         "user": user, "lease": f"l{n}", "gpu_class": "t4",
+         "source": "active", "target": "warned", "note": ""}
         for n, (why, user) in enumerate([("idle", "grace"), ("idle", "joan"), ("keep", "grace")])
     ]  # fmt: skip
     page.goto(stage.url + "admin")
@@ -475,6 +476,7 @@ def test_the_audit_is_searched(stage: Stage, page: Any) -> None:
     page.fill("#audit-search", "grace idle")
     page.wait_for_selector("#audit tbody tr:nth-child(2)", state="detached")
     assert "grace" in page.inner_text("#audit tbody tr")
+    assert "Because of idle." in page.inner_text("#audit tbody tr")
     page.fill("#audit-search", "nobody")
     page.wait_for_selector("#audit >> text=Nothing is found.")
 

@@ -11,6 +11,7 @@ import gpulease
 from gpulease.policy import lifecycle
 from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation.audited import audited
 from gpulease.policy.explanation.explain import admin_step, explain, refusal
 from gpulease.policy.explanation.forecast import (
     expected_end,
@@ -19,7 +20,10 @@ from gpulease.policy.explanation.forecast import (
     position,
 )
 from gpulease.policy.explanation.refusals import REFUSALS
+from gpulease.policy.lifecycle.table import TRANSITIONS
 from gpulease.policy.model import End, EndReason, LeaseState
+from gpulease.service.languages import catalogue
+from gpulease.texts import Text
 from tests.policy.build import (
     NOW,
     OUTS,
@@ -281,3 +285,17 @@ def test_a_quiet_lease_whose_cell_is_over_is_warned_by_the_idle_time_out():
     over = replace(quiet(100), cells=0)
     assert warned_at(lease, over, None, NOW, OUTS) == at(OUTS.idle)
     assert warned_at(lease, quiet(100), None, NOW, OUTS) == at(OUTS.quiet - 100)
+
+
+RECORDED = {reason for row in TRANSITIONS for reason in row.reasons} | {
+    "asked", "adopted", "groups_changed", "server_ready", "server_gone",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", sorted(RECORDED))
+def test_whoever_reads_the_audit_reads_a_sentence_that_is_not_said_to_the_holder(code: str) -> None:
+    said = audited(code)
+    assert said.endswith(".")
+    assert "{" not in said
+    assert not re.search(r"\byou", said, re.IGNORECASE)
+    assert all(Text(said).known(catalogue(language)) for language in ("de", "fr"))

@@ -169,6 +169,7 @@ async def test_the_audit_is_searched_by_words(tmp_path) -> None:
         ("asked", "user1"),
     ]  # fmt: skip
     assert (whole[0]["source"], whole[0]["target"], number) == ("starting", "queued", 4)
+    assert whole[1]["sentence"] == "A GPU was requested."
     for words, found in (("USER1", 2), ("user1 taken", 1), ("100%_b", 1), ("%", 1), ("zz", 0)):
         rows, number = await Incidents(book).changes(words, 0, 1)
         assert (len(rows), number) == (min(found, 1), found), words

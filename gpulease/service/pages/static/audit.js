@@ -43,7 +43,7 @@ function table(list) {
       cell(_("Whose"), h("strong", {}, item.user), h("div", { class: "gl-small" }, `${item.gpu_class}, ${item.lease}`)),
       cell(_("Change"), [...new Set([item.source, item.target])].filter(Boolean).map((state) => stateWord({ state })).join(" → ")),
       cell(_("By"), BY[item.who] ?? item.who),
-      cell(_("Why"), item.why.replaceAll("_", " "), item.note ? h("div", { class: "gl-small" }, `“${item.note}”`) : null),
+      cell(_("Why"), item.sentence, h("code", { class: "gl-small d-block" }, item.why), item.note ? h("div", { class: "gl-small" }, `“${item.note}”`) : null),
     );
   return [
     h("table", { class: "table gl-table", "data-key": "table" }, h("caption", { class: "visually-hidden" }, _("Changes of leases")), h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, list.items.map(row))),
