@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_demo(commands)
     commands.add_parser("service", help="run the lease service", add_help=False)
-    companion.add_parser(commands)
+    companion.add_parsers(commands)
     _add_agent(commands)
     _add_policy(commands)
     _add_reservations(commands)

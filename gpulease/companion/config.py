@@ -40,6 +40,8 @@ class SupervisorConfig:
         mirror: directory that takes the place of a home that is not mounted; "" where it is.
         mirror_limit: bytes that a mirror may hold.
         in_container: the machine is the lease's own: its environment, paths and devices count.
+        count: how many GPUs it has; 0 is not known.
+        nodes: into so many equal parts they are divided.
     """
 
     lease_id: str
@@ -61,6 +63,8 @@ class SupervisorConfig:
     mirror: str = ""
     mirror_limit: int = 2 * 2**30
     in_container: bool = False
+    count: int = 0
+    nodes: int = 1
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> SupervisorConfig:
@@ -73,6 +77,7 @@ class SupervisorConfig:
             "lease_id": str, "attempt": int, "token": str, "service_url": str, "park_dir": str,
             "user": str, "server": str, "park_limit": int, "park_expiry": (int, float),
             "drain_max": (int, float), "hard_end": str, "ip": str, "devices": (str, type(None)),
+            "count": int, "nodes": int,
         }  # fmt: skip
         for name, kind in wanted.items():
             if name in found and not isinstance(found[name], kind):  # type: ignore[arg-type]

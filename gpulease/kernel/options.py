@@ -15,8 +15,8 @@ from gpulease.errors import GPULeaseError
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 USAGE = (
-    "%%gpu [--class NAME] [--count N] [--for 30m] [--wait 5m] [--no-wait] [--else cpu] "
-    "[--needs memory>=20GiB] [--project NAME] [--in-quota-only]"
+    "%%gpu [--class NAME] [--count N] [--nodes N] [--for 30m] [--wait 5m] [--no-wait] "
+    "[--else cpu] [--needs memory>=20GiB] [--project NAME] [--in-quota-only]"
 )
 #: What ``%gpu`` can do.
 COMMANDS = """\
@@ -44,6 +44,7 @@ Run this cell on a GPU; asks for one, and waits for it, where there is none yet.
 
   --class NAME      a GPU class (%gpu config class NAME: for the whole notebook)
   --count N         so many GPUs
+  --nodes N         divide them among so many nodes (see: gpulease launch --help)
   --for 30m         for at most so long
   --wait 5m         wait so long in the queue; the request stays queued after that
   --no-wait         only ask: run the cell again when the GPU is ready
@@ -69,6 +70,7 @@ class CellOptions:
     in_quota_only: bool = False
     needs: str | None = None
     project: str | None = None
+    nodes: int | None = None
     help: bool = False
 
 
@@ -123,16 +125,17 @@ _FLAGS = {
     "-h": "help",
 }
 _TEXTS = {"--class": "gpu_class", "--needs": "needs", "--project": "project"}
-_VALUES = frozenset((*_TEXTS, "--count", "--for", "--wait", "--else"))
+_NUMBERS = {"--count": "count", "--nodes": "nodes"}
+_VALUES = frozenset((*_TEXTS, *_NUMBERS, "--for", "--wait", "--else"))
 
 
 def _value(word: str, text: str) -> dict[str, object]:
     if word in _TEXTS:
         return {_TEXTS[word]: text}
-    if word == "--count":
+    if word in _NUMBERS:
         if not text.isdecimal() or int(text) < 1:
-            raise bad_option(f"--count takes a whole number from 1, not {text!r}.")
-        return {"count": int(text)}
+            raise bad_option(f"{word} takes a whole number from 1, not {text!r}.")
+        return {_NUMBERS[word]: int(text)}
     if word == "--for":
         return {"seconds": parse_duration(text)}
     if word == "--wait":

@@ -241,10 +241,11 @@ class Session(Parts):
     def options(self, line: str) -> CellOptions:
         """Parse a ``%%gpu`` line with this notebook's settings (``%gpu config``) behind it."""
         found, given = parse_options(line), self.defaults
+        if found.count is None and found.nodes is None:  # they belong together
+            found = replace(found, count=given.count, nodes=given.nodes)
         return replace(
             found,
             wait=self.default_wait if found.wait is None else found.wait,
-            count=given.count if found.count is None else found.count,
             seconds=given.seconds if found.seconds is None else found.seconds,
             project=given.project if found.project is None else found.project,
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gpulease.kernel.clock import clock
-from gpulease.kernel.wait import describe
+from gpulease.kernel.wait import amount, describe
 from gpulease.mirror.words import size_text
 from gpulease.protocol import ConnectionView, LeaseView
 from gpulease.transfer.api import Place, VariableStatus
@@ -29,7 +29,9 @@ _ALREADY_SAID = ("Run a cell with %%gpu, or %gpu on for every cell.",)
 
 def lease_lines(lease: LeaseView) -> list[str]:
     """Say what is held, its state and why, the time left, its use, and what can be done."""
-    what = lease["gpu_class"] if lease["count"] == 1 else f"{lease['count']} x {lease['gpu_class']}"
+    what = lease["gpu_class"]
+    if lease["count"] > 1:
+        what = amount(what, lease["count"], lease.get("nodes", 1))
     if lease["simulated"]:
         what += " (simulated)"
     lines = [f"{what}: {lease['state']}. {describe(lease)}".rstrip()]

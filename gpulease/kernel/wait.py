@@ -179,6 +179,8 @@ class Waiter:
             body["gpu_class"] = gpu_class
         if options.count is not None:
             body["count"] = options.count
+        if options.nodes is not None:
+            body["nodes"] = options.nodes
         if options.seconds is not None:
             body["seconds"] = options.seconds
         if options.project is not None:
@@ -223,11 +225,12 @@ class Waiter:
         held = attachment.view["gpu_class"]
         asked = attachment.view.get("asked_class") or held
         mine = self._link.mine()
-        if mine is not None and (options.count or 1) > mine["count"]:
+        count, nodes = options.count or options.nodes or 1, options.nodes or 1
+        if mine is not None and (count > mine["count"] or nodes not in (1, mine.get("nodes", 1))):
             raise GPULeaseError(
                 "other_lease",
-                f"This server holds {mine['count']} x {held}, and the cell asks for "
-                f"{options.count}.",
+                f"This server holds {amount(held, mine['count'], mine.get('nodes', 1))}, and the "
+                f"cell asks for {count}{_on(nodes)}.",
                 next_step="%gpu return gives the lease back; then run the cell again.",
                 status=409,
             )
@@ -366,6 +369,15 @@ def _still_away(error: GPULeaseError, bound: float) -> GPULeaseError:
         numbers=error.numbers,
         status=error.status,
     )
+
+
+def amount(gpu_class: str, count: int, nodes: int) -> str:
+    """Return how many GPUs of a class, and on how many nodes where it is not one."""
+    return f"{count} x {gpu_class}{_on(nodes)}"
+
+
+def _on(nodes: int) -> str:
+    return f" on {nodes} nodes" if nodes > 1 else ""
 
 
 def describe(lease: LeaseView) -> str:

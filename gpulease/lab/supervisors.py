@@ -83,6 +83,8 @@ class Supervised:
                 "token": grant["token"],
                 "service_url": service_url,
                 "devices": grant["visible_devices"],
+                "count": lease["count"],
+                "nodes": lease.get("nodes", 1),
                 "user": lease["user"],
                 "server": lease["server"],
                 "park_dir": grant["park_dir"],

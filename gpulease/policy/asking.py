@@ -29,7 +29,8 @@ class Ask:
     """What a person or their notebook asked for; ``gpu_class`` ``None`` is the default class.
 
     ``wanted`` is how long in seconds (``None``: as long as the policy allows).  ``project`` is what
-    it is charged to; ``None`` is ``charged_to``'s choice.  ``needs`` is as people write it.
+    it is charged to; ``None`` is ``charged_to``'s choice.  ``needs`` is as people write it.  The
+    ``count`` devices are divided equally among ``nodes``.
     """
 
     user: str
@@ -45,6 +46,7 @@ class Ask:
     server_ready: bool = True
     batch: bool = False
     needs: str = ""
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
 
     Raises:
         GPULeaseError: ``unknown_class``, ``unknown_project``, ``class_not_allowed``, ``bad_count``,
-            ``bad_duration``, ``bad_needs``, ``other_lease``, ``queue_full``, ``too_many_waiting``.
+            ``bad_nodes``, ``bad_duration``, ``bad_needs``, ``other_lease``, ``queue_full``,
+            ``too_many_waiting``.
     """
     gpu_class = _checked(ask, snapshot)
     project = charged_to(ask, gpu_class, snapshot)
@@ -92,7 +95,7 @@ def check(ask: Ask, snapshot: Snapshot) -> None:
 
     Raises:
         GPULeaseError: ``unknown_class``, ``unknown_project``, ``class_not_allowed``, ``bad_count``,
-            ``bad_duration``, ``bad_needs``.
+            ``bad_nodes``, ``bad_duration``, ``bad_needs``.
     """
     charged_to(ask, _checked(ask, snapshot), snapshot)
 
@@ -102,7 +105,8 @@ def _serves(lease: Lease, gpu_class: GPUClass, ask: Ask) -> bool:
     right_class = gpu_class.name in (lease.gpu_class, lease.asked_class)
     same_needs = str(needs.parse(ask.needs)) in ("", lease.needs)
     enough = lease.count >= ask.count and same_needs
-    return right_class and enough and ask.project in (None, lease.project)
+    same_nodes = ask.nodes in (1, lease.nodes)
+    return right_class and enough and same_nodes and ask.project in (None, lease.project)
 
 
 def charged_to(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> str:
@@ -194,6 +198,8 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
     there = max(sum(d.pool == pool for d in snapshot.devices) for pool in pools)
     if snapshot.capacity_known and there < ask.count:
         raise _bad_count(ask.count, gpu_class, there, "there are")
+    if ask.nodes > 1:
+        _check_nodes(ask, snapshot)
     if ask.wanted is not None and ask.wanted <= 0:
         raise GPULeaseError(
             "bad_duration",
@@ -204,6 +210,29 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
         )
     _check_needs(ask, gpu_class, snapshot, pools)
     return gpu_class
+
+
+def _check_nodes(ask: Ask, snapshot: Snapshot) -> None:
+    """Refuse several nodes where they cannot be had, and GPUs that cannot be divided equally."""
+    numbers = {"count": ask.count, "nodes": ask.nodes}
+    if not snapshot.several_nodes:
+        raise GPULeaseError(
+            "bad_nodes",
+            "The GPUs of one request are of one machine here.",
+            next_step="Ask for several GPUs without --nodes: --count 4.",
+            numbers=numbers,
+            status=422,
+        )
+    if ask.count % ask.nodes:
+        fewer, more = ask.count - ask.count % ask.nodes, ask.count + -ask.count % ask.nodes
+        raise GPULeaseError(
+            "bad_nodes",
+            f"{say_count(ask.count, 'GPU', 'GPUs')} cannot be divided equally among {ask.nodes}"
+            " nodes: the count is that of all nodes together.",
+            next_step=f"Ask for {fewer} or {more}." if fewer else f"Ask for {more}.",
+            numbers=numbers,
+            status=422,
+        )
 
 
 def _check_needs(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, pools: list[str]) -> None:
@@ -318,5 +347,6 @@ def _new(
         in_quota_only=ask.in_quota_only,
         batch=ask.batch,
         needs=str(needs.parse(ask.needs)),
+        nodes=ask.nodes,
         server_ready=ask.server_ready,
     )

@@ -216,6 +216,7 @@ class Lease:
     wanted: float | None = None
     in_quota_only: bool = False
     needs: str = ""  # what it demands of each device beyond the class: ``policy.needs``
+    nodes: int = 1  # into so many equal parts its devices are divided, in their order
     batch: bool = False  # of a whole notebook's run: nobody sits at it
     reason: str = ""
     attempt: int = 0
@@ -331,6 +332,7 @@ class Snapshot:
     ``away``: from when until when nobody watched, before the service was started last.
     ``wait_spread``: what ``explanation.waits`` found of late: the logarithms of the ratios of waits
     to what had been expected, between which 8 of 10 lie.
+    ``several_nodes``: the provider can start a lease as several nodes.
     """
 
     now: datetime
@@ -349,6 +351,7 @@ class Snapshot:
     spent: Mapping[tuple[str, str], float] = field(default_factory=dict)
     away: tuple[datetime, datetime] | None = None
     wait_spread: tuple[float, float] | None = None
+    several_nodes: bool = False
 
     @cached_property
     def memo(self) -> dict[Any, Any]:

@@ -31,7 +31,8 @@ class AskBody(TypedDict, total=False):
     """Ask for GPUs."""
 
     gpu_class: Annotated[str, Len(1, 64)] | None  # None: the policy's default class
-    count: Annotated[int, Interval(ge=1, le=64)]  # 1
+    count: Annotated[int, Interval(ge=1, le=64)]  # of all nodes together; 1 for each
+    nodes: Annotated[int, Interval(ge=1, le=64)]  # 1: into so many equal parts it is divided
     seconds: Annotated[float, Interval(gt=0, le=30 * 86400)] | None  # how long it is wanted
     server: Name | None  # a page names it; a server's token implies it
     user: Name | None  # admins only; else the token's user

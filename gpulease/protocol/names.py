@@ -33,6 +33,9 @@ ENV_SHARED: Final = "GPULEASE_SHARED_VARIABLES"
 #: ``gpulease.lab`` for the kernel of a whole notebook's run.
 ENV_CELL_OPTIONS: Final = "GPULEASE_CELL_OPTIONS"
 
+#: The nodes of a companion's lease (``companion.nodes``), for ``gpulease launch``.
+ENV_NODES: Final = "GPULEASE_NODES"
+
 #: What a lease pod's manifest tells ``gpulease companion --pod``, beside ``ENV_LEASE`` and
 #: ``ENV_SERVICE_URL``: which start of the lease this is (1 is the first);
 ENV_ATTEMPT: Final = "GPULEASE_ATTEMPT"

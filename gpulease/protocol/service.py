@@ -87,7 +87,8 @@ class LeaseView(TypedDict):
     gpu_class: str  # what serves it
     needs: NotRequired[str]  # what was demanded of each GPU beyond its class
     asked_class: NotRequired[str]  # what was asked for, where a fall-back of it serves; else ""
-    count: int
+    count: int  # of all nodes together
+    nodes: NotRequired[int]  # into so many equal parts its devices are divided; absent: 1
     simulated: bool
     state: LeaseStateName
     reason: str  # wait or warn reason code, "" when none

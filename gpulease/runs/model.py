@@ -51,7 +51,8 @@ class Run:
     notebook: str
     created: datetime
     gpu_class: str | None = None
-    count: int = 1
+    count: int = 1  # GPUs, of all nodes together
+    nodes: int = 1
     wanted: float | None = None  # seconds that a lease of its GPU cells is asked for
     project: str | None = None
     parameters: Mapping[str, Value] = field(default_factory=dict)

@@ -14,8 +14,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.runs.parameters import read_array, read_parameters
 
 USAGE = (
-    "submit NOTEBOOK [--class NAME] [--count N] [--for 2h] [-p NAME=VALUE]... [--after RUN]..."
-    " [--array 1-20] [--on-loss restart|fail] [--project NAME]"
+    "submit NOTEBOOK [--class NAME] [--count N] [--nodes N] [--for 2h] [-p NAME=VALUE]..."
+    " [--after RUN]... [--array 1-20] [--on-loss restart|fail] [--project NAME]"
 )
 
 
@@ -23,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
     parser.add_argument("notebook", metavar="NOTEBOOK", help="the notebook, an .ipynb file")
     parser.add_argument("--class", dest="gpu_class", metavar="NAME", help="GPU class of its cells")
-    parser.add_argument("--count", type=int, default=1, metavar="N", help="so many GPUs")
+    parser.add_argument("--count", type=int, metavar="N", help="so many GPUs, one for each node")
+    parser.add_argument(
+        "--nodes", type=int, default=1, metavar="N", help="divide its GPUs among so many nodes"
+    )
     parser.add_argument("--for", dest="length", metavar="2h", help="a GPU for at most so long")
     parser.add_argument("--project", metavar="NAME", help="charge its GPUs to this project")
     parser.add_argument(
@@ -70,6 +73,7 @@ def body(
         "notebook": str(notebook.resolve()),
         "gpu_class": arguments.gpu_class,
         "count": arguments.count,
+        "nodes": arguments.nodes,
         "seconds": seconds(arguments.length) if arguments.length else None,
         "project": arguments.project,
         "parameters": read_parameters(arguments.parameters),

@@ -150,6 +150,7 @@ class Reconciler:
             spent=self._spent(now),
             away=self._away,
             wait_spread=self._waits.spread,
+            several_nodes=self._provider.server_started is not None,
         )
 
     def shown(self) -> Snapshot:

@@ -115,6 +115,7 @@ def view(run: Run, services: Services) -> RunView:
         "gpu": _gpu(run, server, services),
         "gpu_class": run.gpu_class,
         "count": run.count,
+        "nodes": run.nodes,
         "seconds": run.wanted,
         "project": run.project,
         "budget": budget_view(_remainder(run, services)),

@@ -29,6 +29,7 @@ class RunView(TypedDict):
     gpu: str  # how it stands with its GPU, "" for none
     gpu_class: str | None
     count: int
+    nodes: int
     seconds: float | None
     project: str | None
     budget: BudgetView | None  # what is left of what its GPU is charged to; None: no bound

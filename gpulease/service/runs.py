@@ -100,7 +100,8 @@ class Runs:
                     notebook=body.notebook,
                     created=now,
                     gpu_class=body.gpu_class,
-                    count=body.count,
+                    count=body.count or body.nodes,
+                    nodes=body.nodes,
                     wanted=body.seconds,
                     project=body.project,
                     parameters=body.parameters,
@@ -190,7 +191,7 @@ class Runs:
         """Return what is left of what a run's GPU is charged to, ``None`` for no bound."""
         ask = asking.Ask(
             run.user, "", run.gpu_class, run.count, run.wanted,
-            groups=run.groups, project=run.project,
+            groups=run.groups, project=run.project, nodes=run.nodes,
         )  # fmt: skip
         try:
             return asking.budget_for(ask, self._snapshot())
@@ -202,8 +203,8 @@ class Runs:
         for name in body.parameters:
             parameters.check_name(name)
         ask = asking.Ask(
-            asker.name, "", body.gpu_class, body.count, body.seconds,
-            groups=asker.groups, project=body.project,
+            asker.name, "", body.gpu_class, body.count or body.nodes, body.seconds,
+            groups=asker.groups, project=body.project, nodes=body.nodes,
         )  # fmt: skip
         asking.check(ask, self._snapshot())
         try:
@@ -269,8 +270,8 @@ def _the_same(new: Sequence[Run], found: Sequence[Run | None]) -> list[Run]:
 def _asked(run: Run) -> tuple[object, ...]:
     """Return what a run was submitted with, that nothing changes afterwards."""
     return (
-        run.notebook, run.gpu_class, run.count, run.wanted, run.project, dict(run.parameters),
-        run.after, run.array, run.index, run.on_loss,
+        run.notebook, run.gpu_class, run.count, run.nodes, run.wanted, run.project,
+        dict(run.parameters), run.after, run.array, run.index, run.on_loss,
     )  # fmt: skip
 
 

@@ -215,6 +215,7 @@ class Views:
             "asked_class": lease.asked_class,
             "needs": lease.needs,
             "count": lease.count,
+            "nodes": lease.nodes,
             "simulated": of.simulated,
             "state": lease.state.value,
             "reason": lease.reason,

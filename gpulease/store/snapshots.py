@@ -51,8 +51,11 @@ SECTIONS: Mapping[str, Any] = {
     "typical_length": float | None,
     "away": tuple[datetime, datetime] | None,
     "wait_spread": tuple[float, float] | None,
+    "several_nodes": bool,
 }
-_SINGLE = ("policy", "capacity_known", "typical_length", "away", "wait_spread")
+_SINGLE = (
+    "policy", "capacity_known", "typical_length", "away", "wait_spread", "several_nodes",
+)  # fmt: skip
 _BY_NAME = ("evidence", "observed", "contended", "preferred_nodes")
 _BY_NAMES = ("use", "spent")
 _ACTIONS: Mapping[str, Any] = {

@@ -125,6 +125,7 @@ def test_a_cell_that_asks_for_more_than_is_held_says_so(stage: Stage, kernel: Ho
     assert not cell.ok
     assert "This server holds 1 x " in cell.error
     assert "asks for 9" in cell.error
+    assert "asks for 2 on 2 nodes" in kernel.run("%%gpu --nodes 2\npass").error
     assert "%gpu return" in cell.error
     assert kernel.run("%%gpu\npass").ok
 

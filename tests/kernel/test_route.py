@@ -111,6 +111,7 @@ def test_options() -> None:
     line = "--class A100 --count=2 --for 1.5h --wait 20m --no-wait --else cpu --in-quota-only"
     assert parse_options(line) == CellOptions("A100", 2, 5400.0, 1200.0, True, True, True)
     assert parse_options("--project phys") == CellOptions(project="phys")
+    assert parse_options("--count 4 --nodes=2") == CellOptions(count=4, nodes=2)
     assert parse_options("--needs memory>=20GiB,ecc") == CellOptions(needs="memory>=20GiB,ecc")
     assert parse_options("--needs='cc>=8.0, ecc'") == CellOptions(needs="cc>=8.0, ecc")
     assert parse_options("") == CellOptions()

@@ -7,7 +7,8 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
 from gpulease.policy.asking import Ask, answer
-from gpulease.policy.model import Device, EndReason, LeaseState
+from gpulease.policy.model import Device, EndReason, LeaseState, Start
+from gpulease.policy.planner import plan
 from tests.policy.build import (
     NOW,
     active,
@@ -146,6 +147,35 @@ def test_a_count_above_what_exists():
     assert alone.next_step == "Ask for 1."
     # What exists is not known: it waits and sees.
     assert asked(snapshot([], devices, capacity_known=False), replace(ASK, count=3)).new
+
+
+def test_the_gpus_of_several_nodes_are_granted_together_and_divided_equally():
+    view = snapshot([], 4, several_nodes=True)
+    got = asked(view, replace(ASK, count=4, nodes=2)).lease
+    assert (got.count, got.nodes) == (4, 2)
+    uneven = refused(view, replace(ASK, count=3, nodes=2))
+    assert uneven.reason == "bad_nodes"
+    assert "3 GPUs cannot be divided equally among 2 nodes" in uneven.sentence
+    assert uneven.next_step == "Ask for 2 or 4."
+    assert refused(view, replace(ASK, count=5, nodes=5)).reason == "bad_count"
+    short = snapshot([active(1, user="bob"), got], 4, several_nodes=True)
+    assert not [each for each in plan(short) if isinstance(each, Start)], "all or none"
+
+
+def test_several_nodes_are_refused_where_a_request_is_of_one_machine():
+    error = refused(snapshot([], 4), replace(ASK, count=4, nodes=2))
+    assert (error.reason, error.status) == ("bad_nodes", 422)
+
+
+@pytest.mark.parametrize(("nodes", "serves"), [(1, True), (2, True), (4, False)])
+def test_a_cell_that_names_no_nodes_or_the_same_is_served_by_the_lease(nodes, serves):
+    mine = replace(active(1, **MINE), count=4, nodes=2)
+    view = snapshot([mine], 4, several_nodes=True)
+    ask = replace(ASK, count=nodes, nodes=nodes)
+    if serves:
+        assert asked(view, ask).lease is mine
+    else:
+        assert refused(view, ask).reason == "other_lease"
 
 
 @pytest.mark.parametrize("wanted", [0, -5])

@@ -182,6 +182,8 @@ async def test_a_repeated_submission_is_the_same_one(site):
         ({"notebook": "train.py"}, "invalid_body"),
         ({"gpu_class": "h200"}, "unknown_class"),
         ({"count": 9}, "bad_count"),
+        ({"nodes": 9}, "bad_count"),
+        ({"count": 1, "nodes": 2}, "bad_nodes"),
         ({"array": "4-1"}, "bad_array"),
         ({"parameters": {"for": 1}}, "bad_parameter"),
         ({"parameters": {"x": [1]}}, "invalid_body"),
