@@ -23,10 +23,16 @@ from gpulease.private_files import whole_file
 _TAG, _INJECTED = "parameters", "injected-parameters"
 #: Seconds between two writes while one cell runs.
 _EVERY = 30.0
+#: Seconds until a kernel answers at most; a busy machine takes its time.
+_START = 300
 
 
 class UnreadableError(Exception):
     """The notebook cannot be read, or its output cannot be written; the message says why."""
+
+
+class NotStartedError(Exception):
+    """The kernel did not start; the message says why."""
 
 
 class NotebookError(Exception):
@@ -90,14 +96,36 @@ def write(notebook: Any, path: Path) -> None:
         raise UnreadableError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-async def execute(
-    notebook: Any, manager: Any, result: Path, progress: Callable[[int], None]
-) -> None:
-    """Run every cell; ``progress`` is told how many are done.
+async def begin(notebook: Any, manager: Any) -> NotebookClient:
+    """Return what executes a notebook, once its kernel answers; nothing of it has run.
 
     Args:
         notebook: as read, parameters set; its outputs are those of this run from now on.
         manager: the kernel's manager, the kernel running and never restarted by itself.
+
+    Raises:
+        NotStartedError: the kernel ended, or did not answer in time.
+    """
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    client = NotebookClient(
+        notebook, km=manager, timeout=None, iopub_timeout=60, startup_timeout=_START
+    )
+    client.reset_execution_trackers()
+    try:
+        # Not ``async_execute``: it takes this server's signal handlers.
+        await client.async_start_new_kernel_client()
+    except RuntimeError as error:
+        raise NotStartedError(str(error)) from error
+    return client
+
+
+async def execute(client: NotebookClient, result: Path, progress: Callable[[int], None]) -> None:
+    """Run every cell; ``progress`` is told how many are done.
+
+    Args:
+        client: of ``begin``.
         result: where the notebook with its output is written.
         progress: called after each cell.
 
@@ -106,14 +134,8 @@ async def execute(
         DeadKernelError: the kernel died.
         UnreadableError: the output cannot be written.
     """
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    # Not ``async_execute``: it takes this server's signal handlers.
-    client = NotebookClient(notebook, km=manager, timeout=None, iopub_timeout=60)
-    client.reset_execution_trackers()
+    notebook = client.nb
     write(notebook, result)
-    await client.async_start_new_kernel_client()
     writing = asyncio.create_task(_write_now_and_then(notebook, result))
     done = 0
     try:
@@ -156,6 +178,6 @@ def _tags(cell: Any) -> list[str]:
 
 
 __all__ = [
-    "DeadKernelError", "NotebookError", "UnreadableError", "cells_of", "execute", "read",
-    "set_parameters", "write",
+    "DeadKernelError", "NotStartedError", "NotebookError", "UnreadableError", "begin", "cells_of",
+    "execute", "read", "set_parameters", "write",
 ]  # fmt: skip

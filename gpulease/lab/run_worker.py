@@ -21,7 +21,12 @@ from gpulease.channel.timing import BackOff
 from gpulease.client import Client
 from gpulease.errors import GPULeaseError
 from gpulease.lab import notebook_run
-from gpulease.lab.notebook_run import DeadKernelError, NotebookError, UnreadableError
+from gpulease.lab.notebook_run import (
+    DeadKernelError,
+    NotebookError,
+    NotStartedError,
+    UnreadableError,
+)
 from gpulease.protocol import ENV_CELL_OPTIONS
 from gpulease.runs.parameters import INDEX
 
@@ -29,6 +34,8 @@ log = logging.getLogger("gpulease.lab")
 
 #: A GPU cell of a run waits for its GPU as long as it takes.
 _WAIT = "--wait 365d"
+#: Starts of a kernel: another program may take one of its ports before it has bound it.
+_KERNEL_STARTS = 3
 #: Seconds between two reports at least.
 _PAUSE = 1.0
 #: How the kernel names a cell's end that is no fault of the notebook's (``kernel.cells``).
@@ -90,6 +97,14 @@ class RunWorker:
             return "kernel_died", f"After cell {self._done} of {self._cells}."
         except (UnreadableError, NoSuchKernel) as error:
             return "unreadable", str(error)[:2000]
+        except NotStartedError as error:
+            return "kernel_died", f"It did not start: {error}"[:2000]
+        except GPULeaseError:
+            raise
+        except Exception as error:
+            # A border: a run that nobody ends would be shown as running for ever.
+            log.exception("the run could not go on")
+            return "kernel_died", f"Its server could not go on: {type(error).__name__}."
         finally:
             for each in (following, executing):
                 each.cancel()
@@ -105,12 +120,24 @@ class RunWorker:
         notebook.metadata["gpulease"] = {"run": task["id"], "attempt": task["attempt"]}
         os.environ[ENV_CELL_OPTIONS] = _cell_options(task)  # kernels inherit it
         name = notebook.metadata.get("kernelspec", {}).get("name") or None
-        kernel_id = await self._kernels.start_kernel(kernel_name=name, cwd=str(source.parent))
+        for left in reversed(range(_KERNEL_STARTS)):
+            try:
+                await self._in_kernel(notebook, name, source.parent, result)
+            except NotStartedError as error:
+                if not left:
+                    raise
+                log.warning("the run's kernel is started again: %s", error)
+            else:
+                return
+
+    async def _in_kernel(self, notebook: Any, name: str | None, folder: Path, result: Path) -> None:
+        kernel_id = await self._kernels.start_kernel(kernel_name=name, cwd=str(folder))
         try:
             manager = self._kernels.get_kernel(kernel_id)
             # A kernel that was started anew would know nothing of the cells before.
             manager.stop_restarter()
-            await notebook_run.execute(notebook, manager, result, self._progress)
+            client = await notebook_run.begin(notebook, manager)
+            await notebook_run.execute(client, result, self._progress)
         finally:
             if kernel_id in self._kernels:
                 with suppress(RuntimeError):  # it is dead

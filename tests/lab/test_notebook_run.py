@@ -1,6 +1,7 @@
 """A notebook executed in a kernel: parameters, output after every cell, and what ends it early."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,9 @@ async def test_output_is_written_after_every_cell_and_kept_when_one_fails(kernel
         done.append((number, shown(result)))
 
     given = notebook("print('a')", "", "print('b')", "1 / 0", "print('c')")
+    client = await notebook_run.begin(given, kernel)
     with pytest.raises(NotebookError, match="Cell 3: ZeroDivisionError: division by zero"):
-        await notebook_run.execute(given, kernel, result, progress)
+        await notebook_run.execute(client, result, progress)
     assert done == [(1, ["a\n", "", "", "", ""]), (2, ["a\n", "", "b\n", "", ""])]
     assert shown(result)[:3] == ["a\n", "", "b\n"]
     assert list(tmp_path.iterdir()) == [result]
@@ -80,8 +82,9 @@ async def test_output_is_written_after_every_cell_and_kept_when_one_fails(kernel
 async def test_a_kernel_that_dies_is_told_from_an_error_and_its_output_stays(kernel, tmp_path):
     result = tmp_path / "out.ipynb"
     given = notebook("print('a')", "import os\nos._exit(1)", "print('b')")
+    client = await notebook_run.begin(given, kernel)
     with pytest.raises(DeadKernelError):
-        await notebook_run.execute(given, kernel, result, lambda _: None)
+        await notebook_run.execute(client, result, lambda _: None)
     assert shown(result) == ["a\n", "", ""]
 
 
@@ -162,3 +165,45 @@ async def test_a_worker_whose_run_was_cancelled_ends_its_kernel(service, tmp_pat
     await asyncio.wait_for(work, 90)
     assert not kernels
     assert shown(tmp_path / "train.run-r1.ipynb")[1].startswith("2 7")
+
+
+class Failing(Kernels):
+    """A server whose first kernels end before they answer."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures, self.starts = failures, 0
+
+    async def start_kernel(self, **how: Any) -> str:
+        self.starts += 1
+        if self.starts > self.failures:
+            return await super().start_kernel(**how)
+        manager = AsyncKernelManager(kernel_name="python3")
+        manager.stop_restarter = lambda: None
+        manager.kernel_spec.argv = [sys.executable, "-c", "raise SystemExit(1)"]
+        await manager.start_kernel(cwd=how["cwd"])
+        self["k1"] = manager
+        return "k1"
+
+
+@pytest.mark.parametrize(("failures", "state"), [(2, "succeeded"), (3, "kernel_died")])
+async def test_a_kernel_that_does_not_start_is_started_again_and_at_last_given_up(
+    service, tmp_path, failures, state
+):
+    """It counted as running for ever: nobody was told."""
+    (tmp_path / "go").touch()
+    kernels = Failing(failures)
+    await asyncio.wait_for(RunWorker("r1", service, kernels, tmp_path).run(), 300)
+    assert service.told[-1]["state"] == state
+    assert ("did not start" in service.told[-1]["note"]) == (state == "kernel_died")
+    assert (kernels.starts, len(kernels)) == (3, 0)
+
+
+async def test_a_run_whose_server_cannot_go_on_is_over(service, tmp_path):
+    class Broken(Kernels):
+        async def start_kernel(self, **how: Any) -> str:
+            raise OSError(28, "No space left on device")
+
+    await asyncio.wait_for(RunWorker("r1", service, Broken(), tmp_path).run(), 60)
+    assert service.told[-1]["state"] == "kernel_died"
+    assert "OSError" in service.told[-1]["note"]
