@@ -58,7 +58,7 @@ def _submit(arguments: argparse.Namespace) -> int:
 async def _submitted(client: Client, body: dict[str, Any], arguments: argparse.Namespace) -> int:
     runs = (await client.call("POST", "runs", body))["items"]
     if not arguments.json:
-        say(submission.said(runs))
+        say(submission.said(runs, submission.advice(body)))
     if arguments.wait:
         runs = [await _ended(client, run["id"]) for run in runs]
         if not arguments.json:
@@ -93,7 +93,7 @@ async def _do(client: Client, arguments: argparse.Namespace) -> int:
     elif arguments.action == "log":
         found = (await client.call("GET", f"{_path(arguments.run_id)}/events"))["items"]
         text = "\n".join(
-            " ".join((each["at"][:19], each["sentence"], each["note"])).rstrip() for each in found
+            " ".join((_utc(each["at"]), each["sentence"], each["note"])).rstrip() for each in found
         )
     else:
         cancels = arguments.action == "cancel"
@@ -122,6 +122,10 @@ def _line(run: dict[str, Any]) -> str:
     return " ".join(each for each in said if each)
 
 
+def _utc(moment: str) -> str:
+    return f"{moment[:10]} {moment[11:19]} UTC"  # the service gives times in UTC
+
+
 def _table(runs: list[dict[str, Any]]) -> str:
     rows = [
         (
@@ -129,7 +133,7 @@ def _table(runs: list[dict[str, Any]]) -> str:
             Path(run["notebook"]).name + ("" if run["index"] is None else f" [{run['index']}]"),
             run["outcome"] or run["state"],
             f"{run['done']}/{run['cells']}" if run["cells"] else "",
-            (run["ended"] or run["started"] or run["created"])[:19],
+            _utc(run["ended"] or run["started"] or run["created"]),
             run["gpu"] or run["sentence"],
         )
         for run in runs

@@ -211,7 +211,10 @@ def _environment(options: DemoOptions) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("JUPYTERHUB_", "JUPYTER_", "JPY_", "GPULEASE_", "CONFIGPROXY_"))
     }
-    return {**kept, ENV_OPTIONS: options.to_json(), "PYTHONUNBUFFERED": "1"}
+    # Its commands are there in notebooks and terminals, also where nobody activated it.
+    programs = str(Path(sys.executable).parent)
+    path = os.pathsep.join([programs, kept.get("PATH", os.defpath)])
+    return {**kept, "PATH": path, ENV_OPTIONS: options.to_json(), "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass

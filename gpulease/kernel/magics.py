@@ -225,7 +225,7 @@ def _submit(session: Session, words: list[str]) -> str:
     if bus is None:
         raise no_service()
     wanted = submission.read(words, Path.cwd(), parse_duration)
-    return submission.said(bus.call("submit", wanted)["items"])
+    return submission.said(bus.call("submit", wanted)["items"], submission.advice(wanted))
 
 
 def _help(session: Session, words: list[str]) -> str:  # noqa: ARG001

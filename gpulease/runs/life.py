@@ -62,7 +62,9 @@ def move(run: Run, state: RunState, reason: str, now: datetime, **changed: Any) 
 
 def cancel(run: Run, now: datetime) -> Run:
     """Return the run cancelled; one that has ended stays as it is."""
-    return run if run.state is RunState.ENDED else move(run, RunState.ENDED, "cancelled", now)
+    if run.state is RunState.ENDED:
+        return run
+    return move(run, RunState.ENDED, "cancelled", now, note="")  # of an earlier attempt
 
 
 @dataclass(frozen=True)

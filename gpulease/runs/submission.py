@@ -6,12 +6,14 @@ Owns the options and what they become as the body of ``POST runs``.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gpulease.errors import GPULeaseError
-from gpulease.runs.parameters import read_array, read_parameters
+from gpulease.runs.parameters import INDEX, read_array, read_parameters
 
 USAGE = (
     "submit NOTEBOOK [--class NAME] [--count N] [--nodes N] [--for 2h] [-p NAME=VALUE]..."
@@ -83,6 +85,30 @@ def body(
     }
 
 
+def advice(wanted: Mapping[str, Any]) -> str:
+    """Return what to mind of a submission's parameters, "" for nothing.
+
+    Args:
+        wanted: the body, of ``body`` or ``read``.
+    """
+    names = [*wanted["parameters"], *([INDEX] if wanted["array"] else [])]
+    try:
+        cells = json.loads(Path(wanted["notebook"]).read_bytes())["cells"]
+        codes = [each for each in cells if each["cell_type"] == "code"]
+        if any("parameters" in each["metadata"].get("tags", ()) for each in codes):
+            return ""
+        text = "\n".join(line for each in codes for line in ("".join(each["source"]), ""))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return ""  # whether it is a notebook is for the run to say
+    again = [name for name in names if re.search(rf"^{name}\s*(:.*)?=(?!=)", text, re.MULTILINE)]
+    if not again:
+        return ""
+    return (
+        f"The notebook sets {', '.join(again)} itself, after the parameters: give the cell that "
+        "does the tag `parameters`, and they come after it."
+    )
+
+
 def read(words: Sequence[str], folder: Path, seconds: Callable[[str], float]) -> dict[str, Any]:
     """Return the body of what stands behind ``%gpu submit``.
 
@@ -94,16 +120,18 @@ def read(words: Sequence[str], folder: Path, seconds: Callable[[str], float]) ->
     return body(parser.parse_args(list(words)), folder, seconds)
 
 
-def said(runs: Sequence[dict[str, Any]]) -> str:
+def said(runs: Sequence[dict[str, Any]], advice: str = "") -> str:
     """Return what a person reads after a submission."""
     first, last = runs[0], runs[-1]
+    result = Path(first["result"]).name
     if len(runs) == 1:
-        text = f"Submitted: run {first['id']}. Its output will be in {first['result']}."
+        text = f"Submitted: run {first['id']}. Its output will be beside the notebook, in {result}."
     else:
         text = (
-            f"Submitted: {len(runs)} runs, array {first['array']}. Their output will be in "
-            f"{first['result']} to {Path(last['result']).name}."
+            f"Submitted: {len(runs)} runs, array {first['array']}. Their output will be beside the "
+            f"notebook, in {result} to {Path(last['result']).name}."
         )
+    text = f"{text} {advice}".rstrip()
     budget = first["budget"]
     if budget is None:
         return text

@@ -107,7 +107,7 @@ def view(run: Run, services: Services) -> RunView:
         "state": run.state.value,
         "reason": run.reason,
         "sentence": sentences.sentence(run),
-        "next_step": sentences.next_step(run, result),
+        "next_step": sentences.next_step(run, run.opens or result),
         "outcome": run.outcome.value if run.outcome is not None else None,
         "attempt": run.attempt,
         "cells": run.cells,

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,9 @@ def test_cells_of_another_notebook_can_be_read():
     (cell,) = code_cells(text)
     assert cell.on_gpu
     assert without_gpu(cell) == "1"
+
+
+def test_the_commands_of_this_environment_are_found_first(monkeypatch):
+    monkeypatch.setenv("PATH", "/elsewhere")
+    programs = str(Path(sys.executable).parent)
+    assert launch._environment(demo())["PATH"].split(":") == [programs, "/elsewhere"]

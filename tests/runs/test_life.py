@@ -112,6 +112,12 @@ def test_a_server_that_was_started_anew_begins_the_notebook_again():
     assert (again.state, again.boot, again.attempt, again.done) == (RunState.RUNNING, "b2", 2, 0)
 
 
+def test_a_cancelled_run_says_nothing_of_an_earlier_fault():
+    waits = life.fault(running(run()), "kernel_died", "After cell 0 of 1.", NOW, TERMS)
+    assert "After cell" in sentences.sentence(waits)
+    assert sentences.sentence(life.cancel(waits, NOW)) == "It was cancelled."
+
+
 @pytest.mark.parametrize("over", [run(), life.cancel(running(run()), NOW)])
 def test_a_run_that_waits_or_has_ended_takes_no_reports(over):
     with pytest.raises(GPULeaseError) as caught:
