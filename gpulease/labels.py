@@ -21,6 +21,9 @@ ATTEMPT: Final = PREFIX + "attempt"
 INSTANCE: Final = PREFIX + "instance"
 CLASS: Final = PREFIX + "class"
 POOL: Final = PREFIX + "pool"
+#: On a node: whether the memory of its GPUs corrects errors, ``true`` or ``false``. A site says so
+#: itself: neither feature discovery nor NVIDIA's DRA driver tells it.
+ECC: Final = PREFIX + "ecc"
 NAME: Final = "app.kubernetes.io/name"
 COMPONENT: Final = "app.kubernetes.io/component"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

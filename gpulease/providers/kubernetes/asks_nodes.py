@@ -92,13 +92,19 @@ def compute_of(node_labels: Mapping[str, str]) -> tuple[int, int] | None:
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
 
 
+def ecc_of(node_labels: Mapping[str, str]) -> bool | None:
+    """Return whether a node's GPUs correct memory errors, ``None`` where nobody said so."""
+    return {"true": True, "false": False}.get(node_labels.get(labels.ECC, ""))
+
+
 def narrowed(ask: PodAsk, needs: str) -> PodAsk:
     """Return a class's ask as one request makes it: with what it demands of its GPUs besides."""
     wanted = parse(needs)
     where = replace(ask.where, memory_min=max(ask.where.memory_min, wanted.memory))
     if wanted.compute > (version(where.compute_min)[:2] or (0, 0)):
         where = replace(where, compute_min="{}.{}".format(*wanted.compute))
-    return replace(ask, where=where)
+    selected = dict.fromkeys([*ask.node_selector, *([(labels.ECC, "true")] if wanted.ecc else [])])
+    return replace(ask, where=where, node_selector=tuple(selected))
 
 
 def any_holds(terms: Terms, node_labels: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ from gpulease.providers.kubernetes.asks_claims import (
     device_memory,
     device_text,
 )
-from gpulease.providers.kubernetes.asks_nodes import bears
+from gpulease.providers.kubernetes.asks_nodes import bears, ecc_of
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.pods import PodUse
 from gpulease.providers.kubernetes.slots import (
@@ -107,6 +107,7 @@ def _device(
         leaving=leaving(node),
         serves=serves,
         compute=device_compute(device, driver),
+        ecc=ecc_of((node.get("metadata") or {}).get("labels") or {}),
     )
     return shown, (driver, pool_of_driver, name)
 

@@ -16,7 +16,14 @@ from gpulease import labels
 from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, resource_of, slot_units_of
 from gpulease.providers.kubernetes.asks import ask_of
-from gpulease.providers.kubernetes.asks_nodes import MEMORY, PRODUCT, bears, compute_of, fits
+from gpulease.providers.kubernetes.asks_nodes import (
+    MEMORY,
+    PRODUCT,
+    bears,
+    compute_of,
+    ecc_of,
+    fits,
+)
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.pods import PodUse, amount_of
 
@@ -69,6 +76,7 @@ class NodeInventory:
     pool: str
     serves: tuple[str, ...] | None
     compute: tuple[int, int] | None
+    ecc: bool | None
     name: str = ""
     memory: int = 0
     lost: bool = False
@@ -241,6 +249,7 @@ class _Filling:
                 leaving=inventory.leaving,
                 serves=inventory.serves,
                 compute=inventory.compute,
+                ecc=inventory.ecc,
             )
             for name in self._names
         ]
@@ -355,6 +364,7 @@ def _inventory(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> No
         pool=pool,
         serves=serves,
         compute=compute_of(_labels(node)),
+        ecc=ecc_of(_labels(node)),
         name=name,
         memory=memory,
         lost=lost(node),

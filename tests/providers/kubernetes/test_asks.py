@@ -23,6 +23,7 @@ from gpulease.providers.kubernetes.asks_claims import (
 from gpulease.providers.kubernetes.asks_nodes import (
     bears,
     compute_of,
+    ecc_of,
     fits,
     narrowed,
     tolerations,
@@ -135,26 +136,37 @@ def test_memory_is_compared_in_whole_mebibytes(wanted, mib):
 
 
 @given(
-    st.integers(0, 100), versions, st.integers(0, 100), st.none() | versions, st.integers(0, 100)
+    st.integers(0, 100),
+    versions,
+    st.integers(0, 100),
+    st.none() | versions,
+    st.integers(0, 100),
+    st.booleans(),
+    st.none() | st.booleans(),
 )
 def test_a_request_that_demands_more_is_placed_where_the_planner_saw_it_met(
-    least, compute, memory, own, wanted
+    least, compute, memory, own, wanted, ecc, corrects
 ):
     """The node's terms, the claim's and the planner's reading of what is there agree."""
     ask = PodAsk(where=Where(memory_min=least * 2**30, compute_min="7.5"))
-    needs = str(Needs(memory=wanted * 2**30, compute=compute))
+    needs = str(Needs(memory=wanted * 2**30, compute=compute, ecc=ecc))
     labels = {"nvidia.com/gpu.memory": str(memory * 1024)}
+    if corrects is not None:
+        labels["gpulease/ecc"] = str(corrects).lower()
     device = {"capacity": {"memory": {"value": f"{memory}Gi"}}}
     if own is not None:
         labels["nvidia.com/gpu.compute.major"] = str(own[0])
         labels["nvidia.com/gpu.compute.minor"] = str(own[1])
         device["attributes"] = {"cudaComputeCapability": {"version": "{}.{}.0".format(*own)}}
-    seen = Device("d", "cards", memory=memory * 2**30, compute=compute_of(labels))
+    seen = Device(
+        "d", "cards", memory=memory * 2**30, compute=compute_of(labels), ecc=ecc_of(labels)
+    )
+    assert seen.ecc is corrects
     assert seen.compute == device_compute(device) == own
     met = fits(ask, labels) and suits("t4", seen, needs)
     assert fits(narrowed(ask, needs), labels) is met
     claim = replace(narrowed(ask, needs), kind=AskKind.DRA)
-    assert device_fits(claim, "gpu.nvidia.com", device) is met
+    assert (fits(claim, labels) and device_fits(claim, "gpu.nvidia.com", device)) is met
 
 
 def test_whole_cards_and_shares_keep_apart():

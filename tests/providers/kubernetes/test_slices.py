@@ -76,6 +76,13 @@ def test_each_device_of_a_slice_is_one_device_with_its_model_and_memory():
     assert (device.pool, device.serves, device.healthy) == ("cards", ("any",), True)
 
 
+def test_the_node_says_whether_its_memory_corrects_errors():
+    nodes = [node(marks={labels.ECC: "true"})]
+    found = shown([slice_of(card("gpu-0"))], nodes=nodes).devices
+    assert [each.ecc for each in found] == [True]
+    assert [each.ecc for each in shown([slice_of(card("gpu-0"))]).devices] == [None]
+
+
 def test_without_a_class_that_claims_slices_show_nothing():
     """The same cards may be offered by a device plugin."""
     assert shown([slice_of(card("gpu-0"))], classes=(GPUClass("card", "cards"),)).devices == ()

@@ -37,6 +37,19 @@ def test_each_unit_of_each_node_is_a_device():
     assert all(d.serves == ("card",) for d in placed.devices)
 
 
+@pytest.mark.parametrize(
+    ("marks", "corrects"),
+    [
+        ({}, None),
+        ({labels.ECC: "true"}, True),
+        ({labels.ECC: "false"}, False),
+        ({labels.ECC: "?"}, None),
+    ],
+)
+def test_a_node_says_whether_its_memory_corrects_errors(marks, corrects):
+    assert [d.ecc for d in shown([node(gpus=2, marks=marks)]).devices] == [corrects] * 2
+
+
 def test_what_others_hold_is_foreign_and_leaves_granted_slots_alone():
     granted = {("l1", 1): (slot(3),)}
     placed = shown([node(gpus=4)], [pod("other", node="n1", gpus=2)], granted)
