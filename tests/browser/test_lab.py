@@ -289,9 +289,8 @@ def test_a_message_is_shown_once_and_goes_when_it_is_taken_back(student: Student
     toast = ".Toastify__toast >> text=admin: The hub is updated at 18:00."
     told = in_a_thread(message_of_admin(student.demo, "The hub is updated at 18:00."))
     page.wait_for_selector(toast)
-    other = student.tab()
-    Lab(other, address(student.demo))
-    other.wait_for_selector(STATUS)
+    other = student.tab("workspaces/other")
+    other.wait_for_selector(STATUS, timeout=LONG)
     assert other.locator(toast).count() == 0, "this browser has shown it"
     in_a_thread(take_back(student.demo, told))
     page.wait_for_selector(toast, state="detached")
