@@ -39,9 +39,11 @@ def test_every_state_is_shown_as_it_comes(stage: Stage, page: Any, where: str) -
     seen = text_of(page, place)
     assert "Place in the queue 3" in seen
     assert "Expected unknown" in seen
-    stage.put(lease("queued", position=1, expected_start=soon(180)))
+    between = [soon(100), soon(400)]
+    stage.put(lease("queued", position=1, expected_start=soon(180), expected_between=between))
     page.wait_for_selector("text=1 (next)")
     assert "in about 3 min" in text_of(page, place)
+    assert re.search(r"8 of 10 start between .*\d:\d\d.*\d:\d\d", text_of(page, place))
     stage.put(lease("starting"))
     state_shown(page, "starting", place)
     assert "Starting a process on the GPU" in text_of(page, '[aria-current="step"]')

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
 from gpulease.errors import GPULeaseError
+from gpulease.protocol import LeaseView
 from tests.helpers import wait_for_async
 from tests.service.kit import Server, Site, Supervisor, active_lease, connect, kernel, z85_key
 
@@ -107,12 +109,24 @@ async def test_an_ask_while_draining_for_somebody_is_a_new_request(hub, run) -> 
         await channel.close()
 
 
+async def expected(site: Site, token: str, lease_id: str) -> LeaseView:
+    """Wait until a request is told between which times it starts."""
+
+    async def told() -> LeaseView | None:
+        view = await site.client(token).lease(lease_id)
+        return view if view["expected_between"] else None
+
+    return await wait_for_async(told, 30, "an expected time", every=0.2)
+
+
 async def test_who_waits_sees_position_and_reason_and_is_next_when_one_ends(hub, run) -> None:
     for name in ("ann", "bob"):
         hub.user(name, "")
     async with run(gpus=1) as site:
-        lease, channel, supervisor = await active_lease(site)
+        lease, channel, supervisor = await active_lease(site, seconds=3000)
+        await connect(site, hub.server_token("stu"), lease["id"])  # it is used until its end
         second = await site.client(hub.server_token("ann")).ask({})
+        assert second["expected_between"] == []
         third = await site.client(hub.server_token("bob")).ask({})
         await wait_for_async(
             lambda: site.service.services.ledger.leases[third["id"]].reason == "no_capacity", 30
@@ -120,6 +134,13 @@ async def test_who_waits_sees_position_and_reason_and_is_next_when_one_ends(hub,
         shown = await site.client(hub.server_token("bob")).lease(third["id"])
         assert (shown["position"], shown["reason"]) == (2, "no_capacity")
         assert "number 2" in shown["sentence"]
+        # As if waits of late had ended between half and twice of what was expected.
+        site.service.services.loop._waits.spread = (-0.7, 0.7)
+        told = await expected(site, hub.server_token("ann"), second["id"])
+        early, late = (datetime.fromisoformat(each) for each in told["expected_between"])
+        now, start = datetime.now(UTC), datetime.fromisoformat(told["expected_start"])
+        assert now < early < start < late
+        assert (late - now) / (start - now) == pytest.approx(2, rel=0.1)
         await site.client(hub.server_token("stu")).end(lease["id"])
         await supervisor.say({"type": "drained", "result": "done"})
         await site.lease(second["id"], "starting")
