@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -23,9 +22,11 @@ def python_version() -> str:
     return ".".join(str(part) for part in sys.version_info[:3])
 
 
-@cache
 def environment() -> Environment:
-    """Return what this process runs; packages that are not installed are left out."""
+    """Return what this process may run now; packages that are not installed are left out.
+
+    Read anew each time, at a lease's start: a notebook installs packages while it runs.
+    """
     return {
         "python": python_version(),
         "executable": sys.executable,
