@@ -7,6 +7,7 @@ otherwise here; its tests run in order on one worker.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import PurePosixPath
 
 from xdist.scheduler import LoadScopeScheduling
@@ -50,7 +51,12 @@ def unit_of(nodeid: str) -> str:
 
 def turn_of(nodeid: str) -> int:
     """Return when a test's unit is handed out: lower is sooner."""
-    path = PurePosixPath(nodeid.partition("::")[0])
+    return _turn_of_module(nodeid.partition("::")[0])
+
+
+@cache
+def _turn_of_module(module: str) -> int:
+    path = PurePosixPath(module)
     return next((n for n, name in enumerate(LONG) if path.is_relative_to(name)), len(LONG))
 
 
