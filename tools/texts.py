@@ -14,7 +14,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
-from gpulease.policy.explanation import audited, reasons, refusals
+from gpulease.policy.explanation import admin_words, audited, reasons, refusals
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "gpulease"
@@ -74,11 +74,10 @@ TABLES = {
     "policy/explanation/reasons.py": (
         *(getattr(reasons, name) for name in ("WAITING", "STARTING", "ACTIVE", "LEAVING", "ENDED")),
         reasons.CAUSES,
-        reasons.ALERTS,
         reasons.PROGRESS,
-        reasons.ADMIN_STEPS,
     ),
     "policy/explanation/audited.py": ({code: (said,) for code, said in audited.AUDITED.items()},),
+    "policy/explanation/admin_words.py": (admin_words.ALERTS, admin_words.ADMIN_STEPS),
     "policy/explanation/refusals.py": (
         {code: words for code, words in refusals.REFUSALS.items() if code not in ELSEWHERE},
     ),

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import batch, budgets, lifecycle, limits, needs, queue
+from gpulease.policy.capacity import growth
 from gpulease.policy.capacity.fitting import room, suits
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
 from gpulease.policy.projects import Project
@@ -195,7 +196,9 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
         raise _bad_count(ask.count, gpu_class, gpu_class.max_count, "a request may have")
     others = [queue.class_of(policy, name) for name in gpu_class.fallback]
     pools = [gpu_class.pool, *(other.pool for other in others if other is not None)]
-    there = max(sum(d.pool == pool for d in snapshot.devices) for pool in pools)
+    there = max(
+        growth.most(snapshot, pool, sum(d.pool == pool for d in snapshot.devices)) for pool in pools
+    )
     if snapshot.capacity_known and there < ask.count:
         raise _bad_count(ask.count, gpu_class, there, "there are")
     if ask.nodes > 1:
@@ -249,7 +252,9 @@ def _check_needs(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, pools: list[
         for device in snapshot.devices
         if device.pool in pools and any(suits(name, device, wanted) for name in names)
     ]
-    if wanted and snapshot.capacity_known and not room(good, ask.count):
+    # Of what a node that is not there yet would have nothing is known.
+    grows = snapshot.grows and any(pool in snapshot.policy.elastic for pool in pools)
+    if wanted and snapshot.capacity_known and not grows and not room(good, ask.count):
         most = max((d.memory for d in snapshot.devices if d.pool in pools), default=0)
         raise GPULeaseError(
             "bad_needs",

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
-from gpulease.policy.pods import ClusterQueue, PodAsk
+from gpulease.policy.pods import ClusterQueue, Elastic, PodAsk
 from gpulease.policy.projects import Projects
 from gpulease.policy.states import (
     ClickRuns,
@@ -105,13 +105,14 @@ class Pool:
     """Physical devices of one layout; pools are disjoint.
 
     ``spare`` is how many of them no reservation may take.  ``paused``: nothing of it is granted;
-    what runs goes on.
+    what runs goes on.  ``elastic``: how it grows; ``None`` where its devices are what is there.
     """
 
     name: str
     evidence: EvidenceLevel = EvidenceLevel.PROCESS
     spare: int = 0
     paused: bool = False
+    elastic: Elastic | None = None
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,11 @@ class PolicyDocument:
     reservations: ReservationTerms = field(default_factory=ReservationTerms)
     projects: Projects = field(default_factory=Projects)
     drained_nodes: tuple[str, ...] = ()  # take nothing new, and their leases leave
+
+    @cached_property
+    def elastic(self) -> Mapping[str, Elastic]:
+        """How the pools grow that do, by name."""
+        return {each.name: each.elastic for each in self.pools if each.elastic is not None}
 
     @cached_property
     def by_name(self) -> Mapping[str, GPUClass]:
@@ -333,6 +339,7 @@ class Snapshot:
     ``wait_spread``: what ``explanation.waits`` found of late: the logarithms of the ratios of waits
     to what had been expected, between which 8 of 10 lie.
     ``several_nodes``: the provider can start a lease as several nodes.
+    ``grows``: whether elastic pools grow where leases run; a lone machine does not.
     """
 
     now: datetime
@@ -352,6 +359,7 @@ class Snapshot:
     away: tuple[datetime, datetime] | None = None
     wait_spread: tuple[float, float] | None = None
     several_nodes: bool = False
+    grows: bool = False
 
     @cached_property
     def memo(self) -> dict[Any, Any]:

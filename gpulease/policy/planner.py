@@ -7,10 +7,10 @@ of the order in which the snapshot lists things; each lease gets at most one act
 from __future__ import annotations
 
 from gpulease.policy import queue
-from gpulease.policy.admission import Admission, admit, holds
+from gpulease.policy.admission import Admission, admit, came_free, holds
 from gpulease.policy.health import reactions, stuck
 from gpulease.policy.isolation import isolated
-from gpulease.policy.model import Action, End, Snapshot
+from gpulease.policy.model import Action, End, Requeue, Snapshot
 from gpulease.policy.reclaim import Doubts, decide, nominations
 
 
@@ -28,11 +28,13 @@ def plan(snapshot: Snapshot) -> list[Action]:
 def _steps(snapshot: Snapshot) -> list[Action]:
     healed = reactions(snapshot)
     ending = frozenset(a.lease_id for a in healed.values() if isinstance(a, End))
-    admitted = Admission()
+    admitted, back = Admission(), dict[str, Requeue]()
     if snapshot.capacity_known:
-        admitted = admit(snapshot, holds(snapshot, ending), ending)
+        held = holds(snapshot, ending)
+        back, kept = came_free(snapshot, held, healed.keys())
+        admitted = admit(snapshot, {**held, **kept}, ending)
     doubts = Doubts.of(snapshot)
-    settled = healed.keys()
+    settled = healed.keys() | back.keys()
     # Leases that leave anyway are paired first, then idle ones, then what is held over quota.
     taken = nominations(snapshot, admitted, settled, doubts=doubts)
     rest = queue.without(snapshot, settled)
@@ -41,4 +43,11 @@ def _steps(snapshot: Snapshot) -> list[Action]:
         for lease in queue.holding(rest)
     ]
     steps = [action for action in leaving if action is not None]
-    return [*healed.values(), *admitted.actions, *steps, *doubts.alerts, *stuck(snapshot)]
+    return [
+        *healed.values(),
+        *back.values(),
+        *admitted.actions,
+        *steps,
+        *doubts.alerts,
+        *stuck(snapshot),
+    ]

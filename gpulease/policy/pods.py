@@ -60,6 +60,28 @@ class ClusterQueue:
 
 
 @dataclass(frozen=True)
+class Elastic:
+    """How a pool grows: its nodes are added when lease pods wait for them.
+
+    ``max`` is how many devices it may have at most, ``firm`` how many of them are always there:
+    only these are promised to reservations, and none where ``spot``, for the cloud may take such a
+    node back at short notice.  ``provision_time`` is what adding a node usually takes (seconds),
+    ``max_pending`` how many lease pods may wait for nodes at once.
+    """
+
+    max: int
+    firm: int = 0
+    provision_time: float = 360.0
+    max_pending: int = 10
+    spot: bool = False
+
+    @property
+    def promised(self) -> int:
+        """How many devices reservations may count on."""
+        return 0 if self.spot else self.firm
+
+
+@dataclass(frozen=True)
 class Toleration:
     """One taint that lease pods bear; an empty ``value`` tolerates every value of the key."""
 

@@ -95,6 +95,8 @@ class Provider(Protocol):
     name: str
     #: Seconds for which it keeps in mind that somebody's home would not attach; 0: homes are local.
     home_memory: float
+    #: Whether machines are added when leases wait for them, where the policy says so.
+    grows: bool
 
     @property
     def server_started(self) -> ServerStarted | None:

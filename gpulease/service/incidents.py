@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation import admin_words, reasons
 from gpulease.policy.explanation.audited import audited
 from gpulease.policy.model import LeaseState, PolicyDocument
 from gpulease.policy.reclaim import TAKEN_HOLD
@@ -108,7 +108,7 @@ def _change(row: Incident) -> ChangeView:
 
 
 def _view(row: Incident) -> IncidentView:
-    sentence, _ = reasons.ALERTS.get(row.why) or reasons.WAITING[row.why]
+    sentence, _ = admin_words.ALERTS.get(row.why) or reasons.WAITING[row.why]
     return {
         "at": row.at.isoformat(),
         "who": row.who,

@@ -146,6 +146,8 @@ class KubernetesSettings(Configurable):
         images: Callable[[], Sequence[str]],
         wake: Callable[[], None],
         metrics: Metrics,
+        *,
+        elastic: Callable[[], bool] = lambda: False,
     ) -> Provider:
         """Return the provider, not opened yet.
 
@@ -179,7 +181,9 @@ class KubernetesSettings(Configurable):
             agents=(namespace, name),
         )
         client = OfficialClient(self.kubeconfig, self.context, observe=metrics.called)
-        return KubernetesProvider(client, link, settings, classes=classes, images=images, wake=wake)
+        return KubernetesProvider(
+            client, link, settings, classes=classes, images=images, elastic=elastic, wake=wake
+        )
 
 
 def own_namespace() -> str:

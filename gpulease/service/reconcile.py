@@ -151,6 +151,7 @@ class Reconciler:
             away=self._away,
             wait_spread=self._waits.spread,
             several_nodes=self._provider.server_started is not None,
+            grows=self._provider.grows,
         )
 
     def shown(self) -> Snapshot:

@@ -16,6 +16,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import Expanded
 from gpulease.policy.calendar.reservation import Reservation, Window
 from gpulease.policy.capacity.devices import in_service
+from gpulease.policy.capacity.growth import promised
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.feasibility import Pool
@@ -288,7 +289,7 @@ class Reservations:
         there = in_service(snapshot)
         return {
             pool.name: Pool(
-                len(there.get(pool.name, ())),
+                promised(snapshot.policy, pool.name, len(there.get(pool.name, ()))),
                 pool.spare,
                 snapshot.policy.projects.guarantees(pool.name),
             )

@@ -244,7 +244,12 @@ class RunningService:
         if cluster is None:
             return await self._local(links, policies, secret)
         provider = cluster.provider(
-            links, lambda: policies.classes, lambda: policies.images, self._wake_if_up, metrics
+            links,
+            lambda: policies.classes,
+            lambda: policies.images,
+            self._wake_if_up,
+            metrics,
+            elastic=lambda: bool(policies.current.elastic),
         )
         await provider.open()
         return provider

@@ -52,9 +52,10 @@ SECTIONS: Mapping[str, Any] = {
     "away": tuple[datetime, datetime] | None,
     "wait_spread": tuple[float, float] | None,
     "several_nodes": bool,
+    "grows": bool,
 }
 _SINGLE = (
-    "policy", "capacity_known", "typical_length", "away", "wait_spread", "several_nodes",
+    "policy", "capacity_known", "typical_length", "away", "wait_spread", "several_nodes", "grows",
 )  # fmt: skip
 _BY_NAME = ("evidence", "observed", "contended", "preferred_nodes")
 _BY_NAMES = ("use", "spent")

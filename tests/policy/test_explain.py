@@ -10,7 +10,7 @@ import pytest
 import gpulease
 from gpulease.policy import lifecycle
 from gpulease.policy.evidence.idle_case import warned_at
-from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation import admin_words, reasons
 from gpulease.policy.explanation.audited import audited
 from gpulease.policy.explanation.explain import admin_step, explain, refusal
 from gpulease.policy.explanation.forecast import (
@@ -92,7 +92,7 @@ def test_an_admins_step_belongs_to_a_code_that_a_lease_can_have():
         reasons.WAITING, reasons.STARTING, reasons.ACTIVE, reasons.LEAVING, reasons.ENDED,
         reasons.CAUSES,
     )  # fmt: skip
-    assert set(reasons.ADMIN_STEPS) <= {code for words in tables for code in words}
+    assert set(admin_words.ADMIN_STEPS) <= {code for words in tables for code in words}
 
 
 @pytest.mark.parametrize("cause", sorted(reasons.CAUSES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpulease.policy.admission.admit import Admission, Unmet, admit
+from gpulease.policy.admission.came_free import came_free
 from gpulease.policy.admission.holds import holds
 
-__all__ = ["Admission", "Unmet", "admit", "holds"]
+__all__ = ["Admission", "Unmet", "admit", "came_free", "holds"]

@@ -20,6 +20,7 @@ from gpulease.policy import capacity, limits, queue
 from gpulease.policy.admission import substitution
 from gpulease.policy.admission.holds import gathers
 from gpulease.policy.capacity import fitting
+from gpulease.policy.capacity.growth import Growth
 from gpulease.policy.capacity.inventory import Inventory, Nodes, joined
 from gpulease.policy.fairness.turns import Line, lines
 from gpulease.policy.model import (
@@ -107,6 +108,7 @@ class _Pass:
         pools = free.keys() | coming.keys() | {each.pool for each in snapshot.policy.classes}
         self._free = {pool: Inventory(free.get(pool, ()), held) for pool in pools}
         self._coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
+        self._growth = Growth(snapshot)
         self._doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()})
         self._kinds: dict[str, Hashable] = {}
         self._rooms: dict[tuple[str, str, int], Mapping[str, int]] = {}
@@ -156,6 +158,7 @@ class _Pass:
         some |= {pool for pool, left in self._coming.items() if left}
         classes = self._snapshot.policy.by_name.values()
         some |= {each.pool for each in classes if each.queue is not None}
+        some |= {pool for pool in self._snapshot.policy.elastic if self._growth.allows(pool)}
         names = {each.name for each in classes if each.pool in some - self._paused}
         if not names:
             return set()
@@ -169,7 +172,8 @@ class _Pass:
         if gpu_class.queue is not None:
             return self._pending[gpu_class.name] >= gpu_class.queue.max_pending
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
-        if coming.loose(gpu_class.name, request.needs):
+        grows = self._growth.allows(gpu_class.pool, request.count)
+        if grows or coming.loose(gpu_class.name, request.needs):
             return False
         if self._doors.refusal(request, gpu_class.pool):
             return True
@@ -235,7 +239,8 @@ class _Pass:
             return
         reserved = self._doors.refusal(request, gpu_class.pool)
         if reserved:
-            self._wait(request, reserved)
+            if not self._grow(request, gpu_class):
+                self._wait(request, reserved)
             return
         free = self._free[gpu_class.pool]
         # A seat that is reserved comes before what was taken back for somebody else.
@@ -261,6 +266,14 @@ class _Pass:
             return
         self._pending[gpu_class.name] += 1
         self.outcome.actions.append(self._grant(request, (), gpu_class))
+
+    def _grow(self, request: Lease, gpu_class: GPUClass) -> bool:
+        """Let a request wait for a node to be added, where its pool may grow so far."""
+        if not self._growth.allows(gpu_class.pool, request.count):
+            return False
+        self._growth.ask(gpu_class.pool, request.count)
+        self.outcome.actions.append(self._grant(request, (), gpu_class))
+        return True
 
     def substitute(self) -> None:
         """Serve by a fall-back who lacks a device that does not come free by itself."""
@@ -316,15 +329,20 @@ class _Pass:
         window = self._doors.window_for(served)
         terms = self._snapshot.policy.reservations
         image = terms.of_group(window.of.group).image if window is not None else ""
-        self._doors.let_in(served, pool)
-        self.outcome.started.setdefault(pool, []).append(request)
+        beyond = not chosen and gpu_class.queue is None  # a node has to be added first
+        self._doors.let_in(served, pool, beyond=beyond)
+        if not beyond:
+            self.outcome.started.setdefault(pool, []).append(request)
         devices = tuple([d.uuid for d in chosen])
-        return Start(request.id, "starting", devices, fallback, gpu_class.price, pool, image)
+        reason = "adding_node" if beyond else "starting"
+        return Start(request.id, reason, devices, fallback, gpu_class.price, pool, image)
 
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
         line = self._line(request, gpu_class)
         missing = self._missing(request, gpu_class, line)
+        if min(missing.values(), default=1) > 0 and self._grow(request, gpu_class):
+            return  # what comes free by itself is not enough
         self.outcome.lacking[request.id] = Unmet(request, gpu_class.pool, missing)
         self._wait(request, self._lacking(request, gpu_class))
         hoped = fitting.of_one_node(
@@ -348,7 +366,8 @@ class _Pass:
 
     def _lacking(self, request: Lease, gpu_class: GPUClass) -> str:
         """Return the reason of a request that found nothing."""
-        lacking = "no_capacity" if self._room(gpu_class, request) else "quarantined"
+        grows = self._growth.grows(gpu_class.pool)  # what is not there is not out of order
+        lacking = "no_capacity" if grows or self._room(gpu_class, request) else "quarantined"
         if self._free[gpu_class.pool].has_room(request):
             lacking = "held"
         return self._doors.lacking(request) or lacking

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from gpulease.policy.document.elastic_section import elastic_tree
 from gpulease.policy.document.pod_section import pod_tree
 from gpulease.policy.document.projects_section import projects_tree
 from gpulease.policy.document.reservation_section import terms_tree
@@ -100,6 +101,9 @@ def _pools(before: Mapping[str, Pool], after: Mapping[str, Pool]) -> Iterator[st
             )
         if old.spare != new.spare:
             yield _set(Text("spare of pool {pool}", pool=name), old.spare, new.spare)
+        was, will = elastic_tree(old.elastic), elastic_tree(new.elastic)
+        for said in _members_of("", was, will):
+            yield Text("for pool {pool}: {said}", pool=name, said=said)
 
 
 def _came_and_went(

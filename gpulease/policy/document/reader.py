@@ -4,7 +4,7 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
 
     default_class: t4
     pools:
-      cards: {evidence: process, spare: 0}
+      cards: {evidence: process, spare: 0, elastic: {max: 16, ...}}  # elastic_section
     classes:
       t4: {pool: cards, title: NVIDIA T4, memory: 16GiB, max_count: 1, price: 1, time_outs: {...},
            fallback: [slice], pod: {kind: device_plugin, ...}}  # pod_section
@@ -32,6 +32,7 @@ from typing import Any
 import yaml
 
 from gpulease.errors import GPULeaseError
+from gpulease.policy.document.elastic_section import elastic_tree, read_elastic
 from gpulease.policy.document.nodes import Finding, Reader, compose
 from gpulease.policy.document.pod_section import KEYS, pod_tree, read_pod
 from gpulease.policy.document.projects_section import projects_tree, read_projects
@@ -60,7 +61,7 @@ LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
     "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max",
 )  # fmt: skip
-POOL = ("evidence", "spare", "paused")
+POOL = ("evidence", "spare", "paused", "elastic")
 CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
 
 
@@ -105,11 +106,17 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         return None, tuple(findings)
     top = Reader(root, findings, "the policy", TOP)
     outs = read_time_outs(top.section("time_outs", TIME_OUT_NAMES), TimeOuts())
-    pools = tuple(_pool(name, reader) for name, reader in top.entries("pools", POOL))
+    pool_entries = list(top.entries("pools", POOL))
+    pools = tuple(_pool(name, reader) for name, reader in pool_entries)
     by_name = {pool.name: pool for pool in pools}
     entries = list(top.entries("classes", CLASS))
     classes = tuple(_gpu_class(name, reader, by_name, outs) for name, reader in entries)
     _fit_together(classes, [reader for _, reader in entries])
+    queued = {each.pool for each in classes if each.queue is not None}
+    for name, reader in pool_entries:
+        if name in queued and "elastic" in reader.names:
+            message = Text("Pool {pool} grows by the cluster's queue that admits to it.", pool=name)
+            reader.wrong("elastic", message, Text("Remove `elastic` here or the classes' queue."))
     limits = top.section("limits", LIMITS)
     document = PolicyDocument(
         version=0,
@@ -137,7 +144,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
 def _pool(name: str, reader: Reader) -> Pool:
     level = reader.choice("evidence", tuple(EvidenceLevel), EvidenceLevel.PROCESS)
     spare, paused = reader.whole("spare", 0, least=0), reader.flag("paused", False)
-    return Pool(name, EvidenceLevel(level), spare, paused)
+    return Pool(name, EvidenceLevel(level), spare, paused, read_elastic(reader))
 
 
 def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeOuts) -> GPUClass:
@@ -247,7 +254,8 @@ def dump(document: PolicyDocument) -> str:
 
 def _pool_tree(pool: Pool) -> dict[str, Any]:
     spare = {"spare": pool.spare} if pool.spare else {}
-    return {"evidence": pool.evidence.value} | spare | ({"paused": True} if pool.paused else {})
+    paused = {"paused": True} if pool.paused else {}
+    return {"evidence": pool.evidence.value} | spare | paused | elastic_tree(pool.elastic)
 
 
 def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:

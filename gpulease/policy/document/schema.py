@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpulease.policy.document.elastic_section import ELASTIC
 from gpulease.policy.document.pod_section import KEYS, PRESETS, WHERE
 from gpulease.policy.document.projects_section import BUDGET, PROJECT, SHARES
 from gpulease.policy.document.reader import CLASS, LIMITS, POOL, TOP
@@ -62,6 +63,18 @@ def _pool() -> dict[str, Any]:
     return {
         "evidence": _said("How use is seen.", _enum(EvidenceLevel)),
         "spare": _said("Devices that are kept free.", _WHOLE),
+        "paused": _said("Nothing of it is granted.", _FLAG),
+        "elastic": _said("How it grows.", _object(ELASTIC, _elastic(), ["max"])),
+    }
+
+
+def _elastic() -> dict[str, Any]:
+    return {
+        "max": _said("Devices that it may have at most.", _ONE),
+        "firm": _said("Devices that are always there; reservations count on these.", _WHOLE),
+        "provision_time": _said("What adding a node usually takes.", _DURATION),
+        "max_pending": _said("Lease pods that may wait for nodes at once.", _ONE),
+        "spot": _said("The cloud may take its nodes back at short notice.", _FLAG),
     }
 
 

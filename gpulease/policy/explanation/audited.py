@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation import admin_words, reasons
 from gpulease.texts import Text
 
 AUDITED: Final[dict[str, str]] = {
     "": "It waits for a GPU.",
+    "adding_node": "A machine with a GPU is being added.",
     "adopted": "It was found running when the service started.",
     "asked": "A GPU was requested.",
     "asked_again": "The holder asked again in time.",
@@ -61,7 +62,7 @@ _OTHERS: Final = (
     reasons.LEAVING,
     reasons.ENDED,
     reasons.CAUSES,
-    reasons.ALERTS,
+    admin_words.ALERTS,
 )
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation import admin_words, reasons
 from gpulease.policy.explanation.refusals import REFUSALS
 from gpulease.policy.health.checks import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, PolicyDocument, TimeOuts
+from gpulease.policy.pods import Elastic
 from gpulease.policy.units import say_duration
 from gpulease.texts import Text, counted, joined
 
@@ -58,6 +59,8 @@ def explain(
         reasons.CAUSES.get(lease.end_cause) or words.get(lease.reason) or words.get("") or ("", "")
     )
     numbers = _numbers(lease, policy, outs or time_outs_of(policy, lease))
+    grows = policy.elastic.get(lease.pool)
+    numbers["provision"] = say_duration((grows or Elastic(1)).provision_time)
     told: list[str] = [Text(sentence, **numbers)]
     next_step = Text(step, **numbers)
     if lease.state is LeaseState.QUEUED:
@@ -75,6 +78,8 @@ def explain(
         told.append(Text("{asked} was full: you got {given}.", **classes))
     if lease.state is LeaseState.STARTING:
         told.append(Text(reasons.PROGRESS.get(said, "")))
+    elif lease.state is LeaseState.ACTIVE and grows is not None and grows.spot:
+        told.append(Text("The cloud may take its machine back at short notice."))
     told += [lab, *_left_behind(lease)]
     if lease.end_note:
         told.append(Text("They wrote: {note}", note=lease.end_note))
@@ -83,7 +88,7 @@ def explain(
 
 def admin_step(lease: Lease) -> str:
     """Return what an admin can do about somebody's lease, or ``""`` where nothing needs doing."""
-    steps = reasons.ADMIN_STEPS
+    steps = admin_words.ADMIN_STEPS
     step = steps.get(lease.end_cause) or steps.get(lease.reason, "")
     return Text(step, lease=lease.id)
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from math import exp
 
 from gpulease.policy import capacity, limits, queue
+from gpulease.policy.capacity.growth import Growth
 from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.fairness import turns
 from gpulease.policy.lifecycle import time_outs_of
@@ -200,6 +201,10 @@ def _slots(snapshot: Snapshot, pool: str, wanted: int) -> list[datetime]:
         if end is not None:
             theirs = [known[uuid] for uuid in lease.devices if uuid in known]
             slots += [max(now, end)] * sum(d.pool == pool and capacity.usable(d) for d in theirs)
+    elastic = snapshot.policy.elastic.get(pool)
+    if elastic is not None:
+        added = now + timedelta(seconds=elastic.provision_time)
+        slots += [added] * min(Growth(snapshot).left(pool), wanted)
     return sorted(slots)
 
 

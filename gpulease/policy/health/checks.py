@@ -34,9 +34,17 @@ MAX_BACK_OFF = 60.0
 #: Wait (seconds) after a start that failed by others' doing, where a back-off that doubles is not
 #: right: a quota is freed by people, a home that would not attach is mirrored at once, and who lost
 #: a device to others has waited for its place already and shall not be passed while one comes free.
-OTHERS_BACK_OFF = {"quota_exceeded": 30.0, "volume_failed": 1.0, "capacity_taken": BACK_OFF}
+OTHERS_BACK_OFF = {
+    "quota_exceeded": 30.0,
+    "volume_failed": 1.0,
+    "capacity_taken": BACK_OFF,
+    "node_not_added": 60.0,
+}
 #: Seconds that loading an image may take.
 PULL_MAX = 1800.0
+#: Adding a node may take so many times what it usually takes, and so many seconds at least: what
+#: is out of stock in one place the autoscaler tries to get in another.
+ADDING_TIMES, ADDING_LEAST = 3, 600.0
 #: The stages of a start that have a bound of their own; the others have ``start_max``.  The
 #: cluster's own queue takes as long as it takes.
 STAGE_MAX = {"pulling": PULL_MAX, "cluster_queue": math.inf}
@@ -124,9 +132,18 @@ def _check_start(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Act
     since = lease.stage_since or lease.state_since or lease.created
     own = time_outs_of(snapshot.policy, lease).start_max
     bound = STAGE_MAX.get(stage, own)
+    if stage == "adding_node":
+        bound = _adding_max(snapshot, lease)
     if (snapshot.now - since).total_seconds() >= bound:
-        return _failed_start(snapshot, lease, "start_timeout")
+        late = "node_not_added" if stage == "adding_node" else "start_timeout"
+        return _failed_start(snapshot, lease, late)
     return None
+
+
+def _adding_max(snapshot: Snapshot, lease: Lease) -> float:
+    """Return how long a node may take to be added; a pool that grows no more gives up at once."""
+    elastic = snapshot.policy.elastic.get(lease.pool)
+    return max(ADDING_LEAST, ADDING_TIMES * elastic.provision_time) if elastic is not None else 0.0
 
 
 def _broken(snapshot: Snapshot, lease: Lease) -> str:

@@ -45,7 +45,7 @@ def _applied(action: model.Action, _lease: Lease, _now: datetime, _time_outs: Ti
 
 @_applied.register
 def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
-    started = move(lease, LeaseState.STARTING, "starting", now)
+    started = move(lease, LeaseState.STARTING, action.reason, now)
     instead = action.gpu_class not in ("", lease.gpu_class)
     return replace(
         started,

@@ -49,7 +49,15 @@ WAIT_REASONS = frozenset(
     }
 )
 #: What a start does at present, in the order in which it happens.
-STAGES = ("starting", "cluster_queue", "scheduling", "pulling", "starting_container", "connecting")
+STAGES = (
+    "starting",
+    "cluster_queue",
+    "adding_node",
+    "scheduling",
+    "pulling",
+    "starting_container",
+    "connecting",
+)
 #: Starts that failed by what was asked for: after a few in a row the request ends.
 OWN_FAILURES = frozenset(
     {
@@ -77,6 +85,8 @@ OTHERS_FAILURES = frozenset(
         "cluster_unreachable",
         "server_pod_missing",
         "queue_preempted",
+        "node_not_added",
+        "came_free",
     }
 )
 START_FAILURES = OWN_FAILURES | OTHERS_FAILURES
@@ -106,7 +116,7 @@ END_REASONS = frozenset(reason.value for reason in EndReason)
 
 TRANSITIONS: tuple[Transition, ...] = (
     Transition(_Q, _Q, WAIT_REASONS),
-    Transition(_Q, _S, frozenset({"starting"})),
+    Transition(_Q, _S, frozenset({"starting", "adding_node"})),
     Transition(_Q, _E, END_REASONS),
     Transition(_S, _S, frozenset(STAGES)),
     Transition(_S, _Q, START_FAILURES),

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from gpulease.policy import capacity, queue
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.capacity.fitting import suits
+from gpulease.policy.capacity.growth import promised
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, LeaseState, Snapshot, TimeOuts
@@ -142,7 +143,8 @@ def effective(snapshot: Snapshot, window: Window, at: datetime) -> int:
 def firm(snapshot: Snapshot, window: Window) -> int:
     """Return how many devices of the window's pool can serve its class, in use or not."""
     devices = capacity.in_service(snapshot).get(window.pool, ())
-    return sum(suits(window.of.gpu_class, device) for device in devices)
+    there = sum(suits(window.of.gpu_class, device) for device in devices)
+    return promised(snapshot.policy, window.pool, there)
 
 
 def lends(window: Window, now: datetime) -> bool:
@@ -245,11 +247,14 @@ class Doors:
         in_lab = any(fits(w, request, self._now) for w in self._held)
         return "seats_taken" if in_lab and self.window_for(request) is None else ""
 
-    def let_in(self, request: Lease, pool: str) -> None:
-        """Count a request that this plan starts."""
+    def let_in(self, request: Lease, pool: str, *, beyond: bool = False) -> None:
+        """Count a request that this plan starts; ``beyond``: on a device that is not there yet."""
         window = self.window_for(request)
-        self._free[pool] = self._free.get(pool, 0) - request.count
+        if not beyond:
+            self._free[pool] = self._free.get(pool, 0) - request.count
         if window is None:
+            if beyond:
+                return
             for key in self._slack.keys() & {w.key for w in self._coming if w.pool == pool}:
                 self._slack[key] -= request.count
             return

@@ -9,7 +9,7 @@ Refuses to know how it is created and watched.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -18,6 +18,7 @@ from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease, TimeOuts
 from gpulease.policy.pods import AskKind, Pairs, PodAsk, Sharing
+from gpulease.providers.kubernetes import new_nodes
 from gpulease.providers.kubernetes.asks import PodFields, ask_of, pod_fields
 from gpulease.providers.kubernetes.asks_nodes import Terms, both, condition, instance_terms
 from gpulease.providers.kubernetes.manifest_describe import owned_by, pod_annotations, pod_labels
@@ -40,8 +41,8 @@ AUDIENCE: Final = "gpulease"
 #: Beyond the longest lease: starting up, pulling an image, saying goodbye (seconds).
 _SLACK: Final = 120.0
 _END_SECONDS: Final = 10.0
-#: A pod may wait so long (seconds) in a queue of the cluster's before its own end could come; from
-#: its start on ``activeDeadlineSeconds`` bounds it as any other.
+#: A pod may wait so long (seconds) for a queue of the cluster's or a new node before its own end
+#: could come; from its start on ``activeDeadlineSeconds`` bounds it as any other.
 QUEUE_MAX: Final = 30 * 86400.0
 _TOKEN_VOLUME: Final = "gpulease-token"  # noqa: S105 - a name
 _MIRROR_VOLUME: Final = "gpulease-mirror"
@@ -98,6 +99,7 @@ class _Making:
     files: Files
     settings: PodSettings
     ends: datetime
+    elsewhere: Terms
 
 
 def lease_pod(
@@ -108,6 +110,7 @@ def lease_pod(
     settings: PodSettings,
     *,
     now: datetime,
+    keeps_off: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the manifest of the pod of this attempt of a lease.
 
@@ -118,11 +121,13 @@ def lease_pod(
         files: from ``volumes.decide``.
         settings: the site's.
         now: the time of the grant.
+        keeps_off: hostnames of the nodes that it is not for: it waits for a new one.
 
     Raises:
         GPULeaseError: ``bad_count``, ``no_server`` where the server's pod is no pod to follow.
     """
-    queued = timedelta(seconds=QUEUE_MAX if gpu_class.queue is not None else 0)
+    waits = gpu_class.queue is not None or not lease.devices
+    queued = timedelta(seconds=QUEUE_MAX if waits else 0)
     making = _Making(
         lease,
         gpu_class,
@@ -132,6 +137,7 @@ def lease_pod(
         files,
         settings,
         now + queued + timedelta(seconds=settings.start_max + gpu_class.time_outs.hard_length),
+        new_nodes.terms(keeps_off),
     )
     return {
         "apiVersion": "v1",
@@ -255,7 +261,7 @@ def _told(making: _Making) -> Told:
 
 def _affinity(making: _Making) -> dict[str, Any]:
     said, node = making.said, making.files.node
-    terms = both(said.terms, instance_terms(making.settings.instance))
+    terms = both(both(said.terms, instance_terms(making.settings.instance)), making.elsewhere)
     affinity: dict[str, Any] = {
         "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": _selector_terms(terms, node)

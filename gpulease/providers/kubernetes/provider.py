@@ -19,7 +19,7 @@ from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Ob
 from gpulease.policy.pods import AskKind
 from gpulease.protocol.agents import AgentBatch
 from gpulease.providers.base import SupervisorLink
-from gpulease.providers.kubernetes import pods, quotas
+from gpulease.providers.kubernetes import new_nodes, pods, quotas
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.capacity import Capacity
 from gpulease.providers.kubernetes.class_check import ClassCheck
@@ -30,7 +30,7 @@ from gpulease.providers.kubernetes.homes import Homes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.reading import Reading
 from gpulease.providers.kubernetes.settings import Settings
-from gpulease.providers.kubernetes.slots import Attempt
+from gpulease.providers.kubernetes.slots import Attempt, Granted
 from gpulease.providers.kubernetes.start_reader import StartReader
 from gpulease.providers.kubernetes.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.tokens import Tokens
@@ -62,12 +62,14 @@ class KubernetesProvider:
         settings: what the site says.
         classes: returns the classes on offer; none while the policy is not read yet.
         images: returns the images that courses have of their own.
+        elastic: returns whether a pool grows, so that it is no fault where there is no GPU yet.
         wake: called when something changed that a plan reads.
         clock: the time, UTC.
     """
 
     name = "kubernetes"
     home_memory = MIRROR_SECONDS
+    grows = True
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class KubernetesProvider:
         *,
         classes: Callable[[], Sequence[GPUClass]],
         images: Callable[[], Sequence[str]] = tuple,
+        elastic: Callable[[], bool] = lambda: False,
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -84,7 +87,7 @@ class KubernetesProvider:
         self._client = client
         self._link = link
         self._settings = settings
-        self._classes = classes
+        self._classes, self._elastic = classes, elastic
         self._wake = wake
         self._clock = clock
         self._cluster = Cluster(client, instance, settings.namespaces, self._changed)
@@ -141,7 +144,7 @@ class KubernetesProvider:
         claims = any(ask_of(each).kind is AskKind.DRA for each in self._classes())
         found = [self._cluster.problem(claims=claims), self._cluster.warning()]
         found += self._usage.warnings(self._clock())
-        if not any(found) and not self._capacity.devices:
+        if not any(found) and not self._capacity.devices and not self._elastic():
             found.append("no node of the cluster offers a GPU")
         found += self._check.problems
         return "; ".join(each for each in found if each)
@@ -188,7 +191,7 @@ class KubernetesProvider:
         """Make the pod of this attempt be there, if it is not and the lease has not begun yet."""
         held = self._held.get(lease.id)
         if held is None or held.lease.attempt != lease.attempt:
-            held = _Held(Start(lease))
+            held = _Held(Start(lease, unplaced=not lease.devices))
             self._held[lease.id] = held
             there = self._cluster.pods.leases.get(lease.id, {})
             if lease.attempt in there:
@@ -335,10 +338,23 @@ class KubernetesProvider:
         return bool(owner) and held.seen and not self._cluster.pods.has(owner)
 
     def _granted(self) -> dict[Attempt, tuple[str, ...]]:
-        return {
+        found = {
             (lease_id, held.lease.attempt): held.lease.devices
             for lease_id, held in self._held.items()
         }
+        return {**found, **self._landings(found)}
+
+    def _landings(self, granted: Granted) -> Granted:
+        """Return the slots of new nodes that are meant for pods which wait for one."""
+        waiting = {}
+        for lease_id, attempt in (key for key, slots in granted.items() if not slots):
+            held = self._held[lease_id]
+            pod = self._cluster.pods.leases.get(lease_id, {}).get(attempt)
+            if pod is None or held.stopping or pod["spec"].get("nodeName"):
+                continue
+            off = new_nodes.avoided(pod)
+            waiting[lease_id, attempt] = (held.lease.gpu_class, held.lease.count, off)
+        return new_nodes.landings(waiting, self._capacity.devices, self._cluster.nodes)
 
     # --- changing
 

@@ -58,6 +58,8 @@ _MOST = 4096
 
 #: A lease and its attempt: what a pod is for.
 Attempt = tuple[str, int]
+#: The slots of each attempt.
+Granted = Mapping[Attempt, tuple[str, ...]]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from gpulease.policy.model import GPUClass
+from gpulease.providers.kubernetes import new_nodes
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.reading import Bounds, Reading
@@ -40,11 +41,12 @@ class StartReader:
         """Return how a start stands; ``pod`` is its pod, if it is there."""
         if start.failed:
             return Reading(failed=start.failed, detail=start.detail)
-        if pod is None:
-            said = "asked_again" if start.detail else ""
-            return Reading("starting", detail=start.detail, said=said)
         named = (each for each in self._classes() if each.name == start.lease.gpu_class)
         gpu_class, now = next(named, None), self._clock()
+        adding = start.unplaced and gpu_class is not None and gpu_class.queue is None
+        if pod is None:
+            said, stage = "asked_again" if start.detail else "", "starting"
+            return Reading("adding_node" if adding else stage, detail=start.detail, said=said)
         bounds = Bounds(
             bind=self._settings.bind_timeout,
             attach=self._settings.attach_timeout,
@@ -63,4 +65,13 @@ class StartReader:
         )
         if found.stage == "cluster_queue":
             start.held_until = now
+        if adding and not pod["spec"].get("nodeName") and _no_node(found):
+            said = new_nodes.autoscaler(self._cluster.events_of(pod))
+            return Reading("adding_node", detail=said or found.detail)
         return found
+
+
+def _no_node(reading: Reading) -> bool:
+    """Whether a start finds no node, which is no failure of one that waits for a new one."""
+    waits = reading.stage == "scheduling"
+    return waits or reading.failed in ("capacity_taken", "unschedulable")

@@ -18,6 +18,7 @@ from gpulease.channel.timing import BackOff
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass, Lease
 from gpulease.policy.pods import AskKind
+from gpulease.providers.kubernetes import new_nodes
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_claims import claim_template
 from gpulease.providers.kubernetes.asks_nodes import narrowed
@@ -42,7 +43,7 @@ from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, notebook_container
 from gpulease.providers.kubernetes.manifest_describe import owned_by
 from gpulease.providers.kubernetes.reasons import read_refusal
-from gpulease.providers.kubernetes.volumes import MIRROR, Files, Situation, decide
+from gpulease.providers.kubernetes.volumes import MIRROR, Files, Place, Situation, decide
 from gpulease.providers.kubernetes.watch import Key, key_of
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Start:
     """One attempt on its way to a pod."""
 
     lease: Lease
+    unplaced: bool = False  # granted no device: a cluster's queue or a new node gives it one
     failed: str = ""
     detail: str = ""
     owner: str = ""  # UID of the server's pod
@@ -181,9 +183,15 @@ class Starts:
         if lease.image:
             gpu_class = replace(gpu_class, pod=replace(ask_of(gpu_class), image=lease.image))
         start.owner = str(server["metadata"]["uid"])
+        adding = start.unplaced and gpu_class.queue is None
         async with self._slots:
-            files = await self._files(lease, gpu_class, server)
-            body = lease_pod(lease, gpu_class, server, files, self._settings, now=datetime.now(UTC))
+            files = await self._files(lease, gpu_class, server, adding=adding)
+            # Read last: whatever is there by now is not for it.
+            keeps_off = self._there(gpu_class) if adding else ()
+            body = lease_pod(
+                lease, gpu_class, server, files, self._settings,
+                now=datetime.now(UTC), keeps_off=keeps_off,
+            )  # fmt: skip
             namespace, start.key = key_of(server)[0], key_of(body)
             if ask_of(gpu_class).kind is AskKind.DRA:
                 # What one request needs beyond its class goes with its server; else the namespace
@@ -240,7 +248,12 @@ class Starts:
         except ConflictError:
             return  # its name is made from what it says: it is the same one
 
-    async def _files(self, lease: Lease, gpu_class: GPUClass, server: Manifest) -> Files:
+    def _there(self, gpu_class: GPUClass) -> tuple[str, ...]:
+        return new_nodes.there(self._cluster.nodes, ask_of(gpu_class), self._settings.instance)
+
+    async def _files(
+        self, lease: Lease, gpu_class: GPUClass, server: Manifest, *, adding: bool
+    ) -> Files:
         namespace = key_of(server)[0]
         names = {
             source["persistentVolumeClaim"]["claimName"]
@@ -260,11 +273,15 @@ class Starts:
         }
         granted = lease.devices[0].partition("/")[0] if lease.devices else ""
         home = self._cluster.node(str(server["spec"].get("nodeName", "")))
+        # Of a node that is not there yet no more is known than what the class asks of it.
+        new = [Place("", dict(ask_of(gpu_class).node_selector))]
         seen = Situation(
             claims=claims,
             volumes=volumes,
             server=place(home) if home is not None else None,
-            candidates=candidates(
+            candidates=new
+            if adding
+            else candidates(
                 self._cluster.nodes, ask_of(gpu_class), granted, self._settings.instance
             ),
             granted=granted,

@@ -51,6 +51,7 @@ class LocalProvider:
 
     name = "local"
     home_memory = 0.0
+    grows = False
 
     def __init__(
         self,

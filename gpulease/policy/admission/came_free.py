@@ -1,0 +1,45 @@
+"""Leases that wait for a node though a device of their pool has come free meanwhile.
+
+Their pods were made for new nodes only, so that they take no device from whose turn it is.  They go
+back to the queue, with their place in it; the device is kept for them until they stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from gpulease.policy import capacity
+from gpulease.policy.capacity import fitting, growth
+from gpulease.policy.capacity.inventory import Inventory
+from gpulease.policy.model import Requeue, Snapshot
+from gpulease.policy.reservations.seats import Doors
+
+
+def came_free(
+    snapshot: Snapshot, held: Mapping[str, str], settled: Set[str]
+) -> tuple[dict[str, Requeue], dict[str, str]]:
+    """Return the steps of these leases, by lease, and the devices that are kept for them.
+
+    Args:
+        held: device -> the request that it is kept for.
+        settled: the leases that have their step in this plan already.
+    """
+    steps: dict[str, Requeue] = {}
+    kept: dict[str, str] = {}
+    waiting = growth.awaiting(snapshot)
+    free = capacity.free_devices(snapshot) if waiting else {}
+    pools = {each.name for each in snapshot.policy.pools if not each.paused}
+    doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()}) if free else None
+    for pool in sorted(waiting.keys() & free.keys() & pools):
+        left = Inventory(free[pool], held)
+        for lease in waiting[pool]:
+            if lease.id in settled or doors is None or doors.refusal(lease, pool):
+                continue
+            line = left.loose(lease.gpu_class, lease.needs)
+            chosen = fitting.of_one_node(line, lease.count)
+            if len(chosen) == lease.count:
+                left.take(chosen)
+                doors.let_in(lease, pool)
+                steps[lease.id] = Requeue(lease.id, "came_free", snapshot.now, failure=False)
+                kept |= {device.uuid: lease.id for device in chosen}
+    return steps, kept
