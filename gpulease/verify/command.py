@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         choices=list(PATTERNS),
         help="where its cells run; repeatable; by default all: "
-        + "; ".join(f"{name}: {what}" for name, what in PATTERNS.items()),
+        + "; ".join(f"{name}: {what}" for name, what in PATTERNS.items()).replace("%", "%%"),
     )
     parser.add_argument("--seed", default=str(SEED), help=f"of the random pattern ({SEED})")
     parser.add_argument(

@@ -1,5 +1,6 @@
 """The command line: what it accepts, what it refuses and with which status."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from gpulease import __version__
-from gpulease.cli import main
+from gpulease.cli import _parser, main
 
 #: What `gpulease agent` must be given to look at its other options.
 AGENT = ("--service", "https://127.0.0.1:1/", "--token-file", "token")
@@ -221,6 +222,19 @@ def test_help_loads_no_heavy_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "LOADED []" in done.stdout
+
+
+def test_every_command_has_a_help():
+    """A percent sign in one was an error where it is printed, and only there."""
+    parsers, seen = [_parser()], 0
+    while parsers:
+        parser = parsers.pop()
+        assert parser.format_help()
+        seen += 1
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += action.choices.values()
+    assert seen > 30
 
 
 def test_python_m_gpulease_is_the_command():
