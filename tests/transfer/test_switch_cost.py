@@ -6,8 +6,10 @@ import sys
 import pytest
 
 from gpulease.transfer.api import TransferSettings
+from gpulease.transfer.switch.planning import Wanted, plan
 from gpulease.transfer.switch.touched import touched_names
 from gpulease.transfer.values.pickling import Packer
+from gpulease.transfer.values.shipment import Incoming
 from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.walk import Walk
 from tests.transfer.kinds import empty, open_pair
@@ -195,12 +197,37 @@ def test_what_both_sides_pack_alike_is_the_same_without_a_look(pair, value):
     assert "big" not in pair.last.moved
 
 
-def test_what_a_cell_touched_is_walked_from_once(monkeypatch):
+@pytest.mark.parametrize(
+    ("read", "walks"), [("extra", [{"many", "work"}, {"extra"}]), ("many", [{"many", "work"}])]
+)
+def test_what_a_cell_touched_is_walked_from_once(monkeypatch, read, walks):
     ns = {"many": [[n] for n in range(10)], "extra": [1]}
-    exec("def work(): return extra", ns)
+    exec(f"def work(): return {read}", ns)
     side = Side("a", ns, {"__builtins__"}, TransferSettings())
     walked = []
     survey = side.survey
-    monkeypatch.setattr(side, "survey", lambda names: walked.append(set(names)) or survey(names))
-    assert touched_names(side, {"work", "many"}, {"extra"}) == ["extra", "many", "work"]
-    assert walked == [{"many", "work"}, {"extra"}]
+
+    def walk(names, check=None):
+        walked.append(set(names))
+        return survey(names, check)
+
+    monkeypatch.setattr(side, "survey", walk)
+    names, found = touched_names(side, {"work", "many"}, {"extra"})
+    assert names == sorted(set.union(*walks))
+    assert walked == walks
+    plan(side, Wanted(), names=names, survey=found)
+    assert len(walked) == (1 if len(walks) == 1 else 3), "one walk is what the plan goes on with"
+
+
+def test_who_shared_a_value_with_a_touched_name_is_walked_from_with_it():
+    """A model and its optimiser: one walk, which the plan goes on with."""
+    ns, there = {"model": [1, 2], "other": [3]}, {}
+    ns["optimiser"] = {"of": ns["model"]}
+    near, far = Side("a", ns, (), TransferSettings()), Side("h", there, (), TransferSettings())
+    shipment = plan(near, Wanted(everything=True))
+    header, blobs = shipment.encode()
+    near.acknowledge(shipment, far.receive(Incoming.decode(header, [bytearray(b) for b in blobs])))
+    names, found = touched_names(near, {"model"}, set())
+    assert names == ["model", "optimiser"]
+    assert found is not None
+    assert {name for group in found.groups for name in group.names} == set(names)

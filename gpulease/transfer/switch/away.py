@@ -279,18 +279,18 @@ class AwaySide:
             if self._verified == self._generation and not alive and body["touched"] is None:
                 self._reply(message, NOTHING_NEW)
                 return
-            names = touched_names(self.side, body["touched"], self._announced)
+            names, survey = touched_names(self.side, body["touched"], self._announced, check)
             if not alive and names == [] and self._rest_is_known():
                 self._reply(message, NOTHING_NEW)
                 return
             shipment = plan(
                 self.side, Wanted(soft=frozenset(body.get("read", ()))), names=names,
-                cell=self._cell, check=check, eager=bool(body.get("eager", True)),
+                survey=survey, cell=self._cell, check=check, eager=bool(body.get("eager", True)),
                 room=body.get("room"),
             )  # fmt: skip
+            del survey  # it holds every value that it found
             self._announced = (self._announced - set(shipment.names)) | set(shipment.absent)
-            generation = self._generation
-            self._offer(message, shipment, {"threads": alive, "generation": generation})
+            self._offer(message, shipment, {"threads": alive, "generation": self._generation})
 
     def _must_be_idle(self) -> None:
         if self._running:

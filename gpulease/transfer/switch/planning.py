@@ -66,6 +66,7 @@ def plan(
     wanted: Wanted,
     *,
     names: Iterable[str] | None = None,
+    survey: Survey | None = None,
     cell: int | None = None,
     fetch: bool = False,
     eager: bool = True,
@@ -75,6 +76,7 @@ def plan(
 ) -> Shipment:
     """Return the shipment for one switch (with ``names``, for part of one).
 
+    ``survey`` is what a walk from just these ``names`` has found since the last cell.
     With ``fetch`` only what is wanted is looked at; without ``eager`` the small waits as well, and
     so does what is more than ``room`` bytes together.
     With ``withhold`` the large that both sides hold and nobody will read is not looked at.
@@ -85,7 +87,7 @@ def plan(
     if withhold and not whole:
         survey, left = survey_without_bulk(side, near, check)
     else:
-        survey, left = side.survey(names, check), {}
+        survey, left = survey or side.survey(names, check), {}
     state = _State(side, survey, check, room=room)
     _want(state, wanted)
     for group in survey.groups:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gpulease.transfer.values.analysis import Use
-from gpulease.transfer.values.groups import name_root
+from gpulease.transfer.values.groups import Check, Survey, name_root
 from gpulease.transfer.values.side import Side
 
 
@@ -21,25 +21,36 @@ def near_names(side: Side, touched: Collection[str], announced: Collection[str])
 
 
 def touched_names(
-    side: Side, touched: Collection[str] | None, announced: Collection[str]
-) -> list[str] | None:
-    """Return the names to look at after a cell that touched these; None for all."""
+    side: Side,
+    touched: Collection[str] | None,
+    announced: Collection[str],
+    check: Check = lambda: None,
+) -> tuple[list[str] | None, Survey | None]:
+    """Return the names to look at after a cell that touched these; None for all.
+
+    Where one walk went from all of them, what it found is returned as well: to walk from a list of
+    thousands of losses takes long, so nobody does it twice.
+    """
     if touched is None:
-        return None
+        return None, None
+    side.supersede()
     base = side.ledger.base
     here = set(side.names())
     names: set[str] = set()
     new = near_names(side, touched, announced) | (side.kept.partners_of_lost() & here)
-    while new:  # each name is walked from once: a list of thousands of losses takes long
+    new = side.ledger.partners(new) & here  # who shared a group with one of them takes part
+    first = survey = None
+    while new:  # each name is walked from once
         names |= new
-        survey = side.survey(new)
+        survey = side.survey(new, check)
+        first = first or survey
         if any(group.unbounded for group in survey.groups):
-            return None
+            return None, None
         roots = side.closure(new, survey, reads=True)
         known = [base[root].roots for root in survey.by_root if root in base]
-        roots = roots.union(*known)  # who shared a group with one of them takes part
+        roots = roots.union(*known)
         new = ({r[2:] for r in roots if r.startswith("n:")} & here) - names
-    return sorted(names)
+    return sorted(names), first if survey is first else None
 
 
 def doubtful(side: Side, use: Use) -> list[str]:
