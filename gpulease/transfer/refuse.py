@@ -60,6 +60,7 @@ _LIVE: dict[tuple[str, str], str] = {
     ("IPython", "InteractiveShell"): "the running kernel",
     # A thread holds the one that it writes errors to, which reaches the event loop and all on it.
     ("ipykernel", "OutStream"): "an output stream of the notebook",
+    ("_catboost", "_PoolBase"): "a catboost Pool (make it anew from its data where it is used)",
     ("torch", "SummaryWriter"): "a SummaryWriter (it writes where it was made)",
     ("tensorboardX", "SummaryWriter"): "a SummaryWriter (it writes where it was made)",
     ("wandb", "Run"): "a wandb run (it logs from where it was started)",

@@ -31,7 +31,7 @@ __all__ = ["Aside", "Framework", "active", "enter", "entries", "of", "refresh"]
 log = logging.getLogger(__name__)
 
 #: Top-level module to where its framework is.
-_NAMES = ("accelerate", "ipywidgets", "jax", "keras", "numba", "torch", "tqdm")
+_NAMES = ("accelerate", "ipywidgets", "jax", "keras", "numba", "skorch", "torch", "tqdm", "triton")
 _OWN = {name: f"{__name__}.{name}:FRAMEWORK" for name in _NAMES}
 _OWN["gpulease"] = f"{__name__}.sealed:FRAMEWORK"
 _loaded: dict[str, Framework | None] = {}

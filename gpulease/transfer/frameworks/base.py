@@ -214,6 +214,17 @@ def staged(function: F) -> F:
     return function
 
 
+def new(cls: type) -> Any:
+    """Return an empty instance."""
+    made_by: Any = cls.__new__
+    return made_by(cls)
+
+
+def set_attributes(obj: Any, state: dict[str, Any]) -> None:
+    """Give an instance its attributes, by none of its own ways."""
+    obj.__dict__.update(state)
+
+
 @contextmanager
 def each_set(objects: Iterable[Any], name: str, value: Any) -> Iterator[None]:
     """Set an attribute of objects for the body, and put back what it was."""

@@ -49,7 +49,7 @@ def inside(obj: Any) -> base.Inside:
 def reduce(obj: Any) -> Any:
     """Return the reduction of such an object."""
     if isinstance(obj, torch.optim.Optimizer):
-        return new, (type(obj),), _optimizer_state(obj), None, None, set_optimizer
+        return base.new, (type(obj),), _optimizer_state(obj), None, None, set_optimizer
     if isinstance(obj, RemovableHandle):
         return NotImplemented
     if isinstance(obj, torch.jit.ScriptModule):
@@ -57,18 +57,7 @@ def reduce(obj: Any) -> Any:
     if isinstance(obj, _LIMITS):
         return type(obj), (getattr(torch, obj.dtype),)
     state = loaders.state(obj) if isinstance(obj, DataLoader) else dict(obj.__dict__)
-    return new, (type(obj),), state, None, None, set_attributes
-
-
-def new(cls: type) -> Any:
-    """Return an empty instance."""
-    made_by: Any = cls.__new__
-    return made_by(cls)
-
-
-def set_attributes(obj: Any, state: dict[str, Any]) -> None:
-    """Give an instance its attributes, by none of its own ways."""
-    obj.__dict__.update(state)
+    return base.new, (type(obj),), state, None, None, base.set_attributes
 
 
 def _is_parametrized(kind: type) -> bool:
