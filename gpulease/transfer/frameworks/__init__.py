@@ -3,8 +3,8 @@
 A framework's objects are *claimed* by type.  For a claimed object the framework says what it
 reaches (``inside``), how it is pickled (``reduce``), and what is put into the object that the other
 side has already (``content`` and ``apply``).  What a framework keeps about a class in a table of
-its own goes with the class (``entry`` and ``enter``).  ``base`` describes each part; ``torch`` is
-the one to look at for an example.  Another package adds its own by an entry point::
+its own goes with the class (``entry`` and ``enter``).  ``base`` describes each part; ``triton`` is
+a short example, ``torch`` one of everything.  Another package adds its own by an entry point::
 
     [project.entry-points."gpulease.frameworks"]
     mylib = "mylib_gpulease:FRAMEWORK"
@@ -24,9 +24,12 @@ from typing import Any
 
 from gpulease.transfer.libraries import library
 
-from .base import Aside, Framework
+from .base import Aside, Framework, Inside, Packing, Stage, new, set_attributes, staged
 
-__all__ = ["Aside", "Framework", "active", "enter", "entries", "of", "refresh"]
+__all__ = [
+    "Aside", "Framework", "Inside", "Packing", "Stage", "active", "enter", "entries", "new", "of",
+    "refresh", "set_attributes", "staged",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
