@@ -19,6 +19,10 @@ REFUSALS: Final[Words] = {
     "runs_not_set_up": ("Whole notebooks cannot be run here.", "Ask an admin to switch it on."),
     "too_many_runs": ("Too many runs have not ended.", "Cancel some, or wait."),
     "bad_count": ("So many GPUs cannot be had.", "Ask for fewer, at least one."),
+    "bad_nodes": (
+        "The GPUs cannot be divided among so many nodes.",
+        "Ask for another number of GPUs, or for one node.",
+    ),
     "bad_needs": ("No GPU has what was demanded.", "Demand less, or another class."),
     "bad_duration": ("The length makes no sense.", "Ask for a positive length."),
     "other_lease": ("The server has another lease already.", "Return it first."),
