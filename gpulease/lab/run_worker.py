@@ -41,7 +41,7 @@ _PAUSE = 1.0
 #: How the kernel names a cell's end that is no fault of the notebook's (``kernel.cells``).
 _ENDS = {"GPUReclaimed": "interrupted", "GPUTimeOver": "gpu_time_over"}
 #: Refusals that mean: this run is no longer this server's.
-_OVER = frozenset({"no_such_run", "not_possible_now"})
+_OVER = frozenset({"no_such_run", "not_yours", "not_possible_now"})
 
 
 class RunWorker:
@@ -161,7 +161,7 @@ class RunWorker:
         """Report, and wait for a service that is away.
 
         Raises:
-            GPULeaseError: what it refuses with; ``no_such_run`` and ``not_possible_now`` mean that
+            GPULeaseError: what it refuses with; the reasons in ``_OVER`` mean that
                 the run is over.
         """
         body = {

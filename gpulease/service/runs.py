@@ -169,13 +169,16 @@ class Runs:
         """Take what a run's own server says of it; the first report begins it.
 
         Raises:
-            GPULeaseError: ``no_such_run`` (404): this server is not the run's;
+            GPULeaseError: ``no_such_run`` (404); ``not_yours`` (403): this server is not the run's;
                 ``not_possible_now`` (409): it was cancelled, or another process executes it.
         """
         async with self._records.lock:
             run = await self._records.find(run_id)
-            if run is None or run.user != asker.name or server != names.server_of(run_id):
+            if run is None or run.user != asker.name:
                 raise _no_such_run(run_id)
+            if server != names.server_of(run_id):
+                sentence = "A server reports of its own run only."
+                raise GPULeaseError("not_yours", sentence, status=403)
             said = life.Report(body.boot, body.state, body.cells, body.done, body.note, body.opens)
             after = life.heard(run, said, self._records.clock(), self._terms())
             moved = (after.state, after.boot) != (run.state, run.boot)

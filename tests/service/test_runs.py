@@ -133,7 +133,7 @@ async def test_a_server_reports_of_its_own_run_only(site):
     await up(site, first)
     await up(site, second)
     other = Runner(site, {**second, "server": first["server"]})
-    assert (await refused(other.say())).reason == "no_such_run"
+    assert (await refused(other.say())).reason == "not_yours"
 
 
 async def test_an_array_is_a_run_for_each_number_and_others_may_follow_all_of_them(site):
