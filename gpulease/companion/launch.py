@@ -78,9 +78,14 @@ def _processes_on_each(arguments: argparse.Namespace, node: nodes.Node) -> int:
         raise _bad("--procs takes a whole number from 1.")
     if not arguments.per_gpu:
         return arguments.procs or 1
-    if not node.gpus:
+    if node.gpus:
+        return node.gpus
+    from gpulease.companion.standalone import visible_devices  # as the container shows them
+
+    shown = len(visible_devices())
+    if not shown:
         raise _bad("How many GPUs there are is not known here: say --procs N.")
-    return node.gpus
+    return shown
 
 
 async def _all(places: Sequence[Mapping[str, str]], words: Sequence[str]) -> int:

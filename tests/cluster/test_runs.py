@@ -16,7 +16,14 @@ from tests.helpers import wait_for_async
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 WHERE = "import os; print('at', os.environ['HOSTNAME'], os.environ['NVIDIA_VISIBLE_DEVICES'])"
-CELLS = ["kept = [1]", f"%%gpu\nkept.append(2)\n{WHERE}", f"print('kept', kept)\n{WHERE}"]
+LAUNCH = """import sys
+told = "import os; print(*[os.environ[x] for x in ('RANK', 'WORLD_SIZE', 'PET_NPROC_PER_NODE')])"
+!{sys.executable} -P -m gpulease launch {sys.executable} -c "{told}\""""
+CELLS = [
+    "kept = [1]",
+    f"%%gpu\nkept.append(2)\n{WHERE}\n{LAUNCH}",
+    f"print('kept', kept)\n{WHERE}",
+]
 
 
 def notebook_of(cells: list[str]) -> str:
@@ -48,6 +55,7 @@ async def test_a_notebook_runs_in_a_pod_of_its_own_with_its_gpu_cells_in_another
         assert f"at jupyter-rosa--{run['server']} void" in home
         assert any(each in away for each in (card(number) for number in range(4)))
         assert "jupyter" not in away
+        assert away.split()[-3:] == ["0", "1", "gpu"], "one node, of all its GPUs"
 
         def gone() -> bool:
             pods = [each["metadata"]["name"] for each in site.cluster.api.get(path)["items"]]

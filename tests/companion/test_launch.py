@@ -61,7 +61,8 @@ def begin(
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "gpulease", "launch", *options, *words],
-        env={**os.environ, ENV_NODES: to_text(nodes)},
+        # Nothing of this machine's own driver counts.
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", ENV_NODES: to_text(nodes)},
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
