@@ -163,3 +163,13 @@ def test_a_rebound_name_leaves_the_held_object_alone(pair):
     pair.home("x")
     assert held == [1]
     assert pair.ns["x"] == [2]
+
+
+def test_what_the_peer_keeps_of_a_function_without_a_name_has_what_it_needs(pair):
+    """Home's only holder of it cannot travel, and nothing else leads to the class it got."""
+    pair.home("import threading\ndef f(kind=None): return kind.__name__ if kind else ''")
+    pair.gpu("import sys; sys.held = f")
+    pair.home("class C: pass\nf.__defaults__ = (C,); x = [f, threading.Lock()]; del f, C")
+    pair.gpu("said = sys.held()")
+    pair.home("said")
+    assert pair.ns["said"] == "C"
