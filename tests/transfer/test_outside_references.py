@@ -173,3 +173,39 @@ def test_what_the_peer_keeps_of_a_function_without_a_name_has_what_it_needs(pair
     pair.gpu("said = sys.held()")
     pair.home("said")
     assert pair.ns["said"] == "C"
+
+
+LATE = {
+    "itself": ("x = [1]", "x", "x.append(2)", [1, 2]),
+    "inside a list": ("x = [[1]]", "x[0]", "x[0].append(2)", [1, 2]),
+    "inside a dict": ("x = {'in': {'a': 1}}", "x['in']", "x['in']['b'] = 2", {"a": 1, "b": 2}),
+    "of an instance": ("class C: pass\nx = C(); x.n = [1]", "x.n", "x.n.append(2)", [1, 2]),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+@pytest.mark.parametrize("first", ["gpu", "home"])
+def test_a_holder_that_comes_when_both_sides_have_it(pair, case, first):
+    """On either side: the other one has to know which part it is before it changes that."""
+    make, part, change, result = LATE[case]
+    here, there = (pair.home, pair.gpu) if first == "gpu" else (pair.gpu, pair.home)
+    here(f"import sys\n{make}")
+    there("x")
+    here(f"sys.held_late = {part}")
+    there(change)
+    here(f"x; seen = sys.held_late is {part}, sys.held_late; del sys.held_late")
+    pair.home("seen")
+    assert pair.ns["seen"] == (True, result)
+
+
+def test_a_holder_is_told_of_once(pair):
+    pair.home("x = [[1]]")
+    pair.gpu("x")
+    held = pair.ns["x"][0]
+    moved = []
+    for _ in range(2):
+        pair.home("pass")
+        pair.gpu("x")
+        moved.append("x" in pair.last.moved)
+    assert moved == [True, False]
+    assert held == [1]

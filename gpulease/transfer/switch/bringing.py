@@ -18,9 +18,8 @@ from gpulease.transfer.values.variables import builtin_names
 from gpulease.wire.message import Message
 
 from .arrivals import Arrival, Arrivals
-from .messages import not_taken
+from .messages import cannot_move, not_taken
 from .peer import Peer
-from .planning import cannot_move
 from .unavailable import Unavailable
 
 #: How often something is asked for again: a thread changed it meanwhile, or a unit was missing.

@@ -140,3 +140,16 @@ def not_taken() -> GPULeaseError:
         "The variables on the GPU could not be taken over in your notebook.",
         next_step="Run the cell again; if it stays so, %gpu return ends the lease.",
     )
+
+
+def cannot_move(name: str, kind: str) -> GPULeaseError:
+    """Return the refusal of a needed name."""
+    return GPULeaseError(
+        "cannot_move",
+        f"{name} cannot travel between the home kernel and the GPU: it holds {kind}."
+        if not kind.startswith(("it ", "the ", "nested"))
+        else f"{name} cannot travel between the home kernel and the GPU: {kind}.",
+        next_step="Leave it out of this cell, make it anew on the side that uses it, "
+        "or run the cell on the side where it is.",
+        numbers={"names": name},
+    )

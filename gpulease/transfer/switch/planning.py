@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpulease.errors import GPULeaseError
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import Check, Group, Survey, merge, names_of
@@ -22,6 +21,7 @@ from gpulease.transfer.values.shipment import Item, Shipment
 from gpulease.transfer.values.side import Side
 
 from .bulk import names_in_use, note_bulk, say_left, survey_without_bulk
+from .messages import cannot_move
 
 
 @dataclass
@@ -98,6 +98,7 @@ def plan(
     if not fetch:
         state.in_use = names_in_use(side, survey) if withhold else None
         _look_at_rest(state, eager)
+        _tell_of_holders(state, eager)
     for group in survey.groups:
         # A unit that the receiver has may be in use there by what only it knows: never left old.
         must = id(group) in state.soft or any(oid in side.ledger.peer_units for oid in group.oids)
@@ -121,9 +122,8 @@ def plan(
 def _known(state: _State, group: Group) -> bool:
     """Say whether the receiver may hold any part of the group."""
     ledger = state.side.ledger
-    return any(root in ledger.base for root in group.roots) or any(
-        oid in ledger.peer_units for oid in group.oids
-    )
+    known = any(root in ledger.base for root in group.roots)
+    return known or not ledger.peer_units.isdisjoint(group.oids)
 
 
 def _want(state: _State, wanted: Wanted) -> None:
@@ -222,6 +222,21 @@ def _look_at_rest(state: _State, eager: bool) -> None:
         if eager and changed and fits and state.size <= settings.eager_bytes:
             state.sent += packed.nbytes
             state.chosen.add(id(group))
+
+
+def _tell_of_holders(state: _State, eager: bool) -> None:
+    """Send the unchanged again where something outside holds a part of it since they were agreed.
+
+    What the receiver changes is put into that part only if both know it by an id.
+    """
+    side, settings = state.side, state.side.settings
+    for group in state.survey.groups if eager else ():
+        small = group.nbytes <= settings.small_bytes and group.objects <= settings.small_objects
+        if small and group.names and id(group) in state.same and id(group) in state.packed:
+            pins = pins_of(side, group, state.survey, state.packed[id(group)])
+            if not side.ledger.peer_units.issuperset(pins):
+                state.same.discard(id(group))
+                state.chosen.add(id(group))
 
 
 def _may_be_small(side: Side, group: Group) -> bool:
@@ -384,16 +399,3 @@ def _module_name(side: Side, group: Group) -> str:
         return ""
     value: Any = side.ns.get(group.names[0])
     return value.__name__ if isinstance(value, types.ModuleType) else ""
-
-
-def cannot_move(name: str, kind: str) -> GPULeaseError:
-    """Return the refusal of a needed name."""
-    return GPULeaseError(
-        "cannot_move",
-        f"{name} cannot travel between the home kernel and the GPU: it holds {kind}."
-        if not kind.startswith(("it ", "the ", "nested"))
-        else f"{name} cannot travel between the home kernel and the GPU: {kind}.",
-        next_step="Leave it out of this cell, make it anew on the side that uses it, "
-        "or run the cell on the side where it is.",
-        numbers={"names": name},
-    )

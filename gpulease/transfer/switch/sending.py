@@ -18,9 +18,9 @@ from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.variables import builtin_names
 from gpulease.wire.message import Pending
 
-from .messages import not_taken
+from .messages import cannot_move, not_taken
 from .peer import Peer
-from .planning import Wanted, cannot_move, plan
+from .planning import Wanted, plan
 
 #: How often a shipment is planned anew: the receiver may lack a unit it was thought to have.
 _TRIES = 4
