@@ -16,6 +16,7 @@ import itertools
 import secrets
 import sys
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ GLOBALS_SLOT = -1
 _ONLY_OURS = 2
 #: Seconds between two looks, and how many objects one look takes.
 _PERIOD = 0.05
+#: Of a processor's time, what looking may take: whether units are needed may take long to tell.
+_SHARE = 0.05
 _SLICE = 2000
 
 
@@ -139,8 +142,12 @@ class Borrowed:
             self._watch()
 
     def keep(self, objects: dict[str, Any], needed: Callable[[], bool]) -> None:
-        """Hold ``objects`` while ``needed`` says so (asked on any thread)."""
+        """Hold ``objects`` while ``needed`` says so (asked on any thread).
+
+        It speaks for what was kept of them before, too.
+        """
         with self._lock:
+            self._kept = [each for each in self._kept if not each[0].keys() <= objects.keys()]
             self._kept.append((objects, needed))
             self._objects |= objects
             self._watch()
@@ -206,11 +213,13 @@ class Borrowed:
 
 def _watch(ref: weakref.ref[Borrowed]) -> None:
     pause = threading.Event()
-    start = 0
+    start, cost = 0, 0.0
     while start >= 0:
-        pause.wait(_PERIOD)
+        pause.wait(max(_PERIOD, cost / _SHARE))
         table = ref()
         if table is None:
             return
+        began = time.thread_time()
         start = table.look(start)
+        cost = time.thread_time() - began
         del table

@@ -2,6 +2,8 @@
 
 import pytest
 
+from gpulease.transfer.registry import Borrowed
+
 #: Frees within the cell: waits (bounded) until nothing holds the payload any more.
 FREED = (
     "import gc, time\n"
@@ -63,3 +65,18 @@ def test_a_refusal_keeps_nothing_alive(pair):
     assert caught.reason == "cannot_move"
     pair.home("del x")
     assert pair.ns["ref"]() is None
+
+
+def test_what_is_kept_again_is_asked_about_once():
+    """Each arrival of a unit keeps it: the question before would be asked for ever, too."""
+    table, asked, unit = Borrowed(), [], []
+
+    def question(name):
+        return lambda: asked.append(name) or True
+
+    table.keep({"one": unit}, question("first"))
+    table.keep({"one": unit, "two": []}, question("second"))
+    asked.clear()  # another thread asks, too
+    table.dropped()
+    assert set(asked) == {"second"}
+    assert sorted(table.kept()) == ["one", "two"]
