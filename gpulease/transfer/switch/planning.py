@@ -16,7 +16,7 @@ from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import Check, Group, Survey, merge, names_of
 from gpulease.transfer.values.ledger import Base
 from gpulease.transfer.values.pickling import Packed
-from gpulease.transfer.values.pins import pins_of
+from gpulease.transfer.values.pins import is_newly_held, pins_of
 from gpulease.transfer.values.shipment import Item, Shipment
 from gpulease.transfer.values.side import Side
 
@@ -229,14 +229,13 @@ def _tell_of_holders(state: _State, eager: bool) -> None:
 
     What the receiver changes is put into that part only if both know it by an id.
     """
-    side, settings = state.side, state.side.settings
     for group in state.survey.groups if eager else ():
-        small = group.nbytes <= settings.small_bytes and group.objects <= settings.small_objects
-        if small and group.names and id(group) in state.same and id(group) in state.packed:
-            pins = pins_of(side, group, state.survey, state.packed[id(group)])
-            if not side.ledger.peer_units.issuperset(pins):
-                state.same.discard(id(group))
-                state.chosen.add(id(group))
+        packed = state.packed.get(id(group))
+        if not group.names or id(group) not in state.same or packed is None:
+            continue
+        if is_newly_held(state.side, group, state.survey, packed):
+            state.same.discard(id(group))
+            state.chosen.add(id(group))
 
 
 def _may_be_small(side: Side, group: Group) -> bool:

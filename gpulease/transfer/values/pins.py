@@ -55,6 +55,18 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     return pins
 
 
+def is_newly_held(side: Side, group: Group, survey: Survey, packed: Packed) -> bool:
+    """Say whether anything outside holds a part of which the other side does not know the id.
+
+    Only where the group is small, and every part could keep its identity there.
+    """
+    settings = side.settings
+    small = group.nbytes <= settings.small_bytes and group.objects <= settings.small_objects
+    if not small or not all(map(can_pin, group.arrays)):
+        return False
+    return not side.ledger.peer_units.issuperset(pins_of(side, group, survey, packed))
+
+
 def seen_outside(side: Side, group: Group, survey: Survey) -> bool:
     """Say whether anything but the group and its names may refer into it; when in doubt, yes."""
     if not group.inner:
