@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gpulease.kernel.clock import clock
-from gpulease.kernel.wait import amount, describe
+from gpulease.kernel.wait import amount
 from gpulease.mirror.words import size_text
 from gpulease.protocol import ConnectionView, LeaseView
 from gpulease.transfer.api import Place, VariableStatus
@@ -34,7 +34,7 @@ def lease_lines(lease: LeaseView) -> list[str]:
         what = amount(what, lease["count"], lease.get("nodes", 1))
     if lease["simulated"]:
         what += " (simulated)"
-    lines = [f"{what}: {lease['state']}. {describe(lease)}".rstrip()]
+    lines = [f"{what}: {lease['state']}. {lease['sentence']}".rstrip()]
     facts = []
     if lease["utilisation"] is not None:
         facts.append(f"utilisation {lease['utilisation']:.0%} ({lease['verdict']})")

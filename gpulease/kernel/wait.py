@@ -199,7 +199,7 @@ class Waiter:
 
     def describe(self, lease: LeaseView) -> str:
         """Say where this kernel's own request stands, and what it will find on the GPU."""
-        return " ".join([describe(lease), *self._differences])
+        return " ".join([lease["sentence"], *self._differences])
 
     def offered(self, gpu_class: str) -> None:
         """Refuse a class that the hub does not offer; a hub that has not spoken yet offers all."""
@@ -378,17 +378,3 @@ def amount(gpu_class: str, count: int, nodes: int) -> str:
 
 def _on(nodes: int) -> str:
     return f" on {nodes} nodes" if nodes > 1 else ""
-
-
-def describe(lease: LeaseView) -> str:
-    """Say where a request stands: what, why, place and expected time."""
-    parts = [lease["sentence"]]
-    told = any(words in lease["sentence"] for words in ("Expected at", "is not known"))
-    if lease["position"] is not None and not told:
-        parts.append(f"Position {lease['position']}.")
-        expected = lease["expected_start"]
-        if expected is None:
-            parts.append("When it starts is not known.")
-        else:
-            parts.append(f"Expected at {clock(expected)}.")
-    return " ".join(part for part in parts if part)

@@ -216,3 +216,18 @@ def test_the_students_page_is_light(stage: Stage, page: Any) -> None:
     assert len(ours) > 10
     # The hub's own style and fonts are on every page of the hub, and cached from there.
     assert sum(ours.values()) < 200_000, sorted(ours.items(), key=lambda each: -each[1])
+
+
+def test_over_a_slow_network_one_ask_is_sent_however_often_it_is_clicked(
+    stage: Stage, page: Any
+) -> None:
+    slow = {"offline": False, "latency": 800, "downloadThroughput": 1e5, "uploadThroughput": 1e5}
+    network = page.context.new_cdp_session(page)
+    network.send("Network.enable")
+    network.send("Network.emulateNetworkConditions", slow)
+    page.goto(stage.url)
+    button = page.locator("button:has-text('Request GPU')")
+    # In one go, whatever the load: no answer comes between the two clicks.
+    button.evaluate("it => { it.click(); it.click() }")
+    state_shown(page, "queued")
+    assert len(stage.called("POST", "leases")) == 1

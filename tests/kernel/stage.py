@@ -25,6 +25,8 @@ from tests.helpers import wait_for, wait_for_async
 
 SECONDS = 30.0
 
+#: What the service says of a request: with its place and its expected start, in Lab's language.
+WAITS = "All GPUs are in use. You are next. When it starts is not known yet."
 #: The first lease of a stage.  A lease's processes are found by its id, machine-wide: each test
 #: process needs ids of its own, or one would end the other's companions.
 LEASE = f"stage-{os.getpid()}-1"
@@ -38,7 +40,7 @@ def lease_view(lease_id: str, **changes: Any) -> LeaseView:
     view: dict[str, Any] = {
         "id": lease_id, "version": 1, "user": "stu", "server": "", "kernel_id": None,
         "origin": "magic", "gpu_class": "simulated", "count": 1, "simulated": True,
-        "state": "queued", "reason": "no_capacity", "sentence": "All GPUs are in use.",
+        "state": "queued", "reason": "no_capacity", "sentence": WAITS,
         "next_step": "", "position": 1, "expected_start": None,
         "created": in_seconds(0), "active_since": None, "hard_end": None, "warned_until": None,
         "drain_until": None, "idle_end": None, "verdict": "unknown", "utilisation": None,

@@ -1,6 +1,7 @@
 """Waiting, queueing, clicking, reclaiming: a real kernel and supervisor, a staged service."""
 
 import os
+import re
 import shutil
 import signal
 import threading
@@ -92,7 +93,7 @@ def test_a_wait_that_fails_leaves_no_queue_text(stage: Stage, kernel: HomeKernel
 def test_the_wait_is_bounded_and_the_ask_stays(stage: Stage, kernel: HomeKernel) -> None:
     cell = kernel.run("%%gpu --wait 0.2s\nprint('ran')")
     assert cell.error.startswith("GPUNotReady: No GPU within 0 s")
-    for words in ("Position 1", "All GPUs are in use", "not known", "stays in the queue"):
+    for words in ("You are next", "All GPUs are in use", "not known", "stays in the queue"):
         assert words in cell.error
     assert cell.text() == ""
     assert stage.leases[LEASE]["state"] == "queued"
@@ -208,11 +209,13 @@ def test_an_interrupt_keeps_an_ask_made_earlier(stage: Stage, kernel: HomeKernel
 
 
 def test_position_and_time_are_shown_as_they_change(stage: Stage, kernel: HomeKernel) -> None:
+    said = "Alle GPUs sind in Benutzung. Sie haben Platz 3. Erwartet um 12:00:00 UTC."
     stage.on_ask = lambda lease: stage.change(
-        lease["id"], position=3, expected_start=in_seconds(90)
+        lease["id"], position=3, expected_start=in_seconds(90), sentence=said
     )
     cell = kernel.run("%%gpu --wait 1s\n1")
-    assert "Position 3. Expected at" in cell.shown()
+    assert said.partition(" um ")[0] in cell.shown()
+    assert not re.search("Position|Expected", cell.shown()), "it is said once"
 
 
 def test_a_snapshot_from_before_the_ask_ends_no_wait(stage: Stage, kernel: HomeKernel) -> None:

@@ -111,6 +111,7 @@ export class Holder extends EventTarget {
   }
 
   async #do(work) {
+    if (this.busy) return; // the second click of two, before the buttons are drawn disabled
     this.busy = true;
     this.dispatchEvent(new Event("change"));
     try {
