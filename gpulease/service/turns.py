@@ -58,7 +58,7 @@ class _Turn:
         if not self.answer.done():
             self.answer.set_result((lease, new))
 
-    def refused(self, error: GPULeaseError) -> None:
+    def refused(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
@@ -149,7 +149,7 @@ class _Round:
                     await self._store()
                     self._snapshot = self._look()
                     decided = self._decide(turn, ticket)
-            except GPULeaseError as error:
+            except Exception as error:  # noqa: BLE001 - told to whose turn it was, whatever it is
                 turn.refused(error)
             else:
                 self._take(decided)

@@ -18,6 +18,7 @@ from gpulease.protocol.asks import AskBody
 from gpulease.service import turns as module
 from gpulease.service.auth import asker_of
 from gpulease.service.turns import Asked
+from gpulease.store import Change
 from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Site, active_lease
 
@@ -176,6 +177,21 @@ async def test_a_change_that_the_store_refuses_is_the_only_one(students: Class) 
         "withdrawn",
     ]
     assert asked.id == bob.id, "whose end was refused has the lease still"
+
+
+async def test_what_breaks_in_one_turn_breaks_nobody_elses(students: Class) -> None:
+    turns = students.site.service.services.commands._turns
+
+    def broken() -> Change:
+        raise RuntimeError("a mistake of ours")
+
+    async with students.in_one_moment():
+        students.ask("ada")
+        students._begin(turns.change(broken))
+        students.ask("bob")
+    ada, wrong, bob = await students.answers()
+    assert str(wrong) == "a mistake of ours"
+    assert [ada.user, bob.user] == ["ada", "bob"]
 
 
 async def test_what_one_is_refused_is_refused_to_nobody_else(students: Class) -> None:
