@@ -105,6 +105,16 @@ async def students(site: Site) -> Class:
     return Class(site)
 
 
+@pytest.fixture
+async def waiting_students(run: Any) -> AsyncIterator[Class]:
+    """Students whose asks stay in the queue: somebody has the only GPU."""
+    async with run(gpus=1) as site:
+        _, channel, supervisor = await active_lease(site)
+        yield Class(site)
+        await supervisor.close()
+        await channel.close()
+
+
 async def test_a_class_that_asks_at_once_is_written_at_once(students: Class) -> None:
     async with students.in_one_moment():
         for number in range(30):
@@ -138,7 +148,8 @@ async def test_the_same_ask_twice_in_one_moment_is_one_lease(students: Class) ->
     assert students.writes == [1]
 
 
-async def test_a_class_that_ends_at_once_is_written_at_once(students: Class) -> None:
+async def test_a_class_that_ends_at_once_is_written_at_once(waiting_students: Class) -> None:
+    students = waiting_students
     async with students.in_one_moment():
         for number in range(30):
             students.ask(f"s{number}")
@@ -159,7 +170,8 @@ async def test_a_class_that_ends_at_once_is_written_at_once(students: Class) -> 
     assert [number for number in students.ends if number] == [30]
 
 
-async def test_a_change_that_the_store_refuses_is_the_only_one(students: Class) -> None:
+async def test_a_change_that_the_store_refuses_is_the_only_one(waiting_students: Class) -> None:
+    students = waiting_students
     for user in ("ada", "bob", "cyd"):
         students.ask(user)
     ada, bob, cyd = await students.answers()
