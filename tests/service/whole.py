@@ -84,6 +84,7 @@ class Place:
     name = "test"
     home_memory = 0.0
     grows = False
+    server_started = None
 
     def __init__(self, machines: Machines, links: Links) -> None:
         self._machines = machines
