@@ -133,7 +133,8 @@ def _pause() -> Layer:
 
 def _own_sources() -> list[str]:
     """Return the key of gpulease's own layer: every file's name and content."""
-    paths = [*(REPOSITORY / "gpulease").rglob("*"), *(REPOSITORY / "shared-data").rglob("*")]
+    folders = [REPOSITORY / name for name in ("gpulease", "shared-data", "docs")]
+    paths = [path for folder in folders for path in folder.rglob("*")]
     chosen = sorted(path for path in paths if path.is_file() and "__pycache__" not in path.parts)
     own = [(REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"), sys.version]
     for path in chosen:
@@ -147,6 +148,7 @@ def _own(tree: Tree) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.rmtree(stage, ignore_errors=True)
     shutil.copytree(REPOSITORY / "gpulease", stage / "gpulease", ignore=ignored)
+    shutil.copytree(REPOSITORY / "docs", stage / "gpulease" / "service" / "pages" / "documentation")
     try:
         compileall.compile_dir(
             stage,

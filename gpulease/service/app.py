@@ -142,7 +142,8 @@ class GPULeaseService(Application):
     docs_url = Unicode(
         "",
         help="Where people read more: each page of the service links it.  With a slash at its end "
-        "it is where this documentation stands, and each page links the part that is about it.",
+        "it is where this documentation stands, and each page links the part that is about it.  "
+        "Empty: the service shows this documentation itself.",
     ).tag(config=True)
     user_domains = Bool(
         help="Each person's servers have a domain of their own (JupyterHub.subdomain_host).  Else "

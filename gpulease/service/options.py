@@ -34,7 +34,7 @@ class Options:
     database_url: str
     key_file: Path | None = None  # None: beside the database
     hub_origin: str = ""
-    docs_url: str = ""  # where people read more; "" links nothing
+    docs_url: str = ""  # where people read more; "" is the service itself
     card_acts: bool = False  # the card on the hub's page may change something
     tls: ssl.SSLContext | None = None  # what is shown to whoever connects; None listens without
     gpus: int = 0

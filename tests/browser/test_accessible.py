@@ -10,7 +10,7 @@ from gpulease.service.pages import PageReader
 from tests.pages.stage import Stage, lease, soon
 
 pytestmark = pytest.mark.browser
-PAGES = ("", "card", "group", "admin", "policy#advanced", "health")
+PAGES = ("", "card", "group", "admin", "policy#advanced", "health", "guide/student.html")
 STATES = ("queued", "starting", "active", "warned", "draining", "ended")
 
 

@@ -33,8 +33,8 @@ class Site:
         hub_origin: ``scheme://host`` of the hub where that differs from the service's own, else "".
         card_acts: whether the card on the hub's page may change something.  Where people's servers
             share the hub's domain, their pages may frame it and have a visitor click in it.
-        docs_url: where people read more, "" for nowhere; a slash at its end says that our own
-            documentation stands there.
+        docs_url: where people read more, "" for the service's own pages of the documentation; a
+            slash at its end says that this documentation stands there.
     """
 
     prefix: str
@@ -55,8 +55,9 @@ class Site:
         return self.hub_origin.rstrip("/") or "'self'"
 
     def guide(self, page: str) -> str:
-        """Address where people read more of what a page of the documentation is about, or ""."""
-        return f"{self.docs_url}{page}" if self.docs_url.endswith("/") else self.docs_url
+        """Address where people read what a page of the documentation is about."""
+        where = self.docs_url or f"{self.prefix}guide/"
+        return f"{where}{page}" if where.endswith("/") else where
 
     def hub(self, path: str) -> str:
         """Address of a hub page or asset."""
@@ -88,6 +89,8 @@ FRAMES = (
     Frame("policy", "policy.html", "policy.js", Text("Policy"), "admins", "reference/policy.html"),
     Frame("health", "health.html", "health.js", Text("Health"), "admins", "runbooks.html"),
 )
+#: What the pages of the documentation have in common.
+GUIDE = Frame("guide/", "guide.html", "", Text("Help"), guide="index.html", in_menu=False)
 
 
 def content_security_policy(site: Site, *, framed: bool = False) -> str:
@@ -145,6 +148,7 @@ def render(
     audiences: frozenset[str],
     xsrf: str,
     language: str,
+    article: str = "",
 ) -> str:
     """Return the markup of a frame for one reader.
 
@@ -155,6 +159,7 @@ def render(
         audiences: which of ``everyone``, ``leaders``, ``admins`` the reader belongs to.
         xsrf: the reader's token for changes.
         language: one of ``LANGUAGES``, the reader's.
+        article: markup that stands in it as it is.
     """
     menu = [item for item in FRAMES if item.in_menu and item.audience in audiences]
     return (
@@ -168,6 +173,7 @@ def render(
             user_path=quote(user, safe=""),
             admin="admins" in audiences,
             xsrf=xsrf,
+            article=article,
             assets=f"{site.prefix}static/{assets_version()}/",
         )
     )

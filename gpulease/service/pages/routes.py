@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tornado.web import RedirectHandler, RequestHandler, StaticFileHandler
 
 from gpulease.errors import GPULeaseError
 from gpulease.service.languages import ENGLISH, LANGUAGES, language_of, script
+from gpulease.service.pages import guide
 from gpulease.service.pages.frames import (
     FRAMES,
+    GUIDE,
     STATIC,
     Frame,
     Site,
@@ -69,6 +71,14 @@ class Assets(StaticFileHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
 
 
+class Pictures(StaticFileHandler):
+    """The pictures of the documentation; nothing secret either."""
+
+    def set_extra_headers(self, path: str) -> None:  # noqa: ARG002
+        """Content is what its type says."""
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+
 class Texts(RequestHandler):
     """The texts that scripts use, in one language."""
 
@@ -104,19 +114,23 @@ def _page_handler(
 
         @needs_scope(ACCESS)
         async def get(self) -> None:
+            self.show(self.frame)
+
+        def show(self, frame: Frame, article: str = "") -> None:
             reader = reader_of(self)
-            if self.frame.audience not in reader.audiences:
-                raise _not_for(reader, self.frame)
+            if frame.audience not in reader.audiences:
+                raise _not_for(reader, frame)
             token = self.xsrf_token
             self.set_header("Content-Type", "text/html; charset=utf-8")
             self.finish(
                 render(
-                    self.frame,
+                    frame,
                     site,
                     user=reader.name,
                     audiences=reader.audiences,
                     xsrf=token.decode() if isinstance(token, bytes) else token,
                     language=language_of(self.request),
+                    article=article,
                 )
             )
 
@@ -134,14 +148,33 @@ def _missing_handler(page: type[RequestHandler]) -> type[RequestHandler]:
 
         @needs_scope(ACCESS)
         async def get(self) -> None:
-            raise GPULeaseError(
-                "not_found",
-                Text("There is no page at this address."),
-                next_step=Text("Your GPUs are on the page My GPU."),
-                status=404,
-            )
+            raise _no_page()
 
     return MissingPage
+
+
+def _guide_handler(page: type[RequestHandler]) -> type[RequestHandler]:
+    class GuidePage(page):  # type: ignore[misc, valid-type]
+        """Answers a page of the documentation."""
+
+        @needs_scope(ACCESS)
+        async def get(self, name: str) -> None:
+            found = guide.page(name)
+            if found is None:
+                raise _no_page()
+            frame = replace(self.frame, path=f"guide/{name}.html", title=found.title)
+            self.show(frame, found.markup)
+
+    return GuidePage
+
+
+def _no_page() -> GPULeaseError:
+    return GPULeaseError(
+        "not_found",
+        Text("There is no page at this address."),
+        next_step=Text("Your GPUs are on the page My GPU."),
+        status=404,
+    )
 
 
 def _not_for(reader: PageReader, frame: Frame) -> GPULeaseError:
@@ -172,6 +205,9 @@ def handlers(base: type[RequestHandler], site: Site, reader_of: ReaderOf) -> Seq
     others = "|".join(language for language in LANGUAGES if language != ENGLISH)
     routes.append((f"{prefix}static/[^/]+/texts/({others})\\.js", Texts, {}))
     routes.append((f"{prefix}static/(.*)", Assets, {"path": str(STATIC)}))
+    routes.append((f"{prefix}guide/({guide.NAME})\\.html", _guide_handler(page), {"frame": GUIDE}))
+    pictures = {"path": str(guide.folder())}
+    routes.append((f"{prefix}guide/({guide.PICTURE})", Pictures, pictures))
     routes.append((f"{prefix}(?!api/).+", _missing_handler(page), {"frame": FRAMES[0]}))
     routes.append((prefix.rstrip("/"), RedirectHandler, {"url": site.prefix}))
     return routes

@@ -1,0 +1,92 @@
+"""The documentation as the service shows it: each page, each link and each picture is there."""
+
+import re
+import urllib.request
+from html.parser import HTMLParser
+from posixpath import normpath
+
+import pytest
+
+from gpulease.service.pages import guide
+from gpulease.service.pages.frames import FRAMES
+from tests.pages.stage import Stage
+from tests.pages.test_frames import fetch
+
+PAGES = sorted(
+    str(file.relative_to(guide.folder()).with_suffix("")) for file in guide.folder().rglob("*.md")
+)
+
+
+class Read(HTMLParser):
+    """What a page leads to, and where in it one can be led."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.pictures: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(markup)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "a":
+            self.links.append(str(found["href"]))
+        elif tag == "img":
+            self.pictures.append(str(found["src"]))
+        if found.get("id"):
+            self.anchors.add(str(found["id"]))
+
+
+def reading(name: str) -> Read:
+    page = guide.page(name)
+    assert page is not None, name
+    assert page.title
+    return Read(page.markup)
+
+
+def beside(name: str, path: str) -> str:
+    return normpath(f"{name}/../{path}")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_page_leads_to_what_is_there(name: str) -> None:
+    assert re.fullmatch(guide.NAME, name)
+    found = reading(name)
+    pictures = found.pictures + [link for link in found.links if link.endswith(".png")]
+    for link in found.links:
+        if re.match(r"\w+:", link) or link in pictures:
+            continue
+        address, _, anchor = link.partition("#")
+        other = beside(name, address.removesuffix(".html")) if address else name
+        assert not address or address.endswith(".html"), link
+        assert other in PAGES, link
+        assert not anchor or anchor in reading(other).anchors, link
+    for picture in pictures:
+        where = beside(name, picture)
+        assert re.fullmatch(guide.PICTURE, where)
+        assert (guide.folder() / where).is_file()
+
+
+def test_headings_of_one_name_are_two_places() -> None:
+    taken: set[str] = set()
+    names = [guide._anchor(heading, taken) for heading in ("What `it` costs", "What it costs")]
+    assert names == ["what-it-costs", "what-it-costs_1"]
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: frame.path)
+def test_who_is_logged_in_reads_the_page_that_help_leads_to(stage: Stage, frame) -> None:
+    status, headers, text = fetch(stage, f"guide/{frame.guide}")
+    page = guide.page(frame.guide.removesuffix(".html"))
+    assert page is not None
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "script-src 'self';" in headers["Content-Security-Policy"]
+    assert page.markup.strip() in text
+    assert f"<title>{page.title} - GPU leases</title>" in text
+
+
+def test_a_picture_is_given_and_nothing_else_that_lies_there(stage: Stage) -> None:
+    with urllib.request.urlopen(f"{stage.url}guide/images/admin.png", timeout=20) as response:
+        assert response.headers["Content-Type"] == "image/png"
+        assert response.read() == (guide.folder() / "images" / "admin.png").read_bytes()
+    for path in ("guide/student.md", "guide/nothing.html", "guide/images/../student.md"):
+        assert fetch(stage, path)[0] == 404
