@@ -56,7 +56,7 @@ async def test_a_lease_goes_from_the_queue_to_its_pod_and_back(
         async with running.ledger.lock:
             after = lifecycle.force_end(lease, datetime.now(UTC), TimeOuts(), "enough")
             after = lifecycle.end(after, after.end_reason_wanted, datetime.now(UTC))
-            await running.loop.change(lease, after, "admin", "forced")
+            await running.loop.change([Change(lease, after, "admin", "forced")])
         await wait_for_async(lambda: world.lease_pod(lease) is None, 120, "the pod to be gone")
 
         async def free() -> bool:

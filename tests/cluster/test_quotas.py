@@ -8,6 +8,7 @@ import pytest
 from gpulease.policy import lifecycle
 from gpulease.policy.model import EndReason, LeaseState
 from gpulease.providers.kubernetes import manifest
+from gpulease.store import Change
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.lease_service import Service, service
@@ -50,7 +51,7 @@ async def give_back(running: Service, name: str) -> None:
     lease = running.lease(name)
     async with running.ledger.lock:
         after = lifecycle.end(lease, EndReason.RETURNED, datetime.now(UTC))
-        await running.loop.change(lease, after, lease.user, "returned")
+        await running.loop.change([Change(lease, after, lease.user, "returned")])
 
 
 async def test_who_the_quota_has_no_room_for_waits_with_its_numbers_and_follows(
