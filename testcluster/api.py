@@ -106,14 +106,14 @@ class Api:
 
     def create(self, document: Object, **query: str) -> Object:
         """Create an object where its own kind and namespace say."""
-        return self.request("POST", path_of(document, collection=True), document, **query)
+        return self.request("POST", path_of(document, collection=True), document, "", **query)
 
     def get(self, path: str) -> Object:
         return self.request("GET", path)
 
     def items(self, path: str, **query: str) -> list[Object]:
         """Return a list's objects."""
-        found: list[Object] = self.request("GET", path, **query)["items"]
+        found: list[Object] = self.request("GET", path, None, "", **query)["items"]
         return found
 
     def patch(self, path: str, body: Object, kind: str = "") -> Object:
@@ -137,7 +137,7 @@ class Api:
     def logs(self, namespace: str, name: str, **query: str) -> str:
         """Return what a pod wrote."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/log"
-        return str(self.request("GET", path, **query).get("message", ""))
+        return str(self.request("GET", path, None, "", **query).get("message", ""))
 
 
 def path_of(document: Object, *, collection: bool = False) -> str:

@@ -78,7 +78,8 @@ class Watch:
         reading = read_pod(pod, about, now=now)
         before = self.last.get(case.name, Reading())
         if (reading.stage, reading.failed) != (before.stage, before.failed):
-            shot = {"at": now.isoformat(), "stage": reading.stage, "failed": reading.failed}
+            shot: Object = {"at": now.isoformat()}
+            shot |= {"stage": reading.stage, "failed": reading.failed}
             shot |= {"pod": _lean_pod(pod), "events": [_lean_event(each) for each in about]}
             self.shots.setdefault(case.name, []).append(shot)
         self.last[case.name] = reading

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from gpulease.demo.launch import any_port
 
@@ -41,19 +41,27 @@ def wait_for(condition: Callable[[], T], seconds: float = 30.0, what: str = "") 
         time.sleep(POLL_SECONDS)
 
 
+@overload
 async def wait_for_async(
-    condition: Callable[[], T | Awaitable[T]],
-    seconds: float = 30.0,
-    what: str = "",
-    every: float = POLL_SECONDS,
-) -> T:
+    condition: Callable[[], Awaitable[T | None]],
+    seconds: float = ...,
+    what: str = ...,
+    every: float = ...,
+) -> T: ...
+@overload
+async def wait_for_async(
+    condition: Callable[[], T | None], seconds: float = ..., what: str = ..., every: float = ...
+) -> T: ...
+async def wait_for_async(
+    condition: Callable[[], Any], seconds: float = 30.0, what: str = "", every: float = POLL_SECONDS
+) -> Any:
     """Do the same on a running event loop; the condition may be a coroutine function.
 
     One that asks the service does so no more often than a person may (``every``, in seconds).
     """
     deadline = time.monotonic() + seconds
     while True:
-        value: T | None = None
+        value: Any = None
         doubt: AssertionError | None = None
         try:
             found = condition()

@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from testcluster.faults.picture import HUB_NAMESPACE, Lease, Picture, Pod
+from testcluster.faults.picture import Lease, Picture, Pod
+from testcluster.site.shipped import HUB_NAMESPACE
 
 CARDS = 4
 

@@ -67,7 +67,7 @@ class Kube:
         while True:
             try:
                 if not since:
-                    listed = await self.request("GET", path, **query)
+                    listed = await self.request("GET", path, None, **query)
                     there = {item["metadata"]["uid"]: item for item in listed["items"]}
                     for uid in known.keys() - there.keys():
                         yield "DELETED", known.pop(uid)

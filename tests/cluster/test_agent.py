@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -112,7 +113,7 @@ def test_a_process_is_found_in_its_pod_by_its_control_group(
     uids = [wait_for_phase(cluster.api, namespace, n)["metadata"]["uid"] for n in names]
     places = Places()
     for uid in uids:
-        found = wait_for(lambda uid=uid: agents.processes_of(uid), 120, "its processes")
+        found = wait_for(partial(agents.processes_of, uid), 120, "its processes")
         assert {places.place(number, 0.0) for number in found} == {uid}
     assert places.place(1, 0.0) not in uids
 
@@ -225,7 +226,7 @@ async def scene(cluster: Cluster, namespace: str) -> AsyncIterator[Scene]:
     )
     provider = KubernetesProvider(
         OfficialClient(str(cluster.layout.kubeconfig)),
-        SimpleNamespace(state=lambda _: None, send=lambda *_: False),  # type: ignore[arg-type]
+        SimpleNamespace(state=lambda _: None, send=lambda *_: False),
         settings,
         classes=lambda: (GPUClass("cards", "cards"),),
     )

@@ -12,7 +12,7 @@ import pytest
 from gpulease import labels
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
-from gpulease.policy.model import Lease, LeaseState, TimeOuts
+from gpulease.policy.model import EndReason, Lease, LeaseState, TimeOuts
 from gpulease.providers.kubernetes import manifest
 from gpulease.store import Change
 from testcluster.cluster import Cluster
@@ -55,7 +55,7 @@ async def test_a_lease_goes_from_the_queue_to_its_pod_and_back(
         assert lease.devices[0].startswith("node1/nvidia.com/gpu/")
         async with running.ledger.lock:
             after = lifecycle.force_end(lease, datetime.now(UTC), TimeOuts(), "enough")
-            after = lifecycle.end(after, after.end_reason_wanted, datetime.now(UTC))
+            after = lifecycle.end(after, EndReason.FORCED, datetime.now(UTC))
             await running.loop.change([Change(lease, after, "admin", "forced")])
         await wait_for_async(lambda: world.lease_pod(lease) is None, 120, "the pod to be gone")
 

@@ -557,11 +557,14 @@ async def test_a_start_asked_for_while_the_api_is_away_happens_when_it_is_back(
 async def test_the_limiter_spreads_starts(
     world: LeaseWorld, lease_id: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits = []
+    waits: list[float] = []
     real = world.provider._starts._limiter.take
-    monkeypatch.setattr(
-        world.provider._starts._limiter, "take", lambda: waits.append(real()) or waits[-1]
-    )
+
+    def take() -> float:
+        waits.append(real())
+        return waits[-1]
+
+    monkeypatch.setattr(world.provider._starts._limiter, "take", take)
     world.server("stu")
     lease = await begin(world, lease_id("rate"))
     await world.running(lease)

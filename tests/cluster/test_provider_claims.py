@@ -1,6 +1,6 @@
 """Leases whose GPU comes by a resource claim: real slices, scheduler and kubelet."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -30,7 +30,7 @@ def dra(cluster: Cluster) -> Iterator[Driver]:
 
 
 @pytest.fixture
-async def claims(world: LeaseWorld, dra: Driver) -> AsyncIterator[LeaseWorld]:
+async def claims(world: LeaseWorld, dra: Driver) -> LeaseWorld:
     """A world whose classes ask by claims; slices and claims are known."""
     world.classes = (LARGE,)
     await wait_for_async(lambda: _known(world), 120, "slices and claims listed")

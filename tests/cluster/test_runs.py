@@ -28,8 +28,8 @@ CELLS = [
 
 def notebook_of(cells: list[str]) -> str:
     new = nbformat.v4
-    whole = new.new_notebook(cells=[new.new_code_cell(cell) for cell in cells])  # type: ignore[no-untyped-call]
-    return str(nbformat.writes(whole))  # type: ignore[no-untyped-call]
+    whole = new.new_notebook(cells=[new.new_code_cell(cell) for cell in cells])
+    return str(nbformat.writes(whole))
 
 
 async def test_a_notebook_runs_in_a_pod_of_its_own_with_its_gpu_cells_in_another(

@@ -36,8 +36,8 @@ async def test_each_attempt_has_its_own_token_though_both_live(
         await world.running(attempt)
     tokens = {each.attempt: await world.token(each) for each in (first, second)}
     for lease in (first, second):
-        for attempt, token in tokens.items():
-            assert await world.provider.proves(lease, token) == (attempt == lease.attempt)
+        for number, token in tokens.items():
+            assert await world.provider.proves(lease, token) == (number == lease.attempt)
     for each in (first, second):
         await world.die(each)
 
