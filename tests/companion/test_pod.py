@@ -61,7 +61,7 @@ def test_a_cell_runs_on_the_pods_address_and_ports_in_the_containers_environment
             assert said["HOME"] == str(tmp_path)
             assert said["PATH"].startswith(os.environ["PATH"][:4])
             ours = {name for name in said if name.startswith("GPULEASE_")}
-            assert ours == {"GPULEASE_LEASE", "GPULEASE_COMPANION"}
+            assert ours == {"GPULEASE_LEASE", "GPULEASE_COMPANION", "GPULEASE_NODES"}
             second = await home.open("k2")
             assert second["ok"]["connection"]["shell_port"] not in ports
             home_again = await home.call("close", kernel_id="k1")
