@@ -8,7 +8,9 @@ import pytest
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.planning import Wanted, plan
 from gpulease.transfer.switch.touched import touched_names
-from gpulease.transfer.values.pickling import Packer
+from gpulease.transfer.values import kept
+from gpulease.transfer.values.groups import name_root, names_of, unit_root
+from gpulease.transfer.values.pickling import Packed, Packer
 from gpulease.transfer.values.shipment import Incoming
 from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.walk import Walk
@@ -231,3 +233,35 @@ def test_who_shared_a_value_with_a_touched_name_is_walked_from_with_it():
     assert names == ["model", "optimiser"]
     assert found is not None
     assert {name for group in found.groups for name in group.names} == set(names)
+
+
+def test_the_roots_of_a_group_are_gone_through_once_however_many_units_are_held_of_it(monkeypatch):
+    side = Side("a", {"value": 1}, (), TransferSettings())
+    units = {f"o{number}": [number] for number in range(100)}
+    side.registry.borrowed.keep(units, lambda: True)
+    roots = [name_root("value"), name_root("gone"), *map(unit_root, units)]
+    side.ledger.agree_alike(roots, b"digest", 0.0, 0)
+    calls = []
+
+    def counted(roots):
+        calls.append(roots)
+        return names_of(roots)
+
+    monkeypatch.setattr(kept, "names_of", counted)
+    assert side.kept.units({"value"}) == set(units)
+    assert side.kept.units({"other"}) == set()
+    assert side.kept.partners_of_lost() == {"value"}
+    assert len(calls) == 3
+
+
+def test_the_size_of_what_is_packed_is_counted_once_for_all_of_its_roots(monkeypatch):
+    shared = [1]
+    side = Side("a", {f"name{n}": [shared] for n in range(50)}, (), TransferSettings())
+    survey = side.survey()
+    (group,) = survey.groups
+    counted = []
+    size = Packed.nbytes.fget
+    monkeypatch.setattr(Packed, "nbytes", property(lambda self: counted.append(1) or size(self)))
+    packed = side.pack(group, survey)
+    assert len(counted) == 1
+    assert {side.ledger.costs[root] for root in group.roots} == {(packed.seconds, packed.nbytes)}

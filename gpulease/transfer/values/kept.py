@@ -12,14 +12,14 @@ import gc
 import sys
 import types
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from gpulease.transfer.registry import Registry
 
 from .groups import ATOMIC, Survey, name_root, names_of, unit_root
-from .ledger import Ledger
+from .ledger import Base, Ledger
 
 #: Of more objects than these nobody counts who refers to them: they are held.
 _LIMIT = 20_000
@@ -53,23 +53,31 @@ class Kept:
 
     def units(self, chosen: Collection[str]) -> set[str]:
         """Return the units that were agreed on with these names and no others that are here."""
-        return {oid for oid, near in self._near() if near <= set(chosen)}
+        wanted = set(chosen)
+        return {
+            oid for oids, names in self._agreed() if self._here(names) <= wanted for oid in oids
+        }
 
     def partners_of_lost(self) -> set[str]:
         """Return the names that were agreed on with a unit of which another name is gone."""
-        base = self._ledger.base
-        return {
-            name
-            for oid, near in self._near()
-            for name in near
-            if len(near) < len(names_of(base[unit_root(oid)].roots))
-        }
+        found = ((self._here(names), names) for _, names in self._agreed())
+        return {name for here, names in found if len(here) < len(names) for name in here}
 
-    def _near(self) -> Iterator[tuple[str, set[str]]]:
+    def _here(self, names: Iterable[str]) -> set[str]:
+        return {name for name in names if name in self._ns}
+
+    def _agreed(self) -> Iterator[tuple[set[str], list[str]]]:
+        """Return what is held, by what was agreed on together, with the names in that.
+
+        One group may have thousands of units: its roots are gone through once.
+        """
+        groups: dict[int, tuple[Base, set[str]]] = {}
         for oid in self._registry.borrowed.kept():
             base = self._ledger.base.get(unit_root(oid))
             if base is not None:
-                yield oid, {name for name in names_of(base.roots) if name in self._ns}
+                groups.setdefault(id(base), (base, set()))[1].add(oid)
+        for base, oids in groups.values():
+            yield oids, names_of(base.roots)
 
 
 def _are_shared(

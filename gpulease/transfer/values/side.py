@@ -95,8 +95,8 @@ class Side:
         packed = self.packer.pack(
             group, survey.units, survey.used_globals, check=check, values=survey.values
         )
-        for root in group.roots:
-            self.ledger.costs[root] = (packed.seconds, packed.nbytes)
+        cost = packed.seconds, packed.nbytes
+        self.ledger.costs.update(dict.fromkeys(group.roots, cost))
         return packed
 
     def unchanged(
