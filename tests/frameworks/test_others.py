@@ -7,7 +7,6 @@ from tests.frameworks.placing import (
     check,
     each,
     patterns,
-    placed,
     with_the_gpu_gone_between_any_two_cells,
 )
 from tests.transfer.kinds import plain
@@ -39,22 +38,3 @@ def test_the_gpu_is_gone_between_any_two_cells(name, killed, new_pair):
     cells = NOTEBOOKS[name]
     seen = with_the_gpu_gone_between_any_two_cells(new_pair, cells, killed=killed)
     assert seen == plain(cells)
-
-
-ANOTHERS = """import jax, threading
-seen = []
-def enter():
-    held = seen, threading.Lock()
-    class Node: pass
-    jax.tree_util.register_pytree_node(Node, lambda node: ((), held), lambda aux, parts: Node())
-enter()
-add = jax.jit(lambda x: x + 1); shape = jax.tree.structure([1, {'a': 2}])"""
-
-
-def test_a_jitted_function_does_not_lead_to_every_class_that_jax_knows(eager):
-    """JAX's registers are the process's: another notebook's classes are in them, too."""
-    try:
-        cells = [ANOTHERS, "seen.append((add(1).item(), str(shape)))"]
-        assert placed(eager, cells, [False, True]) == [(2, "PyTreeDef([*, {'a': *}])")]
-    finally:
-        eager.restart()  # no other companion knows the class

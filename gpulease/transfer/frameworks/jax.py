@@ -30,17 +30,13 @@ _CALLABLES: tuple[type, ...] = (
     custom_derivatives.custom_jvp,
     custom_derivatives.custom_vjp,
 )
-_STRUCTURE: type = jax.tree_util.PyTreeDef
-#: In a jitted function and in each structure is one of JAX's registers of trees, and with it every
-#: class that anybody in this process ever entered.
-_REGISTER: type = type(tree_util.default_registry)
 
 
 class _Jax(Aside):
     """See ``base.Framework``."""
 
     def claims(self, kind: type) -> bool:
-        return kind is _ARRAY or kind is _STRUCTURE or kind in _CALLABLES
+        return kind is _ARRAY or kind in _CALLABLES
 
     def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:  # noqa: ARG002
         if type(obj) is not _ARRAY:
@@ -89,7 +85,8 @@ def _name(obj: Any) -> str:
 
 
 def _parts(obj: Any) -> list[Any]:
-    return [part for part in gc.get_referents(obj) if type(part) is not _REGISTER]
+    # JAX's own register of trees is in it, too, and with it every class that ever was entered.
+    return [part for part in gc.get_referents(obj) if part is not tree_util.default_registry]
 
 
 def array(value: Any, weak_type: bool) -> Any:
