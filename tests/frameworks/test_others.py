@@ -1,5 +1,9 @@
 """The same of what is built on torch, of JAX and its kin, and of other libraries."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.frameworks import notebooks_kin, notebooks_others
@@ -11,10 +15,13 @@ from tests.frameworks.placing import (
 )
 from tests.transfer.kinds import plain
 
+#: JAX's registers keep every class that a process entered, and a jitted function leads to them: of
+#: equinox's notebook and the others each would be refused for what the other left there.
+ALONE = "GPULEASE_TEST_ALONE"
 _ALL = {**notebooks_kin.NOTEBOOKS, **notebooks_others.NOTEBOOKS}
-#: JAX's registers keep every class that this process entered, and a jitted function leads to them:
-#: after other notebooks equinox's would be refused for what they left there.  So it is the first.
-NOTEBOOKS = {name: _ALL[name] for name in sorted(_ALL, key=lambda name: name != "equinox")}
+NOTEBOOKS = {
+    name: cells for name, cells in _ALL.items() if (name == "equinox") == (ALONE in os.environ)
+}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -26,6 +33,17 @@ def test_a_notebook_in_turns(name, eager, lazy):
     where = patterns(name, len(cells))
     turns = {label: where[label] for label in list(where)[:2]}
     check(cells, turns, (eager, lazy))
+
+
+@pytest.mark.skipif(ALONE in os.environ, reason="it is this test that runs")
+@pytest.mark.timeout(600)
+def test_equinox_in_a_process_of_its_own():
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "frameworks", __file__]
+    done = subprocess.run(
+        [*command, "-k", "in_turns"], env=os.environ | {ALONE: "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
 
 
 @pytest.mark.nightly
