@@ -174,8 +174,8 @@ class CurveClient(ThreadedEnd):
         endpoint: of the server.
         keys: this client's; the server hears it once its public half is admitted.
         pushed: gets what the server tells.
-        lost: called once when the server has not answered for ``LOST_AFTER`` seconds; calls that
-            wait fail then, as does every later one.
+        lost: called once when the server has not answered for ``LOST_AFTER`` seconds in which this
+            process listened; calls that wait fail then, as does every later one.
         beat: arguments of the ``ping`` that asks whether the server is there.
         gone: see ``ThreadedEnd``.
     """
@@ -195,7 +195,7 @@ class CurveClient(ThreadedEnd):
         self._io = io
         self._on_lost = lost
         self._beat = beat
-        self._heart = Heartbeat(time.monotonic(), LOST_AFTER, BACK_WITHIN)
+        self._heart = Heartbeat(time.monotonic(), LOST_AFTER, BACK_WITHIN, 2 * PING_EVERY)
         self.closed = False
         self._socket: zmq.Socket[bytes] = io.call(partial(self._open, endpoint, keys))
 

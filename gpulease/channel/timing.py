@@ -31,15 +31,22 @@ class BackOff:
 class Heartbeat:
     """Whether the other end is still there, by when it was heard last (monotonic seconds).
 
+    Silence counts only while somebody listens: a process that was stopped, or in which an
+    extension held the interpreter for a minute, has answers waiting that it did not read.
+
     Args:
         lost_after: silence after which it is gone.
         back_within: how long it may take to come back after its connection broke.
+        looks_every: how long it may take from one look to the next where all is well.
     """
 
-    def __init__(self, now: float, lost_after: float, back_within: float) -> None:
+    def __init__(
+        self, now: float, lost_after: float, back_within: float, looks_every: float
+    ) -> None:
         self._lost_after = lost_after
         self._back_within = back_within
-        self._heard = now
+        self._looks_every = looks_every
+        self._heard = self._looked = now
         self.lost = False
 
     def heard(self, now: float) -> None:
@@ -51,7 +58,10 @@ class Heartbeat:
         self._heard = min(self._heard, now - self._lost_after + self._back_within)
 
     def just_lost(self, now: float) -> bool:
-        """Tell, once, that the other end is gone; it stays so."""
+        """Look, and tell once that the other end is gone; it stays so."""
+        absent = max(0.0, now - self._looked - self._looks_every)
+        self._heard = min(now, self._heard + absent)
+        self._looked = now
         if self.lost or now - self._heard <= self._lost_after:
             return False
         self.lost = True
