@@ -36,6 +36,10 @@ OUTAGES = frozenset(
 #: How long a cell waits for them where it says nothing else, and how often it tries (seconds).
 OUTAGE_SECONDS = 60.0
 RETRY_SECONDS = 1.0
+#: The lease ended while nobody could tell this kernel: the service or its channel was away.
+ENDED = frozenset(("not_active", "lease_ended"))
+#: The connection or the companion was gone before anything of this notebook had run there.
+BROKEN = frozenset(("lease_unreachable", "companion_died"))
 
 
 class GPUNotReady(GPULeaseError):  # noqa: N818 - the name that people read
@@ -162,10 +166,10 @@ class Waiter:
         try:
             link.obtain(lease)
         except GPULeaseError as error:
-            if error.reason not in ("not_active", "lease_ended") or again:
+            if again or error.reason not in ENDED | BROKEN:
                 raise
-            # It ended while nobody could tell this kernel: the service or its channel was away.
-            link.leases.pop(lease["id"], None)
+            if error.reason in ENDED:
+                link.leases.pop(lease["id"], None)
             self._obtain(options, progress, again=True)
 
     def ask(self, options: CellOptions) -> LeaseView:

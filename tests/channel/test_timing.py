@@ -75,7 +75,9 @@ def test_a_server_whose_answers_nobody_could_read_is_not_lost(monkeypatch) -> No
                 holding(1_500_000)
                 await asyncio.wait_for(answered.wait(), 60)
             assert not lost
-            assert await asyncio.wait_for(asyncio.wrap_future(client.start_call("x", {})), 60) is None
+            assert (
+                await asyncio.wait_for(asyncio.wrap_future(client.start_call("x", {})), 60) is None
+            )
         finally:
             client.close()
             await asyncio.to_thread(io.stop)

@@ -637,10 +637,36 @@ def test_a_companion_that_dies_before_it_is_connected_is_replaced_at_once(
 
     assert kernel.run(HOLDS_ON, when=printed("begun"), do=kill).ok
     cell = kernel.run("%%gpu\nimport os; os.getpid()")
-    if not cell.ok:  # the death was told while this cell joined it: the next one gets a new one
-        assert "died before it was connected" in cell.error
+    assert away(kernel, cell), cell.traceback
+
+
+#: The supervisor is silent when it is asked to open a companion, ``times`` times.
+SILENT = """
+from gpulease.kernel import control
+real, times = control.ControlClient.call, [{times}]
+def call(self, name, args, timeout):
+    if name == "open" and times[0]:
+        times[0] -= 1
+        raise self._unreachable()
+    return real(self, name, args, timeout)
+control.ControlClient.call = call
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_connection_that_breaks_before_there_is_a_companion_is_made_once_more(
+    stage: Stage, kernel: HomeKernel, times: int
+) -> None:
+    give(stage)
+    assert kernel.run(SILENT.format(times=times)).ok
+    cell = kernel.run("%%gpu\nimport os; os.getpid()")
+    if times > 1:
+        assert "supervisor does not answer any more" in cell.error
+        assert kernel.run("times").result == "[0]", "and no third time"
         cell = kernel.run("%%gpu\nimport os; os.getpid()")
     assert away(kernel, cell), cell.traceback
+    assert kernel.run("control.ControlClient.call = real").ok
+    assert asks(stage) == 1
 
 
 def test_events_while_a_companion_is_connected_open_no_second_one(
