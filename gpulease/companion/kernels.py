@@ -184,7 +184,8 @@ class Companions:
         async with lock:
             companion = self._running.get(args["kernel_id"])
             if companion is not None and companion.wire_key != args["wire_key"]:
-                await self.close(args["kernel_id"])  # home began anew, so does its companion
+                # Home began anew, so does its companion.
+                await self._end(self._running.pop(args["kernel_id"]))
                 companion = None
             fresh = companion is None
             if companion is None:
@@ -198,15 +199,19 @@ class Companions:
     async def close(self, kernel_id: str, *, now: bool = False) -> None:
         """End a companion and everything it started; ``now``: without asking first."""
         companion = self._running.pop(kernel_id, None)
-        if companion is None:
-            return
+        if companion is not None:
+            # The next companion of this kernel has the same mark, and must not end with this one.
+            async with self._locks.setdefault(kernel_id, asyncio.Lock()):
+                await self._end(companion, now=now)
+
+    async def _end(self, companion: Companion, *, now: bool = False) -> None:
         companion.closing = True
         pid = companion.bound.process.pid
         below = descendants([pid], process_table())
         if not now:
             await self._stop([companion])
         tree.signal_all([pid], signal.SIGKILL)
-        mark = companion_mark(self._mark, kernel_id)
+        mark = companion_mark(self._mark, companion.kernel_id)
         below |= tree.marked([mark], ENV_COMPANION) - {os.getpid()}
         tree.signal_all(below - {pid}, signal.SIGKILL)
         await asyncio.get_running_loop().run_in_executor(None, companion.bound.process.wait)

@@ -222,8 +222,10 @@ class Supervisor:
         return {**opened, "mirror": self._mirrors.place}
 
     async def _close(self, kernel_id: str, *, now: bool = False) -> None:
+        # Meanwhile, not afterwards: a notebook that comes back at once opens a mirror of its own.
+        mirror = asyncio.ensure_future(asyncio.to_thread(self._mirrors.close, kernel_id))
         await self._companions.close(kernel_id, now=now)
-        await asyncio.to_thread(self._mirrors.close, kernel_id)
+        await mirror
         if self._drain is not None:
             self._drain.answers.forget(kernel_id)
 

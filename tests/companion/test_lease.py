@@ -110,6 +110,21 @@ def test_a_companion_that_is_killed_while_it_starts_blames_no_environment(tmp_pa
     asyncio.run(test())
 
 
+def test_a_notebook_that_comes_back_while_its_companion_ends_gets_another():
+    async def test():
+        async with leased() as (_, _lease, home):
+            opened = (await home.open("k1"))["ok"]
+            with closing(Cells(opened["connection"], home)) as cells:
+                await cells.ready()  # it needs a moment to end
+                closed, again = await asyncio.gather(
+                    home.call("close", kernel_id="k1"), home.open("k1")
+                )
+            assert closed["ok"] is True
+            assert (again["ok"]["fresh"], again["ok"]["pid"] != opened["pid"]) == (True, True)
+
+    asyncio.run(test())
+
+
 def test_a_dead_companion_is_told_and_the_next_open_is_fresh():
     async def test():
         async with leased() as (_, _lease, home):
