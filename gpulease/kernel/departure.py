@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -19,7 +19,7 @@ from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.notices import Notices
 from gpulease.kernel.phase import Phase
 from gpulease.protocol import Blocker, LeaseView
-from gpulease.transfer.api import DrainReport, Home
+from gpulease.transfer.api import DrainReport, Home, Place
 
 if TYPE_CHECKING:
     from gpulease.kernel.attach import Attachment
@@ -62,7 +62,7 @@ class Departure:
         self.drained: DrainReport | None = None
         self.parks = False  # what cannot come home is parked by the supervisor
         self._files_left = False  # files that could not come home
-        self.lost: tuple[str, ...] = ()  # names that it could not park
+        self.lost: tuple[str, ...] = ()  # names that could not be parked
         self.leaving: Callable[[], list[str]] = list
         self.files: MirroredFiles | None = None  # set by the session
 
@@ -80,29 +80,50 @@ class Departure:
         self.parks = bool(push.get("parked"))
         self.lost = tuple(str(name) for name in push.get("lost") or ())
 
-    def give_back(self) -> None:
+    def give_back(self, *, force: bool = False) -> list[str]:
         """Bring everything home and end the lease (``%gpu return``), on the main thread.
+
+        Returns:
+            What is lost with the lease: nothing, but where ``force`` gives up what cannot come.
 
         Raises:
             GPULeaseError: ``not_home`` names what would be lost; the lease is then kept.
         """
         lease = self._link.mine()
+        left: list[str] = []
         if self._link.attachment is not None:
-            report = self._home().drain(DEFAULT_DRAIN)
-            self._link.notices.add(*self.leaving())
-            self._home().commit_pending()
-            stay = [blocker.name for blocker in report.blockers]
-            stay += [file["name"] for file in self._bring_files()]
-            if stay or not report.done:
+            try:
+                left = self._bring_home()
+            except GPULeaseError:
+                if not force:  # else the companion is wedged or dead, and shall go
+                    raise
+            if force:
+                left = [*left, *self._away(left)]
+            elif left:
                 raise GPULeaseError(
                     "not_home",
-                    f"These cannot come home: {', '.join(stay) or 'a variable'}.",
+                    f"These cannot come home: {', '.join(left)}.",
                     next_step="%gpu says why. Delete them in a GPU cell and return it again, or "
                     "%gpu return --force gives it back without them.",
-                    numbers={"names": stay},
+                    numbers={"names": left},
                     status=409,
                 )
+        self.lost = tuple(left)  # its companion is closed, which parks nothing
         self._link.end(lease)
+        return left
+
+    def _bring_home(self) -> list[str]:
+        """Bring what can come; return the names of the variables and files that cannot."""
+        report = self._home().drain(DEFAULT_DRAIN)
+        self._link.notices.add(*self.leaving())
+        self._home().commit_pending()
+        stay = [blocker.name for blocker in report.blockers]
+        stay += [file["name"] for file in self._bring_files()]
+        return stay if stay or report.done else (self._away(()) or ["a variable"])
+
+    def _away(self, named: Collection[str]) -> list[str]:
+        rows = self._home().status()
+        return [row.name for row in rows if row.place is Place.GPU and row.name not in named]
 
     def begin_early(self, push: Push) -> None:
         """On the I/O thread, while a home cell runs: nothing newer is made away meanwhile.

@@ -140,15 +140,14 @@ def _keep(session: Session, words: list[str]) -> str:
 
 
 def _return(session: Session, words: list[str]) -> str:
-    if words == ["--force"]:
-        session.link.end(session.link.mine())
-    else:
-        _none(words)
-        if session.link.mine() is None and session.link.attachment is None:
-            raise _nothing(session)
-        session.link.departure.give_back()
+    force = words == ["--force"]
+    _none([] if force else words)
+    if session.link.mine() is None and session.link.attachment is None:
+        raise _nothing(session)
+    lost = session.link.departure.give_back(force=force)
     session.link.target = None
-    return "The GPU was given back. Your variables are here."
+    but = f", but not what could not come: {', '.join(lost)}" if lost else ""
+    return f"The GPU was given back. Your variables are here{but}."
 
 
 def _fetch(session: Session, words: list[str]) -> str:

@@ -719,6 +719,21 @@ def test_status_keep_and_return(stage: Stage, kernel: HomeKernel) -> None:
     assert "No GPU lease" in kernel.run("%gpu").text()
 
 
+def test_a_forced_return_brings_what_can_come_and_names_what_is_lost(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    give(stage)
+    kernel.run("%%gpu\nlarge = bytes(7 << 20)\nlock = __import__('threading').Lock()")
+    assert "These cannot come home: lock." in kernel.run("%gpu return").error
+    kernel.run("%%gpu\nlarge = bytes(8 << 20)")
+    returned = kernel.run("%gpu return --force")
+    assert returned.text().endswith("Your variables are here, but not what could not come: lock.\n")
+    here = kernel.run("len(large) >> 20")
+    assert here.result == "8", here.text() + here.error
+    assert "lost with the companion" in kernel.run("lock").error
+    assert "no GPU lease" in kernel.run("%gpu return --force").error
+
+
 def test_keep_takes_the_warning_away_and_says_until_when(stage: Stage, kernel: HomeKernel) -> None:
     give(stage)
     assert "no GPU lease" in kernel.run("%gpu keep").error
