@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gpulease.hub import gpu_names, guard_places
 from gpulease.hub.guard_list import CONTAINERS
-from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping, text
+from gpulease.hub.guard_shape import Part, Path, Rules, items, mapping, text
 
 #: A pod as JSON.
 Manifest = dict[str, Any]
@@ -189,13 +189,13 @@ def shield(pod: Mapping[str, Any]) -> Manifest:
 def inspect_namespace_labels(labels: Mapping[str, str]) -> tuple[Finding, ...]:
     """Return the labels that would open a user's namespace to DRA admin access."""
     return tuple(
-        _finding("admin_access", Place(("metadata", "labels", key), f"label {key}"))
+        _finding("admin_access", Part(("metadata", "labels", key), f"label {key}"))
         for key, value in sorted(labels.items())
         if key == guard_places.ADMIN_ACCESS_LABEL and value.lower() == "true"
     )
 
 
-def _finding(rule: str, place: Place, allow: str = "") -> Finding:
+def _finding(rule: str, place: Part, allow: str = "") -> Finding:
     why, next_step = RULES[rule]
     return Finding(rule, place.path, place.what, why, next_step, place.instead, allow)
 

@@ -32,7 +32,7 @@ Written = Iterator[tuple[Path, tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
-class Line:
+class Entry:
     """Something in a pod's spec as the list would name it; one of ``ways`` on it is enough."""
 
     path: Path
@@ -41,19 +41,19 @@ class Line:
 
 def unlisted(
     spec: Mapping[str, Any], allow: tuple[str, ...] = (), blocker_image: str = BLOCKER_IMAGE
-) -> Iterator[Line]:
+) -> Iterator[Entry]:
     """Yield what stands in a pod's spec and not on the list."""
     for line in lines(spec, blocker_image):
         if not any(allows((*known_lines(), *allow), way) for way in line.ways):
             yield line
 
 
-def lines(spec: Mapping[str, Any], blocker_image: str = BLOCKER_IMAGE) -> Iterator[Line]:
+def lines(spec: Mapping[str, Any], blocker_image: str = BLOCKER_IMAGE) -> Iterator[Entry]:
     """Yield everything in a pod's spec that the list has words for."""
     for row in ROWS:
         for path, value in _at(spec, row, blocker_image):
             for part, ways in _FORMS[row.form](row, value):
-                yield Line((*path, *part), ways)
+                yield Entry((*path, *part), ways)
 
 
 def _at(spec: Mapping[str, Any], row: Row, image: str) -> Iterator[tuple[Path, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpulease.hub import gpu_names
-from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping, text
+from gpulease.hub.guard_shape import Part, Path, Rules, items, mapping, text
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -20,15 +20,15 @@ _POD: Final[Path] = ("spec", "affinity", "podAffinity")
 _TOWARDS: Final = frozenset({"In", "Exists"})
 
 
-def steering(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
+def steering(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Part]]:
     """Yield each rule that the placement of a pod breaks, with the place."""
     for key, value in mapping(spec.get("nodeSelector")).items():
         if rules.is_gpu_node(key, text(value)):
             at: Path = ("spec", "nodeSelector", key)
-            yield "node_placement", Place(at, f"node selector {key}={value}")
+            yield "node_placement", Part(at, f"node selector {key}={value}")
     if spec.get("nodeName"):
         # Past the scheduler no taint counts, and no device is counted.
-        yield "node_placement", Place(("spec", "nodeName"), f"node name {spec['nodeName']}")
+        yield "node_placement", Part(("spec", "nodeName"), f"node name {spec['nodeName']}")
     affinity = mapping(spec.get("affinity"))
     yield from _beside_nodes(mapping(affinity.get("nodeAffinity")), rules)
     yield from _beside_pods(mapping(affinity.get("podAffinity")), rules)
@@ -36,21 +36,21 @@ def steering(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place
         # Nodes that lack the label get no pod at all.
         if rules.is_gpu_node(text(spread.get("topologyKey"))):
             at = ("spec", "topologySpreadConstraints", index)
-            yield "node_placement", Place(at, f"spread over {spread['topologyKey']}")
+            yield "node_placement", Part(at, f"spread over {spread['topologyKey']}")
     yield from _tolerations(spec, rules)
 
 
-def _tolerations(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
+def _tolerations(spec: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Part]]:
     for index, toleration in enumerate(items(spec.get("tolerations"))):
         key, value = text(toleration.get("key")), text(toleration.get("value"))
         at = ("spec", "tolerations", index)
         if not key:
-            yield "toleration", Place(at, "toleration of every taint")
+            yield "toleration", Part(at, "toleration of every taint")
         elif rules.is_gpu_node(key, value):
-            yield "toleration", Place(at, f"toleration of {key}{value and '='}{value}")
+            yield "toleration", Part(at, f"toleration of {key}{value and '='}{value}")
 
 
-def _beside_nodes(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
+def _beside_nodes(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Part]]:
     required = mapping(affinity.get(_REQUIRED))
     for index, term in enumerate(items(required.get("nodeSelectorTerms"))):
         for place in _term((*_NODE, _REQUIRED, "nodeSelectorTerms", index), term, rules):
@@ -59,18 +59,18 @@ def _beside_nodes(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[s
         # A preference is taken out as a whole: half of it would prefer something else.
         for place in _term((), mapping(weighted.get("preference")), rules):
             path = (*_NODE, _PREFERRED, index)
-            yield "node_placement", Place(path, f"preferred {place.what}")
+            yield "node_placement", Part(path, f"preferred {place.what}")
             break
 
 
-def _term(path: Path, term: Mapping[str, Any], rules: Rules) -> Iterator[Place]:
+def _term(path: Path, term: Mapping[str, Any], rules: Rules) -> Iterator[Part]:
     for kind in ("matchExpressions", "matchFields"):
         for index, expression in enumerate(items(term.get(kind))):
             key, operator = text(expression.get("key")), text(expression.get("operator"))
             values = _values(expression)
             if _leads(key, operator, values, rules):
                 what = f"node affinity {key} {operator} {', '.join(values)}".rstrip()
-                yield Place((*path, kind, index), what)
+                yield Part((*path, kind, index), what)
 
 
 def _leads(key: str, operator: str, values: list[str], rules: Rules) -> bool:
@@ -84,13 +84,13 @@ def _leads(key: str, operator: str, values: list[str], rules: Rules) -> bool:
     return operator == "NotIn" and rules.is_gpu_node(key) and any(map(gpu_names.says_none, values))
 
 
-def _beside_pods(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
+def _beside_pods(affinity: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Part]]:
     for index, term in enumerate(items(affinity.get(_REQUIRED))):
         if why := _pods(term, rules):
-            yield "node_placement", Place((*_POD, _REQUIRED, index), f"pod affinity {why}")
+            yield "node_placement", Part((*_POD, _REQUIRED, index), f"pod affinity {why}")
     for index, weighted in enumerate(items(affinity.get(_PREFERRED))):
         if why := _pods(mapping(weighted.get("podAffinityTerm")), rules):
-            yield "node_placement", Place((*_POD, _PREFERRED, index), f"preferred {why}")
+            yield "node_placement", Part((*_POD, _PREFERRED, index), f"preferred {why}")
 
 
 def _pods(term: Mapping[str, Any], rules: Rules) -> str:

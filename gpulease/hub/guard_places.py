@@ -13,7 +13,7 @@ from gpulease import labels
 from gpulease.hub import gpu_names, guard_lines
 from gpulease.hub.guard_list import CONTAINERS
 from gpulease.hub.guard_placement import steering
-from gpulease.hub.guard_shape import Path, Place, Rules, items, mapping, text
+from gpulease.hub.guard_shape import Part, Path, Rules, items, mapping, text
 
 #: Switches with which a pod is its node's own, or nearly.
 _HOST: Final = ("hostPID", "hostIPC", "hostNetwork")
@@ -22,31 +22,31 @@ _WINDOWS: Final[Path] = ("securityContext", "windowsOptions", "hostProcess")
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
-def places(pod: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
+def places(pod: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Part]]:
     """Yield each rule that something in ``pod`` breaks, with the place."""
     spec = mapping(pod.get("spec"))
     yield from _notes(mapping(pod.get("metadata")))
     yield from _lease_marks(mapping(mapping(pod.get("metadata")).get("labels")))
     yield from _resources(("spec", "resources"), mapping(spec.get("resources")), rules)
     for index, claim in enumerate(items(spec.get("resourceClaims"))):
-        yield "claim", Place(("spec", "resourceClaims", index), f"claim {claim.get('name')!r}")
+        yield "claim", Part(("spec", "resourceClaims", index), f"claim {claim.get('name')!r}")
     overhead = {"limits": spec.get("overhead")}
     for _rule, place in _resources((), overhead, rules):
-        yield "device_resource", Place(("spec", "overhead", place.path[-1]), place.what)
+        yield "device_resource", Part(("spec", "overhead", place.path[-1]), place.what)
     yield from steering(spec, rules)
     for key, rule, pattern in (
         ("runtimeClassName", "runtime_class", gpu_names.is_gpu_runtime),
         ("schedulerName", "scheduler", gpu_names.is_gpu_scheduler),
     ):
         if pattern(text(spec.get(key))):
-            yield rule, Place(("spec", key), f"{key} {spec[key]}")
+            yield rule, Part(("spec", key), f"{key} {spec[key]}")
     for key in _HOST:
         if spec.get(key) is True:
-            yield "host_namespace", Place(("spec", key), f"{key}: true", instead=False)
+            yield "host_namespace", Part(("spec", key), f"{key}: true", instead=False)
     yield from _host_process(("spec",), spec)
     volumes = _device_volumes(spec)
     for index, name in volumes.items():
-        yield "host_device", Place(("spec", "volumes", index), f"volume {name!r} of the node")
+        yield "host_device", Part(("spec", "volumes", index), f"volume {name!r} of the node")
     for kind in CONTAINERS:
         for index, container in enumerate(items(spec.get(kind))):
             path = ("spec", kind, index)
@@ -54,48 +54,48 @@ def places(pod: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, Place]]:
     yield from _admin_access((), pod)
 
 
-def not_listed(pod: Mapping[str, Any], rules: Rules) -> Iterator[tuple[Place, str]]:
+def not_listed(pod: Mapping[str, Any], rules: Rules) -> Iterator[tuple[Part, str]]:
     """Yield what a server's pod has and the list has not: the place, and the line it would take."""
     spec = mapping(pod.get("spec"))
     for found in guard_lines.unlisted(spec, rules.allow, rules.blocker_image):
         line = found.ways[0]
-        yield Place(found.path, line), line
+        yield Part(found.path, line), line
 
 
-def _notes(metadata: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
+def _notes(metadata: Mapping[str, Any]) -> Iterator[tuple[str, Part]]:
     for kind in ("annotations", "labels"):
         for key, value in mapping(metadata.get(kind)).items():
             if key == ADMIN_ACCESS_LABEL:
-                yield "admin_access", Place(("metadata", kind, key), f"{kind[:-1]} {key}")
+                yield "admin_access", Part(("metadata", kind, key), f"{kind[:-1]} {key}")
             elif gpu_names.is_note(key, text(value)):
-                yield "sharing_note", Place(("metadata", kind, key), f"{kind[:-1]} {key}={value}")
+                yield "sharing_note", Part(("metadata", kind, key), f"{kind[:-1]} {key}={value}")
 
 
-def _lease_marks(marks: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
+def _lease_marks(marks: Mapping[str, Any]) -> Iterator[tuple[str, Part]]:
     """Find the labels by which the lease service, network and admission policies know its pods."""
     for key in (labels.LEASE, labels.ATTEMPT):
         if key in marks:
-            yield "lease_label", Place(("metadata", "labels", key), f"label {key}={marks[key]}")
+            yield "lease_label", Part(("metadata", "labels", key), f"label {key}={marks[key]}")
     kind = marks.get(labels.COMPONENT)
     if marks.get(labels.NAME) == labels.APP and kind is not None:
         at = ("metadata", "labels", labels.NAME)
-        yield "lease_label", Place(at, f"label {labels.NAME}={labels.APP} of a {kind} pod")
+        yield "lease_label", Part(at, f"label {labels.NAME}={labels.APP} of a {kind} pod")
 
 
 def _resources(
     path: Path, resources: Mapping[str, Any], rules: Rules
-) -> Iterator[tuple[str, Place]]:
+) -> Iterator[tuple[str, Part]]:
     for kind in ("limits", "requests"):
         for name, quantity in mapping(resources.get(kind)).items():
             if rules.is_device(name) and not gpu_names.is_zero(quantity):
-                yield "device_resource", Place((*path, kind, name), f"{quantity} of {name}")
+                yield "device_resource", Part((*path, kind, name), f"{quantity} of {name}")
     for index, claim in enumerate(items(resources.get("claims"))):
-        yield "claim", Place((*path, "claims", index), f"claim {claim.get('name')!r}")
+        yield "claim", Part((*path, "claims", index), f"claim {claim.get('name')!r}")
 
 
 def _container(
     path: Path, container: Mapping[str, Any], device_volumes: frozenset[str], rules: Rules
-) -> Iterator[tuple[str, Place]]:
+) -> Iterator[tuple[str, Part]]:
     yield from _resources((*path, "resources"), mapping(container.get("resources")), rules)
     for index, entry in enumerate(items(container.get("env"))):
         name = text(entry.get("name"))
@@ -103,31 +103,31 @@ def _container(
         if gpu_names.gives_devices(name, value):
             shown = "a value from elsewhere" if value is None else value
             instead = {"name": name, "value": "void"}
-            yield "visible_devices", Place((*path, "env", index), f"{name}={shown}", instead)
+            yield "visible_devices", Part((*path, "env", index), f"{name}={shown}", instead)
     for index, mount in enumerate(items(container.get("volumeMounts"))):
         at = (*path, "volumeMounts", index)
         if text(mount.get("name")) in device_volumes:
-            yield "host_device", Place(at, f"mount of volume {text(mount.get('name'))!r}")
+            yield "host_device", Part(at, f"mount of volume {text(mount.get('name'))!r}")
         elif gpu_names.is_device_list(text(mount.get("mountPath"))):
-            yield "device_list", Place(at, f"mount at {mount['mountPath']}")
+            yield "device_list", Part(at, f"mount at {mount['mountPath']}")
     yield from _host_process(path, container)
     if path[1] == "initContainers" and guard_lines.is_blocker(container, rules.blocker_image):
         return
     security = mapping(container.get("securityContext"))
     at = (*path, "securityContext")
     if security.get("privileged") is True:
-        yield "privileged", Place((*at, "privileged"), "privileged: true", instead=False)
+        yield "privileged", Part((*at, "privileged"), "privileged: true", instead=False)
     added = mapping(security.get("capabilities")).get("add")
     for index, name in enumerate(added if isinstance(added, list) else []):
         if gpu_names.opens_the_node(text(name)):
-            place = Place((*at, "capabilities", "add", index), f"capability {text(name)}")
+            place = Part((*at, "capabilities", "add", index), f"capability {text(name)}")
             yield "capability", place
 
 
-def _host_process(path: Path, value: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
+def _host_process(path: Path, value: Mapping[str, Any]) -> Iterator[tuple[str, Part]]:
     security = mapping(value.get("securityContext"))
     if mapping(security.get("windowsOptions")).get("hostProcess") is True:
-        yield "host_namespace", Place((*path, *_WINDOWS), "hostProcess: true", instead=False)
+        yield "host_namespace", Part((*path, *_WINDOWS), "hostProcess: true", instead=False)
 
 
 def _device_volumes(spec: Mapping[str, Any]) -> dict[int, str]:
@@ -140,7 +140,7 @@ def _device_volumes(spec: Mapping[str, Any]) -> dict[int, str]:
     }
 
 
-def _admin_access(path: Path, value: Any) -> Iterator[tuple[str, Place]]:
+def _admin_access(path: Path, value: Any) -> Iterator[tuple[str, Part]]:
     """Find ``adminAccess: true`` wherever it stands."""
     children: list[tuple[str | int, Any]] = []
     if isinstance(value, Mapping):
@@ -149,6 +149,6 @@ def _admin_access(path: Path, value: Any) -> Iterator[tuple[str, Place]]:
         children = list(enumerate(value))
     for key, child in children:
         if key == "adminAccess" and child is True:
-            yield "admin_access", Place((*path, key), "adminAccess: true", instead=False)
+            yield "admin_access", Part((*path, key), "adminAccess: true", instead=False)
         else:
             yield from _admin_access((*path, key), child)

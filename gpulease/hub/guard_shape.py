@@ -46,8 +46,8 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Place:
-    """One place in a manifest, what stands there, and what may stand there instead."""
+class Part:
+    """One part of a manifest: where it is, what stands there, and what may stand there instead."""
 
     path: Path
     what: str

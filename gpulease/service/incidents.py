@@ -20,7 +20,7 @@ from gpulease.service.auth import Asker
 from gpulease.service.ledger import Ledger
 from gpulease.service.orphans import ContendedCapacity, Orphans
 from gpulease.service.shapes import ChangeView, IncidentView
-from gpulease.store import Incident
+from gpulease.store import AuditRecord
 from gpulease.texts import Text
 
 #: Taken by others, run unknown to the database, a home that would not attach.
@@ -75,7 +75,7 @@ class Incidents:
         for row in await self._since(("volume_failed",), kept):
             provider.recall_home(row.user, row.note or row.why, row.at)
 
-    async def _since(self, whys: Sequence[str], since: datetime) -> list[Incident]:
+    async def _since(self, whys: Sequence[str], since: datetime) -> list[AuditRecord]:
         """Return what was recorded from then on, oldest first."""
         store = self._ledger.store
         rows, _ = await self._ledger.call(store.incidents, whys, since=since, limit=None)
@@ -92,7 +92,7 @@ def note_for(asker: Asker, source: str, target: str, note: str) -> str:
     return "" if failed and not asker.admin else note
 
 
-def _change(row: Incident) -> ChangeView:
+def _change(row: AuditRecord) -> ChangeView:
     return {
         "at": row.at.isoformat(),
         "who": row.who,
@@ -107,7 +107,7 @@ def _change(row: Incident) -> ChangeView:
     }
 
 
-def _view(row: Incident) -> IncidentView:
+def _view(row: AuditRecord) -> IncidentView:
     sentence, _ = admin_words.ALERTS.get(row.why) or reasons.WAITING[row.why]
     return {
         "at": row.at.isoformat(),

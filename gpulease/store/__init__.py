@@ -9,10 +9,10 @@ from gpulease.store.migrate import upgrade
 from gpulease.store.plans import KeptPlan, PlanRecord
 from gpulease.store.reading import export, read_last_snapshot, read_past
 from gpulease.store.records import (
+    AuditRecord,
     Change,
     EvidenceMinute,
     IdempotencyKey,
-    Incident,
     Page,
     PolicyVersion,
     TransitionRecord,
@@ -25,10 +25,10 @@ from gpulease.store.writing import key_reused
 
 __all__ = [
     "Ages",
+    "AuditRecord",
     "Change",
     "EvidenceMinute",
     "IdempotencyKey",
-    "Incident",
     "KeptPlan",
     "Page",
     "PlanRecord",

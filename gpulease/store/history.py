@@ -21,7 +21,7 @@ from gpulease.store.models import (
     LeaseRow,
     TransitionRow,
 )
-from gpulease.store.records import Incident, Page, TransitionRecord, from_json
+from gpulease.store.records import AuditRecord, Page, TransitionRecord, from_json
 
 MAX_PAGE = 500
 
@@ -173,7 +173,7 @@ def incidents(
     since: datetime | None,
     offset: int,
     limit: int | None,
-) -> tuple[list[Incident], int]:
+) -> tuple[list[AuditRecord], int]:
     """Return the changes for these reasons, newest first, and how many there are."""
     chosen: list[sa.ColumnElement[bool]] = [TransitionRow.why.in_(whys)]
     if since is not None:
@@ -183,7 +183,7 @@ def incidents(
 
 def changes(
     session: Session, words: Sequence[str], *, offset: int, limit: int
-) -> tuple[list[Incident], int]:
+) -> tuple[list[AuditRecord], int]:
     """Return the changes that have every word, newest first, and how many there are."""
     places = (
         TransitionRow.who,
@@ -205,7 +205,7 @@ def _found(
     *,
     offset: int,
     limit: int | None,
-) -> tuple[list[Incident], int]:
+) -> tuple[list[AuditRecord], int]:
     of_lease = LeaseRow.id == TransitionRow.lease_id
     count = sa.select(sa.func.count(TransitionRow.id)).join(LeaseRow, of_lease)
     query = (
@@ -217,7 +217,7 @@ def _found(
         .limit(limit)
     )
     found = [
-        Incident(
+        AuditRecord(
             lease_id=row.lease_id,
             user=user,
             gpu_class=gpu_class,

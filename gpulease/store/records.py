@@ -59,7 +59,7 @@ class TransitionRecord:
 
 
 @dataclass(frozen=True)
-class Incident:
+class AuditRecord:
     """A row of the audit, with whose lease it was."""
 
     lease_id: str

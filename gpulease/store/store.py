@@ -29,10 +29,10 @@ from gpulease.store.faults import translated
 from gpulease.store.migrate import require_head
 from gpulease.store.models import LeaseRow, MetaRow
 from gpulease.store.records import (
+    AuditRecord,
     Change,
     EvidenceMinute,
     IdempotencyKey,
-    Incident,
     Page,
     PolicyVersion,
     TransitionRecord,
@@ -226,7 +226,7 @@ class Store:
         since: datetime | None = None,
         offset: int = 0,
         limit: int | None = 50,
-    ) -> tuple[list[Incident], int]:
+    ) -> tuple[list[AuditRecord], int]:
         """Return changes for these reasons from ``offset`` on, newest first, and their number.
 
         ``since`` leaves older ones out; ``limit`` ``None`` gives all.
@@ -236,7 +236,7 @@ class Store:
 
     def changes(
         self, words: Sequence[str], *, offset: int = 0, limit: int = 50
-    ) -> tuple[list[Incident], int]:
+    ) -> tuple[list[AuditRecord], int]:
         """Return the changes that have every word, newest first, and their number.
 
         A word is looked for, whatever its case, in who made the change and why, its note, and the

@@ -14,7 +14,7 @@ from gpulease.policy.pods import AskKind
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_claims import claim_template
 from gpulease.providers.kubernetes.manifest import SERVICE_ACCOUNT, PodSettings, lease_pod
-from gpulease.providers.kubernetes.volumes import Place, Situation, decide
+from gpulease.providers.kubernetes.volumes import KnownNode, Situation, decide
 from testcluster.api import Object
 from testcluster.cluster import Cluster
 from testcluster.devices import card
@@ -52,7 +52,7 @@ def dra(cluster: Cluster) -> Iterator[Driver]:
 def asked(server: Object, gpu_class: GPUClass, count: int, number: int = 1) -> Object:
     """Return the lease pod for a class, as the provider would create it."""
     container = server["spec"]["containers"][0]
-    seen = Situation({}, {}, None, [Place(NODE)], "/home/jovyan")
+    seen = Situation({}, {}, None, [KnownNode(NODE)], "/home/jovyan")
     record = lease(id=f"asks{number}", count=count, attempt=1, devices=(), gpu_class="gpu")
     files = decide(server, container, seen)
     return lease_pod(record, gpu_class, server, files, SETTINGS, now=datetime.now(UTC))

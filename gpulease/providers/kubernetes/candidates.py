@@ -13,10 +13,12 @@ from gpulease.providers.kubernetes.asks_nodes import bears, fits
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.pods import amount_of
 from gpulease.providers.kubernetes.slots import lost, taints_of
-from gpulease.providers.kubernetes.volumes import Place
+from gpulease.providers.kubernetes.volumes import KnownNode
 
 
-def candidates(nodes: Iterable[Manifest], ask: PodAsk, granted: str, instance: str) -> list[Place]:
+def candidates(
+    nodes: Iterable[Manifest], ask: PodAsk, granted: str, instance: str
+) -> list[KnownNode]:
     """Return the nodes that have the ask's resource and whose labels and taints let its pod in.
 
     Args:
@@ -36,9 +38,9 @@ def candidates(nodes: Iterable[Manifest], ask: PodAsk, granted: str, instance: s
     ]
 
 
-def place(node: Manifest) -> Place:
+def place(node: Manifest) -> KnownNode:
     """Return a node's name and labels."""
-    return Place(str(node["metadata"]["name"]), _labels(node))
+    return KnownNode(str(node["metadata"]["name"]), _labels(node))
 
 
 def _amount(node: Manifest, resource: str) -> int:

@@ -43,7 +43,7 @@ from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, notebook_container
 from gpulease.providers.kubernetes.manifest_describe import owned_by
 from gpulease.providers.kubernetes.reasons import read_refusal
-from gpulease.providers.kubernetes.volumes import MIRROR, Files, Place, Situation, decide
+from gpulease.providers.kubernetes.volumes import MIRROR, Files, KnownNode, Situation, decide
 from gpulease.providers.kubernetes.watch import Key, key_of
 
 log = logging.getLogger(__name__)
@@ -274,7 +274,7 @@ class Starts:
         granted = lease.devices[0].partition("/")[0] if lease.devices else ""
         home = self._cluster.node(str(server["spec"].get("nodeName", "")))
         # Of a node that is not there yet no more is known than what the class asks of it.
-        new = [Place("", dict(ask_of(gpu_class).node_selector))]
+        new = [KnownNode("", dict(ask_of(gpu_class).node_selector))]
         seen = Situation(
             claims=claims,
             volumes=volumes,

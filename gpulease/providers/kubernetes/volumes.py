@@ -41,7 +41,7 @@ _MOUNT_KEYS: Final = ("name", "mountPath", "subPath")
 
 
 @dataclass(frozen=True)
-class Place:
+class KnownNode:
     """A node by its name and labels."""
 
     name: str
@@ -84,8 +84,8 @@ class Situation:
 
     claims: Mapping[str, Mapping[str, Any]]
     volumes: Mapping[str, Mapping[str, Any]]
-    server: Place | None
-    candidates: Sequence[Place]
+    server: KnownNode | None
+    candidates: Sequence[KnownNode]
     home: str
     mirror_because: str = ""
     granted: str = ""
@@ -211,7 +211,7 @@ def _by_access(name: str, claim: Mapping[str, Any], seen: Situation) -> _Verdict
     return _Verdict("one_pod", f"Claim {name} may be mounted by a single pod only.")
 
 
-def _once(name: str, reach: Sequence[Place], seen: Situation) -> _Verdict:
+def _once(name: str, reach: Sequence[KnownNode], seen: Situation) -> _Verdict:
     own = seen.server.name if seen.server else ""
     can_serve = any(place.name == own for place in reach)
     if own and can_serve and seen.granted in ("", own):
@@ -223,7 +223,7 @@ def _once(name: str, reach: Sequence[Place], seen: Situation) -> _Verdict:
     return _Verdict("other_node", why)
 
 
-def _reaches(volume: Mapping[str, Any] | None, place: Place) -> bool:
+def _reaches(volume: Mapping[str, Any] | None, place: KnownNode) -> bool:
     """Whether the volume can be used on this node at all (a zone, a machine's own disk)."""
     if volume is None:
         return True  # not readable to us: the scheduler knows

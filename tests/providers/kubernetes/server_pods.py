@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.providers.kubernetes.manifest import PodSettings
-from gpulease.providers.kubernetes.volumes import Place, Situation
+from gpulease.providers.kubernetes.volumes import KnownNode, Situation
 
 NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
 SETTINGS = PodSettings(service_url="https://hub.test/services/gpulease", instance="hub a")
@@ -91,9 +91,9 @@ def volume(name="pv-1", **where):
     return {"metadata": {"name": name}, "spec": spec}
 
 
-CPU = Place("cpu-1", {"zone": "a"})
-GPU_A = Place("gpu-1", {"zone": "a"})
-GPU_B = Place("gpu-2", {"zone": "b"})
+CPU = KnownNode("cpu-1", {"zone": "a"})
+GPU_A = KnownNode("gpu-1", {"zone": "a"})
+GPU_B = KnownNode("gpu-2", {"zone": "b"})
 
 
 def situation(*modes, place=CPU, candidates=(GPU_A, GPU_B), because="", pv=None, granted=""):

@@ -2,7 +2,7 @@ import pytest
 
 from gpulease.policy.pods import AskKind, PodAsk, Toleration
 from gpulease.providers.kubernetes.candidates import candidates, place
-from gpulease.providers.kubernetes.volumes import Place
+from gpulease.providers.kubernetes.volumes import KnownNode
 from tests.providers.kubernetes.objects import INSTANCE, node
 
 TAINT = {"key": "site/mine", "effect": "NoSchedule"}
@@ -38,4 +38,4 @@ def test_of_a_claim_only_the_granted_node_is_known():
 
 
 def test_a_place_is_the_nodes_name_and_labels():
-    assert place(node("n1")) == Place("n1", {"kubernetes.io/hostname": "n1"})
+    assert place(node("n1")) == KnownNode("n1", {"kubernetes.io/hostname": "n1"})

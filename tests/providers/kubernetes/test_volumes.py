@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.providers.kubernetes.volumes import Place, Situation, decide
+from gpulease.providers.kubernetes.volumes import KnownNode, Situation, decide
 from tests.providers.kubernetes.server_pods import (
     CPU,
     GPU_A,
@@ -160,7 +160,7 @@ def test_data_beside_the_home_never_ties_a_lease_to_one_node():
 
 
 places = st.builds(
-    Place,
+    KnownNode,
     st.sampled_from(["n1", "n2", "n3"]),
     st.fixed_dictionaries({"zone": st.sampled_from("ab")}),
 )
