@@ -173,10 +173,10 @@ def _recover(session: Session, words: list[str]) -> str:
 def _config(session: Session, words: list[str]) -> str:
     if len(words) % 2:
         raise _usage("%gpu config takes pairs: class NAME, wait 5m, cells auto, env HF_TOKEN.")
+    caveat = ""
     for name, value in zip(words[::2], words[1::2], strict=True):
         if name == "class":
-            if value != "default":
-                session.waiter.offered(value)
+            caveat = "" if value == "default" else session.waiter.offered(value)
             session.default_class = None if value == "default" else value
         elif name == "wait":
             session.default_wait = None if value == "default" else parse_duration(value)
@@ -189,10 +189,11 @@ def _config(session: Session, words: list[str]) -> str:
     wait = "the default" if session.default_wait is None else f"{session.default_wait:.0f} s"
     shared = ", ".join(session.shared) or "none"
     session.changed()
-    return (
+    found = (
         f"class: {session.default_class or 'the default'}; wait: {wait}; cells: {session.which}; "
         f"tokens taken: {shared}"
     )
+    return f"{found}\n{caveat}".rstrip()
 
 
 def _cells(session: Session, which: str) -> None:

@@ -205,11 +205,15 @@ class Waiter:
         """Say where this kernel's own request stands, and what it will find on the GPU."""
         return " ".join([lease["sentence"], *self._differences])
 
-    def offered(self, gpu_class: str) -> None:
-        """Refuse a class that the hub does not offer; a hub that has not spoken yet offers all."""
+    def offered(self, gpu_class: str) -> str:
+        """Refuse a class that the hub does not offer; say where that cannot be told yet."""
         known = [each["name"] for each in self._link.classes]
-        if self._link.bus is None or not known or gpu_class in known:
-            return
+        if self._link.bus is None:
+            return "There is no hub here to ask: the class counts where there is one."
+        if not known:
+            return "What the hub offers is not known yet: the next request checks the class."
+        if gpu_class in known:
+            return ""
         near = get_close_matches(gpu_class, known, 1)
         meant = f"Did you mean {near[0]}? " if near else ""
         raise GPULeaseError(

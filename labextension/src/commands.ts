@@ -17,6 +17,7 @@ export const CommandIDs = {
   hours: 'gpulease:hours',
   panel: 'gpulease:open-panel',
   page: 'gpulease:open-page',
+  help: 'gpulease:help',
   tour: 'gpulease:tour',
   tutorial: 'gpulease:tutorial'
 } as const;
@@ -34,8 +35,9 @@ export function addCommands(
   addLeaseCommands(app, actions);
   addNotebookCommands(app, actions);
   const category = actions.trans.__('GPU');
-  const { request, keep, giveBack, runAuto, runOnGPU, why, page } = CommandIDs;
-  for (const command of [request, keep, giveBack, runAuto, runOnGPU, why, page]) {
+  const { request, keep, giveBack, runAuto, runOnGPU, why, page, help } = CommandIDs;
+  const all = [request, keep, giveBack, runAuto, runOnGPU, why, page, help];
+  for (const command of all) {
     palette?.addItem({ command, category });
   }
 }
@@ -87,6 +89,11 @@ function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
     label: trans.__('Open the GPU page of the hub'),
     isVisible: () => leases.page !== '',
     execute: () => void window.open(leases.page, '_blank', 'noopener')
+  });
+  commands.addCommand(CommandIDs.help, {
+    label: trans.__('GPU help'),
+    isVisible: () => leases.page !== '',
+    execute: () => void window.open(leases.help, '_blank', 'noopener')
   });
 }
 

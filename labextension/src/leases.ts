@@ -1,5 +1,6 @@
 // This server's leases as the front end knows them.
 
+import { URLExt } from '@jupyterlab/coreutils';
 import { Event, ServerConnection, ServiceManager } from '@jupyterlab/services';
 import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
@@ -39,6 +40,8 @@ export interface ILeases {
   readonly ended: readonly ILease[];
   /** The address of the lease service's page, "" where there is none. */
   readonly page: string;
+  /** Where people read how to use a GPU here; of use where there is a page. */
+  readonly help: string;
   /** Anything changed. */
   readonly changed: ISignal<ILeases, void>;
   /** One lease moved on. */
@@ -64,6 +67,7 @@ export class Leases implements ILeases, IDisposable {
   hub = false;
   up = false;
   page = '';
+  help = '';
   classes: readonly IGPUClass[] = [];
   messages: readonly IMessage[] = [];
   ended: ILease[] = [];
@@ -170,6 +174,7 @@ export class Leases implements ILeases, IDisposable {
     this.hub = status.hub;
     this.up = status.up;
     this.page = status.service_page ?? '';
+    this.help = URLExt.join(this.page, 'help');
     this.classes = status.classes;
     this.messages = status.messages ?? [];
     this.clockIs(status.now);

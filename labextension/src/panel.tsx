@@ -7,12 +7,16 @@ import * as React from 'react';
 import type { Actions } from './actions';
 import { Budgets } from './budgets';
 import type { INotebooks } from './notebooks';
+import { Past } from './past';
 import { Sparkline } from './sparkline';
 import { clock, hour, roughly, until } from './time';
 import { Reservations } from './reservations';
 import type { ILease, IProject, IReservation } from './wire';
 import { Variables } from './variables';
 import { available, gpuName, here, priced, short } from './words';
+
+/** How old a visible panel's history, reservations and budgets become (ms). */
+const RELOAD = 300_000;
 
 export class GPUPanel extends ReactWidget {
   constructor(
@@ -26,28 +30,31 @@ export class GPUPanel extends ReactWidget {
     leases.tick.connect(this.renew, this);
     notebooks.changed.connect(this.renew, this);
     leases.moved.connect((_, { after }) => {
-      if (after.state === 'ended') {
-        this.loadHistory();
+      if (after.state === 'ended' && this.isVisible) {
+        this.load();
       }
     });
   }
 
   protected onBeforeShow(): void {
-    this.loadHistory();
+    this.load();
     this.update();
   }
 
   /** A hidden panel costs nothing. */
   private renew(): void {
-    if (this.isVisible) {
-      this.update();
-    }
-  }
-
-  private loadHistory(): void {
-    if (!this.isVisible && this.past !== null) {
+    if (!this.isVisible) {
       return;
     }
+    if (Date.now() - this.loaded > RELOAD) {
+      this.load();
+    }
+    this.update();
+  }
+
+  /** Ask for what no event tells. */
+  private load(): void {
+    this.loaded = Date.now();
     this.actions.leases.api.history().then(
       found => {
         this.past = found.filter(lease => lease.state === 'ended');
@@ -102,10 +109,12 @@ export class GPUPanel extends ReactWidget {
           trans={trans}
         />
         <Permission trans={trans} />
+        <Further actions={this.actions} />
       </div>
     );
   }
 
+  private loaded = 0;
   private past: readonly ILease[] | null = null;
   private reserved: readonly IReservation[] = [];
   private projects: readonly IProject[] = [];
@@ -322,42 +331,29 @@ function Files(props: {
   );
 }
 
-/** This notebook's past leases; all of the person's where it had none. */
-function Past(props: {
-  found: readonly ILease[];
-  kernel: string | null;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { kernel, trans } = props;
-  const own = props.found.filter(
-    lease => kernel !== null && lease.kernel_id === kernel
-  );
-  const found = own.length ? own : props.found;
+/** Where to go from here; nowhere without a hub. */
+function Further({ actions }: { actions: Actions }): JSX.Element | null {
+  const { leases, trans } = actions;
+  if (leases.page === '') {
+    return null;
+  }
+  const links = [
+    [leases.page, trans.__('GPU page of the hub')],
+    [leases.help, trans.__('GPU help')]
+  ];
   return (
     <section>
-      <h3>{own.length ? trans.__('Earlier in this notebook') : trans.__('Earlier')}</h3>
-      {found.length === 0 && (
-        <p className="gpulease-quiet">{trans.__('Nothing yet.')}</p>
-      )}
-      <ul className="gpulease-past">
-        {found.slice(0, 8).map(lease => (
-          <li key={lease.id}>
-            <time dateTime={lease.end?.at}>{when(lease)}</time>{' '}
-            {lease.end && here(lease.end.sentence, Date.parse(lease.end.at))}
+      <ul className="gpulease-links">
+        {links.map(([address, text]) => (
+          <li key={address}>
+            <a href={address} target="_blank" rel="noopener noreferrer">
+              {text}
+            </a>
           </li>
         ))}
       </ul>
     </section>
   );
-}
-
-function when(lease: ILease): string {
-  const at = lease.end?.at ?? lease.created;
-  const day = new Date(at).toLocaleDateString(undefined, {
-    day: 'numeric',
-    month: 'short'
-  });
-  return `${day}, ${hour(at)}:`;
 }
 
 /** Browsers ask for leave only after a click of the person. */

@@ -25,6 +25,9 @@ export function Reservations(props: {
           <li key={each.key}>
             <b>{each.group}</b>: {each.seats} × {each.gpuClass},{' '}
             <time dateTime={each.start}>{when(each, now, trans)}</time>
+            {each.image && (
+              <div className="gpulease-quiet">{trans.__('Image: %1', each.image)}</div>
+            )}
           </li>
         ))}
       </ul>

@@ -6,6 +6,7 @@ export interface IReserved extends IWindow {
   key: string;
   group: string;
   gpuClass: string;
+  image: string;
 }
 
 const SHOWN = 3;
@@ -19,7 +20,8 @@ export function upcoming(found: readonly IReservation[], now: number): IReserved
         ...window,
         key: `${each.id} ${window.start}`,
         group: each.group,
-        gpuClass: each.gpu_class
+        gpuClass: each.gpu_class,
+        image: each.image ?? ''
       }))
     )
     .filter(window => Date.parse(window.end) > now)

@@ -133,6 +133,7 @@ export class GPUButton extends ReactWidget {
     menu.addItem({ command: CommandIDs.why });
     menu.addItem({ command: CommandIDs.panel });
     menu.addItem({ command: CommandIDs.page });
+    menu.addItem({ command: CommandIDs.help });
     return menu;
   }
 

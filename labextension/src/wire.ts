@@ -88,6 +88,8 @@ export interface IReservation {
   group: string;
   gpu_class: string;
   title?: string;
+  /** Of the course's own environment; "" where it has none. */
+  image?: string;
   cancelled: boolean;
   windows: IWindow[];
 }

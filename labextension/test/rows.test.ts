@@ -36,6 +36,7 @@ test('what is reserved: the soonest first, nothing cancelled or over', () => {
     id,
     group: id,
     gpu_class: 't4',
+    image: `hub/${id}:1`,
     cancelled: false,
     windows: [],
     ...more
@@ -53,8 +54,11 @@ test('what is reserved: the soonest first, nothing cancelled or over', () => {
     Date.parse('2030-01-01T11:00:00Z')
   );
   assert.deepEqual(
-    found.map(each => each.group),
-    ['open', 'late']
+    found.map(each => [each.group, each.image]),
+    [
+      ['open', 'hub/open:1'],
+      ['late', 'hub/late:1']
+    ]
   );
 });
 

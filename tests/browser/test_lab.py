@@ -22,7 +22,7 @@ from tests.browser.demo import RunningDemo, in_a_thread, running_demo
 from tests.browser.pictures import Pictures
 from tests.browser.test_round import LONG, Lab, log_in
 from tests.helpers import wait_for
-from tests.pages.stage import lease
+from tests.pages.stage import lease, soon
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -404,9 +404,19 @@ def test_by_keyboard_alone_and_with_names_for_everything(student: Student) -> No
     page.wait_for_function(
         "() => document.activeElement.classList.contains('gpulease-button-menu')"
     )
+    window = {"start": soon(-60), "end": soon(3600), "state": "open", "seats": 4, "claimed": 1}
+    reserved = {
+        "id": "r1", "group": "cs101", "gpu_class": "t4", "image": "hub.example.org/cs101:2",
+        "cancelled": False, "windows": [window],
+    }  # fmt: skip
+    page.route("**/gpulease/api/reservations*", lambda r: r.fulfill(json={"items": [reserved]}))
     page.focus(STATUS)
     page.keyboard.press("Enter")
     page.wait_for_selector(OPEN_PANEL)
+    page.wait_for_selector(f"{PANEL}:visible >> text=Image: hub.example.org/cs101:2")
+    page.unroute("**/gpulease/api/reservations*")
+    guide = page.locator(f"{PANEL} a >> text=GPU help").get_attribute("href")
+    assert "For students" in student.context.request.get(f"{student.demo.url}{guide[1:]}").text()
     unnamed = page.evaluate(
         "[...document.querySelectorAll('[class*=gpulease] button, .gpulease-panel input')].filter("
         "b => !(b.innerText || b.title || b.getAttribute('aria-label') || b.labels?.length))"

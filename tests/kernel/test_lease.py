@@ -135,13 +135,16 @@ def test_a_class_that_is_not_offered_is_no_reason_to_return_a_gpu(
     stage: Stage, kernel: HomeKernel
 ) -> None:
     give(stage)
+    assert "the next request checks the class" in kernel.run("%gpu config class t4").text()
+    kernel.run("%gpu config class default")
     stage.tell({"event": "classes", "classes": [{"name": "a100"}, {"name": "t4"}]})
     assert kernel.run("%%gpu\npass").ok
     for refused in (kernel.run("%%gpu --class a10\n1"), kernel.run("%gpu config class a10")):
         assert "no GPU class 'a10'" in refused.error
         assert "Did you mean a100?" in refused.traceback
         assert "%gpu return" not in refused.traceback
-    assert kernel.run("%gpu config class t4").text().startswith("class: t4")
+    set_again = kernel.run("%gpu config class t4").text()
+    assert set_again == "class: t4; wait: the default; cells: none; tokens taken: none\n"
 
 
 def test_a_time_that_shortens_nothing_is_said_once(stage: Stage, kernel: HomeKernel) -> None:

@@ -25,6 +25,9 @@ def test_the_way_without_a_hub_is_named(kernel: HomeKernel) -> None:
     assert "%gpu connect local" in kernel.run("%gpu keep").error
     refused = kernel.run("%gpu on")
     assert "%gpu connect local" in refused.traceback
+    set_here = kernel.run("%gpu config class a100").text()
+    assert "class: a100;" in set_here
+    assert "no hub here to ask" in set_here
     assert kernel.run("1 + 1").result == "2", "cells still run here"
 
 

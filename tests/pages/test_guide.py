@@ -84,6 +84,10 @@ def test_who_is_logged_in_reads_the_page_that_help_leads_to(stage: Stage, frame)
     assert f"<title>{page.title} - GPU leases</title>" in text
 
 
+def test_jupyterlab_is_led_to_the_page_for_students(stage: Stage) -> None:
+    assert "<title>For students - GPU leases</title>" in fetch(stage, "help")[2]
+
+
 def test_a_picture_is_given_and_nothing_else_that_lies_there(stage: Stage) -> None:
     with urllib.request.urlopen(f"{stage.url}guide/images/admin.png", timeout=20) as response:
         assert response.headers["Content-Type"] == "image/png"

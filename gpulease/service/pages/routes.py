@@ -208,6 +208,9 @@ def handlers(base: type[RequestHandler], site: Site, reader_of: ReaderOf) -> Seq
     routes.append((f"{prefix}guide/({guide.NAME})\\.html", _guide_handler(page), {"frame": GUIDE}))
     pictures = {"path": str(guide.folder())}
     routes.append((f"{prefix}guide/({guide.PICTURE})", Pictures, pictures))
+    # JupyterLab knows this address alone, and not where the site's documentation stands.
+    help_page = {"url": site.guide("student.html"), "permanent": False}
+    routes.append((f"{prefix}help", RedirectHandler, help_page))
     routes.append((f"{prefix}(?!api/).+", _missing_handler(page), {"frame": FRAMES[0]}))
     routes.append((prefix.rstrip("/"), RedirectHandler, {"url": site.prefix}))
     return routes
