@@ -16,7 +16,8 @@ from gpulease.errors import GPULeaseError
 #: For everything that a process writes: nothing for the group, nothing for others.
 UMASK = 0o077
 _OTHERS = 0o077
-_FOLDER = "gpulease-process-"
+#: How the folders of single processes are called.
+PROCESS_FOLDER = "gpulease-process-"
 
 
 @contextmanager
@@ -81,11 +82,11 @@ def process_folder() -> Path:
     Raises:
         OSError: none can be made.
     """
-    for old in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+    for old in Path(tempfile.gettempdir()).glob(f"{PROCESS_FOLDER}*"):
         with suppress(OSError):  # somebody else's, in use, or removed by another at this moment
             _remove_left(old)
     while True:
-        made = Path(tempfile.mkdtemp(prefix=_FOLDER))
+        made = Path(tempfile.mkdtemp(prefix=PROCESS_FOLDER))
         with suppress(FileNotFoundError):  # another process was quicker than our lock
             if _held(made):
                 return made

@@ -9,14 +9,15 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from gpulease.channel.keys import KeyPair
 from gpulease.errors import GPULeaseError
+from gpulease.private_files import process_folder
 from gpulease.protocol import ConnectionView
 from gpulease.sides.environment import allowed_environment
 
@@ -28,8 +29,9 @@ class LocalSupervisor:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._directory = tempfile.TemporaryDirectory(prefix="gpulease-")
-        atexit.register(self.stop)
+        self._directory = process_folder()
+        atexit.register(shutil.rmtree, self._directory, ignore_errors=True)
+        atexit.register(self.stop)  # what is registered last is called first
 
     @property
     def pid(self) -> int | None:
@@ -43,7 +45,7 @@ class LocalSupervisor:
         Raises:
             GPULeaseError: ``companion_failed`` when it does not come up.
         """
-        file = Path(self._directory.name) / "connection.json"
+        file = self._directory / "connection.json"
         if self.pid is None:
             file.unlink(missing_ok=True)
             self._start(file)
@@ -66,7 +68,7 @@ class LocalSupervisor:
                 process.wait(10)
 
     def _start(self, file: Path) -> None:
-        with (Path(self._directory.name) / "log").open("wb") as log:
+        with (self._directory / "log").open("wb") as log:
             # A session of its own: an interrupt of this kernel's group is passed on by message.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "gpulease.companion", "--connection-file", str(file)],
@@ -78,7 +80,7 @@ class LocalSupervisor:
             )
 
     def _failed(self) -> GPULeaseError:
-        said = (Path(self._directory.name) / "log").read_text(errors="replace").strip()
+        said = (self._directory / "log").read_text(errors="replace").strip()
         self.stop()
         last = said.splitlines()[-1] if said else "it said nothing"
         return GPULeaseError(

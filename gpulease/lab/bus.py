@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import tempfile
 from pathlib import Path
 
-_OWN_DIRECTORY = "gpulease-bus-"
+from gpulease.private_files import PROCESS_FOLDER, process_folder
+
 _PATH_MAX = 100  # a socket address holds 108 bytes
 
 
@@ -18,10 +18,10 @@ def socket_path(runtime_dir: Path) -> Path:
     if len(str(runtime_dir / name)) <= _PATH_MAX:
         runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return runtime_dir / name
-    return Path(tempfile.mkdtemp(prefix=_OWN_DIRECTORY)) / name
+    return process_folder() / name
 
 
 def forget(path: Path) -> None:
     """Remove the directory that ``socket_path`` may have made for a path."""
-    if path.parent.name.startswith(_OWN_DIRECTORY):
+    if path.parent.name.startswith(PROCESS_FOLDER):
         shutil.rmtree(path.parent, ignore_errors=True)
