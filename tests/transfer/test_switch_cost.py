@@ -81,6 +81,15 @@ def test_what_nobody_asked_for_is_not_walked_though_the_other_side_never_had_it(
     pair.home("assert result == 5")
 
 
+@pytest.mark.parametrize("less", [0, 1])
+def test_what_is_as_large_as_the_bound_is_not_packed_to_find_that_out(pair, monkeypatch, less):
+    bound = pair.side.side.settings.small_bytes
+    pair.home(f"import numpy as np\nhuge = np.zeros({bound - less}, 'u1')")
+    with work(monkeypatch) as seen:
+        pair.gpu("pass")
+    assert ("huge" in seen["packed"]) == bool(less)
+
+
 def test_what_was_put_away_comes_back_without_its_bytes(pair):
     held_by_both(pair)
     pair.gpu("pass")

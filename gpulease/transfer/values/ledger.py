@@ -185,9 +185,9 @@ class Ledger:
 
     def is_small(self, group: Group, settings: TransferSettings) -> bool:
         """Say whether the group travels without being needed."""
+        if group.nbytes >= settings.small_bytes:
+            return False  # packed it is larger still, by what frames its buffers
         cost = self.measured(group)
-        if group.nbytes > settings.small_bytes:
-            return False
         if cost is None:
             return group.objects <= settings.small_objects
         return cost[0] <= settings.small_seconds and cost[1] <= settings.small_bytes
