@@ -254,7 +254,7 @@ def _check_needs(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, pools: list[
     ]
     # Of what a node that is not there yet would have nothing is known.
     grows = snapshot.grows and any(pool in snapshot.policy.elastic for pool in pools)
-    if wanted and snapshot.capacity_known and not grows and not room(good, ask.count):
+    if wanted and snapshot.capacity_known and not grows and not room(good, ask.count, ask.nodes):
         most = max((d.memory for d in snapshot.devices if d.pool in pools), default=0)
         raise GPULeaseError(
             "bad_needs",

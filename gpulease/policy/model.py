@@ -258,6 +258,11 @@ class Lease:
     charge_estimated: bool = False  # its end is when something was heard of it last
     version: int = 1
 
+    @property
+    def per_node(self) -> int:
+        """How many devices stand together on one machine: an equal part for each of its nodes."""
+        return self.count // self.nodes
+
 
 @dataclass(frozen=True)
 class Evidence:

@@ -69,7 +69,10 @@ def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, 
         _hold(all(uuid in free for uuid in start.devices), view, f"{lease.id} gets free devices")
         given = [free[uuid] for uuid in start.devices]
         _hold(len(given) == lease.count, view, f"{lease.id} gets all or nothing")
-        _hold(len({d.node for d in given}) == 1, view, f"{lease.id} gets devices of one node")
+        each = lease.per_node
+        parts = [{d.node for d in given[at : at + each]} for at in range(0, lease.count, each)]
+        alone = all(len(nodes) == 1 for nodes in parts)
+        _hold(alone, view, f"{lease.id} gets the devices of each of its nodes in one machine")
         name = start.gpu_class or lease.gpu_class
         _hold(
             all(suits(name, d, lease.needs) for d in given),
@@ -174,8 +177,8 @@ def _check_conserving(view: Snapshot, done: Sequence[Action]) -> None:
             and device.uuid not in granted
             and not (reason == "held" and device.uuid in kept)
         )
-        most = max(there.values(), default=0)
-        _hold(most < lease.count, view, f"{lease.id} waits for what is free ({reason})")
+        parts = sum(number // lease.per_node for number in there.values())
+        _hold(parts < lease.nodes, view, f"{lease.id} waits for what is free ({reason})")
 
 
 def _hold(holds: bool, view: Snapshot, rule: str) -> None:

@@ -18,6 +18,7 @@ from tests.policy.build import (
     OUTS,
     active,
     at,
+    busy,
     cards,
     draining,
     idle,
@@ -123,9 +124,20 @@ def test_a_small_request_passes_a_large_one_that_cannot_be_served():
 
 def test_a_large_request_gathers_in_its_turn():
     waited = {"ticket": (at(-1.5 * GATHER_TURN), 1)}
-    view = snapshot([request(1, count=2, **waited), request(2, ticket=(at(-50), 2))], 1)
+    asking = [request(1, count=2, **waited), request(2, ticket=(at(-50), 2))]
+    view = snapshot([active(9, "GPU-1"), *asking], 2, {"r9": busy()})
     assert starts(view) == {}
     assert waits(view)["r2"] == "held"
+
+
+def test_nothing_is_held_for_a_large_request_where_it_never_fits():
+    """n0 has one device and is free, n1 has two that are in use: r1 can only have those of n1."""
+    devices = tuple(replace(d, node=f"n{min(n, 1)}") for n, d in enumerate(cards(3)))
+    waited = {"ticket": (at(-1.5 * GATHER_TURN), 1)}
+    users = [active(8, "GPU-1"), active(9, "GPU-2")]
+    asking = [request(1, count=2, **waited), request(2, ticket=(at(-50), 2))]
+    view = snapshot([*users, *asking], devices, {"r8": busy(), "r9": busy()})
+    assert starts(view) == {"r2": ("GPU-0",)}
 
 
 def test_a_gathering_lets_others_have_what_stood_for_it_when_its_longest_turn_is_over():
@@ -135,7 +147,8 @@ def test_a_gathering_lets_others_have_what_stood_for_it_when_its_longest_turn_is
                             (5.1, True), (6.9, True), (7.1, False)):  # fmt: skip
         waited = {"ticket": (at(-turns * GATHER_TURN), 1)}
         wants = [request(1, count=2, **waited), request(2, ticket=(at(-50), 2))]
-        served = starts(snapshot(wants, 1, policy=terms))
+        view = snapshot([active(9, "GPU-1"), *wants], 2, {"r9": busy()}, policy=terms)
+        served = starts(view)
         assert served == ({} if gathered else {"r2": ("GPU-0",)}), turns
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpulease.policy import lifecycle
+from gpulease.policy.admission.holds import GATHER_TURN
 from gpulease.policy.capacity import with_drained
 from gpulease.policy.model import (
     Activate,
@@ -29,6 +30,7 @@ from tests.policy.build import (
     active,
     at,
     busy,
+    draining,
     idle,
     policy,
     request,
@@ -138,6 +140,93 @@ def test_nobody_leaves_for_a_request_that_no_node_could_ever_serve():
     evidence = {"r0": idle(200), "r1": idle(200)}
     wanted = request(9, count=2, ticket=(at(-60), 9))
     assert of_kind(snapshot([*holders, wanted], nodes(1, 1), evidence), Warn) == {}
+
+
+# --- several nodes
+
+
+def test_the_devices_of_each_node_stand_in_one_machine_by_rank():
+    """Four devices for two nodes: three machines with three, two and one have two and two."""
+    asked = request(1, count=4, nodes=2)
+    assert starts(snapshot([asked], nodes(1, 2, 3))) == {"r1": ("n1/0", "n1/1", "n2/0", "n2/1")}
+
+
+def test_several_nodes_share_a_machine_that_has_room_for_them():
+    asked = request(1, count=4, nodes=2)
+    assert starts(snapshot([asked], nodes(2, 5, 2))) == {"r1": tuple(f"n1/{n}" for n in range(4))}
+
+
+def test_nodes_are_granted_together_or_not_at_all():
+    holder = active(0, "n1/0")
+    asked = request(1, count=4, nodes=2, ticket=(at(-60), 1))
+    view = snapshot([holder, asked, request(2)], nodes(2, 2), {"r0": busy()})
+    assert starts(view) == {"r2": ("n1/1",)}
+    assert waits(view) == {"r1": "no_capacity"}
+
+
+def test_devices_that_never_make_whole_nodes_are_out_of_the_question():
+    asked = request(1, count=4, nodes=2)
+    assert waits(snapshot([asked], nodes(1, 1, 1, 2))) == {"r1": "quarantined"}
+
+
+def test_for_several_nodes_only_what_is_missing_is_taken_back():
+    """n0 is free, n1 has one free and one idle device, n2 two idle ones: n1's is enough."""
+    holders = [active(1, "n1/0"), active(2, "n2/0"), active(3, "n2/1")]
+    evidence = {lease.id: idle(200) for lease in holders}
+    asked = request(9, count=4, nodes=2, ticket=(at(-60), 9))
+    view = snapshot([*holders, asked], nodes(2, 2, 2), evidence)
+    assert {k: a.nominated_for for k, a in of_kind(view, Warn).items()} == {"r1": "r9"}
+
+
+def test_nobody_leaves_for_nodes_of_which_one_cannot_be_had():
+    holders = [active(0, "n0/0"), active(1, "n0/1"), active(2, "n1/0")]
+    evidence = {"r0": idle(200), "r1": idle(200), "r2": busy()}
+    asked = request(9, count=4, nodes=2, ticket=(at(-60), 9))
+    assert of_kind(snapshot([*holders, asked], nodes(2, 2), evidence), Warn) == {}
+
+
+def test_a_lease_on_several_nodes_gives_each_of_them_back():
+    """It is idle; who asks for two devices of one machine is served by it."""
+    idler = active(0, devices=("n0/0", "n0/1", "n1/0", "n1/1"), count=4, nodes=2)
+    asked = request(9, count=2, ticket=(at(-60), 9))
+    view = snapshot([idler, asked], nodes(2, 2), {"r0": idle(200)})
+    assert {k: a.nominated_for for k, a in of_kind(view, Warn).items()} == {"r0": "r9"}
+
+
+def test_what_was_given_up_for_several_nodes_is_kept_for_them():
+    left = replace(
+        active(0, devices=("n0/0", "n0/1"), count=2),
+        state=LeaseState.ENDED,
+        end_reason=EndReason.IDLE,
+        nominated_for="r9",
+    )
+    leaving = draining(1, devices=("n1/0", "n1/1"), count=2, nominated_for="r9")
+    asked = request(9, count=4, nodes=2, ticket=(at(-60), 9))
+    view = snapshot([left, leaving, asked, request(10, count=2)], nodes(2, 2))
+    assert starts(view) == {}
+    assert waits(view) == {"r9": "no_capacity", "r10": "held"}
+
+
+def test_nodes_gather_in_their_turn_and_hold_no_more_than_their_parts():
+    """r9 holds n0 and what is free of n1; who asks for one device has the other machine's."""
+    user = active(1, "n1/0")
+    asked = request(9, count=4, nodes=2, ticket=(at(-1.5 * GATHER_TURN), 9))
+    others = [request(n, ticket=(at(-50), n)) for n in (10, 11)]
+    machines = (*nodes(2, 2), Device("n2/0", "cards", node="n2"))
+    view = snapshot([user, asked, *others], machines, {"r1": busy()})
+    assert starts(view) == {"r10": ("n2/0",)}
+    assert waits(view) == {"r9": "no_capacity", "r11": "held"}
+
+
+def test_who_waits_for_a_place_takes_as_many_nodes_anew():
+    """Somebody landed on n0, where the first node of r1 was to be: it takes two of n2."""
+    mine = starting(1, devices=("n0/0", "n0/1", "n1/0", "n1/1"), count=4, nodes=2)
+    other = active(2, "n2/0")
+    machines = change(nodes(2, 2, 3), {"n0/0"}, occupied_by="r2")
+    view = snapshot([mine, other], machines, observed=[seen(other, devices=("n0/0",))])
+    binds = of_kind(view, Bind)
+    assert binds["r2"].devices == ("n0/0",)
+    assert binds["r1"].devices == ("n1/0", "n1/1", "n2/0", "n2/1")
 
 
 # --- classes and nodes

@@ -57,8 +57,9 @@ layouts = st.sampled_from([0, 0, 1, 2, 3])
 few, many = st.integers(0, 6), st.integers(0, 9)
 kinds = st.sampled_from([request, request, starting, active, warned, draining])
 users = st.sampled_from(["ann", "bob", "cem"])
+#: How many devices, and among how many nodes they are divided.
+shapes = st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 1), (2, 2), (4, 2)])
 asks = {
-    "count": st.sampled_from([1, 1, 2]),
     "server_ready": st.sampled_from([True, True, False]),
     "not_before": st.sampled_from([None, None, at(5), at(-5)]),
 }
@@ -95,6 +96,7 @@ def worlds(draw):
         make = draw(kinds)
         if make is request or not free:
             common |= {name: draw(choice) for name, choice in asks.items()}
+            common["count"], common["nodes"] = draw(shapes)
             leases.append(request(number, **common))
             continue
         kept = draw(kept_for)
@@ -146,11 +148,13 @@ def test_only_free_devices_are_granted_and_each_once(view):
     assert set(granted) <= free
     held = [u for x in after(view).leases if x.state in HOLDING for u in x.devices]
     assert len(held) == len(set(held))
-    known = {d.uuid: d for d in view.devices}
+    known, leases = {d.uuid: d for d in view.devices}, {x.id: x for x in view.leases}
     for action in plan(view):
         if isinstance(action, Start):
             given = [known[uuid] for uuid in action.devices]
-            assert len({d.node for d in given}) == 1, "the devices of a lease are of one node"
+            lease = leases[action.lease_id]
+            each, parts = lease.per_node, range(0, lease.count, lease.per_node)
+            assert all(len({d.node for d in given[at : at + each]}) == 1 for at in parts)
             assert all(fitting.suits("t4", d) and not d.leaving for d in given)
 
 
@@ -158,7 +162,7 @@ def test_only_free_devices_are_granted_and_each_once(view):
 @given(worlds())
 def test_where_servers_run_decides_where_and_never_who(view):
     """Requests for one device: with and without the nodes of their servers the same are served."""
-    alone = replace(view, leases=tuple(replace(x, count=1) for x in view.leases))
+    alone = replace(view, leases=tuple(replace(x, count=1, nodes=1) for x in view.leases))
     served = {a.lease_id for a in plan(alone) if isinstance(a, Start)}
     assert served == {
         a.lease_id for a in plan(replace(alone, preferred_nodes={})) if isinstance(a, Start)
@@ -211,7 +215,7 @@ def test_work_conserving(view):
     free = [d for d in capacity.free_devices(view).get("cards", []) if d.uuid not in taken]
     for lease in admissible:
         suiting = [d for d in free if fitting.suits(lease.gpu_class, d)]
-        assert not fitting.room(suiting, lease.count)
+        assert not fitting.room(suiting, lease.count, lease.nodes)
 
 
 @settings(max_examples=300)

@@ -86,7 +86,8 @@ wishes = st.tuples(
     st.sampled_from(GROUPS),
     st.fixed_dictionaries(
         {
-            "count": st.sampled_from([1, 1, 1, 2, 3]),
+            "count": st.sampled_from([1, 1, 1, 2, 3, 4]),
+            "nodes": st.sampled_from([1, 1, 2]),
             "batch": st.sampled_from([False, False, False, True]),
             "needs": st.sampled_from(["", "", "", "memory>=30GiB"]),
             "in_quota_only": st.integers(0, 9).map(lambda n: n == 9),
@@ -116,7 +117,7 @@ class Site(World):
 
     def snapshot(self) -> Snapshot:
         near = [w for w in self.windows if w.last_end > self.now]
-        return replace(super().snapshot(), windows=tuple(near))
+        return replace(super().snapshot(), windows=tuple(near), several_nodes=True)
 
     def step(self) -> None:
         self.now += timedelta(seconds=TICK)
@@ -313,6 +314,10 @@ def anywhere(nodes, count, *_rest, **_named):
     return [device for there in nodes.values() for device in there][:count]
 
 
+def parts_anywhere(nodes, request, *_rest, **_named):
+    return anywhere(nodes, request.count)
+
+
 def as_listed(snapshot):
     return tuple(x for x in snapshot.leases if x.state is LeaseState.QUEUED)
 
@@ -342,6 +347,7 @@ PASS = import_module("gpulease.policy.admission.admit")._Pass
 MUTANTS = {
     "a device is granted to one": (capacity, "free_devices", everything),
     "devices of one machine": (fitting, "of_one_node", anywhere),
+    "each node's devices of one machine": (fitting, "for_request", parts_anywhere),
     "devices that suit": (fitting, "suits", lambda *_: True),
     "limits of people and projects": (limits, "kept_waiting", never),
     "in the order of the queue": (queue, "waiting", as_listed),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpulease.policy.admission.admit import Admission, Unmet, admit
+from gpulease.policy.admission.admit import Admission, admit
 from gpulease.policy.admission.came_free import came_free
 from gpulease.policy.admission.holds import holds
+from gpulease.policy.admission.lacking import Unmet
 
 __all__ = ["Admission", "Unmet", "admit", "came_free", "holds"]

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from gpulease.policy import capacity, limits, queue
 from gpulease.policy.admission import substitution
 from gpulease.policy.admission.holds import gathers
+from gpulease.policy.admission.lacking import Rooms, Unmet
 from gpulease.policy.capacity import fitting
 from gpulease.policy.capacity.growth import Growth
 from gpulease.policy.capacity.inventory import Inventory, Nodes, joined
@@ -37,18 +37,6 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.pods import ClusterQueue
 from gpulease.policy.reservations.seats import Doors
-
-
-class Unmet(NamedTuple):
-    """A request that nothing but capacity keeps waiting.
-
-    ``missing`` is how many devices it lacks on each node that could serve it at all: what is free
-    or comes free there by itself is counted.
-    """
-
-    request: Lease
-    pool: str
-    missing: Mapping[str, int]
 
 
 @dataclass
@@ -111,7 +99,7 @@ class _Pass:
         self._growth = Growth(snapshot)
         self._doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()})
         self._kinds: dict[str, Hashable] = {}
-        self._rooms: dict[tuple[str, str, int], Mapping[str, int]] = {}
+        self._rooms = Rooms(snapshot)
         #: Pods of each class that a queue of the cluster's has not let in yet.
         self._pending = Counter(
             each.gpu_class
@@ -149,7 +137,7 @@ class _Pass:
         if request.count == 1 and not self._doors.any:
             return (request.gpu_class, request.needs) if request.needs else request.gpu_class
         waits = request.count > 1 and gathers(request, self._snapshot)
-        wish = request.gpu_class, request.needs, request.count
+        wish = request.gpu_class, request.needs, request.count, request.nodes
         return *wish, waits, self._doors.kind(request)
 
     def _open(self, line: Line) -> set[Hashable]:
@@ -180,13 +168,18 @@ class _Pass:
         if self._doors.window_for(request) is not None:
             return not free.has_room(request)
         gathering = request.count > 1 and gathers(request, self._snapshot)
-        least = 1 if gathering else request.count
-        loose = free.loose(gpu_class.name, request.needs)
-        return not any(len(there) >= least for there in loose.values())
+        least, parts = (1, 1) if gathering else (request.per_node, request.nodes)
+        loose = free.loose(gpu_class.name, request.needs).values()
+        enough = (there for there in loose if len(there) >= least)
+        return (
+            next(enough, None) is None
+            if parts == 1
+            else sum(len(x) // least for x in enough) < parts
+        )
 
     def _tell_rest(self, line: Line, seen: set[str]) -> None:
         """Say to all who were not looked at one by one what they wait for."""
-        known: dict[Hashable, tuple[str, tuple[str, Mapping[str, int]] | None]] = {}
+        known: dict[Hashable, tuple[str, Unmet | None]] = {}
         actions, lacking = self.outcome.actions, self.outcome.lacking
         rest = [request for request in line.all if request.id not in seen] if seen else line.all
         for request, why in self._limits.looked_through(rest, self._snapshot.now):
@@ -198,13 +191,13 @@ class _Pass:
                 known[kind] = self._waits_for(request)
             reason, lacks = known[kind]
             if lacks is not None:
-                lacking[request.id] = Unmet(request, *lacks)
+                lacking[request.id] = lacks._replace(request=request)
             if not reason:
                 actions.append(End(request.id, "unknown_class", EndReason.DENIED))
             elif reason != request.reason:
                 actions.append(Wait(request.id, reason))
 
-    def _waits_for(self, request: Lease) -> tuple[str, tuple[str, Mapping[str, int]] | None]:
+    def _waits_for(self, request: Lease) -> tuple[str, Unmet | None]:
         """Return why a request waits that finds nothing ("": there is no such class), and what it
         lacks where only capacity is missing.
         """
@@ -218,8 +211,7 @@ class _Pass:
         reserved = self._doors.refusal(request, gpu_class.pool)
         if reserved:
             return reserved, None
-        line = self._line(request, gpu_class)
-        lacks = gpu_class.pool, self._missing(request, gpu_class, line)
+        lacks = self._rooms.unmet(gpu_class, request, self._line(request, gpu_class))
         return self._lacking(request, gpu_class), lacks
 
     def _serve(self, request: Lease) -> None:
@@ -246,10 +238,10 @@ class _Pass:
         # A seat that is reserved comes before what was taken back for somebody else.
         seat = self._doors.window_for(request) is not None
         line = free.whole(request) if seat else free.line(request)
-        # Of one node: what is held for it first, then by identifier.
-        chosen = fitting.of_one_node(
+        # Of one node each: what is held for it first, then by identifier.
+        chosen = fitting.for_request(
             line,
-            request.count,
+            request,
             free.kept_for(request),
             self._preferred_node(request),
             free.versatile,
@@ -340,14 +332,15 @@ class _Pass:
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
         line = self._line(request, gpu_class)
-        missing = self._missing(request, gpu_class, line)
-        if min(missing.values(), default=1) > 0 and self._grow(request, gpu_class):
+        unmet = self._rooms.unmet(gpu_class, request, line)
+        if min(unmet.missing.values(), default=1) > 0 and self._grow(request, gpu_class):
             return  # what comes free by itself is not enough
-        self.outcome.lacking[request.id] = Unmet(request, gpu_class.pool, missing)
+        self.outcome.lacking[request.id] = unmet
         self._wait(request, self._lacking(request, gpu_class))
-        hoped = fitting.of_one_node(
-            line, request.count, preferred_node=self._preferred_node(request)
-        )
+        if request.count > 1:  # on a node without room for it it would hope, and hold, in vain
+            room = self._rooms.nodes(gpu_class, request)
+            line = {node: there for node, there in line.items() if node in room}
+        hoped = fitting.for_request(line, request, preferred_node=self._preferred_node(request))
         if gathers(request, self._snapshot):
             free.keep(hoped, request)
         coming.take(hoped)
@@ -357,33 +350,13 @@ class _Pass:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]
         return joined(free.line(request), coming.line(request))
 
-    def _missing(self, request: Lease, gpu_class: GPUClass, line: Nodes) -> Mapping[str, int]:
-        """Return what a request lacks on each node, with what is free or comes there counted."""
-        room = self._room(gpu_class, request)
-        if not line:
-            return room
-        return {node: max(0, n - len(line.get(node, ()))) for node, n in room.items()}
-
     def _lacking(self, request: Lease, gpu_class: GPUClass) -> str:
         """Return the reason of a request that found nothing."""
         grows = self._growth.grows(gpu_class.pool)  # what is not there is not out of order
-        lacking = "no_capacity" if grows or self._room(gpu_class, request) else "quarantined"
+        lacking = "no_capacity" if grows or self._rooms.nodes(gpu_class, request) else "quarantined"
         if self._free[gpu_class.pool].has_room(request):
             lacking = "held"
         return self._doors.lacking(request) or lacking
-
-    def _room(self, gpu_class: GPUClass, request: Lease) -> Mapping[str, int]:
-        """Return the nodes that could serve a request by a class at all, each with its ``count``.
-
-        It is what is missing there for a request that finds nothing free.
-        """
-        count, needs = request.count, request.needs
-        key = gpu_class.name, needs, count
-        if key not in self._rooms:
-            good = capacity.in_service(self._snapshot).get(gpu_class.pool, ())
-            suiting = [d for d in good if fitting.suits(gpu_class.name, d, needs)]
-            self._rooms[key] = dict.fromkeys(sorted(fitting.room(suiting, count)), count)
-        return self._rooms[key]
 
     def _wait(self, request: Lease, reason: str) -> None:
         if reason == request.reason:

@@ -36,7 +36,7 @@ def came_free(
             if lease.id in settled or doors is None or doors.refusal(lease, pool):
                 continue
             line = left.loose(lease.gpu_class, lease.needs)
-            chosen = fitting.of_one_node(line, lease.count)
+            chosen = fitting.for_request(line, lease)
             if len(chosen) == lease.count:
                 left.take(chosen)
                 doors.let_in(lease, pool)

@@ -12,7 +12,7 @@ from math import floor, log2
 from gpulease.policy import limits, queue
 from gpulease.policy.batch import stands_back
 from gpulease.policy.capacity import coming_devices, free_devices
-from gpulease.policy.capacity.fitting import suits, together
+from gpulease.policy.capacity.fitting import by_node, for_request, of_one_node, suits
 from gpulease.policy.fairness.turns import lines
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
 
@@ -90,9 +90,9 @@ class _Kept:
         count = min(request.count, given_up + later)
         if not count:
             return []
-        mine = together(
-            [d for d in self.devices if suits(request.gpu_class, d, request.needs)], count
-        )
+        here = by_node(d for d in self.devices if suits(request.gpu_class, d, request.needs))
+        several = request.nodes > 1
+        mine = for_request(here, request)[:count] if several else of_one_node(here, count)
         gone = {device.uuid for device in mine}
         self.devices = [device for device in self.devices if device.uuid not in gone]
         return mine

@@ -47,9 +47,9 @@ def substitute(
         left = free.get(other.pool)
         if left is None:
             continue
-        chosen = fitting.of_one_node(
+        chosen = fitting.for_request(
             left.loose(other.name, request.needs),
-            request.count,
+            request,
             preferred_node=preferred_node,
             versatile=left.versatile,
         )

@@ -1,12 +1,13 @@
 """Which devices can serve a request together.
 
 Owns three rules: a device serves the classes that it can serve, the devices of one request stand in
-one node, and of those that would do the least versatile are taken.  Refuses to know what is free,
-and for whom.
+one node (of one that asks for several nodes, each node's equal part does), and of those that would
+do the least versatile are taken.  Refuses to know what is free, and for whom.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -45,21 +46,40 @@ def by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
     return found
 
 
-def together(
-    devices: Sequence[Device], count: int, preferred: Iterable[str] = (), preferred_node: str = ""
+def for_request(
+    nodes: Mapping[str, Sequence[Device]],
+    request: Lease,
+    preferred: Iterable[str] = (),
+    preferred_node: str = "",
+    versatile: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Device]:
-    """Return up to ``count`` devices of one node, as many as can be had.
+    """Return the devices of a request by the rank of its nodes, or as many as can be had.
 
-    Of the nodes that have enough, the one with most of the ``preferred`` devices is taken, then
-    the ``preferred_node``, then the one with the least versatile devices, then the one where the
-    fewest stay behind, so that whole nodes stay for those who want several.
+    Parts that fit in one machine stay together there: what is fewer machines talks faster.
 
     Args:
-        devices: in the order in which they are taken within a node.
-        preferred: identifiers.
-        preferred_node: a node, "" for none.
+        nodes: what it may take on each, in the order in which it is taken.
+        request: for ``count`` devices, divided among its ``nodes``.
+        preferred: see ``of_one_node``, as the others.
     """
-    return of_one_node(by_node(devices), count, preferred, preferred_node)
+    if request.nodes == 1:
+        return of_one_node(nodes, request.count, preferred, preferred_node, versatile)
+    each, wanted = request.per_node, set(preferred)
+    left = {node: list(there) for node, there in nodes.items()}
+    found: list[Device] = []
+    while len(found) < request.count:
+        whole = {n: there[: len(there) // each * each] for n, there in left.items()}
+        fitting = {node: there for node, there in whole.items() if there}
+        lacks = request.count - len(found)
+        taken = of_one_node(fitting, lacks, wanted, preferred_node, versatile)
+        if not taken:
+            break
+        found += taken
+        del left[taken[0].node][: len(taken)]
+    begun = sorted(left, key=lambda node: (-len(left[node]), node))
+    for node in begun[: (request.count - len(found)) // each]:
+        found += left[node][:each]
+    return found
 
 
 def of_one_node(
@@ -69,10 +89,19 @@ def of_one_node(
     preferred_node: str = "",
     versatile: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Device]:
-    """Return what ``together`` does, of devices that are sorted by node already.
+    """Return up to ``count`` devices of one node, as many as can be had.
 
-    ``versatile``: of ``versatility``, where devices are not all alike; within a node the least
-    versatile stand first.
+    Of the nodes that have enough, the one with most of the ``preferred`` devices is taken, then
+    the ``preferred_node``, then the one with the least versatile devices, then the one where the
+    fewest stay behind, so that whole nodes stay for those who want several.
+
+    Args:
+        nodes: the devices of each, in the order in which they are taken.
+        count: how many are wanted.
+        preferred: identifiers.
+        preferred_node: a node, "" for none.
+        versatile: of ``versatility``, where devices are not all alike; within a node the least
+            versatile stand first.
     """
     wanted = set(preferred)
     if not wanted and not versatile:
@@ -110,12 +139,16 @@ def _nearest_of(
     return list(nodes[best][:count]) if most else []
 
 
-def room(devices: Iterable[Device], count: int) -> frozenset[str]:
-    """Return the nodes that have so many of these devices at all."""
-    return frozenset(node for node, there in by_node(devices).items() if len(there) >= count)
+def room(devices: Iterable[Device], count: int, parts: int = 1) -> Mapping[str, int]:
+    """Return how many equal parts of ``count`` devices fit on each node that has room for one.
+
+    Nothing where all ``parts`` do not.
+    """
+    each = count // parts
+    found = {node: len(there) // each for node, there in by_node(devices).items()}
+    return {node: n for node, n in found.items() if n} if sum(found.values()) >= parts else {}
 
 
-def node_of(lease: Lease, devices: Mapping[str, Device]) -> str | None:
-    """Return the node that all devices of a lease stand in, ``None`` when it is not one."""
-    nodes = {devices[uuid].node for uuid in lease.devices if uuid in devices}
-    return nodes.pop() if len(nodes) == 1 else None
+def nodes_of(lease: Lease, devices: Mapping[str, Device]) -> Counter[str]:
+    """Return how many of a lease's devices stand on each node, as far as they are known."""
+    return Counter(devices[uuid].node for uuid in lease.devices if uuid in devices)

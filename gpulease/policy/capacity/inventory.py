@@ -78,14 +78,15 @@ class Inventory:
         return [device.uuid for device in self._kept.get(request.id, ())]
 
     def has_room(self, request: Lease) -> bool:
-        """Whether so many devices that suit a request are left in one node, for whomever."""
+        """Whether the devices that a request asks for are left on its nodes, for whomever."""
         wish = request.gpu_class, request.needs
         if wish not in self._count:
             there = self._left.values()
             self._count[wish] = Counter(
                 d.node for d in there if fitting.suits(wish[0], d, request.needs)
             )
-        return any(left >= request.count for left in self._count[wish].values())
+        each = request.per_node
+        return sum(left // each for left in self._count[wish].values()) >= request.nodes
 
     def take(self, devices: Iterable[Device]) -> None:
         """Let devices go; those that are not here are none of this one's."""

@@ -2,7 +2,7 @@
 
 Where the provider, not the plan, decides on which device a lease lands, the granted device is an
 assumption.  Owns the correction: a lease that landed has what it landed on; one that still waits
-for its place gives way and takes what the other left, in one node.  Pure.
+for its place gives way and takes what the other left.  Pure.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Room:
         }
 
     def take(self, lease: Lease) -> tuple[str, ...]:
-        """Take devices of one node for a lease, its own first."""
+        """Take devices that stand together for a lease, its own first."""
         pool = next((self._known[u].pool for u in lease.devices if u in self._known), "")
         if pool not in self._inventories:
             return ()
@@ -93,7 +93,7 @@ class _Room:
                 node: sorted(there, key=lambda device: device.uuid not in lease.devices)
                 for node, there in nodes.items()
             }
-        chosen = fitting.of_one_node(nodes, lease.count, lease.devices)
+        chosen = fitting.for_request(nodes, lease, lease.devices)
         free.take(chosen)
         left.take(chosen)
         return tuple(device.uuid for device in chosen)

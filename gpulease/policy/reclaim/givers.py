@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from gpulease.policy.capacity.fitting import node_of, suits
+from gpulease.policy.capacity.fitting import nodes_of, suits
 from gpulease.policy.model import Device, Lease
 
 
@@ -26,12 +26,11 @@ class Givers:
         self._leases = {lease.id: lease for lease in leases}
         self._known = known
         self._helping: dict[tuple[str, str, str | None], dict[str, Lease]] = {}
-        self._there: dict[str | None, list[Lease]] = {}
+        self._there: dict[str, list[Lease]] = {}
         for lease in self._leases.values():
-            node = node_of(lease, known)
-            self._there.setdefault(node, []).append(lease)
-            if node is not None:
-                self.devices[node] += len(lease.devices)
+            for node, devices in nodes_of(lease, known).items():
+                self._there.setdefault(node, []).append(lease)
+                self.devices[node] += devices
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -44,7 +43,7 @@ class Givers:
             self._helping[key] = {
                 lease.id: lease
                 for lease in there
-                if lease.id in self._leases and self._suits(request, lease)
+                if lease.id in self._leases and self._suits(request, lease, node)
             }
         return self._helping[key].values()
 
@@ -52,13 +51,13 @@ class Givers:
         """Leave a lease out from now on; one that is not here changes nothing."""
         if self._leases.pop(lease.id, None) is None:
             return
-        node = node_of(lease, self._known)
-        if node is not None:
-            self.devices[node] -= len(lease.devices)
+        there = nodes_of(lease, self._known)
+        self.devices.subtract(there)
         for (_, _, place), helping in self._helping.items():
-            if place in (None, node):
+            if place is None or place in there:
                 helping.pop(lease.id, None)
 
-    def _suits(self, request: Lease, lease: Lease) -> bool:
+    def _suits(self, request: Lease, lease: Lease, node: str | None) -> bool:
         known = [self._known[uuid] for uuid in lease.devices if uuid in self._known]
-        return all(suits(request.gpu_class, device, request.needs) for device in known)
+        here = [device for device in known if node in (None, device.node)]
+        return all(suits(request.gpu_class, device, request.needs) for device in here)

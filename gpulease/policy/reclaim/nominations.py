@@ -6,22 +6,20 @@ order: what leaves anyway, what is idle, what is held over quota (``over_quota``
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import partial
-from heapq import heapify, heapreplace
 
 from gpulease.policy import queue
-from gpulease.policy.admission.admit import Admission, Unmet
+from gpulease.policy.admission import Admission, Unmet
 from gpulease.policy.batch import gives_way, stands_back
 from gpulease.policy.capacity.devices import known_devices
-from gpulease.policy.capacity.fitting import node_of, suits
 from gpulease.policy.fairness.standing import PREEMPTED
 from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
 from gpulease.policy.reclaim.doubts import Doubts
 from gpulease.policy.reclaim.givers import Givers
 from gpulease.policy.reclaim.over_quota import Borrowed, Useful
+from gpulease.policy.reclaim.places import Places
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reservations.seats import claimable, returns_to
 
@@ -95,10 +93,10 @@ class _Supply:
         self.taken_for: dict[str, str] = {}
         self._snapshot = snapshot
         self._waiting = queue.waiting_ids(snapshot)
-        self._missing: dict[str, int] = {}
-        self._near: dict[str, str | None] = {}
-        self._least: dict[int, int] = {}  # the fewest that are missing anywhere
-        self._devices = known_devices(snapshot)
+        devices = known_devices(snapshot)
+        self._places = Places(
+            devices, lambda node: self._leaving.devices[node] + self._idle.devices[node]
+        )
         leases = [x for x in queue.holding(snapshot) if queue.pool_of(snapshot, x) == pool]
         leaving = sorted((x for x in leases if self._leaves(x)), key=self._leaves_first)
         self._own: dict[str, list[Lease]] = {}
@@ -106,26 +104,24 @@ class _Supply:
             self._own.setdefault(lease.nominated_for or "", []).append(lease)
         idle = [x for x in leases if x.state is LeaseState.ACTIVE and why_idle(snapshot, x, True)]
         idle.sort(key=self._most_idle_first)
-        self._leaving = Givers(leaving, self._devices)
+        self._leaving = Givers(leaving, devices)
         # A seat's device comes back to its window: it helps those who may sit there.
         back_to = {lease.id: returns_to(snapshot, lease) for lease in idle if reclaims}
-        self._idle = Givers([x for x in idle if back_to.get(x.id, x) is None], self._devices)
+        self._idle = Givers([x for x in idle if back_to.get(x.id, x) is None], devices)
         self._seats: dict[str, Givers] = {}
         for key in {window.key for window in back_to.values() if window is not None}:
             seats = [x for x in idle if (own := back_to[x.id]) is not None and own.key == key]
-            self._seats[key] = Givers(seats, self._devices)
+            self._seats[key] = Givers(seats, devices)
         runs = [x for x in leases if x.batch and x not in idle and gives_way(x, snapshot)]
         runs.sort(key=self._most_idle_first)
-        self._runs = Givers(runs if reclaims else (), self._devices)
-        self._ranked: dict[int, list[tuple[bool, int, str]]] = {}
+        self._runs = Givers(runs if reclaims else (), devices)
 
     def take_own(self, want: Unmet) -> None:
         """Give a request what already leaves in its name."""
-        request = want.request.id
         self._settle(want)
-        for lease in self._own[request]:
-            if self._helps(lease, want):
-                self._take(lease, request, request)
+        for lease in self._own[want.request.id]:
+            if self._places.helps(want, lease):
+                self._take(lease, want)
 
     def take_leaving(self, want: Unmet) -> None:
         """Give a request what leaves anyway.
@@ -133,21 +129,17 @@ class _Supply:
         A lease that leaves in the name of somebody who was served by another one keeps that name:
         the two requests only swapped, and both claims stand.
         """
-        request = want.request.id
-        if request not in self._near:
-            self._settle(want)
-        for lease in self._enough(self._leaving, want):
+        self._settle(want)
+        for lease in self._enough(self._leaving, want)[0]:
             name = lease.nominated_for if lease.nominated_for in self._waiting else None
-            self._take(lease, request, name or request)
+            self._take(lease, want, name)
 
     def take_idle(self, want: Unmet) -> None:
         """Ask idle leases to leave for a request, if there are enough of them."""
-        request = want.request.id
         for givers in (*self._own_seats(want.request), self._idle):
-            helping = self._enough(givers, want)
-            if sum(len(lease.devices) for lease in helping) >= self._missing[request]:
-                for lease in helping:
-                    self._take(lease, request, request)
+            helping, enough = self._enough(givers, want)
+            for lease in helping if enough else ():
+                self._take(lease, want)
 
     def pair(self, wants: _Wants) -> None:
         """Hand out what leaves and what is idle, as long as any kind of request gets something."""
@@ -158,13 +150,13 @@ class _Supply:
                 self.take_own(want)
         opened = {self._kind(want) for want in wants.all}
         for want in wants:
-            kind, request = self._kind(want), want.request.id
+            kind = self._kind(want)
             if kind not in opened:
                 continue
             before = len(self.taken_for)
             self.take_leaving(want)
             self.take_idle(want)
-            if len(self.taken_for) == before and self._missing[request] > 0:
+            if len(self.taken_for) == before and self._places.missing(want) > 0:
                 opened.discard(kind)
             if not opened or not (self._leaving or self._idle or any(self._seats.values())):
                 break
@@ -173,16 +165,13 @@ class _Supply:
         """Ask leases of runs to leave, used or not, for requests of people."""
         found: set[str] = set()
         for want in wants if self._runs else ():
-            request = want.request.id
-            if want.request.batch or self._missing_of(want) <= 0:
+            if want.request.batch or self._places.missing(want) <= 0:
                 continue
-            if request not in self._near:
-                self._settle(want)
-            helping = self._enough(self._runs, want)
-            if sum(len(lease.devices) for lease in helping) >= self._missing[request]:
-                for lease in helping:
-                    self._take(lease, request, request)
-                    found.add(lease.id)
+            self._settle(want)
+            helping, enough = self._enough(self._runs, want)
+            for lease in helping if enough else ():
+                self._take(lease, want)
+                found.add(lease.id)
             if not self._runs:
                 break
         return found
@@ -193,7 +182,7 @@ class _Supply:
         if borrowed.nothing:
             return found
         for want in wants.all if self.taken_for else ():
-            if self._missing_of(want) <= 0:
+            if self._places.missing(want) <= 0:
                 borrowed.coming(want.request)
         every = {self._kind(want, borrowed): want.request for want in wants.all}
         of: dict[str, list[Hashable]] = {}  # project -> the kinds of its requests
@@ -202,7 +191,7 @@ class _Supply:
         opened = {kind for kind, request in every.items() if borrowed.may_serve(request)}
         for want in wants if opened else ():
             kind = self._kind(want, borrowed)
-            if kind not in opened or self._missing_of(want) <= 0:
+            if kind not in opened or self._places.missing(want) <= 0:
                 continue
             taken = self._take_borrowed(want, borrowed)
             found.update(lease.id for lease in taken)
@@ -216,21 +205,22 @@ class _Supply:
         return found
 
     def _take_borrowed(self, want: Unmet, borrowed: Borrowed) -> list[Lease]:
-        request, found = want.request.id, list[Lease]()
-        if not borrowed.may_take(want.request):
-            return found
-        if request not in self._near:
-            self._settle(want)
-        for near in self._places(want):
-            self._near[request], self._missing[request] = near
-            kind = want.request.gpu_class, want.request.needs, near[0]
-            helps = Useful(kind, partial(self._useful, want))
-            for lease in borrowed.take(want.request, helps, self._missing[request]):
-                self._take(lease, request, request)
-                found.append(lease)
-            if self._missing[request] <= 0:
-                break
-        return found
+        request, places = want.request, self._places
+        if not borrowed.may_take(request):
+            return []
+        self._settle(want)
+        begun = request.count > 1 and request.id in self.taken_for.values()
+        choices, number = places.choices(want, begun=begun)
+        wanted = []
+        for place, missing in choices:
+            kind = request.gpu_class, request.needs, place
+            wanted.append((Useful(kind, partial(places.useful, want, place=place)), missing))
+        taken, at = borrowed.take(request, wanted, number)
+        if taken:
+            places.aim(want, [choices[each] for each in at])
+        for lease in taken:
+            self._take(lease, want)
+        return taken
 
     def _kind(self, want: Unmet, borrowed: Borrowed | None = None) -> Hashable:
         """Return what requests have in common of which none gets anything where one does not.
@@ -249,100 +239,33 @@ class _Supply:
         seats = claimable(self._snapshot, request) if self._seats else None
         return missing, own, seats and seats.key
 
-    def _missing_of(self, want: Unmet) -> int:
-        known = self._missing.get(want.request.id)
-        if known is None:
-            key = id(want.missing)
-            known = self._least.get(key)
-            if known is None:
-                known = self._least[key] = min(want.missing.values(), default=0)
-        return known
-
-    def _places(self, want: Unmet) -> list[tuple[str | None, int]]:
-        """Return the nodes that a request could gather on, with what it lacks there, best first."""
-        request = want.request
-        here = self._near[request.id], self._missing[request.id]
-        if request.count == 1 or request.id in self.taken_for.values():
-            return [here]  # what is taken for it already stands on one node
-        others = sorted(want.missing, key=lambda node: self._rank(want, node))
-        return [here, *((node, want.missing[node]) for node in others if node != here[0])]
-
-    def _useful(self, want: Unmet, lease: Lease) -> int:
-        """Return how many devices of a lease a request could use where it gathers them."""
-        return len(lease.devices) if self._helps(lease, want) else 0
-
     def _own_seats(self, request: Lease) -> list[Givers]:
         """Return the idle seats of the window that a request would sit in."""
         window = claimable(self._snapshot, request) if self._seats else None
         return [self._seats[window.key]] if window and window.key in self._seats else []
 
-    def _enough(self, givers: Givers, want: Unmet) -> list[Lease]:
-        """Return the first leases that give a request what it lacks, or all that help it."""
-        found: list[Lease] = []
-        missing = self._missing[want.request.id]
-        for lease in givers.to(want.request, self._near[want.request.id]):
-            if missing <= 0:
-                break
-            found.append(lease)
-            missing -= len(lease.devices)
-        return found
+    def _enough(self, givers: Givers, want: Unmet) -> tuple[list[Lease], bool]:
+        """Return the first leases that give a request what it lacks, or all that help it, and
+        whether it lacks nothing then.
+        """
+        left, found = dict(self._places.left(want)), dict[str, Lease]()
+        for place in list(left):
+            for lease in givers.to(want.request, place):
+                if left[place] <= 0:
+                    break
+                if lease.id not in found:
+                    found[lease.id] = lease
+                    left = self._places.without(left, lease)
+        return list(found.values()), all(n <= 0 for n in left.values())
 
     def _settle(self, want: Unmet) -> None:
-        """Choose the node on which a request for several devices gathers them.
+        self._places.settle(want, self._own.get(want.request.id, ()))
 
-        Where it gathers already, then where enough of them leave or are idle, then where the
-        fewest are missing.  One device may come from anywhere.
-        """
-        request = want.request
-        if request.count == 1 or not want.missing:
-            self._near[request.id] = None
-            self._missing[request.id] = min(want.missing.values(), default=0)
-            return
-        near = self._gathering(want) or self._nearest(want)
-        self._near[request.id], self._missing[request.id] = near, want.missing[near]
-
-    def _gathering(self, want: Unmet) -> str | None:
-        """Return the node where most devices leave in a request's name, ``None`` for nowhere."""
-        own: Counter[str] = Counter()
-        for lease in self._own.get(want.request.id, ()):
-            node = node_of(lease, self._devices)
-            if node in want.missing and node is not None:
-                own[node] += len(lease.devices)
-        return min(own, key=lambda node: (-own[node], *self._rank(want, node)), default=None)
-
-    def _nearest(self, want: Unmet) -> str:
-        """Return the best node of all.
-
-        What is left only becomes less while it is handed out, so a node's rank only becomes worse:
-        requests that lack the same go on in one heap, whose first entry is brought up to date.
-        """
-        heap = self._ranked.get(id(want.missing))
-        if heap is None:
-            heap = [self._rank(want, node) for node in want.missing]
-            heapify(heap)
-            self._ranked[id(want.missing)] = heap
-        while (now := self._rank(want, heap[0][-1])) != heap[0]:
-            heapreplace(heap, now)
-        return heap[0][-1]
-
-    def _rank(self, want: Unmet, node: str) -> tuple[bool, int, str]:
-        there = self._leaving.devices[node] + self._idle.devices[node]
-        return there < want.missing[node], want.missing[node], node
-
-    def _helps(self, lease: Lease, want: Unmet) -> bool:
-        """Whether a request could use what a lease gives up."""
-        near = self._near[want.request.id]
-        devices = [self._devices[uuid] for uuid in lease.devices if uuid in self._devices]
-        return all(
-            suits(want.request.gpu_class, device, want.request.needs)
-            and near in (None, device.node)
-            for device in devices
-        )
-
-    def _take(self, lease: Lease, request: str, name: str) -> None:
-        if self._missing[request] > 0:
-            self.taken_for[lease.id] = name
-            self._missing[request] -= len(lease.devices)
+    def _take(self, lease: Lease, want: Unmet, name: str | None = None) -> None:
+        """Take a lease for a request, by whose name it leaves unless another one is given."""
+        if self._places.missing(want) > 0:
+            self.taken_for[lease.id] = name or want.request.id
+            self._places.take(want, lease)
             self._leaving.drop(lease)
             self._idle.drop(lease)
             self._runs.drop(lease)

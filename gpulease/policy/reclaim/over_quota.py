@@ -10,7 +10,8 @@ be in quota only, nor a lease before its minimum runtime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from operator import itemgetter
@@ -95,22 +96,44 @@ class Borrowed:
         if self._tree is not None:
             self._promise(self._leaf(request), request.count)
 
-    def take(self, request: Lease, useful: Useful, missing: int) -> list[Lease]:
-        """Return the leases that go for a request, none if they do not give it all it lacks."""
-        if missing <= 0 or not self.may_take(request):
-            return []
+    def take(
+        self, request: Lease, choices: Sequence[tuple[Useful, int]], places: int
+    ) -> tuple[list[Lease], list[int]]:
+        """Return the leases that go for a request and which choices they give it, else nothing.
+
+        Args:
+            request: who takes.
+            choices: what is useful at a place and how many devices are missing there, best first.
+            places: at how many of them it must get what is missing.
+        """
+        taken, chosen = list[_Loan](), list[int]()
+        spare: Counter[Hashable] = Counter()
+        for number, (useful, missing) in enumerate(choices if self.may_take(request) else ()):
+            if len(chosen) == places:
+                break
+            here = self._take_at(request, useful, missing - spare[useful.kind])
+            if here is not None:
+                taken += here
+                chosen.append(number)
+                spare[useful.kind] += sum(useful.of(loan.lease) for loan in here) - missing
+        if not taken or len(chosen) < places:
+            self._put_back(taken)
+            return [], []
+        self._promise(self._leaf(request), request.count)
+        return [loan.lease for loan in taken], chosen
+
+    def _take_at(self, request: Lease, useful: Useful, missing: int) -> list[_Loan] | None:
         taken: list[_Loan] = []
         while missing > 0:
             best = self._best(request, useful)
             if best is None:
                 self._put_back(taken)
-                return []
+                return None
             taken.append(best)
             self._move(best.leaf, -best.units)
             self._lent[_project(best.leaf)].remove(best)
             missing -= useful.of(best.lease)
-        self._promise(self._leaf(request), request.count)
-        return [loan.lease for loan in taken]
+        return taken
 
     def may_take(self, request: Lease) -> bool:
         """Whether either rule may hold for a request at all; most have more than is theirs."""

@@ -1,5 +1,6 @@
 """What is taken back of what projects borrow, from whom, and what is protected."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -129,6 +130,29 @@ def test_a_gang_gathers_on_one_machine():
     devices = tuple(replace(d, node=f"n{n % 2}") for n, d in enumerate(view.devices))
     leases = [*(holds(n, "phys") for n in range(4)), asks(9, "bio", count=2)]
     assert set(warned_for(leases, policy, devices)) in ({"r0", "r2"}, {"r1", "r3"})
+
+
+def test_several_nodes_are_taken_back_one_by_one_and_all_or_none():
+    """Two devices on each of three machines; bio asks for two nodes with two each."""
+    machines = tuple(replace(d, node=f"n{n // 2}") for n, d in enumerate(cards(6)))
+    policy = shared(project("phys", 2), project("bio", 4))
+    leases = [*(holds(n, "phys") for n in range(6)), asks(9, "bio", count=4, nodes=2)]
+    taken = warned_for(leases, policy, machines)
+    assert set(taken.values()) == {"r9"}
+    assert len(taken) == 4
+    assert sorted(Counter(int(each[1:]) // 2 for each in taken).values()) == [2, 2]
+    kept = {"in_quota_only": True}
+    leases[0:4:2] = [holds(0, "phys", **kept), holds(2, "phys", **kept)]
+    assert warned_for(leases, policy, machines) == {}  # of n0 and n1 one device each: no node
+
+
+def test_what_is_left_over_of_one_node_serves_the_next_one_there():
+    """Nodes of one device each: a lease of two gives both, and nobody else has to leave."""
+    machines = tuple(replace(d, node="n0") for d in cards(4))
+    policy = shared(project("phys"), project("bio", 2))
+    pair = holds(0, "phys", count=2, devices=("GPU-0", "GPU-1"), active_since=at(-400))
+    leases = [pair, holds(2, "phys"), holds(3, "phys"), asks(9, "bio", count=2, nodes=2)]
+    assert warned_for(leases, policy, machines) == {"r0": "r9"}
 
 
 def test_smaller_leases_go_before_one_that_cuts_into_the_quota():
