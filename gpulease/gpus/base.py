@@ -28,10 +28,20 @@ class GPUInfo:
 
 
 @dataclass(frozen=True)
+class Tenancy:
+    """What a lease holds of a card that it shares with others, and what is left of it (bytes)."""
+
+    card: str
+    used: int
+    left: int
+
+
+@dataclass(frozen=True)
 class Sample:
     """Device use at one instant.  ``utilisation`` 0..1, or ``None``: a gap, with its reason.
 
     ``level`` says how finely this very sample could be attributed, ``None``: as the pool declares.
+    ``tenancy``: of a shared card, where its memory can be told apart.
     """
 
     uuid: str
@@ -41,6 +51,7 @@ class Sample:
     pids: tuple[int, ...] = ()
     gap: str = ""
     level: EvidenceLevel | None = None
+    tenancy: Tenancy | None = None
 
 
 class Probe(Protocol):

@@ -121,11 +121,33 @@ def pids_of(nvml: Any, handle: Any) -> tuple[int, ...] | None:
     return None if computing is None else tuple(sorted(computing | (drawing or set())))
 
 
+def memory_by_pid(nvml: Any, handle: Any) -> dict[int, int] | None:
+    """Return the bytes that each process holds on a device, where the driver tells.
+
+    Raises:
+        NVMLError: the device cannot be read.
+    """
+    found: dict[int, int] = {}
+    for kind in ("Compute", "Graphics"):
+        rows = _rows(nvml, f"nvmlDeviceGet{kind}RunningProcesses", handle)
+        if rows is None and kind == "Compute":
+            return None
+        for row in rows or ():
+            if row.usedGpuMemory is not None:  # one process may stand in both lists
+                found[int(row.pid)] = max(int(row.usedGpuMemory), found.get(int(row.pid), 0))
+    return found
+
+
 def _processes(nvml: Any, name: str, handle: Any) -> set[int] | None:
+    rows = _rows(nvml, name, handle)
+    return None if rows is None else {int(each.pid) for each in rows}
+
+
+def _rows(nvml: Any, name: str, handle: Any) -> list[Any] | None:
     # A list may be forbidden or unsupported while utilisation is readable, and for a library that
     # is older than its binding pynvml raises an error that is no NVMLError.
     try:
-        return {int(each.pid) for each in getattr(nvml, name)(handle)}
+        return list(getattr(nvml, name)(handle))
     except nvml.NVMLLibraryMismatchError:
         return None
     except nvml.NVMLError as error:

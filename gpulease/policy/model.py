@@ -186,6 +186,7 @@ class PolicyDocument:
     batch_wait: float = 14400.0  # seconds for which a run lets everybody else go first
     batch_cell: float = 900.0  # seconds that a run's cell may go on when somebody waits
     gang_hold_max: float = 28800.0  # seconds that free devices stand for one request for several
+    share_harm: float = 60.0  # seconds that a lease may take memory which others' shares lack
     reservations: ReservationTerms = field(default_factory=ReservationTerms)
     projects: Projects = field(default_factory=Projects)
     drained_nodes: tuple[str, ...] = ()  # take nothing new, and their leases leave
@@ -281,6 +282,8 @@ class Evidence:
     cells: int = 0
     before: Verdict = Verdict.UNKNOWN  # the verdict that this one followed
     word_over: bool = False  # busy for so long by the companion's word alone that it is quiet
+    taken: int = 0  # bytes of a shared card that it holds, where that is beyond its class's memory
+    harms_since: datetime | None = None  # since when others there have come short of theirs by that
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,9 @@ class AgentSecond(TypedDict):
     use: Share | None  # 0..1, the peak since the second before; None is a gap
     gap: NotRequired[Word]  # why there is no word
     memory: NotRequired[Bytes | None]  # in use
+    memories: NotRequired[
+        Annotated[dict[Identifier, Bytes], MaxLen(256)]
+    ]  # by pod UID, in use by its processes
     power: NotRequired[Annotated[float, Interval(ge=0, le=1e5)] | None]  # watts
     pods: NotRequired[
         Annotated[dict[Identifier, Share], MaxLen(256)]

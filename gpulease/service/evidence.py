@@ -12,9 +12,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from gpulease.gpus.base import Sample
-from gpulease.policy.evidence import idleness
+from gpulease.gpus.base import Sample, Tenancy
+from gpulease.policy.evidence import idleness, safeguards
 from gpulease.policy.evidence.idleness import ActivitySample, DeviceSample, IdleState
+from gpulease.policy.evidence.safeguards import Excess, Tenant
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
     Evidence,
@@ -33,6 +34,8 @@ _AHEAD = timedelta(seconds=1)
 _SAME_SECOND = timedelta(seconds=0.75)
 
 
+#: A lease's memory is told in whole pieces of this (bytes), so that it is often the same.
+_PIECE = 64 * 2**20
 #: A device of which no sample came for so long is not there any more.
 _UNREAD = timedelta(minutes=10)
 
@@ -50,6 +53,8 @@ class Watch:
         self._proved: dict[str, datetime] = {}  # device -> when it was used, beyond doubt
         self.gaps: dict[str, str] = {}  # device -> why its last sample is missing
         self._sampled: dict[str, datetime] = {}  # device -> when it was read last
+        self._tenancies: dict[str, tuple[datetime, Tenancy]] = {}  # device -> when, and its part
+        self._harms: dict[str, datetime] = {}  # lease -> since when others lack what it took
 
     def hear(self, lease_id: str, samples: Iterable[Activity], now: datetime | None = None) -> None:
         """Take what a supervisor says lives in its lease."""
@@ -74,6 +79,8 @@ class Watch:
         for sample in samples:
             self._sampled[sample.uuid] = sample.at
             self._devices[sample.uuid].append(DeviceSample(sample.at, sample.utilisation))
+            if sample.tenancy is not None:
+                self._tenancies[sample.uuid] = (sample.at, sample.tenancy)
             if sample.level is EvidenceLevel.CELLS:
                 self._coarse[sample.uuid] = sample.at
             elif (sample.utilisation or 0.0) > idleness.USE:
@@ -114,7 +121,35 @@ class Watch:
             )
         self._devices.clear()
         self._forget_devices(now)
-        return {lease.id: self._states[lease.id].evidence for lease in watched}
+        found = {lease.id: self._states[lease.id].evidence for lease in watched}
+        for lease_id, excess in self._excesses(watched, policy, now).items():
+            found[lease_id] = replace(
+                found[lease_id],
+                taken=excess.used // _PIECE * _PIECE,
+                harms_since=self._harms.get(lease_id),
+            )
+        return found
+
+    def _excesses(
+        self, watched: Iterable[Lease], policy: PolicyDocument, now: datetime
+    ) -> Mapping[str, Excess]:
+        """Return what leases hold of shared cards beyond their class, and keep since when it harms.
+
+        A card of which nothing was told of late says nothing: what it said before counts anew then.
+        """
+        tenants: dict[tuple[str, str], Tenant] = {}
+        for lease in watched:
+            gpu_class = policy.by_name.get(lease.gpu_class)
+            share = gpu_class.memory if gpu_class is not None else 0
+            for _, told in (self._tenancies[u] for u in lease.devices if u in self._tenancies):
+                known = tenants.get((lease.id, told.card))
+                whole = share + (known.share if known is not None else 0)
+                tenant = Tenant(lease.id, told.card, whole, told.used, told.left)
+                tenants[lease.id, told.card] = tenant
+        found = safeguards.excesses(tenants.values()) if tenants else {}
+        harming = {lease_id for lease_id, excess in found.items() if excess.harms}
+        self._harms = {lease_id: self._harms.get(lease_id, now) for lease_id in harming}
+        return found
 
     def verdict(self, lease_id: str) -> Verdict:
         """Return the last verdict on a lease."""
@@ -159,6 +194,8 @@ class Watch:
         for seen in (self._coarse, self._proved):
             for uuid in [uuid for uuid, at in seen.items() if now - at >= window]:
                 del seen[uuid]
+        for uuid in [u for u, (at, _) in self._tenancies.items() if now - at >= window]:
+            del self._tenancies[uuid]
         for uuid in [uuid for uuid, at in self._sampled.items() if now - at >= _UNREAD]:
             del self._sampled[uuid]
             self.gaps.pop(uuid, None)

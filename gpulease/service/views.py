@@ -16,7 +16,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, capacity, lifecycle
 from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import forecast, labs
-from gpulease.policy.explanation.explain import explain
+from gpulease.policy.explanation.explain import beyond_share, explain
 from gpulease.policy.memo import once
 from gpulease.policy.model import (
     Device,
@@ -41,6 +41,7 @@ from gpulease.service import standing
 from gpulease.service.auth import Asker
 from gpulease.service.details import newest, said_of, with_detail
 from gpulease.service.reconcile import Reconciler
+from gpulease.texts import joined
 
 #: Utilisation is shown in steps, so that noise makes no event.
 _STEP = 0.05
@@ -67,7 +68,7 @@ class _MadeFrom:
     devices: tuple[Device | None, ...]
     simulated: bool
     outs: TimeOuts
-    lab: str
+    asides: str
     notebook: str
 
     def same_as(self, other: _MadeFrom) -> bool:
@@ -84,7 +85,7 @@ class _MadeFrom:
             self.said,
             self.devices,
             self.simulated,
-            self.lab,
+            self.asides,
             self.outs,
             self.notebook,
         )
@@ -158,7 +159,7 @@ class Views:
             tuple(known.get(uuid) for uuid in lease.devices),
             _simulated(lease, snapshot),
             time_outs_at(snapshot, lease),
-            labs.about(snapshot, lease),
+            _asides(lease, snapshot),
             self._notebook_of(lease),
         )
         figures = self._figures(lease, snapshot, made_from.outs)
@@ -195,7 +196,7 @@ class Views:
             position=place,
             expected=expected,
             said=of.said,
-            lab=of.lab,
+            asides=of.asides,
             outs=outs,
         )
         return {
@@ -311,6 +312,13 @@ def _device_view(device: Device) -> DeviceView:
         "memory": device.memory,
         "simulated": device.simulated,
     }
+
+
+def _asides(lease: Lease, snapshot: Snapshot) -> str:
+    """Return what is said of a lease beside its state: of reservations, of its share of a card."""
+    lab = labs.about(snapshot, lease)
+    share = beyond_share(lease, snapshot.policy, snapshot.evidence.get(lease.id))
+    return joined(lab, share) if share else lab
 
 
 def _simulated(lease: Lease, snapshot: Snapshot) -> bool:

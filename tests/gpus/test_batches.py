@@ -38,6 +38,14 @@ def test_the_use_of_processes_is_summed_up_by_pod() -> None:
     assert second(0.9, by_pid={1: 0.9, 2: 0.9})["pods"] == {"uid-1": 1.0}
 
 
+def test_the_memory_of_processes_is_summed_up_by_pod_at_every_level() -> None:
+    held = {1: 100, 2: 50, 3: 7, 4: 9, 5: 11}
+    for level in EvidenceLevel:
+        found = second(0.0, level, memory_by_pid=held)
+        assert found["memories"] == {"uid-1": 150, "uid-2": 7}
+    assert "memories" not in second(memory_by_pid={4: 9})
+
+
 def test_what_is_not_known_is_left_out() -> None:
     assert second() == {"at": "2026-05-04T12:00:00.123+00:00", "device": "GPU-1", "use": 0.0}
     assert second(None, gap="gpu_is_lost")["gap"] == "gpu_is_lost"

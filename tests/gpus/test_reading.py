@@ -35,7 +35,7 @@ def one(reader: Reader, uuid: str = FIRST) -> DeviceReading:
 
 def test_a_second_tells_use_memory_power_and_each_process(driver: Driver, reader: Reader) -> None:
     driver.set(gpu0__use=40, gpu0__process_use="7:30,9:10")
-    assert one(reader) == DeviceReading(FIRST, NOW, 0.4, "", GIB, 60.0, {7: 0.3, 9: 0.1})
+    assert one(reader) == DeviceReading(FIRST, NOW, 0.4, "", GIB, 60.0, {7: 0.3, 9: 0.1}, {})
     assert reader.seen[FIRST].level is PROCESS
 
 
@@ -46,6 +46,17 @@ def test_nothing_newer_of_the_processes_is_unused_and_no_failure(
     assert one(reader).by_pid == {7: 0.3}
     found = one(reader)
     assert (found.by_pid, found.use, found.gap) == ({}, 0.0, "")
+
+
+def test_the_memory_of_each_process_is_told_once(driver: Driver, reader: Reader) -> None:
+    driver.set(gpu0__processes="7:100,9:300", gpu0__graphics="7:100,8:50")
+    assert one(reader).memory_by_pid == {7: 100, 9: 300, 8: 50}
+
+
+def test_without_processes_their_memory_is_not_known(driver: Driver, reader: Reader) -> None:
+    driver.fail("nvmlDeviceGetComputeRunningProcesses", ERRORS["NOT_SUPPORTED"])
+    found = one(reader)
+    assert (found.memory_by_pid, found.gap) == (None, "")
 
 
 def test_of_several_samples_of_a_process_the_peak_counts(driver: Driver, reader: Reader) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpulease.gpus.base import Sample
+from gpulease.gpus.base import Sample, Tenancy
 from gpulease.policy.document import default_document
 from gpulease.policy.model import (
     Device,
@@ -251,3 +251,27 @@ def test_nothing_is_kept_of_leases_and_devices_that_have_gone() -> None:
         watch.judge([each], POLICY, now)
     kept = {name: len(value) for name, value in vars(watch).items() if hasattr(value, "__len__")}
     assert all(number <= 25 for number in kept.values()), kept
+
+
+def test_memory_beyond_a_share_is_told_and_since_when_it_harms() -> None:
+    """Two leases with 4 of 16 GiB each: one takes 13, and later gives some back."""
+    gib, watch = 2**30, Watch()
+    policy = replace(POLICY, classes=(replace(POLICY.classes[0], memory=4 * gib),))
+    leases = [lease(), lease(id="M", devices=("H",))]
+
+    def look(n: int, used: int | None) -> Evidence:
+        now = START + timedelta(seconds=n)
+        if used is not None:
+            left = (15 - used) * gib
+            first = Sample("G", now, 0.0, tenancy=Tenancy("card", used * gib, left))
+            watch.sampled([first, Sample("H", now, 0.0, tenancy=Tenancy("card", gib, left))])
+        found = watch.judge(leases, policy, now)
+        assert (found["M"].taken, found["M"].harms_since) == (0, None)
+        return found["L"]
+
+    assert (look(1, 4).taken, look(2, 6).harms_since) == (0, None)
+    assert look(3, 6).taken == 6 * gib
+    assert [look(n, 13).harms_since for n in (4, 5)] == [START + timedelta(seconds=4)] * 2
+    assert look(6, None).harms_since == START + timedelta(seconds=4)  # the next word is awaited
+    assert (look(7, 6).harms_since, look(8, 13).harms_since) == (None, START + timedelta(seconds=8))
+    assert look(30, None).taken == 0  # nothing is known of it any more

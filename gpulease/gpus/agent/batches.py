@@ -87,6 +87,12 @@ def second_of(
         found["power"] = round(reading.power, 1)
     if level is EvidenceLevel.PROCESS and reading.by_pid:
         _attribute(found, reading.by_pid, place)
+    memories: dict[str, int] = {}
+    for pid, held in (reading.memory_by_pid or {}).items():
+        if pod := place(pid):  # NODE is no pod
+            memories[pod] = memories.get(pod, 0) + held
+    if memories:
+        found["memories"] = memories
     return found
 
 

@@ -29,7 +29,8 @@ _PROCESS_USE = "nvmlDeviceGetProcessUtilization"
 class DeviceReading:
     """One device in one second.  ``use`` 0..1, or ``None`` with ``gap`` saying why.
 
-    ``by_pid`` is the use of each process (0..1), ``None`` where the driver does not tell.
+    ``by_pid`` is the use of each process (0..1), ``memory_by_pid`` the bytes that each holds,
+    ``None`` where the driver does not tell.
     """
 
     uuid: str
@@ -39,6 +40,7 @@ class DeviceReading:
     memory: int | None = None
     power: float | None = None  # watts
     by_pid: Mapping[int, float] | None = None
+    memory_by_pid: Mapping[int, int] | None = None
 
 
 @dataclass
@@ -149,6 +151,8 @@ class Reader:
         try:
             use = self._use(nvml, seen)
             by_pid = self._by_pid(nvml, seen)
+            # A MIG device's memory is its holder's alone: nobody need be told apart there.
+            by_memory = None if seen.parent else driver.memory_by_pid(nvml, seen.handle)
             memory = self._ask(nvml, seen, "nvmlDeviceGetMemoryInfo")
             power = self._ask(nvml, seen, "nvmlDeviceGetPowerUsage")
         except nvml.NVMLError as error:
@@ -162,6 +166,7 @@ class Reader:
             None if memory is None else int(memory.used),
             None if power is None else power / 1000,
             by_pid,
+            by_memory,
         )
 
     def _use(self, nvml: Any, seen: Seen) -> float | None:

@@ -22,7 +22,7 @@ _COUNTED = frozenset({"keeps"})
 _PLAIN = (
     "default_class", "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user",
     "changes_per_minute", "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max",
-    "click_runs_cells",
+    "share_harm", "click_runs_cells",
 )  # fmt: skip
 _DEFAULT = Text("its default")
 

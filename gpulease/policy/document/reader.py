@@ -59,7 +59,7 @@ TOP = (
 )  # fmt: skip
 LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
-    "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max",
+    "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max", "share_harm",
 )  # fmt: skip
 POOL = ("evidence", "spare", "paused", "elastic")
 CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
@@ -134,6 +134,7 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
         batch_wait=limits.duration("batch_wait", 14400.0, least=0),
         batch_cell=limits.duration("batch_cell", 900.0, least=0),
         gang_hold_max=limits.duration("gang_hold_max", 28800.0, least=0),
+        share_harm=limits.duration("share_harm", 60.0, least=0),
         reservations=read_terms(top, tuple(each.name for each in classes)),
         projects=read_projects(top, tuple(by_name), tuple(each.name for each in classes)),
         drained_nodes=top.texts("drained_nodes"),

@@ -55,7 +55,7 @@ def _top() -> dict[str, Any]:
 
 
 def _limits() -> dict[str, Any]:
-    durations = ("batch_wait", "batch_cell", "gang_hold_max")
+    durations = ("batch_wait", "batch_cell", "gang_hold_max", "share_harm")
     return _object(LIMITS, dict.fromkeys(durations, _DURATION), rest=_ONE)
 
 

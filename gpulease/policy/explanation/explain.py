@@ -15,7 +15,7 @@ from gpulease.policy.explanation import admin_words, reasons
 from gpulease.policy.explanation.refusals import REFUSALS
 from gpulease.policy.health.checks import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.model import Lease, LeaseState, PolicyDocument, TimeOuts
+from gpulease.policy.model import Evidence, Lease, LeaseState, PolicyDocument, TimeOuts
 from gpulease.policy.pods import Elastic
 from gpulease.policy.units import say_duration
 from gpulease.texts import Text, counted, joined
@@ -46,13 +46,14 @@ def explain(
     position: int | None = None,
     expected: datetime | None = None,
     said: str = "",
-    lab: str = "",
+    asides: str = "",
     outs: TimeOuts | None = None,
 ) -> Explanation:
     """Return what to say of a lease; ``position`` and ``expected`` come from ``forecast``.
 
-    ``said``: a code of ``reasons.PROGRESS``, of a start that is under way.  ``lab``: what
-    ``labs.about`` says of reservations.  ``outs``: its time-outs where they are not its class's.
+    ``said``: a code of ``reasons.PROGRESS``, of a start that is under way.  ``asides``: what
+    ``labs.about`` says of reservations, and ``beyond_share``.  ``outs``: its time-outs where they
+    are not its class's.
     """
     words = _WORDS[lease.state]
     sentence, step = (
@@ -80,10 +81,25 @@ def explain(
         told.append(Text(reasons.PROGRESS.get(said, "")))
     elif lease.state is LeaseState.ACTIVE and grows is not None and grows.spot:
         told.append(Text("The cloud may take its machine back at short notice."))
-    told += [lab, *_left_behind(lease)]
+    told += [asides, *_left_behind(lease)]
     if lease.end_note:
         told.append(Text("They wrote: {note}", note=lease.end_note))
     return Explanation(joined(*told), next_step, numbers)
+
+
+def beyond_share(lease: Lease, policy: PolicyDocument, evidence: Evidence | None) -> str:
+    """Say what an active lease holds of a shared card beyond its share, "" where it does not."""
+    gpu_class = policy.by_name.get(lease.gpu_class)
+    if evidence is None or not evidence.taken or gpu_class is None:
+        return ""
+    if lease.state is not LeaseState.ACTIVE:
+        return ""
+    return Text(
+        "It holds {used} GiB of a shared GPU's memory, and its share is {share} GiB: it has to "
+        "leave when others lack theirs.",
+        used=f"{evidence.taken / 2**30:.1f}",
+        share=f"{gpu_class.memory * lease.count / 2**30:.1f}",
+    )
 
 
 def admin_step(lease: Lease) -> str:

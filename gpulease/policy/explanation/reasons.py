@@ -215,6 +215,10 @@ ACTIVE: Final[Words] = {
         "There are GPU-hours left after all; the GPU stays yours.",
         "Run GPU cells as you like.",
     ),
+    "within_share": (
+        "Nobody lacks the shared GPU's memory any more; the GPU stays yours.",
+        "Run GPU cells as you like.",
+    ),
     "undrainable": (
         "The GPU was idle, but some variables cannot be brought to your notebook.",
         "Delete or move them (%gpu shows which); next time they are parked or lost.",
@@ -254,6 +258,11 @@ LEAVING: Final[Words] = {
         "The GPU-hours of project {project} are used up, or yours in it.",
         "Save what matters; your variables are saved to the notebook. Ask the project's owner "
         "for more.",
+    ),
+    "over_share": (
+        "It holds more of the shared GPU's memory than its share, and others lack it for theirs.",
+        "Free memory to stay (delete large variables there, torch.cuda.empty_cache()); else a "
+        "running cell is interrupted and your variables are saved to the notebook.",
     ),
     "preempted": (
         "Somebody with a prior claim needs this GPU.",

@@ -93,7 +93,15 @@ START_FAILURES = OWN_FAILURES | OTHERS_FAILURES
 IDLE_REASONS = frozenset({"idle", "quiet", "busy_max", "no_data", "unclaimed"})
 DEVICE_REASONS = frozenset({"device_unhealthy", "device_lost"})
 OTHER_LEAVING = frozenset(
-    {"hard_end", "preempted", "reserved", "window_over", "node_leaving", "budget_over"}
+    {
+        "hard_end",
+        "preempted",
+        "reserved",
+        "window_over",
+        "node_leaving",
+        "budget_over",
+        "over_share",
+    }
 )
 PERSON_LEAVING = frozenset({"returned", "forced"})
 LEAVING = IDLE_REASONS | DEVICE_REASONS | OTHER_LEAVING | PERSON_LEAVING
@@ -110,6 +118,7 @@ BACK = frozenset(
         "node_back",
         "hold_lifted",
         "budget_back",
+        "within_share",
     }
 )
 END_REASONS = frozenset(reason.value for reason in EndReason)

@@ -36,6 +36,8 @@ from gpulease.policy.reservations.departures import REASONS, departures
 
 #: Why a lease leaves whose project or holder has nothing left to spend.
 NO_BUDGET = "budget_over"
+#: Why a lease leaves that takes memory which others' shares of a card lack.
+OVER_SHARE = "over_share"
 #: A warned lease of which nothing is heard for less than this (seconds) stays warned.
 SHORT_GAP = 10.0
 
@@ -48,6 +50,7 @@ def decide(snapshot: Snapshot, lease: Lease, taken: Taken, *, reclaims: bool) ->
             _expiring(snapshot, lease, nominee)
             or _node_leaving(snapshot, lease, nominee)
             or _for_window(snapshot, lease, nominee)
+            or _over_share(snapshot, lease, nominee)
             or _budget_over(snapshot, lease, nominee)
             or (_warned_as_idle(snapshot, lease, nominee) if reclaims else None)
             or (_preempted(snapshot, lease, nominee) if lease.id in taken.borrowed else None)
@@ -101,6 +104,20 @@ def _budget_over(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Actio
         return None
     until = snapshot.now + timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
     return Warn(lease.id, NO_BUDGET, until, EndReason.EXPIRED, nominee)
+
+
+def _over_share(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
+    """Warn when others of a shared card have for long lacked the memory that a lease took."""
+    since = _harms_since(snapshot, lease)
+    if since is None or (snapshot.now - since).total_seconds() < snapshot.policy.share_harm:
+        return None
+    until = snapshot.now + timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
+    return Warn(lease.id, OVER_SHARE, until, EndReason.PREEMPTED, nominee)
+
+
+def _harms_since(snapshot: Snapshot, lease: Lease) -> datetime | None:
+    evidence = snapshot.evidence.get(lease.id)
+    return evidence.harms_since if evidence is not None else None
 
 
 def _preempted(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action:
@@ -164,6 +181,8 @@ def _called_off(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str:
         return "nobody_waits"
     if lease.reason == NO_BUDGET and lease.id not in budgets.ended(snapshot):
         return "budget_back"
+    if lease.reason == OVER_SHARE and _harms_since(snapshot, lease) is None:
+        return "within_share"
     if lease.reason == "node_leaving" and not _leaves_with_node(snapshot, lease):
         return "node_back"
     return "hold_lifted" if _stays_after_all(snapshot, lease) else ""

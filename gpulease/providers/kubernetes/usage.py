@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpulease.gpus.base import Sample
+from gpulease.gpus.base import Sample, Tenancy
 from gpulease.policy.evidence import quarantine
 from gpulease.policy.model import EvidenceLevel
 from gpulease.protocol.agents import AgentBatch, AgentIncident
@@ -205,6 +205,7 @@ def _of_batch(
     if not mine or not pod.slots:
         return _gaps(pod, now, "not_listed")
     levels = {each["uuid"]: EvidenceLevel(each["level"]) for each in batch["devices"]}
+    sizes = {each["uuid"]: each["memory"] for each in batch["devices"]}
     beside: dict[str, set[str]] = {}
     for key, others in holders.items():
         for held in others if key != (pod.namespace, pod.name) else ():
@@ -222,7 +223,11 @@ def _of_batch(
             gap = second.get("gap") or ""
             memory = second.get("memory")
             at = _instant(second["at"])
-            found.append(Sample(slot, at, use, memory, gap=gap, level=level))
+            tenancy = None
+            if uuid in beside and memory is not None and "memories" in second:
+                own = second["memories"].get(pod.uid, 0)
+                tenancy = Tenancy(f"{pod.node}/{uuid}", own, sizes.get(uuid, 0) - memory)
+            found.append(Sample(slot, at, use, memory, gap=gap, level=level, tenancy=tenancy))
     unknown = [slot for uuid, each in slots.items() if uuid not in levels for slot in each]
     return [*found, *(Sample(slot, now, None, gap="unknown_device") for slot in unknown)]
 

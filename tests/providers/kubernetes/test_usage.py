@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpulease.gpus.base import Sample
+from gpulease.gpus.base import Sample, Tenancy
 from gpulease.policy.evidence.idleness import USE
 from gpulease.policy.model import EvidenceLevel
 from gpulease.providers.kubernetes.usage import LeasePod, Usage
@@ -138,6 +138,30 @@ def test_what_a_pod_was_seen_to_use_always_counts(own: float, other: float, gone
         found = one(seconds=[seen], holders=holders)
         assert found.level is PROCESS
         assert (found.utilisation or 0.0) > USE
+
+
+def test_what_each_holds_of_a_shared_card_is_told_with_what_is_left_of_it() -> None:
+    card = [device(memory=100)]
+    seen = second(0.0, memory=70, memories={"uid-1": 50, "uid-9": 20})
+    for pod, used in ((POD, 50), (OTHER, 0)):
+        word = {"seconds": [seen], "holders": SHARED, "devices": card}
+        (found,) = [x for x in told(POD, OTHER, **word) if x.uuid == pod.slots[0]]
+        assert found.tenancy == Tenancy("n1/G", used, 30)
+
+
+@pytest.mark.parametrize(
+    ("holders", "more"),
+    [
+        (ALONE, {"memory": 70, "memories": {"uid-1": 50}}),
+        (SHARED, {"memory": 70}),
+        (SHARED, {"memory": None, "memories": {"uid-1": 50}}),
+    ],
+)
+def test_nothing_is_told_of_a_card_alone_or_that_is_not_known(
+    holders: list[dict[str, Any]], more: dict[str, Any]
+) -> None:
+    word = {"seconds": [second(0.0, **more)], "holders": holders, "devices": [device(memory=100)]}
+    assert one(**word).tenancy is None
 
 
 def test_a_gap_is_a_gap_with_its_reason() -> None:
