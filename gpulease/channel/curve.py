@@ -14,6 +14,7 @@ from typing import Any
 import zmq
 import zmq.asyncio
 from zmq.auth.asyncio import AsyncioAuthenticator
+from zmq.utils.monitor import parse_monitor_message
 
 from gpulease.channel.asynchronous import AsynchronousEnd
 from gpulease.channel.conversation import Message
@@ -209,8 +210,10 @@ class CurveClient(ThreadedEnd):
         socket: zmq.Socket[bytes] = self._io.context.socket(zmq.DEALER)
         socket.linger = 500  # a last message should still leave
         secure_client(socket, endpoint, keys)
-        self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._io.register(self._monitor, self._disconnected)
+        self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(
+            zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED
+        )
+        self._io.register(self._monitor, self._connection_changed)
         socket.connect(endpoint.address)
         self._io.register(socket, self._arrived)
         self._io.every(self, PING_EVERY, self._tick)
@@ -234,9 +237,12 @@ class CurveClient(ThreadedEnd):
             return
         self.received(message)
 
-    def _disconnected(self, frames: Frames) -> None:  # noqa: ARG002 - the only event asked for
+    def _connection_changed(self, frames: Frames) -> None:
         """The server hung up: it has a moment to be there again, which libzmq finds out."""
-        self._heart.broke(time.monotonic())
+        if parse_monitor_message(frames)["event"] == zmq.EVENT_CONNECTED:
+            self._heart.connected()
+        else:
+            self._heart.broke(time.monotonic())
 
     def _tick(self) -> None:
         self.start_call("ping", self._beat())

@@ -47,22 +47,31 @@ class Heartbeat:
         self._back_within = back_within
         self._looks_every = looks_every
         self._heard = self._looked = now
+        self._broken: float | None = None
         self.lost = False
 
     def heard(self, now: float) -> None:
         """The other end said something."""
-        self._heard = now
+        self._heard, self._broken = now, None
 
     def broke(self, now: float) -> None:
         """The connection broke; it may be made again."""
-        self._heard = min(self._heard, now - self._lost_after + self._back_within)
+        self._broken = now if self._broken is None else self._broken
+
+    def connected(self) -> None:
+        """Somebody listens there (again), though nothing was said yet."""
+        self._broken = None
 
     def just_lost(self, now: float) -> bool:
         """Look, and tell once that the other end is gone; it stays so."""
         absent = max(0.0, now - self._looked - self._looks_every)
-        self._heard = min(now, self._heard + absent)
         self._looked = now
-        if self.lost or now - self._heard <= self._lost_after:
+        self._heard = min(now, self._heard + absent)
+        silent = now - self._heard > self._lost_after
+        if self._broken is not None:
+            self._broken = min(now, self._broken + absent)
+            silent = silent or now - self._broken > self._back_within
+        if self.lost or not silent:
             return False
         self.lost = True
         return True

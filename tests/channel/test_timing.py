@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import time
 from typing import Any
 
 from hypothesis import given, settings
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from gpulease.channel import curve
 from gpulease.channel.iothread import IOThread
+from gpulease.channel.keys import Endpoint
 from gpulease.channel.timing import BackOff, Heartbeat
 from gpulease.errors import GPULeaseError
+from tests.helpers import wait_for_async
 
 
 def test_pauses_grow_to_their_bound_and_begin_anew() -> None:
@@ -23,28 +26,38 @@ def test_pauses_grow_to_their_bound_and_begin_anew() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.floats(0.1, 30), st.sampled_from(["heard", "broke", "looked"]))))
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.1, 30), st.sampled_from(["heard", "broke", "connected", "looked", "looked"])
+        )
+    )
+)
 def test_the_other_end_is_lost_by_silence_that_was_listened_to_and_sooner_after_a_break(
     events,
 ) -> None:
-    now, silent, unlooked, lost = 0.0, 0.0, 0.0, 0
+    now, silent, broken, unlooked, lost = 0.0, 0.0, None, 0.0, 0
     beat = Heartbeat(now, lost_after=15.0, back_within=3.0, looks_every=2.0)
     for seconds, event in events:
-        now += seconds
-        silent += seconds
-        unlooked += seconds
+        now, silent, unlooked = now + seconds, silent + seconds, unlooked + seconds
+        broken = None if broken is None else broken + seconds
         if event == "heard":
-            silent = 0.0
+            silent, broken = 0.0, None
             beat.heard(now)
         elif event == "broke":
-            silent = max(silent, 12.0)
+            broken = broken or 0.0
             beat.broke(now)
+        elif event == "connected":
+            broken = None
+            beat.connected()
         else:
-            silent = max(0.0, silent - max(0.0, unlooked - 2.0))
-            unlooked = 0.0
+            absent, unlooked = max(0.0, unlooked - 2.0), 0.0
+            silent = max(0.0, silent - absent)
+            broken = None if broken is None else max(0.0, broken - absent)
             gone = beat.just_lost(now)
-            if abs(silent - 15.0) > 1e-6:
-                assert gone == (silent > 15.0 and not lost)
+            if abs(silent - 15.0) > 1e-6 and (broken is None or abs(broken - 3.0) > 1e-6):
+                gone_for = silent > 15.0 or (broken is not None and broken > 3.0)
+                assert gone == (gone_for and not lost)
             lost += gone
     assert lost <= 1
     assert beat.lost == bool(lost)
@@ -82,5 +95,41 @@ def test_a_server_whose_answers_nobody_could_read_is_not_lost(monkeypatch) -> No
             client.close()
             await asyncio.to_thread(io.stop)
             await server.stop()
+
+    asyncio.run(test())
+
+
+def test_a_connection_that_is_made_again_is_no_loss_however_long_its_first_answer_takes(
+    monkeypatch,
+) -> None:
+    """Between the two a relay was restarted; who answers behind it was busy all the time."""
+    monkeypatch.setattr(curve, "PING_EVERY", 0.1)
+    monkeypatch.setattr(curve, "BACK_WITHIN", 0.5)
+
+    async def test() -> None:
+        keys, io, lost, connections = curve.new_keys(), IOThread(), [], []
+
+        async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.append(writer)
+            if len(connections) == 1:
+                writer.close()
+
+        relay = await asyncio.start_server(silent, "127.0.0.1", 0)
+        address = f"tcp://127.0.0.1:{relay.sockets[0].getsockname()[1]}"
+        client = await asyncio.to_thread(
+            curve.CurveClient, io, Endpoint(address, curve.new_keys().public), keys, pushed=print,
+            lost=lambda: lost.append(True), beat=dict, gone=lambda: GPULeaseError("gone", "Gone."),
+        )  # fmt: skip
+        try:
+            await wait_for_async(lambda: len(connections) == 2, 60, "the second connection")
+            began = time.monotonic()
+            await wait_for_async(lambda: time.monotonic() > began + 1.5, 60, "three times as long")
+            assert not lost
+        finally:
+            client.close()
+            await asyncio.to_thread(io.stop)
+            relay.close()
+            for writer in connections:
+                writer.close()
 
     asyncio.run(test())
