@@ -110,9 +110,11 @@ class PodAsk:
     node's allocatable it takes in our count (0: as much as it asks for), which differs where a
     fraction asks for one replica but fills a card with others.  ``topology`` is where
     several cards of one lease should be alike: a node label (preferred) or, with DRA, a device
-    attribute (demanded).  ``image`` "" follows the server's own.  ``requests`` and ``limits`` are
-    of CPU, memory and ephemeral storage; empty ones follow the server's own.  ``queue`` is the
-    cluster's own queue that admits the pods, ``None`` where our planner does.
+    attribute (demanded).  ``compute_percent`` is the part of a card's compute that each process
+    may use under MPS, 0 what its server gives.  ``image`` "" follows the server's
+    own.  ``requests`` and ``limits`` are of CPU, memory and ephemeral storage; empty ones follow
+    the server's own.  ``queue`` is the cluster's own queue that admits the pods, ``None`` where our
+    planner does.
     """
 
     kind: AskKind = AskKind.DEVICE_PLUGIN
@@ -123,6 +125,7 @@ class PodAsk:
     strategy: MIGStrategy = MIGStrategy.MIXED
     sharing: Sharing = Sharing.ANY
     several_shares: bool = False
+    compute_percent: int = 0
     device_class: str = ""
     driver: str = ""
     where: Where = field(default_factory=Where)

@@ -102,6 +102,9 @@ def test_shared_memory_is_asked_for_and_counted_in_gibibytes():
         ("{kind: mig}", "lacks its profile"),
         ("{profile: 1g.10gb}", "means nothing for the kind device_plugin"),
         ("{kind: dra, sharing: mps}", "means nothing for the kind dra"),
+        ("{kind: shared, sharing: mps, compute_percent: 101}", "more than one card"),
+        ("{kind: shared, compute_percent: 50}", "Only MPS bounds"),
+        ("{compute_percent: 50}", "means nothing for the kind device_plugin"),
         ("{kind: extra}", "asks for nothing"),
         ("{kind: shared, amount: 2}", "means nothing for the kind shared"),
         ("{resource: gpu}", "no extended resource"),
@@ -235,6 +238,13 @@ asks = st.one_of(
         sharing=st.sampled_from(Sharing),
         several_shares=st.booleans(),
         slot_units=st.integers(0, 9),
+        **common,
+    ),
+    st.builds(
+        PodAsk,
+        st.just(AskKind.SHARED),
+        sharing=st.just(Sharing.MPS),
+        compute_percent=st.integers(0, 100),
         **common,
     ),
     st.builds(

@@ -38,7 +38,7 @@ from gpulease.texts import Text
 #: What a kind's own keys are; the others may stand in every section.
 _OWN: Final[Mapping[AskKind, tuple[str, ...]]] = {
     AskKind.DEVICE_PLUGIN: ("resource",),
-    AskKind.SHARED: ("resource", "sharing", "several_shares", "slot_units"),
+    AskKind.SHARED: ("resource", "sharing", "several_shares", "slot_units", "compute_percent"),
     AskKind.MIG: ("resource", "profile", "strategy"),
     AskKind.DRA: ("device_class", "driver", "profile"),
     AskKind.EXTRA: ("resource", "amount", "slot_units"),
@@ -72,6 +72,7 @@ def read_pod(section: Reader, max_count: int) -> PodAsk:
         strategy=MIGStrategy(section.choice("strategy", tuple(MIGStrategy), MIGStrategy.MIXED)),
         sharing=Sharing(section.choice("sharing", tuple(Sharing), Sharing.ANY)),
         several_shares=section.flag("several_shares", False),
+        compute_percent=section.whole("compute_percent", 0, least=0),
         device_class=_checked(section, "device_class", _DOMAIN),
         driver=_checked(section, "driver", _DOMAIN),
         where=_where(section.section("where", WHERE)),
@@ -209,6 +210,15 @@ def _complete(section: Reader, ask: PodAsk, max_count: int) -> None:
                 n=ask.amount,
             ),
             Text("Set the class's max_count to 1."),
+        )
+    if ask.compute_percent > 100:
+        message = Text("{key} is more than one card.", key="compute_percent")
+        section.wrong("compute_percent", message, Text("Write at most 100."))
+    if ask.compute_percent and ask.kind is AskKind.SHARED and ask.sharing is not Sharing.MPS:
+        section.wrong(
+            "compute_percent",
+            Text("Only MPS bounds what of a card's compute a share may use."),
+            Text("Write `sharing: mps`, or remove compute_percent."),
         )
     if ask.kind is AskKind.SHARED and max_count > 1 and not ask.several_shares:
         section.wrong(

@@ -110,6 +110,7 @@ def _pod() -> dict[str, Any]:
         "strategy": _enum(MIGStrategy),
         "sharing": _enum(Sharing),
         "several_shares": _FLAG,
+        "compute_percent": _said("Of a card's compute, under MPS; at most 100.", _WHOLE),
         "where": _object(WHERE, {}, rest={}),
         **{name: {} for name in PRESETS},
     }

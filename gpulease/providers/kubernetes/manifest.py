@@ -29,6 +29,7 @@ from gpulease.providers.kubernetes.manifest_process import (
     computed,
     container_security,
     environment,
+    mps_bounds,
     pod_security,
 )
 from gpulease.providers.kubernetes.volumes import MIRROR, Files
@@ -230,7 +231,7 @@ def _container(making: _Making) -> dict[str, Any]:
     if said.claims:
         resources["claims"] = said.claims
     followed = notebook.get("imagePullPolicy") or "IfNotPresent"
-    extra = dict(settings.environment)
+    extra = dict(settings.environment) | mps_bounds(making.gpu_class, ask, making.lease.count)
     return {
         "name": CONTAINER,
         "image": image or notebook["image"],

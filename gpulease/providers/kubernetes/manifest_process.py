@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from gpulease import protocol
-from gpulease.policy.model import Lease
-from gpulease.policy.pods import AskKind, PodAsk
+from gpulease.policy.model import GPUClass, Lease
+from gpulease.policy.pods import AskKind, PodAsk, Sharing
 from gpulease.protocol.variables import is_secret
 
 #: Where the projected token lies in the pod.
@@ -141,6 +141,22 @@ def environment(
         {"name": protocol.ENV_POD_IP, "valueFrom": address},
         *({"name": name, "value": value} for name, value in values.items()),
     ]
+
+
+def mps_bounds(gpu_class: GPUClass, ask: PodAsk, count: int) -> dict[str, str]:
+    """Return the variables by which each process of a lease keeps to its share under MPS.
+
+    They can only narrow what the card's MPS server allows.  Of several shares nobody knows how
+    many are of one card, so only the server bounds those.
+    """
+    if ask.kind is not AskKind.SHARED or ask.sharing is not Sharing.MPS or count > 1:
+        return {}
+    found = {}
+    if gpu_class.memory >= 2**20:
+        found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={gpu_class.memory // 2**20}M"
+    if ask.compute_percent:
+        found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(ask.compute_percent)
+    return found
 
 
 def _followed(container: Mapping[str, Any]) -> dict[str, str]:

@@ -245,6 +245,24 @@ def test_shared_memory_is_left_to_the_device_plugin_where_that_may_be_mps(ask, o
     assert names == {mount["name"] for mount in companion(manifest)["volumeMounts"]}
 
 
+MPS = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"}
+
+
+def test_under_mps_each_process_keeps_to_the_share_of_its_class():
+    ask = PodAsk(AskKind.SHARED, sharing=Sharing.MPS, compute_percent=25, several_shares=True)
+    share = replace(CLASS, pod=ask, memory=8 * 2**30)
+    sites = replace(SETTINGS, environment=(("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"),))
+    found = environment(made(share, settings=sites))
+    assert {name: found[name] for name in MPS} == {
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=8192M",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+    }
+    assert not MPS & environment(made(share, count=2)).keys()
+    for other in (replace(ask, sharing=Sharing.TIME_SLICING), PodAsk()):
+        assert not MPS & environment(made(replace(share, pod=other))).keys()
+    assert not MPS & environment(made(replace(CLASS, pod=replace(ask, compute_percent=0)))).keys()
+
+
 exact = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
 
 
