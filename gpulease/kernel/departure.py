@@ -68,7 +68,7 @@ class Departure:
 
     @property
     def in_order(self) -> bool:
-        """Whether what the companion still has is not needed: all is home, or will be parked."""
+        """Whether all is home, or it is known of each value whether it is parked or lost."""
         return self.drained is not None and (self.drained.done or self.parks)
 
     def begin_anew(self) -> None:
@@ -77,8 +77,8 @@ class Departure:
 
     def parked(self, push: Push) -> None:
         """The supervisor has parked what did not come home, or nothing of it."""
-        self.parks = bool(push.get("parked"))
         self.lost = tuple(str(name) for name in push.get("lost") or ())
+        self.parks = bool(push.get("parked") or self.lost)
 
     def give_back(self, *, force: bool = False) -> list[str]:
         """Bring everything home and end the lease (``%gpu return``), on the main thread.

@@ -269,7 +269,7 @@ class LeaseLink:
             self.phase = Phase.ATTACHED
             self.notices.withdraw()
             self.departure.begin_anew()
-            self.notices.add("The GPU stays: the reclaim was called off.")
+            self.notices.add("The GPU stays yours: it is not released.")
         elif kind == "end":
             known = self.ends.get(self.attachment.view["lease_id"])
             told = push.get("sentence") or (known["sentence"] if known else "")

@@ -287,9 +287,27 @@ def test_a_quiet_lease_whose_cell_is_over_is_warned_by_the_idle_time_out():
     assert warned_at(lease, quiet(100), None, NOW, OUTS) == at(OUTS.quiet - 100)
 
 
+def codes_of(action: str) -> set[str]:
+    """Return the reason codes that the planner's code gives this action."""
+    trees = [
+        ast.parse(f.read_text()) for f in Path(gpulease.__file__).parent.glob("policy/**/*.py")
+    ]
+    calls = [
+        node for tree in trees for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == action
+    ]  # fmt: skip
+    found = [each for call in calls for each in ast.walk(call.args[1])]
+    return {each.value for each in found if isinstance(each, ast.Constant)} - {""}
+
+
 RECORDED = {reason for row in TRANSITIONS for reason in row.reasons} | {
-    "asked", "adopted", "groups_changed", "server_ready", "server_gone",
+    "asked", "adopted", "claimed", "groups_changed", "server_ready", "server_gone",
+    "done", "parked", "blocked", "gone", *codes_of("End"), *codes_of("Requeue"),
 }  # fmt: skip
+
+
+def test_the_codes_of_ends_are_found() -> None:
+    assert {"drain_timeout", "unknown_class", "server_gone"} <= codes_of("End")
 
 
 @pytest.mark.parametrize("code", sorted(RECORDED))

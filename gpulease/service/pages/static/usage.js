@@ -8,7 +8,7 @@ const hours = (value) => value.toLocaleString(locale, { maximumFractionDigits: 1
 export function usageTable(rows) {
   const link = h("a", { href: `${meta("prefix")}api/usage.csv?by=project`, download: "usage.csv", "data-key": "csv" }, _("As CSV"));
   if (!rows.length) return h("p", { class: "text-body-secondary", "data-key": "empty" }, _("Nothing was used."));
-  const most = Math.max(...rows.map((row) => row.gpu_hours), 1e-9);
+  const most = Math.max(...rows.map((row) => row.gpu_hours), 0.1);
   const sorted = [...rows].sort((a, b) => b.gpu_hours - a.gpu_hours);
   const line = (row) =>
     h(

@@ -215,7 +215,7 @@
   display: flex;
   flex-wrap: wrap;
   justify-content: space-between;
-  gap: 8px;
+  gap: 0 8px;
   padding: 1px 0;
 }
 
