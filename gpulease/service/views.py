@@ -187,14 +187,14 @@ class Views:
 
     @staticmethod
     def _whole(of: _MadeFrom, figures: Figures) -> LeaseView:
-        lease, policy, outs = of.lease, of.policy, of.outs
-        place = of.ahead.position if of.ahead else None
-        expected = of.ahead.expected_start if of.ahead else None
+        lease, policy, outs, ahead = of.lease, of.policy, of.outs, of.ahead
+        place, expected = (ahead.position, ahead.expected_start) if ahead else (None, None)
         said = explain(
             lease,
             policy,
             position=place,
             expected=expected,
+            between=ahead.between if ahead else None,
             said=of.said,
             asides=of.asides,
             outs=outs,

@@ -123,7 +123,10 @@ def test_a_batch_is_what_the_service_takes(holders: Any) -> None:
     info = GPUInfo("GPU-1", 0, "NVIDIA", 2**34, simulated=False)
     batch = batch_of(
         NOW,
-        [second(0.5, by_pid={1: 0.2}, memory=1, power=2.0), second(None, gap="timeout")],
+        [
+            second(0.5, by_pid={1: 0.2}, memory=1, power=2.0, memory_by_pid={1: 5}),
+            second(None, gap="timeout"),
+        ],
         seen={"GPU-1": Seen(info, None)},
         holders=holders,
         incidents=incidents,

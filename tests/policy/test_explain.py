@@ -142,6 +142,12 @@ def test_the_queue_is_explained_with_place_and_time():
         "Expected at 14:01:00 UTC."
     )
     assert words.numbers["position"] == 3
+    spread = {"position": 3, "expected": at(60), "between": (at(30), at(120))}
+    words = explain(request(1, reason="no_capacity"), POLICY, **spread)
+    assert words.sentence.endswith(
+        " Expected at 14:01:00 UTC; 8 of 10 such requests start between 14:00:30 UTC and "
+        "14:02:00 UTC."
+    )
     unsure = explain(request(1, reason="no_capacity"), POLICY, position=1)
     assert unsure.sentence.endswith("You are next. When it starts is not known yet.")
 

@@ -45,11 +45,12 @@ def explain(
     *,
     position: int | None = None,
     expected: datetime | None = None,
+    between: tuple[datetime, datetime] | None = None,
     said: str = "",
     asides: str = "",
     outs: TimeOuts | None = None,
 ) -> Explanation:
-    """Return what to say of a lease; ``position`` and ``expected`` come from ``forecast``.
+    """Return what to say of a lease; its place and its times come from ``forecast``.
 
     ``said``: a code of ``reasons.PROGRESS``, of a start that is under way.  ``asides``: what
     ``labs.about`` says of reservations, and ``beyond_share``.  ``outs``: its time-outs where they
@@ -65,7 +66,7 @@ def explain(
     told: list[str] = [Text(sentence, **numbers)]
     next_step = Text(step, **numbers)
     if lease.state is LeaseState.QUEUED:
-        told += _place(position, expected)
+        told += _place(position, expected, between)
         numbers |= {"position": position, "expected_start": _iso(expected)}
     elif lease.state is LeaseState.WARNED:
         told.append(Text("It is released at {time}.", time=_clock(lease.warned_until)))
@@ -176,15 +177,27 @@ def _named(lease: Lease) -> str:
     return Text("{names}, {n} more", names=said, n=more) if more > 0 else said
 
 
-def _place(position: int | None, expected: datetime | None) -> list[Text]:
+def _place(
+    position: int | None, expected: datetime | None, between: tuple[datetime, datetime] | None
+) -> list[Text]:
     if position is None:
         return []
-    unknown = Text("When it starts is not known yet.")
+    when = Text("When it starts is not known yet.")
+    if expected is not None:
+        when = Text("Expected at {time}.", time=_clock(expected))
+    if expected is not None and between is not None:
+        early, late = (_clock(each) for each in between)
+        when = Text(
+            "Expected at {time}; 8 of 10 such requests start between {early} and {late}.",
+            time=_clock(expected),
+            early=early,
+            late=late,
+        )
     return [
         Text("You are next.")
         if position == 1
         else Text("You are number {n} in the queue.", n=position),
-        Text("Expected at {time}.", time=_clock(expected)) if expected else unknown,
+        when,
     ]
 
 
