@@ -38,6 +38,9 @@ CLAIM_COMPONENT: Final = "claim"
 #: On a pod that is only offered to the API server (dry run), to see whether a policy refuses it.
 PROBE: Final = PREFIX + "probe"
 
+#: On a pod that stands ready for the next lease of its class, until it is somebody's.
+WARM: Final = PREFIX + "warm"
+
 # Annotations of server pods (written by the spawner) and of lease pods: the exact names.
 USER: Final = PREFIX + "user"
 SERVER: Final = PREFIX + "server"
@@ -57,6 +60,8 @@ TICKET: Final = PREFIX + "ticket"
 #: How the student's files reach the pod: ``mount`` or ``mirror``, and why.
 FILES: Final = PREFIX + "files"
 FILES_WHY: Final = PREFIX + "files-why"
+#: Of a pod that was started ahead: a digest of what it was made from.
+SHAPE: Final = PREFIX + "shape"
 #: The granted slots, comma separated: what the planner chose, not where the pod landed.
 SLOTS: Final = PREFIX + "slots"
 

@@ -143,6 +143,15 @@ class Companions:
         environ = marked_environment(os.environ, self._mark, in_container=self._in_container)
         self._prepared = await CompanionProcess.start(sys.executable, environ, self._directory)
 
+    async def imported(self) -> None:
+        """Wait until the process that was started ahead has imported all it needs.
+
+        Raises:
+            GPULeaseError: ``companion_failed``, ``gpulease_missing``.
+        """
+        if self._prepared is not None:
+            await self._prepared.prepared()
+
     def bind(self, config: SupervisorConfig, ports: Ports) -> None:
         """Learn what the lease is; the process started ahead takes its mark when it is used.
 

@@ -40,12 +40,7 @@ def settings(environ: Mapping[str, str]) -> SupervisorConfig:
     lease_id = environ.get(protocol.ENV_LEASE, "").strip()
     if not is_lease_id(lease_id):
         raise _bad(protocol.ENV_LEASE, "it must be a lease id")
-    url = environ.get(protocol.ENV_SERVICE_URL, "")
-    if not re.match(r"https?://", url):
-        raise _bad(protocol.ENV_SERVICE_URL, "it must be a URL with scheme and host")
-    token_file = environ.get(protocol.ENV_TOKEN_FILE, "")
-    if not token_file:
-        raise _bad(protocol.ENV_TOKEN_FILE, "it must name the projected token's file")
+    url, token_file = service_of(environ)
     ip = environ.get(protocol.ENV_POD_IP, "")
     if not re.fullmatch(r"\d+(\.\d+){3}", ip) or ip == "0.0.0.0":  # noqa: S104 - refused
         raise _bad(protocol.ENV_POD_IP, "it must be the pod's one IPv4 address")
@@ -78,6 +73,21 @@ def settings(environ: Mapping[str, str]) -> SupervisorConfig:
         server=environ.get(protocol.ENV_SERVER, ""),
         in_container=True,
     )
+
+
+def service_of(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the service's address and the file of the token that proves this pod to it.
+
+    Raises:
+        GPULeaseError: ``bad_settings`` naming the variable.
+    """
+    url = environ.get(protocol.ENV_SERVICE_URL, "")
+    if not re.match(r"https?://", url):
+        raise _bad(protocol.ENV_SERVICE_URL, "it must be a URL with scheme and host")
+    token_file = environ.get(protocol.ENV_TOKEN_FILE, "")
+    if not token_file:
+        raise _bad(protocol.ENV_TOKEN_FILE, "it must name the projected token's file")
+    return url, token_file
 
 
 def directory() -> Path:

@@ -18,6 +18,7 @@ from gpulease.companion import pod
 from gpulease.companion.ahead import Spawned, spawn
 from gpulease.companion.config import SupervisorConfig
 from gpulease.errors import GPULeaseError
+from gpulease.protocol import ENV_LEASE, ENV_WARM
 from gpulease.sides.environment import marked_environment
 
 log = logging.getLogger("gpulease.companion")
@@ -31,10 +32,11 @@ def run() -> int:
     os.umask(0o077)
     directory: Path | None = None
     try:
-        config = pod.settings(os.environ)
+        config = None if os.environ.get(ENV_WARM) else pod.settings(os.environ)
+        mark = config.lease_id if config is not None else os.environ[ENV_LEASE].strip()
         directory = pod.directory()
-        environ = marked_environment(os.environ, config.lease_id, in_container=True)
-        reason = _serve(config, directory, spawn(sys.executable, environ, directory))
+        environ = marked_environment(os.environ, mark, in_container=True)
+        reason = _serve(config, mark, directory, spawn(sys.executable, environ, directory))
     except GPULeaseError as error:
         pod.last_words(f"{error.reason}: {error.sentence} {error.next_step}".rstrip())
         return pod.STATUS.get(error.reason, 1)
@@ -49,8 +51,11 @@ def run() -> int:
     return 0
 
 
-def _serve(config: SupervisorConfig, directory: Path, spawned: Spawned) -> str:
-    """Import the rest and serve; a companion whose supervisor fails ends by itself."""
+def _serve(config: SupervisorConfig | None, mark: str, directory: Path, spawned: Spawned) -> str:
+    """Import the rest and serve; a companion whose supervisor fails ends by itself.
+
+    ``config``: None in a pod that stands ready, which learns whose it is once it has imported all.
+    """
     import asyncio
 
     from gpulease.companion import tree
@@ -64,9 +69,18 @@ def _serve(config: SupervisorConfig, directory: Path, spawned: Spawned) -> str:
             await holder[0].companion_died(kernel_id, detail)
 
         tree.become_subreaper()
-        companions = Companions(directory, config.lease_id, died, in_container=True)
+        companions = Companions(directory, mark, died, in_container=True)
         await companions.prepare(spawned)
-        supervisor = Supervisor(config, companions, {config.lease_id})
+        told = config
+        if told is None:
+            from gpulease.companion.warm import until_claimed
+
+            told = await until_claimed(companions)
+            if told is None:
+                await tree.end_tree({mark}, os.getpid(), grace=0.5)
+                await companions.clean_up()
+                return "not_needed"
+        supervisor = Supervisor(told, companions, {mark, told.lease_id})
         holder.append(supervisor)
         # Needed once a notebook opens; until then the service and the notebook have to answer.
         supervisor.spawn(asyncio.to_thread(import_module, "gpulease.companion.manager"))

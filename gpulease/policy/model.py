@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
-from gpulease.policy.pods import ClusterQueue, Elastic, PodAsk
+from gpulease.policy.pods import ClusterQueue, Elastic, PodAsk, Warm
 from gpulease.policy.projects import Projects
 from gpulease.policy.states import (
     ClickRuns,
@@ -132,6 +132,7 @@ class GPUClass:
     time_outs: TimeOuts = field(default_factory=TimeOuts)
     fallback: tuple[str, ...] = ()  # classes that serve its requests, in order, when it is full
     pod: PodAsk | None = None  # how a cluster is asked for it; None is one whole card
+    warm: Warm | None = None  # how many of its pods stand ready ahead; None is never any
 
     @property
     def queue(self) -> ClusterQueue | None:
@@ -149,7 +150,7 @@ class Device:
     ``leaving``: the node takes nothing new and is about to go; whoever is there is warned.
     ``serves``: the classes of its pool that it can serve, ``None`` for all of them.
     ``compute`` is its CUDA capability, ``ecc`` whether its memory corrects errors; ``None`` is
-    not known.
+    not known.  ``warm`` names the class of which a pod stands ready on it: it is free all the same.
     """
 
     uuid: str
@@ -165,6 +166,7 @@ class Device:
     serves: tuple[str, ...] | None = None
     compute: tuple[int, int] | None = None
     ecc: bool | None = None
+    warm: str = ""
 
 
 @dataclass(frozen=True)

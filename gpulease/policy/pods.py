@@ -82,6 +82,25 @@ class Elastic:
 
 
 @dataclass(frozen=True)
+class WarmHours:
+    """Hours of some days of the week (0 is Monday), in minutes since midnight of a wall clock."""
+
+    days: tuple[int, ...]
+    start: int
+    end: int  # not among them
+    pods: int
+
+
+@dataclass(frozen=True)
+class Warm:
+    """How many lease pods of a class stand ready ahead: in the hours named, and else ``pods``."""
+
+    pods: int = 0
+    hours: tuple[WarmHours, ...] = ()
+    zone: str = "UTC"
+
+
+@dataclass(frozen=True)
 class Toleration:
     """One taint that lease pods bear; an empty ``value`` tolerates every value of the key."""
 

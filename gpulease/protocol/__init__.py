@@ -51,6 +51,7 @@ from gpulease.protocol.names import (
     ENV_SHARED,
     ENV_TOKEN_FILE,
     ENV_USER,
+    ENV_WARM,
     PROTOCOL_VERSION,
     is_understood,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "ENV_SHARED",
     "ENV_TOKEN_FILE",
     "ENV_USER",
+    "ENV_WARM",
     "EXECUTE_METADATA",
     "PROTOCOL_VERSION",
     "Blocker",

@@ -56,6 +56,8 @@ ENV_DRAIN_MAX: Final = "GPULEASE_DRAIN_MAX"
 ENV_MIRROR: Final = "GPULEASE_MIRROR"
 #: bytes that a mirror may hold;
 ENV_MIRROR_LIMIT: Final = "GPULEASE_MIRROR_LIMIT"
+#: ``1`` in a pod that stands ready: the service tells it over a channel whose it has become;
+ENV_WARM: Final = "GPULEASE_WARM"
 #: where values that cannot go home are parked, "" for nowhere; and whose they are.
 ENV_PARK: Final = "GPULEASE_PARK"
 ENV_USER: Final = "GPULEASE_USER"

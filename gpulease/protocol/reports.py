@@ -68,6 +68,13 @@ class FromSupervisor(TypedDict, total=False):
     detail: Annotated[str, MaxLen(2000)]
 
 
+class FromWarmPod(TypedDict):
+    """What a pod that stands ready says, once: it has imported all it needs."""
+
+    type: Literal["ready"]
+    protocol: Annotated[str, Len(1, 16)]
+
+
 #: What messages of a type must have, where that is anything.
 NEEDED: Mapping[str, frozenset[str]] = {
     "hello": frozenset({"address", "public_key", "protocol"}),

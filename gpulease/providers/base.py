@@ -7,13 +7,14 @@ starts the companion (this machine), ``AgentReports`` where agents on the nodes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from gpulease.gpus.base import GPUInfo, Sample
 from gpulease.policy.model import Bound, Device, GPUClass, Lease, Observed
+from gpulease.policy.warm import Standing
 from gpulease.protocol import GrantView, ToSupervisor
 from gpulease.protocol.agents import AgentBatch
 from gpulease.protocol.reports import Activity
@@ -70,6 +71,38 @@ class ServerStarted(Protocol):
         """Called with each batch of activity that a lease's supervisor sent."""
 
 
+#: Tells a pod that stood ready what its lease's own manifest would have said: its environment.
+Told = Callable[[Mapping[str, str]], None]
+
+
+class WarmPods(Protocol):
+    """A place where pods stand ready before it is known whose they will be."""
+
+    async def proves(self, token: str) -> str:
+        """Called when such a pod opens its channel: which one it is, "" for none of them.
+
+        Raises:
+            OSError: the token cannot be checked at present.
+        """
+
+    def ready(self, pod: str, tell: Told) -> None:
+        """Called when a pod that was proved has imported all it needs; again after each break."""
+
+    def lost(self, pod: str, tell: Told) -> None:
+        """Called when its channel is over."""
+
+    def keep(self, standing: Standing, devices: Sequence[Device]) -> None:
+        """Called after each plan: make what is lacking, let go what is too much or in the way.
+
+        Args:
+            standing: what should stand ready.
+            devices: as they were shown last.
+        """
+
+    def seconds(self) -> Mapping[str, float]:
+        """Called each minute: for how long devices were held by them since, by class."""
+
+
 class AgentReports(Protocol):
     """A place whose devices are read by agents on its nodes."""
 
@@ -105,6 +138,10 @@ class Provider(Protocol):
     @property
     def agent_reports(self) -> AgentReports | None:
         """What takes the reports of node agents; ``None`` where there are no agents."""
+
+    @property
+    def warm_pods(self) -> WarmPods | None:
+        """The pods that stand ready; ``None`` where there are no pods."""
 
     async def open(self) -> None:
         """Called once before the first plan; returns when ``devices`` can be trusted."""

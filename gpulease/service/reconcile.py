@@ -37,6 +37,7 @@ from gpulease.policy.model import (
     Verdict,
 )
 from gpulease.policy.planner import plan
+from gpulease.policy.warm import standing
 from gpulease.providers.base import Provider
 from gpulease.service.effects import Effects
 from gpulease.service.evidence import Watch
@@ -234,8 +235,14 @@ class Reconciler:
         self.effects.compare(self.observed_state.observed)
         self.rounds += 1
         snapshot = self.snapshot()
+        self._keep_warm(snapshot)
         self._waits.look(snapshot)
         self._publish(snapshot)
+
+    def _keep_warm(self, snapshot: Snapshot) -> None:
+        pods, wanted = self._provider.warm_pods, standing(snapshot)
+        if pods is not None and wanted is not None:
+            pods.keep(wanted, snapshot.devices)
 
     def _planned(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
         """Plan, and pack what the plan was made from; in the planner's thread."""

@@ -46,6 +46,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "leases/{id}/events": rest_leases.LeaseEvents,
     "leases/{id}/why": rest_leases.Why,
     "leases/{id}/supervisor": sockets.SupervisorSocket,
+    "warm": sockets.WarmSocket,
     "agents/batches": rest_agents.AgentBatches,
     "classes": rest_leases.Classes,
     "servers": rest_leases.ServerList,

@@ -26,10 +26,11 @@ PUBLIC: Final = "none"
 #: Credentials that are no token of the hub's.
 LEASE_TOKEN: Final = "the lease's own token"  # noqa: S105
 AGENT_TOKEN: Final = "a node agent's own token"  # noqa: S105
+WARM_TOKEN: Final = "the own token of a pod that stands ready"  # noqa: S105
 
 _ORDER = (
     PUBLIC, ACCESS, SCOPE_REQUEST, SCOPE_RESERVE, SCOPE_ADMIN, SCOPE_METRICS, LEASE_TOKEN,
-    AGENT_TOKEN,
+    AGENT_TOKEN, WARM_TOKEN,
 )  # fmt: skip
 _HOLDS: dict[str, Callable[[Asker], bool]] = {
     ACCESS: lambda _: True,

@@ -1,4 +1,4 @@
-"""The two websockets: live events, and the supervisor channel.
+"""The websockets: live events, the supervisor channel, and that of a pod that stands ready.
 
 Owns framing, who may open which, and what happens to a reader that does not keep up.  What the
 messages say stands in ``events`` and ``links``.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from gpulease.channel.websocket import REFUSED, ServerEnd
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Lease, LeaseState
 from gpulease.protocol import PROTOCOL_VERSION, ToSupervisor, is_understood
-from gpulease.protocol.reports import NEEDED, FromServer, FromSupervisor
+from gpulease.protocol.reports import NEEDED, FromServer, FromSupervisor, FromWarmPod
 from gpulease.providers.base import SupervisorReport
 from gpulease.service.answering import Answers, reader
 from gpulease.service.base import BaseHandler
@@ -28,7 +29,7 @@ from gpulease.service.operations import WEBSOCKET, answers
 from gpulease.service.parts import Services
 from gpulease.service.peers import account_of_peer
 from gpulease.service.queries import EventsQuery
-from gpulease.service.scopes import ACCESS, LEASE_TOKEN, needs_scope
+from gpulease.service.scopes import ACCESS, LEASE_TOKEN, WARM_TOKEN, needs_scope
 
 log = logging.getLogger(__name__)
 
@@ -280,6 +281,74 @@ class SupervisorSocket(Answers, _Socket):
             self.services.heard(lease, said.get("samples", []))
         else:
             self.services.links.heard(lease.id, said)
+
+
+class WarmSocket(Answers, _Socket):
+    """``warm``: the channel of one pod that stands ready, until it is somebody's."""
+
+    _pod = ""
+
+    def check_origin(self, origin: str) -> bool:  # noqa: ARG002
+        """No browser has business here."""
+        return False
+
+    @needs_scope(WARM_TOKEN)
+    @answers(WEBSOCKET, refuses=(401, 403, 426, 429, 502))
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Open the channel for the token of a pod that was started ahead.
+
+        Raises:
+            GPULeaseError: ``not_a_warm_pod`` (401, 403), ``cluster_unreachable`` (502),
+                ``upgrade_required`` (426), ``too_many_channels`` (429).
+        """
+        await self._prove()
+        _must_upgrade(self)
+        self.whose = ("warm", self._pod, "")
+        with self.bounds.channels.counted(self.whose, PEERS_MAX):
+            await super().get(*args, **kwargs)  # returns when the channel is closed
+
+    def arrived(self, message: str | bytes) -> None:
+        """Take the word that it is ready; it has nothing else to say."""
+        found, pods = self.read(message), self.services.provider.warm_pods
+        if found is None or pods is None:
+            return
+        try:
+            said = reader(FromWarmPod).validate_python(found)
+        except ValidationError:
+            self.close(REFUSED, "no hello")
+            return
+        if is_understood(said["protocol"]):
+            pods.ready(self._pod, self.tell)
+        else:
+            self.send({"type": "end"})
+
+    def on_close(self) -> None:
+        """Tell that the channel is lost."""
+        pods = self.services.provider.warm_pods
+        if pods is not None and self._pod:
+            pods.lost(self._pod, self.tell)
+
+    def tell(self, environment: Mapping[str, str]) -> None:
+        """Tell the pod whose it has become."""
+        self.send({"type": "claimed", "environment": dict(environment)})
+
+    async def _prove(self) -> None:
+        pods, token = self.services.provider.warm_pods, self.bearer()
+        try:
+            self._pod = await pods.proves(token) if pods is not None and token else ""
+        except OSError as error:
+            raise GPULeaseError(
+                "cluster_unreachable",
+                "The cluster does not say at present whose token this is.",
+                next_step="Try again in a moment.",
+                status=502,
+            ) from error
+        if not self._pod:
+            raise GPULeaseError(
+                "not_a_warm_pod",
+                "Only a pod that was started ahead is told here whose it becomes.",
+                status=403 if token else 401,
+            )
 
 
 def _must_upgrade(handler: Answers) -> None:

@@ -21,6 +21,8 @@ SHIPPED = REPOSITORY / "helm-values"
 USER_NAMESPACES = SHIPPED / "user-namespaces"
 #: What only clusters with Kueue apply.
 KUEUE = SHIPPED / "kueue"
+#: What only policies with pods that stand ready need.
+WARM = SHIPPED / "warm"
 _LEFT_OUT = {"Kustomization", "Deployment", "DaemonSet", "Service", "PersistentVolumeClaim"}
 #: What the chart's own hub may do, as far as KubeSpawner needs it here.
 _HUB_RULES = [
@@ -35,7 +37,7 @@ _HUB_RULES = [
 
 def documents(folder: Path = SHIPPED) -> Iterator[Object]:
     """Yield every shipped object; those for some sites only from their own folder."""
-    apart = {folder / USER_NAMESPACES.name, folder / KUEUE.name}
+    apart = {folder / each.name for each in (USER_NAMESPACES, KUEUE, WARM)}
     for path in sorted(folder.rglob("*.yaml")):
         if not apart.isdisjoint(path.parents):
             continue

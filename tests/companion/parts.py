@@ -57,6 +57,13 @@ class _Channel(WebSocketHandler):
         self.service.channels.remove(self)
 
 
+class _Warm(_Channel):
+    """The channel of a pod that stands ready."""
+
+    def open(self) -> None:  # type: ignore[override]
+        super().open("")
+
+
 class _Events(WebSocketHandler):
     """The events channel."""
 
@@ -117,6 +124,7 @@ class LeaseService:
         application = Application(
             [
                 (r"/x/api/leases/([\w-]+)/supervisor", _Channel, {"service": self}),
+                (r"/x/api/warm", _Warm, {"service": self}),
                 (r"/x/api/events", _Events, {"service": self}),
                 (r"/x/api/(.*)", _Rest, {"service": self}),
             ]

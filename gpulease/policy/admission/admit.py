@@ -239,7 +239,8 @@ class _Pass:
         seat = self._doors.window_for(request) is not None
         line = free.whole(request) if seat else free.line(request)
         # Of one node each: what is held for it first, then by identifier.
-        chosen = fitting.for_request(
+        choose = fitting.warm_first if free.warm else fitting.for_request
+        chosen = choose(
             line,
             request,
             free.kept_for(request),

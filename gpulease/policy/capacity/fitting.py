@@ -118,6 +118,29 @@ def of_one_node(
     return list(nodes[best][:count]) if best is not None else []
 
 
+def warm_first(
+    nodes: Mapping[str, Sequence[Device]],
+    request: Lease,
+    preferred: Iterable[str] = (),
+    preferred_node: str = "",
+    versatile: Mapping[str, int] = MappingProxyType({}),
+) -> list[Device]:
+    """Return what ``for_request`` does: where a pod of its class stands ready if it
+    can be, and where one of another class does, which would have to go, only if it must be.
+    """
+    count, own, kept = request.count, request.gpu_class, set(preferred)
+    left = {
+        node: good
+        for node, there in nodes.items()
+        if (good := [d for d in there if d.warm in ("", own) or d.uuid in kept])
+    }
+    ready = {d.uuid for there in left.values() for d in there if d.warm} if count == 1 else ()
+    chosen = for_request(left, request, kept.union(ready), preferred_node, versatile)
+    if len(chosen) == count:
+        return chosen
+    return for_request(nodes, request, kept, preferred_node, versatile)
+
+
 def _nearest_of(
     nodes: Mapping[str, Sequence[Device]], count: int, preferred_node: str
 ) -> list[Device]:

@@ -26,6 +26,7 @@ class Inventory:
 
     Attributes:
         versatile: of ``fitting.versatility``.
+        warm: whether a pod stands ready on any of them.
     """
 
     def __init__(self, devices: Iterable[Device], held: Mapping[str, str]) -> None:
@@ -33,6 +34,7 @@ class Inventory:
         self.versatile = fitting.versatility(there)
         if self.versatile:
             there.sort(key=lambda device: self.versatile[device.uuid])
+        self.warm = any(device.warm for device in there)
         self._left = {device.uuid: device for device in there}
         self._keeper = {uuid: held[uuid] for uuid in self._left if uuid in held}
         self._kept: dict[str, list[Device]] = {}

@@ -13,6 +13,7 @@ from gpulease.policy.document.elastic_section import elastic_tree
 from gpulease.policy.document.pod_section import pod_tree
 from gpulease.policy.document.projects_section import projects_tree
 from gpulease.policy.document.reservation_section import terms_tree
+from gpulease.policy.document.warm_section import warm_tree
 from gpulease.policy.model import GPUClass, PolicyDocument, Pool, TimeOuts
 from gpulease.policy.pods import PodAsk
 from gpulease.policy.units import format_duration, format_size
@@ -147,6 +148,8 @@ def _members(name: str, old: GPUClass, new: GPUClass) -> Iterator[str]:
         yield _of_class(name, said)
     if old.pod != new.pod:
         yield from (_of_class(name, said) for said in _pod(old.pod, new.pod))
+    for said in _members_of("", warm_tree(old.warm), warm_tree(new.warm)):
+        yield _of_class(name, said)
 
 
 def _pod(old: PodAsk | None, new: PodAsk | None) -> Iterator[str]:

@@ -7,7 +7,8 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
       cards: {evidence: process, spare: 0, elastic: {max: 16, ...}}  # elastic_section
     classes:
       t4: {pool: cards, title: NVIDIA T4, memory: 16GiB, max_count: 1, price: 1, time_outs: {...},
-           fallback: [slice], pod: {kind: device_plugin, ...}}  # pod_section
+           fallback: [slice], pod: {kind: device_plugin, ...},  # pod_section
+           warm: {pods: 2, ...}}  # warm_section
     time_outs: {idle: 5m, quiet: 15m, warning: 60s}
     limits: {leases_per_server: 1, leases_per_user: 2, queue_max: 1000, waiting_per_user: 4,
              changes_per_minute: 120, runs_per_user: 2, batch_wait: 4h, batch_cell: 15m,
@@ -38,6 +39,7 @@ from gpulease.policy.document.pod_section import KEYS, pod_tree, read_pod
 from gpulease.policy.document.projects_section import projects_tree, read_projects
 from gpulease.policy.document.reservation_section import read_terms, terms_tree
 from gpulease.policy.document.time_outs_section import COUNTED, TIME_OUT_NAMES, read_time_outs
+from gpulease.policy.document.warm_section import read_warm, warm_tree
 from gpulease.policy.model import (
     Device,
     EvidenceLevel,
@@ -62,7 +64,7 @@ LIMITS = (
     "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max", "share_harm",
 )  # fmt: skip
 POOL = ("evidence", "spare", "paused", "elastic")
-CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod")
+CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod", "warm")
 
 
 def check(text: str) -> list[Finding]:
@@ -151,6 +153,7 @@ def _pool(name: str, reader: Reader) -> Pool:
 def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeOuts) -> GPUClass:
     pool = reader.choice("pool", tuple(pools), None)
     max_count = reader.whole("max_count", 1, least=1)
+    ask = _pod(reader, max_count, pools.get(pool))
     return GPUClass(
         name=name,
         pool=pool,
@@ -160,7 +163,8 @@ def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeO
         price=reader.number("price", 1.0),
         time_outs=read_time_outs(reader.section("time_outs", TIME_OUT_NAMES), base),
         fallback=reader.texts("fallback"),
-        pod=_pod(reader, max_count, pools.get(pool)),
+        pod=ask,
+        warm=read_warm(reader, ask),
     )
 
 
@@ -269,7 +273,8 @@ def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:
         tree["time_outs"] = own
     if gpu_class.fallback:
         tree["fallback"] = list(gpu_class.fallback)
-    return tree | ({"pod": pod_tree(gpu_class.pod)} if gpu_class.pod else {})
+    tree |= {"pod": pod_tree(gpu_class.pod)} if gpu_class.pod else {}
+    return tree | warm_tree(gpu_class.warm)
 
 
 def _time_outs_tree(outs: TimeOuts, base: TimeOuts, *, every: bool) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from gpulease.policy.document.projects_section import BUDGET, PROJECT, SHARES
 from gpulease.policy.document.reader import CLASS, LIMITS, POOL, TOP
 from gpulease.policy.document.reservation_section import GROUP, SECTION
 from gpulease.policy.document.time_outs_section import form
+from gpulease.policy.document.warm_section import WARM
 from gpulease.policy.model import EvidenceLevel
 from gpulease.policy.pods import AskKind, MIGStrategy, Sharing
 from gpulease.policy.projects import AtZero
@@ -88,6 +89,15 @@ def _class() -> dict[str, Any]:
         "time_outs": _time_outs(),
         "fallback": _said("Classes that serve where this one is full.", _TEXTS),
         "pod": _said("What a lease's pod asks for.", _object(KEYS, _pod(), rest={})),
+        "warm": _said("How many of its pods stand ready ahead.", _object(WARM, _warm())),
+    }
+
+
+def _warm() -> dict[str, Any]:
+    return {
+        "pods": _said("Outside of the hours that are named.", _WHOLE),
+        "hours": _said("By hours of the week, such as Mon-Fri 08:00-18:00.", _map(_WHOLE)),
+        "zone": _TEXT,
     }
 
 

@@ -27,6 +27,7 @@ class PodIndex:
         self._leases: dict[str, dict[int, Manifest]] = {}
         self._servers: dict[tuple[str, str], dict[Key, Manifest]] = {}
         self._uids: dict[str, Key] = {}
+        self._warm: dict[Key, Manifest] = {}
 
     @property
     def uses(self) -> Collection[PodUse]:
@@ -37,6 +38,11 @@ class PodIndex:
     def leases(self) -> Mapping[str, Mapping[int, Manifest]]:
         """The pods of this installation's leases, by lease and attempt."""
         return self._leases
+
+    @property
+    def warm(self) -> Mapping[Key, Manifest]:
+        """The pods of this installation that stand ready and are nobody's yet."""
+        return self._warm
 
     def use(self, key: Key) -> PodUse | None:
         """Return what a pod takes."""
@@ -69,6 +75,8 @@ class PodIndex:
             self._uses[key] = use
         if use.lease:
             self._leases.setdefault(use.lease, {})[use.attempt] = pod
+        if use.warm:
+            self._warm[key] = pod
         server = pods.server_of(pod, self._instance)
         if server is not None:
             self._servers.setdefault(server, {})[key] = pod
@@ -76,6 +84,7 @@ class PodIndex:
     def _drop(self, pod: Manifest) -> None:
         key = key_of(pod)
         self._uids.pop(str(pod["metadata"].get("uid", "")), None)
+        self._warm.pop(key, None)
         use = self._uses.pop(key, None)
         if use is not None and use.lease:
             attempts = self._leases.get(use.lease, {})

@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from gpulease import labels
-from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.model import Lease, LeaseState, Observed
+from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.watch import Key, key_of
 
@@ -33,6 +34,7 @@ class PodUse:
     """What one pod takes of a node's devices.  ``lease`` is "" for pods that are not our leases'.
 
     ``asks`` are extended resources in the API's own units, ``count`` the devices of a lease.
+    ``warm`` names the class of a pod that stands ready for a lease and is nobody's yet.
     """
 
     key: Key
@@ -45,6 +47,7 @@ class PodUse:
     count: int = 0
     deleting: bool = False
     over: bool = False
+    warm: str = ""
 
 
 def lean(manifest: Manifest) -> Manifest:
@@ -137,17 +140,30 @@ def use_of(manifest: Manifest, instance: str) -> PodUse:
         count=_count(manifest) if ours else 0,
         deleting=bool(meta.get("deletionTimestamp")),
         over=(manifest.get("status") or {}).get("phase") in _OVER,
+        warm=warm_class(manifest, instance),
     )
+
+
+def warm_class(manifest: Manifest, instance: str) -> str:
+    """Return the class for which a pod of this installation stands ready, "" for any other pod."""
+    marks = (manifest.get("metadata") or {}).get("labels") or {}
+    if not marks.get(labels.WARM) or labels.LEASE in marks or not is_ours(manifest, instance):
+        return ""
+    return str(_notes(manifest).get(labels.GPU_CLASS, ""))
 
 
 def is_lease(manifest: Manifest, instance: str) -> bool:
     """Whether this is a lease pod of this installation."""
     marks = (manifest.get("metadata") or {}).get("labels") or {}
-    return (
-        bool(marks.get(labels.LEASE))
-        and marks.get(labels.COMPONENT) == labels.LEASE_COMPONENT
-        and marks.get(labels.INSTANCE) == labels.label_value(instance)
-    )
+    return bool(marks.get(labels.LEASE)) and is_ours(manifest, instance)
+
+
+def is_ours(manifest: Manifest, instance: str) -> bool:
+    """Whether this is a lease pod of this installation, be it somebody's yet or not."""
+    marks = (manifest.get("metadata") or {}).get("labels") or {}
+    own = labels.label_value(instance)
+    component = marks.get(labels.COMPONENT)
+    return component == labels.LEASE_COMPONENT and marks.get(labels.INSTANCE) == own
 
 
 def server_of(manifest: Manifest, instance: str) -> tuple[str, str] | None:
@@ -223,6 +239,25 @@ def record_of(manifest: Manifest) -> Lease | None:
         devices=tuple(each for each in str(notes.get(labels.SLOTS, "")).split(",") if each),
         active_since=granted,
         hard_end=ends_of(manifest),
+    )
+
+
+def stranger(
+    manifest: Manifest, attempt: int, link: LinkState | None, devices: tuple[str, ...]
+) -> Observed:
+    """Return what is shown of a lease that nobody told of, with what its pod says of itself.
+
+    Args:
+        link: the lease's supervisor channel.
+        devices: the slots of this attempt.
+    """
+    return Observed(
+        _lease_id(manifest),
+        attempt,
+        connected=link is not None and link.attempt == attempt and link.connected,
+        gone=(manifest.get("status") or {}).get("phase") in _OVER,
+        devices=devices,
+        record=record_of(manifest) if runs(manifest) else None,
     )
 
 

@@ -35,6 +35,7 @@ from gpulease.providers.kubernetes.start_reader import StartReader
 from gpulease.providers.kubernetes.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.tokens import Tokens
 from gpulease.providers.kubernetes.usage import Usage
+from gpulease.providers.kubernetes.warm import WarmPods
 from gpulease.providers.kubernetes.watch import key_of
 
 log = logging.getLogger(__name__)
@@ -91,18 +92,23 @@ class KubernetesProvider:
         self._wake = wake
         self._clock = clock
         self._cluster = Cluster(client, instance, settings.namespaces, self._changed)
-        self._deletes = Deletes(client)
+        self._deletes, limiter = Deletes(client), Limiter(settings.rate)
+        self._tokens = Tokens(client, self._cluster, settings.pod.service_account, settings.agents)
+        self._warm = WarmPods(
+            client, self._cluster, self._deletes, self._tokens, settings,
+            limiter=limiter, classes=classes, wake=wake, clock=clock,
+        )  # fmt: skip
         self._starts = Starts(
             client,
             self._cluster,
-            Limiter(settings.rate),
+            limiter,
             self._deletes,
             classes=lambda: {each.name: each for each in classes()},
             settings=settings.pod,
             wake=wake,
+            warm=self._warm,
         )
         self._reader = StartReader(self._cluster, settings, classes, clock)
-        self._tokens = Tokens(client, self._cluster, settings.pod.service_account, settings.agents)
         self._usage = Usage()
         self._capacity = Capacity(self._cluster, self._usage)
         self._homes = Homes(client, self._cluster.pods, settings.pod.home)
@@ -120,6 +126,7 @@ class KubernetesProvider:
     async def close(self) -> None:
         """Let the cluster go; leases are left running."""
         self._beside.cancel()
+        self._warm.close()
         await self._homes.close()
         await self._starts.close([held.start for held in self._held.values()])
         await self._deletes.close()
@@ -129,6 +136,11 @@ class KubernetesProvider:
     @property
     def server_started(self) -> None:
         """Nothing: the service itself starts the pod."""
+
+    @property
+    def warm_pods(self) -> WarmPods:
+        """The pods that stand ready."""
+        return self._warm
 
     @property
     def agent_reports(self) -> KubernetesProvider:
@@ -146,7 +158,7 @@ class KubernetesProvider:
         found += self._usage.warnings(self._clock())
         if not any(found) and not self._capacity.devices and not self._elastic():
             found.append("no node of the cluster offers a GPU")
-        found += self._check.problems
+        found += [*self._check.problems, self._warm.problem]
         return "; ".join(each for each in found if each)
 
     async def devices(self) -> Sequence[Device]:
@@ -196,6 +208,8 @@ class KubernetesProvider:
             there = self._cluster.pods.leases.get(lease.id, {})
             if lease.attempt in there:
                 held.seen, held.start.created = True, True
+                server = self._cluster.server_pod(lease.user, lease.server)
+                self._warm.resume(lease, there[lease.attempt], server)
             elif max(there, default=0) > lease.attempt:
                 log.warning(
                     "a later attempt runs than the store knows of", extra={"lease": lease.id}
@@ -229,7 +243,10 @@ class KubernetesProvider:
             there = found.get(lease_id, {})
             held = self._held.get(lease_id)
             if held is None or max(there, default=0) > held.lease.attempt:
-                shown.append(self._unknown(lease_id, there))
+                newest = max(there)
+                devices = self._capacity.held.get((lease_id, newest), ())
+                link = self._link.state(lease_id)
+                shown.append(pods.stranger(there[newest], newest, link, devices))
                 continue
             for attempt, pod in there.items():
                 if attempt < held.lease.attempt:
@@ -310,23 +327,6 @@ class KubernetesProvider:
             parentless=self._parentless(held, pod),
             said=reading.said,
             ends=pods.ends_of(pod) if pod is not None else None,
-        )
-
-    def _unknown(self, lease_id: str, there: Mapping[int, Manifest]) -> Observed:
-        """Show a lease that nobody told of, with what its newest pod says of itself."""
-        attempt = max(there)
-        pod = there[attempt]
-        use = pods.use_of(pod, self._cluster.instance)
-        link = self._link.state(lease_id)
-        ours = link is not None and link.attempt == attempt
-        living = not use.over and not use.deleting
-        return Observed(
-            lease_id,
-            attempt,
-            connected=bool(ours and link and link.connected),
-            gone=use.over,
-            devices=self._capacity.held.get((lease_id, attempt), ()),
-            record=pods.record_of(pod) if living else None,
         )
 
     def _parentless(self, held: _Held, pod: Manifest | None) -> bool:

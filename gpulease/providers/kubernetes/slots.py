@@ -221,20 +221,24 @@ class _Filling:
         self._names = [inventory.slot(number) for number in range(inventory.total)]
         self._taken: dict[str, str] = {}
         self._broken: set[str] = set()
+        self._warm: dict[str, str] = {}
         self.held: dict[Attempt, tuple[str, ...]] = {}
 
     def fill(self, uses: Sequence[PodUse]) -> None:
         resource = self._inventory.resource
         ours = [use for use in uses if use.lease and resource in use.asks]
-        others = [use for use in uses if not use.lease and resource in use.asks and not use.over]
+        rest = [use for use in uses if not use.lease and resource in use.asks and not use.over]
+        others = [use for use in rest if not use.warm]
         elsewhere = [use for use in ours if not self._keep(use)]
         for use in elsewhere:
             self._settle(use)
         units = sum(use.asks[resource] for use in others)
         for name in self._loose()[: math.ceil(units / self._inventory.units)]:
             self._taken[name] = FOREIGN
+        self._stand_ready([use for use in rest if use.warm])
         broken = max(0, self._inventory.total - self._inventory.ready)
-        self._broken = set(self._loose()[:broken])
+        # What does not work is none that a pod of ours runs on, as far as there are others.
+        self._broken = set(sorted(self._loose(), key=self._warm.__contains__)[:broken])
 
     def devices(self) -> list[Device]:
         inventory = self._inventory
@@ -252,9 +256,15 @@ class _Filling:
                 serves=inventory.serves,
                 compute=inventory.compute,
                 ecc=inventory.ecc,
+                warm=self._warm.get(name, ""),
             )
             for name in self._names
         ]
+
+    def _stand_ready(self, uses: Sequence[PodUse]) -> None:
+        """Show where pods stand ready: on what nobody takes or waits for, which stays free."""
+        free = [name for name in self._loose() if name not in self._waiting]
+        self._warm = dict(zip(free, (use.warm for use in uses), strict=False))
 
     def _keep(self, use: PodUse) -> bool:
         """Leave a pod on the slots that it was granted, when it landed on their node."""

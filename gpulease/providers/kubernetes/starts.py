@@ -44,6 +44,7 @@ from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, noteb
 from gpulease.providers.kubernetes.manifest_describe import owned_by
 from gpulease.providers.kubernetes.reasons import read_refusal
 from gpulease.providers.kubernetes.volumes import MIRROR, Files, KnownNode, Situation, decide
+from gpulease.providers.kubernetes.warm import WarmPods
 from gpulease.providers.kubernetes.watch import Key, key_of
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class Starts:
         classes: returns the classes on offer, by name.
         settings: what the site says of all lease pods.
         wake: called when a start failed.
+        warm: the pods that stand ready, which are taken first.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Starts:
         classes: Callable[[], Mapping[str, GPUClass]],
         settings: PodSettings,
         wake: Callable[[], None],
+        warm: WarmPods | None = None,
     ) -> None:
         self._client = client
         self._cluster = cluster
@@ -105,6 +108,7 @@ class Starts:
         self._classes = classes
         self._settings = settings
         self._wake = wake
+        self._warm = warm
         self._line = asyncio.Lock()  # who waits for the limiter, first come first
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._mirrored: dict[str, tuple[str, datetime]] = {}
@@ -183,6 +187,11 @@ class Starts:
         if lease.image:
             gpu_class = replace(gpu_class, pod=replace(ask_of(gpu_class), image=lease.image))
         start.owner = str(server["metadata"]["uid"])
+        taken = await self._warm.take(lease, gpu_class, server) if self._warm is not None else None
+        if taken is not None:
+            start.key, start.created, start.detail = taken, True, ""
+            log.info("a pod that stood ready is the lease's", extra={"lease": lease.id})
+            return
         adding = start.unplaced and gpu_class.queue is None
         async with self._slots:
             files = await self._files(lease, gpu_class, server, adding=adding)

@@ -40,17 +40,20 @@ class Tokens:
         self._account = account
         self._agents = agents
 
-    async def proves(self, lease: Lease, token: str) -> bool:
-        """Tell whether a token is that of the pod of this very attempt."""
+    async def pod_of(self, token: str) -> Manifest | None:
+        """Return the pod whose token it is, ``None`` where it is none of this service's."""
         who = await self._review(token)
         if who is None or not who.pod_uid or who.service_account[1] != self._account:
-            return False
+            return None
         if not self._cluster.is_servers(who.service_account[0]):
-            return False  # anybody may call an account so in a namespace of their own
+            return None  # anybody may call an account so in a namespace of their own
         pod = await self._pod(who)
-        if pod is None:
-            return False
-        if not pods.is_lease(pod, self._cluster.instance):
+        return pod if pod is not None and pods.is_ours(pod, self._cluster.instance) else None
+
+    async def proves(self, lease: Lease, token: str) -> bool:
+        """Tell whether a token is that of the pod of this very attempt."""
+        pod = await self.pod_of(token)
+        if pod is None or not pods.is_lease(pod, self._cluster.instance):
             return False
         use = pods.use_of(pod, self._cluster.instance)
         return (use.lease, use.attempt) == (lease.id, lease.attempt)

@@ -36,7 +36,7 @@ WAYS: Final[Mapping[str, Way]] = {
 }
 
 #: Inline volumes that several nodes may hold at once.
-_SHARED_INLINE: Final = ("nfs", "cephfs", "glusterfs")
+SHARED_INLINE: Final = ("nfs", "cephfs", "glusterfs")
 _MOUNT_KEYS: Final = ("name", "mountPath", "subPath")
 
 
@@ -180,7 +180,7 @@ def _contains(parent: str, path: str) -> bool:
 def _judge(source: Mapping[str, Any], mount: Mapping[str, Any], seen: Situation) -> _Verdict:
     if mount.get("subPathExpr"):
         return _Verdict("sub_path", "Its sub-path is made from the server's environment.")
-    if any(kind in source for kind in _SHARED_INLINE):
+    if any(kind in source for kind in SHARED_INLINE):
         return _Verdict("shared", "A network file system, open to every node.")
     if "persistentVolumeClaim" not in source:
         kind = next((key for key in source if key != "name"), "nothing")
@@ -242,7 +242,7 @@ def _judge_beside(
     source: Mapping[str, Any], mount: Mapping[str, Any], seen: Situation
 ) -> _Verdict | None:
     """Judge a mount beside the home; ``None`` for what never travels and nobody misses."""
-    if "persistentVolumeClaim" not in source and not any(k in source for k in _SHARED_INLINE):
+    if "persistentVolumeClaim" not in source and not any(k in source for k in SHARED_INLINE):
         return None
     return _judge(source, mount, seen)
 

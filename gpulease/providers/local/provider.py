@@ -81,6 +81,10 @@ class LocalProvider:
         return self
 
     @property
+    def warm_pods(self) -> None:
+        """Nothing: servers here start their companions ahead by themselves."""
+
+    @property
     def agent_reports(self) -> None:
         """Nothing: the devices are read by the service itself."""
 
