@@ -70,6 +70,8 @@ def run_usage(arguments: argparse.Namespace) -> int:
         _write_parquet(written, arguments.parquet, columns, rows)
     else:
         say(table([columns, *([_cell(row[name]) for name in columns] for row in rows)]))
+        for name, hours in found["warm"].items():
+            say(f"Pods that stood ready for {name}, charged to nobody: {hours:.2f} GPU hours.")
     return 0
 
 

@@ -99,6 +99,12 @@ class Metrics:
             ["gpu_class"],
             registry=self.registry,
         )
+        self._ready = Counter(
+            "gpulease_warm_gpu_seconds_total",
+            "GPU seconds that pods which stood ready held for nobody.",
+            ["gpu_class"],
+            registry=self.registry,
+        )
         self._errors = Counter(
             "gpulease_errors_total",
             "Refusals and failures by reason code.",
@@ -186,6 +192,10 @@ class Metrics:
         self._alerts.clear()
         for reason, count in Count(alerts).items():
             self._alerts.labels(reason).set(count)
+
+    def stood_ready(self, gpu_class: str, seconds: float) -> None:
+        """Count time that pods which stood ready held GPUs."""
+        self._ready.labels(gpu_class).inc(seconds)
 
     def taken(self, pool: str) -> None:
         """Count a device that others took after it had been granted."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gpulease.service.shapes import HealthView
     from gpulease.service.usage import Usage
     from gpulease.service.views import Views
+    from gpulease.service.warm_time import WarmTime
     from gpulease.service.whatif import WhatIf
 
 
@@ -69,6 +70,7 @@ class Services:
     whatif: WhatIf
     runs: Runs
     environments: Environments
+    warm_time: WarmTime
 
     def heard(self, lease: Lease, samples: Sequence[Activity]) -> None:
         """Take one batch of a supervisor's activity."""

@@ -49,7 +49,10 @@ class Usage(BaseHandler):
         """Answer the hours of GPUs that were used, also of what runs now."""
         since, until, rows = await self.rows(self.query(UsageQuery))
         items = [_renamed(row) for row in rows]
-        self.answer({"since": since.isoformat(), "until": until.isoformat(), "items": items})
+        kept = self.services.warm_time
+        warm = kept.hours(since.date(), until.date()) if self.asker.admin else {}
+        times = {"since": since.isoformat(), "until": until.isoformat()}
+        self.answer({**times, "items": items, "warm": warm})
 
     async def rows(self, query: UsageQuery) -> tuple[datetime, datetime, list[dict[str, object]]]:
         """Return the time that is looked at, and what was used in it."""

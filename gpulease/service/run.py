@@ -55,6 +55,7 @@ from gpulease.service.runs import Runs
 from gpulease.service.servers import Servers
 from gpulease.service.usage import Usage
 from gpulease.service.views import Views
+from gpulease.service.warm_time import WarmTime
 from gpulease.service.whatif import WhatIf
 from gpulease.store import Change, Store, upgrade
 
@@ -204,6 +205,7 @@ class RunningService:
             environments=Environments(
                 provider.image, lambda: policies.current, reservations.windows, loop.clock
             ),
+            warm_time=WarmTime(ledger, provider.warm_pods, metrics),
         )
         await ledger.load(datetime.now(UTC))
         await reservations.load()
@@ -212,6 +214,7 @@ class RunningService:
         devices = await provider.devices()
         await policies.open(devices, options.first_policy_file, outs)
         await usage.load()
+        await self.services.warm_time.load()
         await runs.load()
         await loop.recover(devices)
         self._publish(loop.snapshot())  # whoever comes back first finds every lease there is
@@ -222,6 +225,7 @@ class RunningService:
             asyncio.create_task(self._sample(), name="sample"),
             asyncio.create_task(reservation_watch.watch(), name="reservations"),
             asyncio.create_task(usage.watch(), name="usage"),
+            asyncio.create_task(self.services.warm_time.watch(), name="warm time"),
             asyncio.create_task(runs.watch(), name="runs"),
             asyncio.create_task(self._hold_fence(), name="fence"),
             asyncio.create_task(

@@ -291,8 +291,9 @@ class UsageRow(TypedDict):
 
 
 class UsageView(TypedDict):
-    """What was used in a time."""
+    """What was used in a time; ``warm`` (admins): GPU hours of pods that stood ready, by class."""
 
     since: str
     until: str
     items: list[UsageRow]
+    warm: dict[str, float]

@@ -11,9 +11,9 @@ from testcluster.api import ApiError, Object
 from testcluster.cluster import Cluster
 from testcluster.devices import card
 from testcluster.images import GPULEASE_IMAGE
-from testcluster.layout import NODE
 from testcluster.site import shipped
 from testcluster.site.people import LONG, at_work
+from testcluster.site.ready import one_ready, ready_pods
 from testcluster.site.site import Site, running_site
 from tests.cluster.test_whole_round import seen
 from tests.helpers import wait_for_async
@@ -27,7 +27,6 @@ classes:
   other: {{pool: cards}}
 time_outs: {{idle: 60s, warning: 3s, warm_up: 1s, drain_max: 30s}}
 """
-READY = "a pod stands ready"
 WHERE = "import os; print('at', os.environ['NVIDIA_VISIBLE_DEVICES'], os.environ['HOSTNAME'])"
 ONE = tuple(card(number) for number in range(1, 4))
 
@@ -49,28 +48,9 @@ async def one_card(site: Site) -> AsyncIterator[None]:
     await wait_for_async(lambda: site.allocatable() == 4, LONG, "every device on offer")
 
 
-def ready(site: Site) -> list[Object]:
-    """Return the pods that are nobody's and have their place."""
-    path = f"/api/v1/namespaces/{shipped.HUB_NAMESPACE}/pods"
-    found = site.cluster.api.items(path, labelSelector=labels.WARM)
-    return [each for each in found if each["spec"].get("nodeName") == NODE]
-
-
 def leased(site: Site) -> list[Object]:
     """Return the pods that are somebody's."""
     return [each for each in site.lease_pods() if labels.LEASE in each["metadata"]["labels"]]
-
-
-async def one_ready(site: Site, said: int) -> Object:
-    """Wait until the service has heard from so many pods in all, and one stands ready now."""
-
-    def there() -> Object | None:
-        heard = site.log("service").read_text(encoding="utf-8").count(READY)
-        pods = [each for each in ready(site) if not each["metadata"].get("deletionTimestamp")]
-        return pods[0] if heard >= said and len(pods) == 1 else None
-
-    found: Object = await wait_for_async(there, LONG, "a pod that stands ready", every=0.2)
-    return found
 
 
 async def test_a_lease_gets_the_pod_that_stands_ready_with_its_servers_variables(
@@ -78,7 +58,7 @@ async def test_a_lease_gets_the_pod_that_stands_ready_with_its_servers_variables
 ) -> None:
     async with at_work(site, "ada") as ada:
         await ada.run("kept = list(range(10))")
-        pod = await one_ready(site, 1)
+        pod = await one_ready(site, LONG)
         assert not pod["metadata"].get("ownerReferences")
         cell = await ada.run(f"%%gpu --class card\nkept.append(sum(kept))\n{WHERE}")
         assert seen(cell.text)[1] == pod["metadata"]["name"]
@@ -88,7 +68,7 @@ async def test_a_lease_gets_the_pod_that_stands_ready_with_its_servers_variables
         assert (owner["kind"], owner["name"]) == ("Pod", "jupyter-ada")
         assert claimed["spec"]["activeDeadlineSeconds"] > 0
         # Another one takes its place, and the first goes with its lease: one user, once.
-        other = await one_ready(site, 2)
+        other = await one_ready(site, LONG)
         assert other["metadata"]["uid"] != pod["metadata"]["uid"]
         assert "home 45" in (await ada.run("%gpu return\nprint('home', kept[-1])")).text
         await ada.watch.wait_for("ended", seconds=LONG)
@@ -98,10 +78,10 @@ async def test_a_lease_gets_the_pod_that_stands_ready_with_its_servers_variables
 @pytest.mark.usefixtures("one_card")
 async def test_it_is_given_away_when_another_class_needs_its_device(site: Site) -> None:
     async with at_work(site, "bob") as bob:
-        pod = await one_ready(site, 1)
+        pod = await one_ready(site, LONG)
         cell = await bob.run(f"%%gpu --class other\n{WHERE}")
         assert seen(cell.text)[1] != pod["metadata"]["name"]
-        assert not ready(site)
+        assert not ready_pods(site)
 
 
 async def test_the_service_can_make_no_other_pod_its_own(site: Site) -> None:

@@ -124,14 +124,14 @@ class WarmPods:
     def ready(self, pod: str, tell: Told) -> None:
         """Take that a pod is ready; one that has become somebody's is told so again."""
         self._lines[pod] = tell
-        log.info("a pod stands ready", extra={"pod": pod})
+        log.info("a pod stands ready: %s", pod)
         if self._claimed.get(pod):
             tell(self._claimed[pod])
         self._wake()
 
     def lost(self, pod: str, tell: Told) -> None:
         """Take that a pod's channel is over."""
-        if self._lines.get(pod) is tell:
+        if self._lines.get(pod) == tell:
             del self._lines[pod]
 
     # --- leases
@@ -301,8 +301,9 @@ class WarmPods:
 
     def _forget(self, standing: Standing) -> None:
         """Drop what is over: pods that ended by themselves, and notes of what is gone."""
-        for pod in self._cluster.pods.warm.values():
-            if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        for pod in list(self._cluster.pods.warm.values()):
+            ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+            if ended and not pod["metadata"].get("deletionTimestamp"):
                 name = self._class_of(pod)
                 log.warning("a pod that stood ready for class %s ended by itself", name)
                 self._rest[name] = self._clock() + REST
