@@ -50,6 +50,7 @@ ELSEWHERE = frozenset(
         "no_database",
         "no_kubernetes",
         "no_such_run",
+        "not_a_warm_pod",
         "not_an_agent",
         "not_found",
         "not_json",

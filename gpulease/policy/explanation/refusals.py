@@ -82,6 +82,10 @@ REFUSALS: Final[Words] = {
     "no_server": ("There is no such running server.", "Start your server first."),
     "which_server": ("Several servers run.", "Say for which one you ask."),
     "hub_unreachable": ("The hub does not answer.", "Try again in a moment."),
+    "not_a_warm_pod": (
+        "The token is of no pod that stands ready.",
+        "Nobody but such a pod has business here.",
+    ),
     "not_an_agent": ("The token is no node agent's.", "Post with the agent's own token."),
     "cluster_unreachable": ("The cluster does not answer.", "Try again in a moment."),
     "wrong_protocol": ("The two ends are of different versions.", "Run the same version."),

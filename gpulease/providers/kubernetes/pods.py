@@ -193,6 +193,11 @@ def files_of(manifest: Manifest | None) -> str:
     return f"Files: {way}. {why}" if way else ""
 
 
+def granted_at(manifest: Mapping[str, Any]) -> str:
+    """Return when a lease pod became its lease's, "" where it does not say."""
+    return str(_notes(manifest).get(labels.GRANTED, ""))
+
+
 def ends_of(manifest: Manifest) -> datetime | None:
     """Return until when a lease pod may be used, so that all goes home before its deadline.
 
@@ -278,7 +283,7 @@ def _ticket(text: Any) -> tuple[datetime, int] | None:
     return (at, _whole(number)) if at is not None else None
 
 
-def _notes(manifest: Manifest) -> Mapping[str, Any]:
+def _notes(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return (manifest.get("metadata") or {}).get("annotations") or {}
 
 

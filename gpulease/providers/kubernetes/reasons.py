@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gpulease.providers.kubernetes import queues
+from gpulease.providers.kubernetes.pods import granted_at
 from gpulease.providers.kubernetes.reading import Bounds, Reading
 
 Manifest = Mapping[str, Any]
@@ -328,7 +329,8 @@ def _running(seen: _Seen) -> Reading | None:
         running = (each.get("state") or {}).get("running")
         if not running or each["name"] != "companion":
             continue
-        seconds = seen.since(running.get("startedAt"))
+        began = (running.get("startedAt"), granted_at(seen.pod))  # it may have stood ready before
+        seconds = min((seen.since(each) for each in began if each), default=0.0)
         numbers = {"seconds": round(seconds)}
         if seconds >= seen.bounds.start:
             detail = "The companion runs but has not reached the service."

@@ -237,8 +237,9 @@ class _Filling:
             self._taken[name] = FOREIGN
         self._stand_ready([use for use in rest if use.warm])
         broken = max(0, self._inventory.total - self._inventory.ready)
-        # What does not work is none that a pod of ours runs on, as far as there are others.
-        self._broken = set(sorted(self._loose(), key=self._warm.__contains__)[:broken])
+        # What does not work is none that a pod of ours runs on or waits for, if there are others.
+        order = sorted(self._loose(), key=lambda name: (name in self._waiting, name in self._warm))
+        self._broken = set(order[:broken])
 
     def devices(self) -> list[Device]:
         inventory = self._inventory

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from gpulease.policy.capacity import grantable
 from gpulease.policy.model import Device
 from gpulease.policy.warm import Standing
 
@@ -75,7 +76,7 @@ def _free(devices: Iterable[Device], standing: Standing) -> Counter[Place]:
     return Counter(
         place_of(each.uuid)
         for each in devices
-        if each.occupied_by is None and each.uuid not in standing.granted
+        if grantable(each) and each.occupied_by is None and each.uuid not in standing.granted
     )
 
 

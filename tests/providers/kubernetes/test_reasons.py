@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpulease import labels
 from gpulease.policy.explanation import reasons
 from gpulease.policy.lifecycle import OTHERS_FAILURES, OWN_FAILURES, STAGES, START_FAILURES
 from gpulease.providers.kubernetes.reading import Bounds
@@ -143,6 +144,15 @@ def test_a_volume_that_did_mount_in_the_end_is_no_failure():
 def test_a_companion_that_does_not_come_through_is_given_up():
     running = {"name": "companion", "state": {"running": {"startedAt": ago(60)}}}
     assert read(bound(90, containerStatuses=[running])).failed == "start_timeout"
+
+
+def test_a_pod_that_stood_ready_for_an_hour_has_the_same_time_once_it_is_a_leases():
+    running = {"name": "companion", "state": {"running": {"startedAt": ago(3600)}}}
+    pod = bound(3601, containerStatuses=[running])
+    pod["metadata"]["annotations"] = {labels.GRANTED: ago(59)}
+    assert read(pod).stage == "connecting"
+    pod["metadata"]["annotations"] = {labels.GRANTED: ago(60)}
+    assert read(pod).failed == "start_timeout"
 
 
 def test_a_claim_that_cannot_be_prepared_is_tried_for_a_while():

@@ -281,3 +281,31 @@ def test_a_node_that_is_announced_to_go_leaves(key):
     assert leaving({"metadata": {"name": "n"}, "spec": {"taints": [taint]}})
     kept = {"key": "gpulease/pool", "value": "cards", "effect": "NoSchedule"}
     assert not leaving({"metadata": {"name": "n"}, "spec": {"taints": [kept]}})
+
+
+def ready(name, gpu_class="card"):
+    """A pod on n1 that stands ready."""
+    marks = {
+        labels.WARM: gpu_class,
+        labels.INSTANCE: labels.label_value(INSTANCE),
+        labels.COMPONENT: labels.LEASE_COMPONENT,
+    }
+    return pod(name, node="n1", marks=marks, notes={labels.GPU_CLASS: gpu_class})
+
+
+def test_where_a_pod_stands_ready_is_free_and_named():
+    found = shown([node(gpus=2)], [ready("w")])
+    assert [each.occupied_by for each in found.devices] == [None, None]
+    assert sorted(each.warm for each in found.devices) == ["", "card"]
+    assert not found.held
+
+
+@pytest.mark.parametrize("granted", range(4))
+def test_of_what_works_still_a_ready_pod_and_who_waits_have_the_first(granted):
+    """The one device that works is the ready pod's, and once it is granted that lease's."""
+    nodes = [node(gpus=4, ready=1)]
+    (working,) = [each for each in shown(nodes, [ready("w")]).devices if each.healthy]
+    assert working.warm == "card"
+    wanted = slot(granted)
+    found = shown(nodes, [ready("w")], {("lease", 1): (wanted,)})
+    assert [each.uuid for each in found.devices if each.healthy] == [wanted]

@@ -1,5 +1,7 @@
 """Which pods that stand ready go: those in somebody's way, and those that are too many."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,3 +83,11 @@ def test_who_was_granted_a_device_finds_it_free_or_a_pod_of_its_own(data):
     if not granted and all(standing.pods[name] >= sum(x.gpu_class == name for x in pods)
                            for name in CLASSES):  # fmt: skip
         assert not gone
+
+
+def test_what_does_not_work_is_not_free_and_neither_is_a_node_that_leaves():
+    granted = {"n1/r/0": ("lease", "b")}
+    broken = [devices(1)[0], *(replace(each, healthy=False) for each in devices(3)[1:])]
+    assert surplus([pod(1)], Standing({"a": 1}, granted), broken) == {"uid-1"}
+    leaving = [replace(each, leaving=True) for each in devices(2)]
+    assert surplus([pod(1)], Standing({"a": 1}), leaving) == {"uid-1"}
