@@ -111,8 +111,9 @@ def merge(groups: Iterable[Group]) -> Group:
     if len(parts) == 1:
         return parts[0]
     out = Group(())
+    roots: list[str] = []
     for group in parts:
-        out.roots += group.roots
+        roots += group.roots
         out.nbytes += group.nbytes
         out.objects += group.objects
         out.needs |= group.needs
@@ -129,7 +130,7 @@ def merge(groups: Iterable[Group]) -> Group:
         out.has_namespace |= group.has_namespace
         out.modules |= group.modules
         out.unordered |= group.unordered
-    out.roots = tuple(sorted(out.roots))
+    out.roots = tuple(sorted(roots))
     out.needs -= set(out.oids)
     return out
 

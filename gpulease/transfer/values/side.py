@@ -134,7 +134,7 @@ class Side:
                 if reads and absent is not None:
                     queue += [name_root(name) for name in absent.reads]
                 continue
-            queue += group.roots
+            roots.update(group.roots)  # once, however many they are
             queue += ["u:" + oid for oid in group.needs]
             if reads:
                 queue += [name_root(name) for name in group.reads]
