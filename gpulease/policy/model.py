@@ -248,7 +248,7 @@ class Lease:
     server_ready: bool = True
     end_reason: EndReason | None = None
     end_note: str = ""
-    end_cause: str = ""  # why a lease failed, where that is known: a code of START_FAILURES
+    end_cause: str = ""  # why it ended, more exactly: of START_FAILURES or LEAVING_CAUSES
     blockers: tuple[tuple[str, str], ...] = ()  # (name, why): not home from the last drain
     detail: str = ""  # the provider's last words on this attempt, for admins
     parked: int = 0  # how many values the last drain parked

@@ -20,8 +20,8 @@ from gpulease.policy.explanation.forecast import (
     position,
 )
 from gpulease.policy.explanation.refusals import REFUSALS
-from gpulease.policy.lifecycle.table import TRANSITIONS
-from gpulease.policy.model import End, EndReason, LeaseState
+from gpulease.policy.lifecycle.table import LEAVING_CAUSES, TRANSITIONS
+from gpulease.policy.model import Drain, End, EndReason, LeaseState, Warn
 from gpulease.service.languages import catalogue
 from gpulease.texts import Text
 from tests.policy.build import (
@@ -83,7 +83,8 @@ def test_a_lease_that_failed_says_why_where_that_is_known(cause):
 
 
 def test_every_cause_is_a_code_and_a_requests_own_failures_all_have_words():
-    assert set(reasons.CAUSES) <= lifecycle.START_FAILURES
+    assert set(reasons.CAUSES) <= lifecycle.START_FAILURES | LEAVING_CAUSES
+    assert set(reasons.CAUSES) >= LEAVING_CAUSES
     assert lifecycle.OWN_FAILURES - {"supervisor_failed"} <= set(reasons.CAUSES)
 
 
@@ -95,7 +96,30 @@ def test_an_admins_step_belongs_to_a_code_that_a_lease_can_have():
     assert set(admin_words.ADMIN_STEPS) <= {code for words in tables for code in words}
 
 
-@pytest.mark.parametrize("cause", sorted(reasons.CAUSES))
+@pytest.mark.parametrize("cause", sorted(LEAVING_CAUSES))
+def test_a_lease_that_had_to_leave_says_why_as_exactly_as_its_warning(cause):
+    left = EndReason.PREEMPTED
+    steps = [
+        Warn("r1", cause, at(60), left),
+        Drain("r1", cause, at(60), left, park=False),
+        End("r1", "done", left),
+    ]
+    ended = active(1)
+    for step in steps:
+        ended = lifecycle.apply(ended, step, NOW, OUTS)
+    assert ended.end_reason is left
+    assert explain(ended, POLICY).sentence == reasons.CAUSES[cause][0]
+
+
+def test_what_ends_otherwise_than_it_was_warned_has_no_cause():
+    warned = lifecycle.apply(
+        active(1), Warn("r1", "over_share", at(60), EndReason.PREEMPTED), NOW, OUTS
+    )
+    ended = lifecycle.apply(warned, End("r1", "server_gone", EndReason.SERVER_GONE), NOW, OUTS)
+    assert ended.end_cause == ""
+
+
+@pytest.mark.parametrize("cause", sorted(set(reasons.CAUSES) - LEAVING_CAUSES))
 def test_an_admin_reads_what_an_admin_can_do(cause):
     ended = lifecycle.apply(active(1), End("r1", cause, EndReason.FAILED), NOW, OUTS)
     step = admin_step(ended)

@@ -328,8 +328,21 @@ ENDED: Final[Words] = {
 
 _TELL: Final = "Tell an admin the lease {lease}."
 
-#: Why a lease failed, where that is known; said instead of the general words.
+#: Why a lease ended, where that is known more exactly; said instead of the general words.
 CAUSES: Final[Words] = {
+    "node_leaving": (
+        "The machine with the GPU was taken out of service.",
+        "Run the cell again: it asks anew.",
+    ),
+    "budget_over": (
+        "The GPU-hours were used up.",
+        "Ask the project's owner for more.",
+    ),
+    "over_share": (
+        "The lease held more of a shared GPU's memory than its share, and others lacked it.",
+        "The next GPU cell asks again by itself; use less memory there, or ask for a class with "
+        "more.",
+    ),
     "out_of_memory": (
         "The process on the GPU needed more memory than it may have, and was ended.",
         "Free what you do not need, or ask for a class with more memory; then run the cell again.",

@@ -11,7 +11,7 @@ from functools import singledispatch
 
 from gpulease.policy import model
 from gpulease.policy.lifecycle.moves import back, drain, end, move, not_possible, require
-from gpulease.policy.lifecycle.table import HOLDING, START_FAILURES
+from gpulease.policy.lifecycle.table import HOLDING, LEAVING_CAUSES, START_FAILURES
 from gpulease.policy.model import EndReason, Lease, LeaseState, TimeOuts
 
 #: Actions that make sense in one state only: a late one must not restart what runs.
@@ -131,8 +131,10 @@ def _resume(action: model.Resume, lease: Lease, now: datetime, _: TimeOuts) -> L
 @_applied.register
 def _end(action: model.End, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
     ended = end(lease, action.end_reason, now, last_seen=action.last_seen)
-    known = action.end_reason is EndReason.FAILED and action.reason in START_FAILURES
-    return replace(ended, end_cause=action.reason if known else "")
+    if action.end_reason is EndReason.FAILED and action.reason in START_FAILURES:
+        return replace(ended, end_cause=action.reason)
+    said = lease.reason if action.end_reason is lease.end_reason_wanted else ""
+    return replace(ended, end_cause=said if said in LEAVING_CAUSES else "")
 
 
 @_applied.register

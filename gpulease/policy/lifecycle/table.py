@@ -104,6 +104,8 @@ OTHER_LEAVING = frozenset(
     }
 )
 PERSON_LEAVING = frozenset({"returned", "forced"})
+#: What an ended lease says of itself more exactly than its end's reason does.
+LEAVING_CAUSES = frozenset({"node_leaving", "budget_over", "over_share"})
 LEAVING = IDLE_REASONS | DEVICE_REASONS | OTHER_LEAVING | PERSON_LEAVING
 BACK = frozenset(
     {
