@@ -81,7 +81,7 @@ async def test_it_is_given_away_when_another_class_needs_its_device(site: Site) 
         pod = await one_ready(site, LONG)
         cell = await bob.run(f"%%gpu --class other\n{WHERE}")
         assert seen(cell.text)[1] != pod["metadata"]["name"]
-        assert not ready_pods(site)
+        await wait_for_async(lambda: not ready_pods(site), LONG, "no pod beside it")
 
 
 async def test_the_service_can_make_no_other_pod_its_own(site: Site) -> None:
