@@ -24,6 +24,8 @@ def check(cells, where, pairs):
     """Assert that the notebook saw in each placement what it sees in one process."""
     expected = plain(cells)
     for (label, places), pair in zip(where.items(), pairs, strict=True):
+        if "keras" in cells[0]:
+            pair.restart()  # Keras counted layers in this process just now, and in no cell of it
         assert placed(pair, cells, places) == expected, label
 
 
