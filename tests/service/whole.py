@@ -85,6 +85,7 @@ class Place:
     home_memory = 0.0
     grows = False
     server_started = None
+    warm_pods = None
 
     def __init__(self, machines: Machines, links: Links) -> None:
         self._machines = machines
