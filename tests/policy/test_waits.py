@@ -57,6 +57,16 @@ def test_eight_of_ten_start_in_the_time_that_is_told():
     assert 0.75 <= sum(told) / len(told) <= 0.85
 
 
+def test_a_wait_in_which_the_clock_was_set_back_says_nothing():
+    known, other = ExpectedWaits(), ExpectedWaits()
+    (over,) = waited(known, 1, -3600)
+    assert over.until < over.since
+    for number in range(2, LEAST + 2):
+        waited(known, number, 600)
+        waited(other, number, 600)
+    assert known.spread == other.spread is not None
+
+
 def test_only_the_waits_of_late_count():
     known = ExpectedWaits()
     for number in range(1, MOST + 1):

@@ -61,8 +61,10 @@ class ExpectedWaits:
 
     def _count(self, ended: list[EndedWait]) -> None:
         for each in ended:
+            waited = (each.until - each.since).total_seconds()
+            if waited < 0:  # the clock was set back meanwhile: nobody knows how long it was
+                continue
             if each.said is not None and each.said.expected_start is not None:
-                waited = (each.until - each.since).total_seconds()
                 expected = (each.said.expected_start - each.since).total_seconds()
                 self._ratios.append(log((waited + SLACK) / (max(0.0, expected) + SLACK)))
         if ended and len(self._ratios) >= LEAST:
