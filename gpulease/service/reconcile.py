@@ -240,7 +240,8 @@ class Reconciler:
         self._publish(snapshot)
 
     def _keep_warm(self, snapshot: Snapshot) -> None:
-        pods, wanted = self._provider.warm_pods, standing(snapshot)
+        pods = self._provider.warm_pods
+        wanted = standing(snapshot) if pods is not None else None
         if pods is not None and wanted is not None:
             pods.keep(wanted, snapshot.devices)
 

@@ -14,7 +14,7 @@ from gpulease.policy.model import Device
 from gpulease.policy.warm import Standing
 
 #: Node and resource: where slots are alike.
-Place = tuple[str, str]
+AlikeSlots = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ def surplus(
         refused: leases that no pod which stands ready can serve, though one of their class does.
     """
     alive = sorted(pods, key=lambda pod: pod.worth, reverse=True)
+    if not alive:  # devices are many, and most sites have no such pods
+        return set()
     coming = [
         (place_of(uuid), name)
         for uuid, (lease, name) in standing.granted.items()
@@ -66,13 +68,13 @@ def surplus(
     return gone
 
 
-def place_of(uuid: str) -> Place:
+def place_of(uuid: str) -> AlikeSlots:
     """Return node and resource of a slot."""
     node, _, rest = uuid.partition("/")
     return node, rest.rpartition("/")[0]
 
 
-def _free(devices: Iterable[Device], standing: Standing) -> Counter[Place]:
+def _free(devices: Iterable[Device], standing: Standing) -> Counter[AlikeSlots]:
     return Counter(
         place_of(each.uuid)
         for each in devices
@@ -81,7 +83,7 @@ def _free(devices: Iterable[Device], standing: Standing) -> Counter[Place]:
 
 
 def _in_the_way(
-    alive: Sequence[Ready], coming: Counter[tuple[Place, str]], free: Counter[Place]
+    alive: Sequence[Ready], coming: Counter[tuple[AlikeSlots, str]], free: Counter[AlikeSlots]
 ) -> set[str]:
     """Return the pods on a device that somebody was granted whose pod they cannot become."""
     found = set()
