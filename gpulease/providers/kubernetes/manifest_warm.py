@@ -116,7 +116,7 @@ def claim(
         },
         "spec": {"activeDeadlineSeconds": age + own["spec"]["activeDeadlineSeconds"]},
     }
-    return Claim(patch, told(lease, gpu_class, server, settings, now=now))
+    return Claim(patch, _of_its_own(own, gpu_class, server, settings))
 
 
 def told(
@@ -128,12 +128,21 @@ def told(
     now: datetime,
 ) -> dict[str, str]:
     """Return what the process of a claimed pod is told: what its manifest would have said."""
-    env = lease_pod(lease, gpu_class, server, FILES, settings, now=now)["spec"]["containers"][0]
-    known = {each["name"]: each.get("value") for each in _env(gpu_class, server, settings)}
+    own = lease_pod(lease, gpu_class, server, FILES, settings, now=now)
+    return _of_its_own(own, gpu_class, server, settings)
+
+
+def _of_its_own(
+    own: Manifest, gpu_class: GPUClass, server: Mapping[str, Any], settings: PodSettings
+) -> dict[str, str]:
+    """Return the variables of a lease's own pod that one which is nobody's has not."""
+    nobodys = _nobodys(gpu_class, server, settings)
+    env, known = (each["spec"]["containers"][0]["env"] for each in (own, nobodys))
+    values = {each["name"]: each.get("value") for each in known}
     return {
         each["name"]: each["value"]
-        for each in env["env"]
-        if "value" in each and known.get(each["name"]) != each["value"]
+        for each in env
+        if "value" in each and values.get(each["name"]) != each["value"]
     }
 
 
@@ -155,15 +164,6 @@ def _nobodys(gpu_class: GPUClass, server: Mapping[str, Any], settings: PodSettin
     spec["affinity"]["nodeAffinity"].pop("preferredDuringSchedulingIgnoredDuringExecution", None)
     container["env"] = [each for each in container["env"] if each["name"] not in _OF_A_LEASE]
     return body
-
-
-def _env(
-    gpu_class: GPUClass, server: Mapping[str, Any], settings: PodSettings
-) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = _nobodys(gpu_class, server, settings)["spec"]["containers"][0][
-        "env"
-    ]
-    return found
 
 
 def _plain(server: Mapping[str, Any]) -> dict[str, Any]:
