@@ -32,6 +32,7 @@ from gpulease.providers.kubernetes.manifest_process import (
     mps_bounds,
     pod_security,
 )
+from gpulease.providers.kubernetes.slots import granted_node
 from gpulease.providers.kubernetes.volumes import MIRROR, Files
 
 CONTAINER: Final = "companion"
@@ -269,7 +270,7 @@ def _affinity(making: _Making) -> dict[str, Any]:
         }
     }
     preferred = list(said.preferred)
-    granted = making.lease.devices[0].partition("/")[0] if making.lease.devices else ""
+    granted = granted_node(making.lease)
     if granted and not node:
         # Kubernetes decides; landing where the planner thought keeps its count exact.
         here = {"matchFields": [condition("metadata.name", "In", granted)]}

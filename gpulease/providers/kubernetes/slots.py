@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpulease import labels
-from gpulease.policy.model import Device, GPUClass
+from gpulease.policy.model import Device, GPUClass, Lease
 from gpulease.policy.pods import AskKind, PodAsk, resource_of, slot_units_of
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_nodes import (
@@ -87,6 +87,11 @@ class NodeInventory:
     def slot(self, number: int) -> str:
         """Return the identifier of a slot."""
         return f"{self.node}/{self.resource}/{number}"
+
+
+def granted_node(lease: Lease) -> str:
+    """Return the node of the slots that a lease was granted, "" where it was granted none."""
+    return lease.devices[0].partition("/")[0] if lease.devices else ""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, notebook_container
 from gpulease.providers.kubernetes.manifest_describe import owned_by
 from gpulease.providers.kubernetes.reasons import read_refusal
+from gpulease.providers.kubernetes.slots import granted_node
 from gpulease.providers.kubernetes.volumes import MIRROR, Files, KnownNode, Situation, decide
 from gpulease.providers.kubernetes.warm import WarmPods
 from gpulease.providers.kubernetes.watch import Key, key_of
@@ -280,7 +281,7 @@ class Starts:
             for name in sorted(bound)
             if (volume := await self._read(VOLUMES, name)) is not None
         }
-        granted = lease.devices[0].partition("/")[0] if lease.devices else ""
+        granted = granted_node(lease)
         home = self._cluster.node(str(server["spec"].get("nodeName", "")))
         # Of a node that is not there yet no more is known than what the class asks of it.
         new = [KnownNode("", dict(ask_of(gpu_class).node_selector))]

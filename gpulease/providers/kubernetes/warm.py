@@ -36,6 +36,7 @@ from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest_warm import claim, has_other_data, told, warm_pod
 from gpulease.providers.kubernetes.pods import runs, warm_class
 from gpulease.providers.kubernetes.settings import Settings
+from gpulease.providers.kubernetes.slots import granted_node
 from gpulease.providers.kubernetes.tokens import Tokens
 from gpulease.providers.kubernetes.warm_choice import Ready, surplus
 from gpulease.providers.kubernetes.warm_shapes import Shapes
@@ -171,7 +172,7 @@ class WarmPods:
             return ()
         if has_other_data(server, self._settings.pod.home):
             return ()
-        node = lease.devices[0].partition("/")[0]
+        node = granted_node(lease)
         wanted = self._shapes.of(gpu_class, server)
         return [
             pod
