@@ -79,6 +79,8 @@ class Outcome:
     """What came of one replay; hours are GPU-hours.
 
     Attributes:
+        held_hours: by leases, and by pods that stood ready for one.
+        ready_hours: of these, by pods that stood ready.
         session_hours: what holding the GPU until each notebook was closed would have taken.
         saved_hours: that, less what was held.
         false_reclaims: leases taken as idle whose person wanted the GPU within a minute.
@@ -92,6 +94,7 @@ class Outcome:
     gpus: int
     sessions: int
     held_hours: float
+    ready_hours: float
     busy_hours: float
     wanted_hours: float
     session_hours: float
@@ -124,6 +127,8 @@ class Tally:
         self._t = 0.0
         self._held: Counter[tuple[str, str]] = Counter()  # (pool, project) -> GPUs
         self._waiting: Counter[tuple[str, str]] = Counter()
+        self._ready = 0
+        self._ready_hours = 0.0
         self._using = 0
         self._fair: dict[tuple[str, str], float] | None = None
         self._got: dict[str, float] = defaultdict(float)
@@ -146,7 +151,8 @@ class Tally:
     def pass_until(self, at: float) -> None:
         """Count the time until ``at`` for how things stand."""
         waiting = self._waiting.total()
-        self._fill(at, self._held.total(), self._using, waiting)
+        self._fill(at, self._held.total() + self._ready, self._using, waiting)
+        self._ready_hours += self._ready * (at - self._t) / _HOUR
         if waiting:
             if self._fair is None:
                 self._fair = self._shares()
@@ -245,6 +251,10 @@ class Tally:
         """Count what a lease held, from its grant until its devices were free again."""
         self._held_hours[project_of(lease)] += seconds * lease.count / _HOUR
 
+    def ready(self, pods: int) -> None:
+        """Count how many pods stand ready from now on."""
+        self._ready = pods
+
     def outcome(self, name: str, people: Sequence[Person], end: float) -> Outcome:
         """Return what came of it."""
         still: Counter[str] = Counter()
@@ -255,7 +265,7 @@ class Tally:
                 still[person.session.project] += 1
                 self._waits.append((person.session.project, Wait(end - person.asked, over=False)))
         session_hours = sum(_session_seconds(p, end) * p.session.count for p in people) / _HOUR
-        held = sum(self._held_hours.values())
+        held = sum(self._held_hours.values()) + self._ready_hours
         saturations = {
             project: self._got[project] / due for project, due in self._due.items() if due > 0
         }
@@ -266,6 +276,7 @@ class Tally:
             gpus=sum(self._capacity.values()),
             sessions=len(people),
             held_hours=held,
+            ready_hours=self._ready_hours,
             busy_hours=sum(self._busy_hours.values()),
             wanted_hours=sum(
                 sum(b.busy for b in p.session.bursts) * p.session.count for p in people

@@ -37,6 +37,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
         ("asked again in a session", lambda o: str(o.reattaches)),
         ("fairness (Jain)", lambda o: "-" if o.jain is None else f"{o.jain:.3f}"),
     ]
+    if any(o.ready_hours for o in outcomes):
+        rows.insert(2, ("  by pods that stood ready", lambda o: f"{o.ready_hours:.1f}"))
     names = sorted({each.project for o in outcomes for each in o.projects})
     if len(names) > 1:
         for name in names:

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from math import inf
 from statistics import median
 
 from gpulease.policy import asking, lifecycle
@@ -37,6 +38,7 @@ from gpulease.simulate.clock import Clock
 from gpulease.simulate.crowd import Crowd
 from gpulease.simulate.outcome import Outcome, Tally
 from gpulease.simulate.people import Person, Phase
+from gpulease.simulate.ready import Ready
 from gpulease.simulate.trace import Trace
 
 #: Seconds between two plans at most while somebody waits, or a window is open or near.
@@ -52,9 +54,11 @@ class Assumptions:
     """What the trace does not tell (seconds, but ``think``).
 
     ``think`` multiplies everybody's time to think, ``resolution`` is how finely time passes.
+    ``claim`` is a start in a pod that stood ready.
     """
 
     start: float = 5.0
+    claim: float = 1.0
     drain: float = 2.0
     release: float = 2.0
     think: float = 1.0
@@ -111,6 +115,7 @@ class _World:
         self._tally = Tally(trace.length, policy, Counter(each.pool for each in devices))
         self._clock = Clock(trace.begin, trace.length, self._tally.pass_until)
         self._accounts = Accounts(policy.projects, self._clock.now)
+        self._ready = Ready(policy, self._clock, assumed.start, self._tally.ready)
         people = [Person(each, assumed.think) for each in trace.sessions if each.bursts]
         self._crowd = Crowd(people, self._clock, self._tally, self, assumed.resolution)
 
@@ -120,6 +125,8 @@ class _World:
         for window in self._windows:
             for at in (window.hold_from - _NEAR, window.start, window.last_end):
                 clock.at(clock.seconds(at), self._look)
+        for seconds in self._ready.changes():
+            clock.at(seconds, self._look)
         while clock.step(self._assumed.resolution):
             if self._plan_wanted:
                 self._plan_wanted = False
@@ -195,6 +202,7 @@ class _World:
         view = self._snapshot()
         invariants.check_state(view, LOOK + 2 * self._assumed.resolution)
         self._tally.expected(self._expected.look(view))
+        self._ready.stand(view)
         self._look_later()
 
     def _look_later(self) -> None:
@@ -288,7 +296,9 @@ class _World:
         elif state is LeaseState.STARTING:
             self._granted[after.id] = clock.t
             self._show(after, after.id)
-            clock.after(self._assumed.start, self._seen(after, connected=True, in_use=True))
+            assumed = self._assumed
+            takes = min(assumed.start, assumed.claim if self._ready.claim(after) else inf)
+            clock.after(takes, self._seen(after, connected=True, in_use=True))
             clock.after(self._outs(after).start_max, self._look_at(after))
         elif state is LeaseState.ACTIVE:
             self._active(before, after)
