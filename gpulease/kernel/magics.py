@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Rows in the table of ``%gpu``; what a person has to act on is always among them.
 SHOWN_VARIABLES = 10
+#: States of a request that has brought no GPU yet.
+_NOT_GRANTED = ("queued", "starting")
 
 
 def line_magic(session: Session, text: str) -> None:
@@ -142,8 +144,13 @@ def _keep(session: Session, words: list[str]) -> str:
 def _return(session: Session, words: list[str]) -> str:
     force = words == ["--force"]
     _none([] if force else words)
-    if session.link.mine() is None and session.link.attachment is None:
-        raise _nothing(session)
+    mine = session.link.mine()
+    if session.link.attachment is None:
+        if mine is None:
+            raise _nothing(session)
+        if mine["state"] in _NOT_GRANTED:
+            session.link.end(mine)
+            return "Your request for a GPU was withdrawn."
     lost = session.link.departure.give_back(force=force)
     session.link.target = None
     but = f", but not what could not come: {', '.join(lost)}" if lost else ""

@@ -73,6 +73,11 @@ class CellOptions:
     nodes: int | None = None
     help: bool = False
 
+    def of_the_request(self) -> list[str]:
+        """Return those given that say what is asked for, as they are typed."""
+        named = {**_TEXTS, **_NUMBERS, "--for": "seconds", "--in-quota-only": "in_quota_only"}
+        return [word for word, field in named.items() if getattr(self, field)]
+
 
 def bad_option(sentence: str) -> GPULeaseError:
     """Return the refusal for an option line, with the usage as the next step."""

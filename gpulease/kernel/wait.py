@@ -104,6 +104,7 @@ class Waiter:
         self._default_class = default_class
         self._away_since: float | None = None  # since when the service does not answer
         self._differences: list[str] = []  # how the GPU's image differs from this notebook
+        self._said_not_asked: list[str] = []  # the options of which it was said
         self._said_longer = ""  # the lease of which it was said that --for does not shorten it
         self.status = QueueProgress(shell)  # of the last cell that waited
 
@@ -115,8 +116,11 @@ class Waiter:
             GPULeaseError: why there can be no GPU.
         """
         link = self._link
+        if link.target is not None:
+            self._say_not_asked(options)
         if link.attachment is not None and link.phase is Phase.ATTACHED:
-            self._fits(options)
+            if link.target is None:
+                self._fits(options)
             return
         if link.phase is Phase.DRAINING:
             link.departure.now()  # at the border of this cell, so that the old lease can leave
@@ -242,7 +246,7 @@ class Waiter:
                 next_step="%gpu return gives the lease back; then run the cell again.",
                 status=409,
             )
-        if self._link.bus and options.gpu_class not in (None, held, asked):
+        if options.gpu_class not in (None, held, asked):
             raise GPULeaseError(
                 "other_class",
                 f"This server holds {held}, and the cell asks for {options.gpu_class}.",
@@ -251,6 +255,17 @@ class Waiter:
             )
         if options.seconds is not None and mine is not None and mine["hard_end"]:
             self._say_longer(mine["id"], mine["hard_end"], options.seconds)
+
+    def _say_not_asked(self, options: CellOptions) -> None:
+        """Say once what is without effect on a companion for which nobody was asked."""
+        given = options.of_the_request()
+        if given and given != self._said_not_asked:
+            self._said_not_asked = given
+            have = "has" if len(given) == 1 else "have"
+            self._link.notices.add(
+                f"{' and '.join(given)} {have} no effect here: the cell runs in the companion of "
+                "%gpu connect, for which no hub was asked."
+            )
 
     def _say_longer(self, lease_id: str, hard_end: str, seconds: float) -> None:
         """Say once a lease that ``--for`` does not shorten what was granted before."""

@@ -67,6 +67,15 @@ class HubServer:
         return not self.stopped and self.pending != "stop" and (self.ready or bool(self.pending))
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """The servers of a user, when the hub said so, and until when that is its present word."""
+
+    at: float
+    until: float
+    servers: dict[str, HubServer]
+
+
 class HubAPI:
     """Asks the hub; answers of ``server_active`` are believed for ``cache_seconds``.
 
@@ -93,8 +102,7 @@ class HubAPI:
         self._timeout = timeout
         self._tls = tls
         self._clock = clock
-        #: The servers of a user, and until when that is believed.
-        self._known: dict[str, tuple[float, dict[str, HubServer]]] = {}
+        self._known: dict[str, _Seen] = {}  # by user
         self._groups: dict[str, tuple[str, ...]] = {}
         self._asked: deque[float] = deque()  # when somebody's servers were asked for, of late
         self._listing: asyncio.Task[object] | None = None
@@ -121,6 +129,16 @@ class HubAPI:
                 return known
             self._asked.append(self._clock())
         return await self._of_one(user)
+
+    def seen(self, user: str) -> dict[str, HubServer]:
+        """Return the servers of a user as they were seen last, empty after ``CACHE_SECONDS``.
+
+        Good for where a GPU shall go, whose server is looked at again while it has one; no proof of
+        who asks.
+        """
+        seen = self._known.get(user)
+        recent = seen is not None and self._clock() < seen.at + CACHE_SECONDS
+        return seen.servers if seen is not None and recent else {}
 
     async def server_active(self, user: str, server: str) -> bool:
         """Tell whether this server runs or starts."""
@@ -268,7 +286,8 @@ class HubAPI:
             self._known.clear()
             self._groups.clear()
         self._note_groups(model or {})
-        self._known[user] = (self._clock() + self._cache_seconds, servers)
+        now = self._clock()
+        self._known[user] = _Seen(now, now + self._cache_seconds, servers)
         return servers
 
     def _note_groups(self, model: Mapping[str, Any]) -> None:
@@ -276,8 +295,8 @@ class HubAPI:
             self._groups[str(model["name"])] = tuple(sorted(str(each) for each in model["groups"]))
 
     def _believed(self, user: str) -> dict[str, HubServer] | None:
-        until, servers = self._known.get(user, (self._absent_until, {}))
-        return servers if self._clock() < until else None
+        seen = self._known.get(user, _Seen(0.0, self._absent_until, {}))
+        return seen.servers if self._clock() < seen.until else None
 
     def _many_ask(self) -> bool:
         """Whether one list costs the hub less than going on to ask for each user."""
@@ -314,7 +333,8 @@ class HubAPI:
             offset = following["offset"] if following else None
         self._listed = len(found)
         self._absent_until = began + self._cache_seconds
-        self._known = {user: (began + CACHE_SECONDS, servers) for user, servers in found.items()}
+        until = began + CACHE_SECONDS
+        self._known = {user: _Seen(began, until, servers) for user, servers in found.items()}
         return found
 
 

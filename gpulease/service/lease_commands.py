@@ -227,12 +227,15 @@ class LeaseCommands:
             if wanted is not None and wanted != server:
                 raise GPULeaseError("not_yours", "A server may ask for itself only.", status=403)
             return _Origin(user, server, asker.groups, ready=True)
+        seen = None if wanted is None else self._hub.seen(user).get(wanted)
+        if seen is not None and seen.active and seen.ready:  # a click need not wait for the hub
+            return _Origin(user, seen.name, asker.groups if user == asker.name else (), ready=True)
         active = await self.servers(user)
         server = wanted if wanted is not None else _only(active)
         if server not in active:
             await self._check_exists(user, server)
-        groups = asker.groups if user == asker.name else ()
-        return _Origin(user, server, groups, ready=server in active and active[server].ready)
+        ready = server in active and active[server].ready
+        return _Origin(user, server, asker.groups if user == asker.name else (), ready)
 
     async def _check_exists(self, user: str, server: str) -> None:
         """Refuse to queue for what nobody could ever start."""

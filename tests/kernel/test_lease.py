@@ -102,6 +102,15 @@ def test_the_wait_is_bounded_and_the_ask_stays(stage: Stage, kernel: HomeKernel)
     assert list(stage.leases) == [LEASE]
 
 
+def test_a_request_that_waits_is_withdrawn_and_no_gpu_is_given_back(
+    stage: Stage, kernel: HomeKernel
+) -> None:
+    assert not kernel.run("%%gpu --no-wait\n1").ok
+    assert kernel.run("%gpu return").text() == "Your request for a GPU was withdrawn.\n"
+    assert stage.leases == {} or stage.leases[LEASE]["state"] == "ended"
+    assert "given back" not in kernel.run("%gpu").text()
+
+
 def test_how_the_gpus_image_differs_is_said_while_the_cell_waits(
     stage: Stage, kernel: HomeKernel
 ) -> None:

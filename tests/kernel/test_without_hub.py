@@ -37,6 +37,16 @@ def test_a_companion_without_a_lease_has_nothing_to_keep(kernel: HomeKernel) -> 
     assert kernel.run("%gpu return").ok
 
 
+def test_what_nobody_is_asked_for_is_said_once(kernel: HomeKernel) -> None:
+    assert kernel.run("%gpu connect local").ok
+    assert "no effect" not in kernel.run("%%gpu --wait 5m\n1").shown()
+    cell = kernel.run("%%gpu --class a100 --for 30m\n1")
+    assert "--class and --for have no effect here" in cell.shown()
+    assert cell.result == "1"
+    assert "no effect" not in kernel.run("%%gpu --class a100 --for 30m\n1").shown()
+    assert "--count has no effect here" in kernel.run("%%gpu --count 2\n1").shown()
+
+
 def test_a_directory_is_no_connection_file(kernel: HomeKernel, tmp_path: Path) -> None:
     refused = kernel.run(f"%gpu connect {tmp_path}")
     assert "is a directory" in refused.error

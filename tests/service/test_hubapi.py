@@ -54,6 +54,21 @@ async def test_an_answer_is_believed_for_a_while_but_absence_is_asked_again(hub:
     assert not await api.server_active("new", "")
 
 
+async def test_what_was_seen_is_for_where_a_gpu_goes_and_for_a_while(hub: Hub) -> None:
+    now = [0.0]
+    api = HubAPI(hub.url, "t", cache_seconds=5, clock=lambda: now[0])
+    hub.user("stu", "")
+    assert api.seen("stu") == {}, "nobody has looked yet"
+    await api.servers("stu")
+    now[0] = 29
+    assert api.seen("stu")[""].ready
+    asked = len(hub.asked)
+    assert await api.server_active("stu", ""), "but whose a token is, is asked"
+    assert len(hub.asked) == asked + 1
+    now[0] = 29 + 31
+    assert api.seen("stu") == {}
+
+
 async def test_a_hub_that_is_away_says_nothing(hub: Hub) -> None:
     api = HubAPI(hub.url, "t")
     hub.down = True

@@ -285,6 +285,17 @@ async def test_a_page_must_say_which_of_several_servers(site, hub) -> None:
     assert (await client.ask({"origin": "page", "server": "second"}))["server"] == "second"
 
 
+async def test_a_click_for_a_server_that_was_seen_running_waits_for_no_hub(site, hub) -> None:
+    client = site.client(hub.page_token("stu"))
+    await client.call("GET", "servers")  # as the page does when it is opened and looked at
+    asked = len(hub.asked)
+    assert (await client.ask({"origin": "page", "server": ""}))["state"] in ("queued", "starting")
+    assert hub.asked[asked:] == []
+    with pytest.raises(GPULeaseError) as refused:
+        await client.ask({"origin": "page", "server": "invented"})
+    assert refused.value.reason == "no_such_server"
+
+
 async def test_a_page_with_no_server_running_must_say_so(site, hub) -> None:
     hub.users["stu"]["servers"] = {}
     with pytest.raises(GPULeaseError) as refused:
