@@ -132,6 +132,9 @@ class ClassView(TypedDict):
     max_count: NotRequired[int]  # the most devices one request may ask for
     price: NotRequired[float]  # GPU-hours that a budget pays for an hour of one device
     expected_start: NotRequired[str | None]  # of one device asked for now; None is unknown
+    # What adding a machine for a request usually takes; None is not now, absent is never (seconds).
+    provision: NotRequired[float | None]
+    spot: NotRequired[bool]  # added machines may be taken back at short notice
 
 
 class ConnectionView(TypedDict):

@@ -6,10 +6,9 @@ Owns the putting together of a ``LeaseView`` from the record, the snapshot and t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypedDict
 
 from gpulease.errors import GPULeaseError
@@ -17,7 +16,6 @@ from gpulease.policy import budgets, capacity, lifecycle
 from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import forecast, labs
 from gpulease.policy.explanation.explain import beyond_share, explain
-from gpulease.policy.memo import once
 from gpulease.policy.model import (
     Device,
     Lease,
@@ -39,6 +37,7 @@ from gpulease.protocol import (
 from gpulease.providers.base import ServerStarted
 from gpulease.service import standing
 from gpulease.service.auth import Asker
+from gpulease.service.class_views import on_offer, simulated_pools
 from gpulease.service.details import newest, said_of, with_detail
 from gpulease.service.reconcile import Reconciler
 from gpulease.texts import joined
@@ -263,28 +262,7 @@ class Views:
 
     def classes(self, snapshot: Snapshot | None = None) -> list[ClassView]:
         """Return what is on offer and what of it is free now."""
-        snapshot = snapshot or self._loop.shown()
-        free = capacity.free_devices(snapshot)
-        starts = forecast.next_starts(snapshot)
-        total = Counter(device.pool for device in snapshot.devices)
-        queued = Counter(
-            lease.gpu_class for lease in snapshot.leases if lease.state is LeaseState.QUEUED
-        )
-        return [
-            {
-                "name": each.name,
-                "title": each.title or each.name,
-                "memory": each.memory,
-                "simulated": each.pool in _simulated_pools(snapshot),
-                "total": total[each.pool],
-                "free": len(free.get(each.pool, ())),
-                "queued": queued[each.name],
-                "max_count": each.max_count,
-                "price": each.price,
-                "expected_start": _to_the_minute(starts.get(each.pool)),
-            }
-            for each in snapshot.policy.classes
-        ]
+        return on_offer(snapshot or self._loop.shown())
 
     def uses(self, snapshot: Snapshot) -> Iterable[tuple[str, str]]:
         """Return each device's pool and use, for the metrics."""
@@ -327,12 +305,7 @@ def _simulated(lease: Lease, snapshot: Snapshot) -> bool:
     if mine:
         return any(device.simulated for device in mine)
     pools = {each.name: each.pool for each in snapshot.policy.classes}
-    return pools.get(lease.gpu_class) in _simulated_pools(snapshot)
-
-
-@once
-def _simulated_pools(snapshot: Snapshot) -> frozenset[str]:
-    return frozenset(device.pool for device in snapshot.devices if device.simulated)
+    return pools.get(lease.gpu_class) in simulated_pools(snapshot)
 
 
 def _keep(lease: Lease, outs: TimeOuts) -> KeepView:
@@ -386,14 +359,6 @@ def budget_view(left: budgets.Remainder | None) -> BudgetView | None:
 
 def _stepped(use: float | None) -> float | None:
     return None if use is None else round(round(use / _STEP) * _STEP, 2)
-
-
-def _to_the_minute(at: datetime | None) -> str | None:
-    """Return an estimate in whole minutes, rounded up, so that its wavering tells nobody anew."""
-    if at is None:
-        return None
-    whole = at.replace(second=0, microsecond=0)
-    return _iso(whole if whole == at else whole + timedelta(minutes=1))
 
 
 def _iso(at: datetime | None) -> str | None:

@@ -61,6 +61,8 @@ export interface IGPUClass {
   price?: number;
   /** Of one device asked for now; `null` is unknown. */
   expected_start?: string | null;
+  /** Seconds that adding a machine for a request usually takes; `null` is not now. */
+  provision?: number | null;
 }
 
 /** What an instructor or an admin tells this person. */

@@ -132,6 +132,12 @@ export function available(each: IGPUClass, now: number, words: IWords): string {
   if (each.queued) {
     said.push(words._n('%1 waiting', '%1 waiting', each.queued, each.queued));
   }
+  if (!each.free && each.provision) {
+    said.push(
+      words.__('a machine is added, usually in %1', roughly(each.provision))
+    );
+    return said.join(', ');
+  }
   const wait = each.free ? null : until(each.expected_start, now);
   if (wait !== null) {
     said.push(words.__('in about %1', roughly(Math.max(60, wait))));

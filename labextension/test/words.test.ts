@@ -134,6 +134,18 @@ test('what is free is told with who waits', () => {
   );
 });
 
+test('where a machine is added for who asks, that is told', () => {
+  const none = { ...T4, free: 0, total: 0, provision: 360, expected_start: after(720) };
+  assert.equal(
+    available(none, NOW, words),
+    '0 of 0 available, a machine is added, usually in 6 min'
+  );
+  assert.equal(
+    available({ ...none, provision: null }, NOW, words),
+    '0 of 0 available, in about 12 min'
+  );
+});
+
 test('a time in UTC is told in the reader\u2019s zone, on the day that is near', () => {
   process.env.TZ = 'Europe/Berlin';
   const told = (text: string, now: string) => here(text, Date.parse(now), 'de');

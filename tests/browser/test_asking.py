@@ -28,6 +28,21 @@ def test_asking_says_what_is_free_and_sends_one_ask(stage: Stage, page: Any) -> 
     assert asked == {"origin": "page", "gpu_class": "a", "server": ""}
 
 
+def test_where_a_machine_is_added_that_is_told_before_asking(stage: Stage, page: Any) -> None:
+    stage.classes = [
+        gpu_class(name="a", total=0, free=0, provision=360.0, spot=True),
+        gpu_class(name="b", total=2, free=0, provision=90.0, spot=False),
+        gpu_class(name="c", total=2, free=0, provision=None, spot=False),
+    ]
+    page.goto(stage.url)
+    page.wait_for_selector("#ask-form")
+    spot = "none here at present · a machine is added for you, which usually takes 6 min; it may"
+    assert spot in text_of(page, "#class-a-about")
+    usually = "0 of 2 available · a machine is added for you, which usually takes 1 min 30 s"
+    assert text_of(page, "#class-b-about").endswith(usually)
+    assert "machine" not in text_of(page, "#class-c-about")
+
+
 def test_how_many_is_asked_where_a_class_gives_more_than_one(stage: Stage, page: Any) -> None:
     stage.classes = [gpu_class(name="a", max_count=4), gpu_class(name="b", max_count=1)]
     page.goto(stage.url)

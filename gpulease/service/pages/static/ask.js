@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 import { simulatedBadge } from "./lease.js";
 import { _, _n } from "./texts.js";
-import { about, bytes, serverName, when } from "./words.js";
+import { about, bytes, duration, serverName, when } from "./words.js";
 
 /** "2 of 3 available", "0 of 3 available, 4 waiting". */
 export function freeWords(item) {
@@ -13,9 +13,19 @@ export function freeWords(item) {
 
 /** When a request made now may start, where none is free: "expected in about 12 min (14:32)". */
 export function expectedWords(item, now) {
-  if (item.free || !item.total) return "";
+  if (item.free) return "";
+  if (item.provision) return addedWords(item);
+  if (!item.total) return "";
   if (!item.expected_start) return _("when one will be available is not known yet");
   return _("expected {about} ({time})", { about: about(item.expected_start, now), time: when(item.expected_start) });
+}
+
+/** What becomes of a request where machines are added for those that wait. */
+function addedWords(item) {
+  const words = { time: duration(item.provision) };
+  return item.spot
+    ? _("a machine is added for you, which usually takes {time}; it may be taken back at short notice", words)
+    : _("a machine is added for you, which usually takes {time}", words);
 }
 
 /** What an hour of it takes off a budget, where classes differ in that. */

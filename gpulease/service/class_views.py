@@ -1,0 +1,72 @@
+"""GPU classes as everybody sees them: what is on offer, what of it is free, what can be added."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from gpulease.policy import capacity
+from gpulease.policy.capacity.growth import Growth
+from gpulease.policy.explanation import forecast
+from gpulease.policy.memo import once
+from gpulease.policy.model import Device, GPUClass, LeaseState, Snapshot
+from gpulease.protocol import ClassView
+
+#: Devices that are alike to a class: their pool, and the classes of it that they can serve.
+_Kinds = Mapping[tuple[str, tuple[str, ...] | None], int]
+
+
+def on_offer(snapshot: Snapshot) -> list[ClassView]:
+    """Return the policy's classes, in its order."""
+    free = _kinds(d for found in capacity.free_devices(snapshot).values() for d in found)
+    total = _kinds(snapshot.devices)
+    starts, growth = forecast.next_starts(snapshot), Growth(snapshot)
+    queued = Counter(x.gpu_class for x in snapshot.leases if x.state is LeaseState.QUEUED)
+    found: list[ClassView] = []
+    for each in snapshot.policy.classes:
+        view: ClassView = {
+            "name": each.name,
+            "title": each.title or each.name,
+            "memory": each.memory,
+            "simulated": each.pool in simulated_pools(snapshot),
+            "total": _serving(each, total),
+            "free": _serving(each, free),
+            "queued": queued[each.name],
+            "max_count": each.max_count,
+            "price": each.price,
+            "expected_start": _to_the_minute(starts.get(each.pool)),
+        }
+        elastic = snapshot.policy.elastic.get(each.pool) if snapshot.grows else None
+        if elastic is not None:
+            view["provision"] = elastic.provision_time if growth.allows(each.pool) else None
+            view["spot"] = elastic.spot
+        found.append(view)
+    return found
+
+
+@once
+def simulated_pools(snapshot: Snapshot) -> frozenset[str]:
+    """Return the pools that have simulated devices."""
+    return frozenset(device.pool for device in snapshot.devices if device.simulated)
+
+
+def _kinds(devices: Iterable[Device]) -> _Kinds:
+    return Counter((device.pool, device.serves) for device in devices)
+
+
+def _serving(gpu_class: GPUClass, kinds: _Kinds) -> int:
+    return sum(
+        number
+        for (pool, serves), number in kinds.items()
+        if pool == gpu_class.pool and (serves is None or gpu_class.name in serves)
+    )
+
+
+def _to_the_minute(at: datetime | None) -> str | None:
+    """Return an estimate in whole minutes, rounded up, so that its wavering tells nobody anew."""
+    if at is None:
+        return None
+    whole = at.replace(second=0, microsecond=0)
+    up = whole if whole == at else whole + timedelta(minutes=1)
+    return up.isoformat(timespec="seconds")
