@@ -14,9 +14,11 @@ from typing import Final
 #: Prefix of every name of ours.
 PREFIX: Final = "gpulease/"
 
-# Labels of lease pods; all but ``LEASE`` and ``ATTEMPT`` stand on server pods, too, or on nodes.
+# Labels of lease pods; all but the first three stand on server pods, too, or on nodes.
 LEASE: Final = PREFIX + "lease"
 ATTEMPT: Final = PREFIX + "attempt"
+#: Which node of its lease a pod is, where the lease has several.
+RANK: Final = PREFIX + "rank"
 #: Which installation a pod or node belongs to: two hubs never share a pool by accident.
 INSTANCE: Final = PREFIX + "instance"
 CLASS: Final = PREFIX + "class"
@@ -48,7 +50,9 @@ SERVER: Final = PREFIX + "server"
 # Annotations of lease pods alone: what a service whose store was restored needs to adopt one.
 PROJECT: Final = PREFIX + "project"
 GPU_CLASS: Final = PREFIX + "gpu-class"
+#: The GPUs of all its pods together, and how many pods those are where there are several.
 COUNT: Final = PREFIX + "count"
+NODES: Final = PREFIX + "nodes"
 CREATED: Final = PREFIX + "created"
 GRANTED: Final = PREFIX + "granted"
 ENDS: Final = PREFIX + "ends"
@@ -108,9 +112,10 @@ def _digested(readable: str, text: str, edges: str) -> str:
     return f"{kept}{_MARK}{digest}" if kept else f"x{_MARK}{digest}"
 
 
-def lease_pod_name(lease_id: str, attempt: int) -> str:
+def lease_pod_name(lease_id: str, attempt: int, rank: int = 0) -> str:
     """Return the lease pod's name: creating the same attempt twice is a conflict (HTTP 409)."""
-    return object_name(f"gpulease-{lease_id}-{attempt}")
+    node = f"-{rank}" if rank else ""
+    return object_name(f"gpulease-{lease_id}-{attempt}{node}")
 
 
 def lease_selector(instance: str) -> str:

@@ -132,15 +132,16 @@ class LeaseWorld:
         self.api.create(body)
         return wait_for_phase(self.api, self.namespace, name)
 
-    def lease_pod(self, lease: Lease) -> Object | None:
-        """Return the pod of this attempt as the API server has it."""
-        return self.api.find(f"{self.pods_path}/{labels.lease_pod_name(lease.id, lease.attempt)}")
+    def lease_pod(self, lease: Lease, rank: int = 0) -> Object | None:
+        """Return a pod of this attempt as the API server has it."""
+        name = labels.lease_pod_name(lease.id, lease.attempt, rank)
+        return self.api.find(f"{self.pods_path}/{name}")
 
-    async def running(self, lease: Lease) -> Object:
-        """Wait until the pod of this attempt runs."""
+    async def running(self, lease: Lease, rank: int = 0) -> Object:
+        """Wait until a pod of this attempt runs."""
 
         def there() -> Object:
-            pod = self.lease_pod(lease)
+            pod = self.lease_pod(lease, rank)
             assert pod is not None, "there is no pod"
             assert pod["status"].get("phase") == "Running", pod["status"]
             return pod
@@ -153,12 +154,12 @@ class LeaseWorld:
         await self._until_seen(lease)
         self.links.states[lease.id] = LinkState(lease.attempt, connected=True)
 
-    async def token(self, lease: Lease) -> str:
-        """Return the token that the kubelet put into this attempt's pod, as its processes read it.
+    async def token(self, lease: Lease, rank: int = 0) -> str:
+        """Return the token that the kubelet put into an attempt's pod, as its processes read it.
 
         Not by the lease's mark alone: another attempt's pod may still be ending.
         """
-        uid = (await self.running(lease))["metadata"]["uid"]
+        uid = (await self.running(lease, rank))["metadata"]["uid"]
 
         def found() -> str:
             inside = agents.processes_of(uid)

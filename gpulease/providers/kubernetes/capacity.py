@@ -6,7 +6,7 @@ anew while nothing changed.  Refuses to be trusted while the cluster is not know
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_claims import device_text
 from gpulease.providers.kubernetes.client import UnavailableError
 from gpulease.providers.kubernetes.cluster import Cluster
-from gpulease.providers.kubernetes.slots import Attempt
+from gpulease.providers.kubernetes.parts import Granted, Part
 from gpulease.providers.kubernetes.usage import Claimed, LeasePod, Usage
 
 
@@ -31,19 +31,19 @@ class Capacity:
         self._inventories, self._placing = slots.Inventories(), slots.Placing()
         self._placed: tuple[Device, ...] = ()
         self.devices: tuple[Device, ...] = ()
-        self.held: Mapping[Attempt, tuple[str, ...]] = {}
-        self._told: frozenset[Attempt] = frozenset()
+        self.held: Granted = {}
+        self._told: frozenset[Part] = frozenset()
 
     def look(
         self,
         classes: Sequence[GPUClass],
-        granted: Mapping[Attempt, tuple[str, ...]],
+        granted: Granted,
         now: datetime,
     ) -> tuple[Device, ...]:
         """Return every device.
 
         Args:
-            granted: what each held attempt was granted.
+            granted: what each part of a held attempt was granted.
 
         Raises:
             UnavailableError: the cluster is not known at present.
@@ -63,7 +63,7 @@ class Capacity:
         """Return the bound pods of leases with their slots."""
         found = []
         for use in self._cluster.pods.uses:
-            held = self.held.get((use.lease, use.attempt), ())
+            held = self.held.get(use.part, ())
             if use.lease and use.node and held:
                 found.append(LeasePod(use.uid, *use.key, use.node, held))
         return found
@@ -80,14 +80,12 @@ class Capacity:
                     found[driver, pool, str(device["name"])] = uuid
         return found
 
-    def _place(
-        self, classes: Sequence[GPUClass], granted: Mapping[Attempt, tuple[str, ...]]
-    ) -> None:
+    def _place(self, classes: Sequence[GPUClass], granted: Granted) -> None:
         cluster = self._cluster
         uses = cluster.pods.uses
         # Where a pod was found once it stays, whatever was granted: it does not move.  One that was
         # seen before anybody told of its lease (we were restarted) is where the record says.
-        there = {(use.lease, use.attempt) for use in uses if use.lease and use.node}
+        there = {use.part for use in uses if use.lease and use.node}
         told = self._told | (self.held.keys() - granted.keys())
         sticky = {key: self.held[key] for key in self.held.keys() & there & told}
         self._told = frozenset(granted)

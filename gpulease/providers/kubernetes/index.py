@@ -24,7 +24,7 @@ class PodIndex:
     def __init__(self, instance: str) -> None:
         self._instance = instance
         self._uses: dict[Key, PodUse] = {}
-        self._leases: dict[str, dict[int, Manifest]] = {}
+        self._leases: dict[str, dict[int, dict[int, Manifest]]] = {}
         self._servers: dict[tuple[str, str], dict[Key, Manifest]] = {}
         self._uids: dict[str, Key] = {}
         self._warm: dict[Key, Manifest] = {}
@@ -35,8 +35,8 @@ class PodIndex:
         return self._uses.values()
 
     @property
-    def leases(self) -> Mapping[str, Mapping[int, Manifest]]:
-        """The pods of this installation's leases, by lease and attempt."""
+    def leases(self) -> Mapping[str, Mapping[int, Mapping[int, Manifest]]]:
+        """The pods of this installation's leases, by lease, attempt and rank."""
         return self._leases
 
     @property
@@ -74,7 +74,8 @@ class PodIndex:
         if use.asks or use.lease or _claims(pod):
             self._uses[key] = use
         if use.lease:
-            self._leases.setdefault(use.lease, {})[use.attempt] = pod
+            attempts = self._leases.setdefault(use.lease, {})
+            attempts.setdefault(use.attempt, {})[use.rank] = pod
         if use.warm:
             self._warm[key] = pod
         server = pods.server_of(pod, self._instance)
@@ -88,8 +89,11 @@ class PodIndex:
         use = self._uses.pop(key, None)
         if use is not None and use.lease:
             attempts = self._leases.get(use.lease, {})
-            if attempts.get(use.attempt) is pod:
-                del attempts[use.attempt]
+            group = attempts.get(use.attempt, {})
+            if group.get(use.rank) is pod:
+                del group[use.rank]
+            if not group:
+                attempts.pop(use.attempt, None)
             if not attempts:
                 self._leases.pop(use.lease, None)
         server = pods.server_of(pod, self._instance)

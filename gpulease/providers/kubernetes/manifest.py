@@ -32,7 +32,7 @@ from gpulease.providers.kubernetes.manifest_process import (
     mps_bounds,
     pod_security,
 )
-from gpulease.providers.kubernetes.slots import granted_node
+from gpulease.providers.kubernetes.parts import granted_node
 from gpulease.providers.kubernetes.volumes import MIRROR, Files
 
 CONTAINER: Final = "companion"
@@ -102,6 +102,7 @@ class _Making:
     settings: PodSettings
     ends: datetime
     elsewhere: Terms
+    rank: int
 
 
 def lease_pod(
@@ -113,8 +114,9 @@ def lease_pod(
     *,
     now: datetime,
     keeps_off: Sequence[str] = (),
+    rank: int = 0,
 ) -> dict[str, Any]:
-    """Return the manifest of the pod of this attempt of a lease.
+    """Return the manifest of a pod of this attempt of a lease.
 
     Args:
         lease: starting, with its granted slots.
@@ -124,6 +126,7 @@ def lease_pod(
         settings: the site's.
         now: the time of the grant.
         keeps_off: hostnames of the nodes that it is not for: it waits for a new one.
+        rank: which of the lease's nodes it is.
 
     Raises:
         GPULeaseError: ``bad_count``, ``no_server`` where the server's pod is no pod to follow.
@@ -134,12 +137,15 @@ def lease_pod(
         lease,
         gpu_class,
         ask_of(gpu_class),
-        pod_fields(gpu_class, lease.count, str(server["metadata"]["uid"]) if lease.needs else ""),
+        pod_fields(
+            gpu_class, lease.per_node, str(server["metadata"]["uid"]) if lease.needs else ""
+        ),
         server,
         files,
         settings,
         now + queued + timedelta(seconds=settings.start_max + gpu_class.time_outs.hard_length),
         new_nodes.terms(keeps_off),
+        rank,
     )
     return {
         "apiVersion": "v1",
@@ -185,9 +191,9 @@ def _metadata(making: _Making, now: datetime) -> dict[str, Any]:
         lease, gpu_class, instance, owner["uid"], making.files, now=now, ends=making.ends
     )
     return {
-        "name": labels.lease_pod_name(lease.id, lease.attempt),
+        "name": labels.lease_pod_name(lease.id, lease.attempt, making.rank),
         "namespace": owner["namespace"],
-        "labels": making.said.labels | pod_labels(lease, gpu_class, instance),
+        "labels": making.said.labels | pod_labels(lease, gpu_class, instance, making.rank),
         "annotations": making.said.annotations | described,
         "ownerReferences": [owned_by(making.server)],
     }
@@ -232,7 +238,7 @@ def _container(making: _Making) -> dict[str, Any]:
     if said.claims:
         resources["claims"] = said.claims
     followed = notebook.get("imagePullPolicy") or "IfNotPresent"
-    extra = dict(settings.environment) | mps_bounds(making.gpu_class, ask, making.lease.count)
+    extra = dict(settings.environment) | mps_bounds(making.gpu_class, ask, making.lease.per_node)
     return {
         "name": CONTAINER,
         "image": image or notebook["image"],
@@ -270,7 +276,7 @@ def _affinity(making: _Making) -> dict[str, Any]:
         }
     }
     preferred = list(said.preferred)
-    granted = granted_node(making.lease)
+    granted = granted_node(making.lease, making.rank)
     if granted and not node:
         # Kubernetes decides; landing where the planner thought keeps its count exact.
         here = {"matchFields": [condition("metadata.name", "In", granted)]}

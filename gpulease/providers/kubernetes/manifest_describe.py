@@ -21,9 +21,10 @@ UNDISTURBED = {
 }
 
 
-def pod_labels(lease: Lease, gpu_class: GPUClass, instance: str) -> dict[str, str]:
+def pod_labels(lease: Lease, gpu_class: GPUClass, instance: str, rank: int) -> dict[str, str]:
     """Return the labels by which lease pods are found and network policies select them."""
-    return {
+    several = {labels.RANK: str(rank)} if lease.nodes > 1 else {}
+    return several | {
         labels.NAME: labels.APP,
         labels.COMPONENT: labels.LEASE_COMPONENT,
         labels.MANAGED_BY: labels.APP,
@@ -47,25 +48,30 @@ def pod_annotations(
 ) -> dict[str, str]:
     """Return the annotations: exact names and all that adopting the lease needs."""
     since, number = lease.ticket
-    return UNDISTURBED | {
-        labels.LEASE: lease.id,
-        labels.INSTANCE: instance,
-        labels.USER: lease.user,
-        labels.SERVER: lease.server,
-        labels.SERVER_UID: server_uid,
-        labels.PROJECT: lease.project,
-        labels.GPU_CLASS: lease.gpu_class,
-        labels.COUNT: str(lease.count),
-        labels.PRICE: repr(gpu_class.price),
-        labels.TICKET: f"{since.isoformat()}#{number}",
-        labels.CREATED: lease.created.isoformat(),
-        labels.GRANTED: now.isoformat(),
-        labels.ENDS: ends.isoformat(),
-        labels.KERNEL: lease.kernel_id or "",
-        labels.SLOTS: ",".join(lease.devices),
-        labels.FILES: files.way,
-        labels.FILES_WHY: files.why,
-    }
+    several = {labels.NODES: str(lease.nodes)} if lease.nodes > 1 else {}
+    return (
+        UNDISTURBED
+        | several
+        | {
+            labels.LEASE: lease.id,
+            labels.INSTANCE: instance,
+            labels.USER: lease.user,
+            labels.SERVER: lease.server,
+            labels.SERVER_UID: server_uid,
+            labels.PROJECT: lease.project,
+            labels.GPU_CLASS: lease.gpu_class,
+            labels.COUNT: str(lease.count),
+            labels.PRICE: repr(gpu_class.price),
+            labels.TICKET: f"{since.isoformat()}#{number}",
+            labels.CREATED: lease.created.isoformat(),
+            labels.GRANTED: now.isoformat(),
+            labels.ENDS: ends.isoformat(),
+            labels.KERNEL: lease.kernel_id or "",
+            labels.SLOTS: ",".join(lease.devices),
+            labels.FILES: files.way,
+            labels.FILES_WHY: files.why,
+        }
+    )
 
 
 def owned_by(server: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from gpulease.policy.model import Device
 from gpulease.policy.pods import PodAsk
 from gpulease.providers.kubernetes.asks_nodes import Terms, condition, fits
 from gpulease.providers.kubernetes.client import Manifest
-from gpulease.providers.kubernetes.slots import Attempt
+from gpulease.providers.kubernetes.parts import Part
 
 #: Autoscalers know a node that they may add by this label of its own.
 HOSTNAME = "kubernetes.io/hostname"
@@ -53,37 +53,37 @@ def avoided(pod: Manifest) -> frozenset[str]:
 
 
 def landings(
-    waiting: Mapping[Attempt, tuple[str, int, frozenset[str]]],
+    waiting: Mapping[Part, tuple[str, int, frozenset[str]]],
     devices: Iterable[Device],
     nodes: Iterable[Manifest],
-) -> dict[Attempt, tuple[str, ...]]:
+) -> dict[Part, tuple[str, ...]]:
     """Return the slots that pods which wait will take of nodes that have come, as far as is known.
 
     They are nobody else's, though the scheduler has not bound the pods to them yet.
 
     Args:
-        waiting: class, number of devices and avoided nodes of each attempt.
+        waiting: class, number of devices and avoided nodes of each part.
         devices: as shown last.
         nodes: all nodes.
     """
     if not waiting:
         return {}
     hosts = {str(each["metadata"]["name"]): hostname(each) for each in nodes}
-    own = {lease_id for lease_id, _ in waiting}
+    own = {part.lease for part in waiting}
     free: dict[str, list[Device]] = {}
     for device in devices:
         good = device.healthy and not device.lost and not device.leaving
         if good and (device.occupied_by is None or device.occupied_by in own):
             free.setdefault(device.node, []).append(device)
-    found: dict[Attempt, tuple[str, ...]] = {}
-    for attempt, (gpu_class, count, keeps_off) in sorted(waiting.items()):
+    found: dict[Part, tuple[str, ...]] = {}
+    for part, (gpu_class, count, keeps_off) in sorted(waiting.items()):
         for node, left in sorted(free.items()):
             if hosts.get(node, node) in keeps_off:
                 continue
             mine = [d for d in left if d.serves is None or gpu_class in d.serves][:count]
             if len(mine) == count:
                 free[node] = [each for each in left if each not in mine]
-                found[attempt] = tuple(each.uuid for each in mine)
+                found[part] = tuple(each.uuid for each in mine)
                 break
     return found
 

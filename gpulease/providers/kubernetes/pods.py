@@ -17,6 +17,7 @@ from gpulease import labels
 from gpulease.policy.model import Lease, LeaseState, Observed
 from gpulease.providers.base import LinkState
 from gpulease.providers.kubernetes.client import Manifest
+from gpulease.providers.kubernetes.parts import Granted, Part, devices_of
 from gpulease.providers.kubernetes.watch import Key, key_of
 
 _T = TypeVar("_T")
@@ -33,7 +34,7 @@ _OVER = frozenset({"Succeeded", "Failed"})
 class PodUse:
     """What one pod takes of a node's devices.  ``lease`` is "" for pods that are not our leases'.
 
-    ``asks`` are extended resources in the API's own units, ``count`` the devices of a lease.
+    ``asks`` are extended resources in the API's own units, ``count`` the devices of a lease's pod.
     ``warm`` names the class of a pod that stands ready for a lease and is nobody's yet.
     """
 
@@ -44,10 +45,16 @@ class PodUse:
     asks: Mapping[str, int] = field(default_factory=dict)
     lease: str = ""
     attempt: int = 0
+    rank: int = 0
     count: int = 0
     deleting: bool = False
     over: bool = False
     warm: str = ""
+
+    @property
+    def part(self) -> Part:
+        """What a lease's pod is for."""
+        return Part(self.lease, self.attempt, self.rank)
 
 
 def lean(manifest: Manifest) -> Manifest:
@@ -137,7 +144,8 @@ def use_of(manifest: Manifest, instance: str) -> PodUse:
         asks=asks_of(manifest),
         lease=_lease_id(manifest) if ours else "",
         attempt=_whole(marks.get(labels.ATTEMPT)) if ours else 0,
-        count=_count(manifest) if ours else 0,
+        rank=_whole(marks.get(labels.RANK)) if ours else 0,
+        count=_count(manifest) // _nodes(manifest) if ours else 0,
         deleting=bool(meta.get("deletionTimestamp")),
         over=(manifest.get("status") or {}).get("phase") in _OVER,
         warm=warm_class(manifest, instance),
@@ -233,6 +241,7 @@ def record_of(manifest: Manifest) -> Lease | None:
         server=str(notes.get(labels.SERVER, "")),
         gpu_class=str(gpu_class),
         count=_count(manifest),
+        nodes=_nodes(manifest),
         ticket=_ticket(notes.get(labels.TICKET)) or (created, 0),
         created=created,
         state=LeaseState.ACTIVE,
@@ -248,21 +257,25 @@ def record_of(manifest: Manifest) -> Lease | None:
 
 
 def stranger(
-    manifest: Manifest, attempt: int, link: LinkState | None, devices: tuple[str, ...]
+    group: Mapping[int, Manifest], attempt: int, link: LinkState | None, held: Granted
 ) -> Observed:
-    """Return what is shown of a lease that nobody told of, with what its pod says of itself.
+    """Return what is shown of a lease that nobody told of, with what its pods say of themselves.
 
     Args:
+        group: the pods of the attempt, by rank.
+        attempt: the newest.
         link: the lease's supervisor channel.
-        devices: the slots of this attempt.
+        held: the slots of all pods.
     """
+    manifest = group[min(group)]
+    lease_id = _lease_id(manifest)
     return Observed(
-        _lease_id(manifest),
+        lease_id,
         attempt,
         connected=link is not None and link.attempt == attempt and link.connected,
-        gone=(manifest.get("status") or {}).get("phase") in _OVER,
-        devices=devices,
-        record=record_of(manifest) if runs(manifest) else None,
+        gone=any((each.get("status") or {}).get("phase") in _OVER for each in group.values()),
+        devices=devices_of(held, lease_id, attempt, _nodes(manifest)),
+        record=record_of(manifest) if all(runs(each) for each in group.values()) else None,
     )
 
 
@@ -275,6 +288,12 @@ def _lease_id(manifest: Manifest) -> str:
 def _count(manifest: Manifest) -> int:
     """Return how many devices a lease's pod says that it has: at least one, and no nonsense."""
     return min(MOST_DEVICES, max(1, _whole(_notes(manifest).get(labels.COUNT))))
+
+
+def _nodes(manifest: Manifest) -> int:
+    """Return how many pods a lease's pod says that the lease has; one where that cannot be."""
+    told = max(1, _whole(_notes(manifest).get(labels.NODES)))
+    return told if _count(manifest) % told == 0 else 1
 
 
 def _ticket(text: Any) -> tuple[datetime, int] | None:

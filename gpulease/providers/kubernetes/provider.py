@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from gpulease.errors import GPULeaseError
 from gpulease.gpus.base import GPUInfo, Sample
@@ -26,32 +26,18 @@ from gpulease.providers.kubernetes.class_check import ClassCheck
 from gpulease.providers.kubernetes.client import Client, ClientError, Manifest
 from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.deletes import Deletes
+from gpulease.providers.kubernetes.held import Held, Looks
 from gpulease.providers.kubernetes.homes import Homes
 from gpulease.providers.kubernetes.limiter import Limiter
-from gpulease.providers.kubernetes.reading import Reading
+from gpulease.providers.kubernetes.parts import Granted, Part, slots_of
 from gpulease.providers.kubernetes.settings import Settings
-from gpulease.providers.kubernetes.slots import Attempt, Granted
 from gpulease.providers.kubernetes.start_reader import StartReader
 from gpulease.providers.kubernetes.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.tokens import Tokens
 from gpulease.providers.kubernetes.usage import Usage
 from gpulease.providers.kubernetes.warm import WarmPods
-from gpulease.providers.kubernetes.watch import key_of
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Held:
-    """What the provider knows of one lease's present attempt."""
-
-    start: Start
-    seen: bool = False  # its pod was there
-    stopping: bool = False
-
-    @property
-    def lease(self) -> Lease:
-        return self.start.lease
 
 
 class KubernetesProvider:
@@ -111,12 +97,13 @@ class KubernetesProvider:
         self._reader = StartReader(self._cluster, settings, classes, clock)
         self._usage = Usage()
         self._capacity = Capacity(self._cluster, self._usage)
+        self._looks = Looks(self._cluster, self._capacity, self._reader)
         self._homes = Homes(client, self._cluster.pods, settings.pod.home)
         self._check = ClassCheck(
             client, self._cluster, settings.pod, settings.namespaces, classes=classes, images=images
         )
         self._beside = KeptTasks(log, "the classes' pods are not checked any more")
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, Held] = {}
 
     async def open(self) -> None:
         """Watch the cluster; returns when nodes and pods are known, however long that takes."""
@@ -178,13 +165,10 @@ class KubernetesProvider:
         """Return what the quotas of the servers' namespaces leave for those who wait."""
         if not self._cluster.quotas:
             return ()
-        there = self._cluster.pods.leases
         coming = [
             held.lease
             for held in self._held.values()
-            if held.lease.state is LeaseState.STARTING
-            and not (held.stopping or held.start.failed or held.seen)
-            and held.lease.attempt not in there.get(held.lease.id, {})
+            if held.lease.state is LeaseState.STARTING and held.comes
         ]
         ahead = quotas.Ahead(requests, coming, self._classes(), self._cluster.server_pod)
         return quotas.bounds(self._cluster.quotas, ahead, self._settings.pod)
@@ -200,16 +184,18 @@ class KubernetesProvider:
         return course or ask_of(gpu_class).image or self._settings.pod.image
 
     async def start(self, lease: Lease) -> None:
-        """Make the pod of this attempt be there, if it is not and the lease has not begun yet."""
+        """Make the pods of this attempt be there, if they are not and it has not begun yet."""
         held = self._held.get(lease.id)
         if held is None or held.lease.attempt != lease.attempt:
-            held = _Held(Start(lease, unplaced=not lease.devices))
+            held = Held(Start(lease, unplaced=not lease.devices))
             self._held[lease.id] = held
             there = self._cluster.pods.leases.get(lease.id, {})
-            if lease.attempt in there:
-                held.seen, held.start.created = True, True
+            held.take(there.get(lease.attempt, {}))
+            if 0 in held.seen:
                 server = self._cluster.server_pod(lease.user, lease.server)
-                self._warm.resume(lease, there[lease.attempt], server)
+                self._warm.resume(lease, there[lease.attempt][0], server)
+            if held.start.complete:
+                pass  # all of them are there
             elif max(there, default=0) > lease.attempt:
                 log.warning(
                     "a later attempt runs than the store knows of", extra={"lease": lease.id}
@@ -217,22 +203,23 @@ class KubernetesProvider:
             elif lease.state is LeaseState.STARTING:
                 self._starts.begin(held.start)
             else:
-                held.seen = True  # it ran before this service did, and is gone
+                held.ran_before()
         held.start.lease = lease
 
     async def stop(self, lease: Lease) -> None:
         """Delete the lease's pods, with time to end; what was not created yet never will be."""
         held = self._held.get(lease.id)
         if held is None:
-            held = self._held[lease.id] = _Held(Start(lease), seen=True)
+            held = self._held[lease.id] = Held(Start(lease))
+            held.ran_before()
         if not held.stopping:
             held.stopping = held.start.unwanted = True
             self._link.send(lease.id, {"type": "end", "reason": lease.end_reason or lease.reason})
         self._note_volume(held)
-        for pod in self._cluster.pods.leases.get(lease.id, {}).values():
-            self._delete(pod)
-        if held.start.created and not held.seen:
-            self._deletes.begin_unseen(held.start.key, held.start.lost)
+        for group in self._cluster.pods.leases.get(lease.id, {}).values():
+            self._delete(group)
+        for rank, key in held.unseen.items():
+            self._deletes.begin_unseen(key, partial(held.start.lost, rank))
         self._forget(lease.id)
 
     async def observe(self) -> Sequence[Observed]:
@@ -244,15 +231,15 @@ class KubernetesProvider:
             held = self._held.get(lease_id)
             if held is None or max(there, default=0) > held.lease.attempt:
                 newest = max(there)
-                devices = self._capacity.held.get((lease_id, newest), ())
-                link = self._link.state(lease_id)
-                shown.append(pods.stranger(there[newest], newest, link, devices))
+                link, slots = self._link.state(lease_id), self._capacity.held
+                shown.append(pods.stranger(there[newest], newest, link, slots))
                 continue
-            for attempt, pod in there.items():
+            for attempt, group in there.items():
                 if attempt < held.lease.attempt:
-                    self._delete(pod)  # of an attempt that was given up
+                    self._delete(group)  # of an attempt that was given up
             if not self._forget(lease_id):
-                shown.append(self._look(held, there))
+                group, link = there.get(held.lease.attempt, {}), self._link.state(lease_id)
+                shown.append(self._looks.look(held, group, link))
         return shown
 
     async def proves(self, lease: Lease, token: str) -> bool:
@@ -299,68 +286,31 @@ class KubernetesProvider:
 
     # --- looking
 
-    def _look(self, held: _Held, there: Mapping[int, Manifest]) -> Observed:
-        lease = held.lease
-        link = self._link.state(lease.id)
-        if link is not None and link.attempt != lease.attempt:
-            link = None
-        pod = there.get(lease.attempt)
-        connected = link is not None and link.connected
-        held.seen = held.seen or pod is not None
-        use = self._cluster.pods.use(key_of(pod)) if pod is not None else None
-        over = use is not None and use.over
-        reading = self._reader.read(held.start, pod) if not connected or over else Reading()
-        failed = reading.failed
-        if not failed and link is not None and link.bye and not connected:
-            failed = link.bye
-        return Observed(
-            lease.id,
-            lease.attempt,
-            connected=connected and not over,
-            failed=failed,
-            gone=over or (held.seen and pod is None),
-            drained=link.drained if link else "",
-            in_use=link.in_use if link else False,
-            devices=self._capacity.held.get((lease.id, lease.attempt), ()),
-            stage=reading.stage,
-            detail=reading.detail or pods.files_of(pod),
-            parentless=self._parentless(held, pod),
-            said=reading.said,
-            ends=pods.ends_of(pod) if pod is not None else None,
-        )
-
-    def _parentless(self, held: _Held, pod: Manifest | None) -> bool:
-        """Whether the pod of the notebook server is gone: the lease has nobody to drain to."""
-        if pod is not None:
-            owners = pod["metadata"].get("ownerReferences") or []
-            held.start.owner = next((str(o["uid"]) for o in owners), held.start.owner)
-        owner = held.start.owner
-        return bool(owner) and held.seen and not self._cluster.pods.has(owner)
-
-    def _granted(self) -> dict[Attempt, tuple[str, ...]]:
-        found = {
-            (lease_id, held.lease.attempt): held.lease.devices
-            for lease_id, held in self._held.items()
-        }
+    def _granted(self) -> Granted:
+        found: dict[Part, tuple[str, ...]] = {}
+        for held in self._held.values():
+            found |= slots_of(held.lease)
         return {**found, **self._landings(found)}
 
     def _landings(self, granted: Granted) -> Granted:
         """Return the slots of new nodes that are meant for pods which wait for one."""
         waiting = {}
-        for lease_id, attempt in (key for key, slots in granted.items() if not slots):
-            held = self._held[lease_id]
-            pod = self._cluster.pods.leases.get(lease_id, {}).get(attempt)
+        for part in (part for part, slots in granted.items() if not slots):
+            held = self._held[part.lease]
+            group = self._cluster.pods.leases.get(part.lease, {}).get(part.attempt, {})
+            pod = group.get(part.rank)
             if pod is None or held.stopping or pod["spec"].get("nodeName"):
                 continue
             off = new_nodes.avoided(pod)
-            waiting[lease_id, attempt] = (held.lease.gpu_class, held.lease.count, off)
+            waiting[part] = (held.lease.gpu_class, held.lease.per_node, off)
         return new_nodes.landings(waiting, self._capacity.devices, self._cluster.nodes)
 
     # --- changing
 
-    def _delete(self, pod: Manifest) -> None:
-        if not pod["metadata"].get("deletionTimestamp"):
-            self._deletes.begin(pod)
+    def _delete(self, group: Mapping[int, Manifest]) -> None:
+        for pod in group.values():
+            if not pod["metadata"].get("deletionTimestamp"):
+                self._deletes.begin(pod)
 
     def _forget(self, lease_id: str) -> bool:
         """Drop a stopped lease once nothing of it is left; say whether it was dropped."""
@@ -370,18 +320,18 @@ class KubernetesProvider:
         task = held.start.task
         if task is not None and not task.done():
             return False  # its create may be under way
-        if held.start.created and not held.seen:
-            return False  # its pod is there although our copy does not show it yet
+        if held.unseen:
+            return False  # they are there although our copy does not show them yet
         del self._held[lease_id]
         return True
 
-    def _note_volume(self, held: _Held) -> None:
+    def _note_volume(self, held: Held) -> None:
         """Mirror a user's home from now on when its volume would not attach."""
-        pod = self._cluster.pod(held.start.key)
-        if pod is None or self._starts.mirrored(held.lease.user, self._clock()):
+        if self._starts.mirrored(held.lease.user, self._clock()):
             return
-        reading = self._reader.read(held.start, pod)
-        if reading.failed == "volume_failed":
+        shown = [self._cluster.pod(key) for key in held.start.keys.values()]
+        read = [self._reader.read(held.start, pod) for pod in shown if pod is not None]
+        for reading in (each for each in read if each.failed == "volume_failed"):
             self._starts.mirror(held.lease.user, reading.detail, self._clock())
             log.warning("the home of %s is mirrored for a day: %s", held.lease.user, reading.detail,
                         extra={"lease": held.lease.id, "reason": "volume_failed"})  # fmt: skip
@@ -392,7 +342,7 @@ class KubernetesProvider:
             use = pods.use_of(shown, self._cluster.instance)
             held = self._held.get(use.lease)
             if held is not None and held.lease.attempt == use.attempt:
-                held.seen = True
+                held.seen.add(use.rank)
             if pods.server_of(shown, self._cluster.instance) is not None:
                 self._homes.changed(before, after)
         self._wake()

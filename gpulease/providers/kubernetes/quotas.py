@@ -28,7 +28,7 @@ _DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
 
 @dataclass(frozen=True)
 class Wish:
-    """A pod that would be created: which class serves the lease, beside which server's pod."""
+    """The pods that would be created: which class serves the lease, beside which server's pod."""
 
     lease: Lease
     gpu_class: GPUClass
@@ -41,8 +41,8 @@ class Wish:
 
 
 def counted(wish: Wish) -> Amounts:
-    """Return what a lease pod counts for, by the names that quotas bound."""
-    ask, count = ask_of(wish.gpu_class), wish.lease.count
+    """Return what a lease's pods count for, by the names that quotas bound."""
+    ask, count = ask_of(wish.gpu_class), wish.lease.per_node
     found: Amounts = {"pods": Decimal(1), "count/pods": Decimal(1)}
     asked = computed(notebook_container(wish.server), ask)
     for kind, amounts in asked.items():
@@ -54,7 +54,7 @@ def counted(wish: Wish) -> Amounts:
     found |= {f"requests.{name}": amount(text) for name, text in limits(ask, count).items()}
     if ask.kind is AskKind.DRA:
         found |= {_CLAIMS: Decimal(1), f"{device_class_of(ask)}{_DEVICES}": Decimal(count)}
-    return found
+    return {name: wish.lease.nodes * each for name, each in found.items()}
 
 
 def counts_for(quota: Manifest, wish: Wish, settings: PodSettings) -> bool:

@@ -22,10 +22,10 @@ from gpulease.providers.kubernetes.asks_claims import (
 )
 from gpulease.providers.kubernetes.asks_nodes import bears, ecc_of
 from gpulease.providers.kubernetes.client import Manifest
+from gpulease.providers.kubernetes.parts import Granted, Part
 from gpulease.providers.kubernetes.pods import PodUse
 from gpulease.providers.kubernetes.slots import (
     FOREIGN,
-    Attempt,
     Placement,
     leaving,
     lost,
@@ -44,7 +44,7 @@ def published(
     *,
     uses: Iterable[PodUse],
     classes: Sequence[GPUClass],
-    granted: Mapping[Attempt, tuple[str, ...]],
+    granted: Granted,
     instance: str,
 ) -> Placement:
     """Return every device that node-local slices publish, and those of each of our pods.
@@ -59,7 +59,7 @@ def published(
     names: dict[_Name, str] = {}
     found: list[Device] = []
     by_name = {str(node["metadata"]["name"]): node for node in nodes}
-    waiting = {slot: key[0] for key, slots in sorted(granted.items()) for slot in slots}
+    waiting = {slot: part.lease for part, slots in sorted(granted.items()) for slot in slots}
     for each in _newest(slices):
         node = by_name.get(str(each["spec"].get("nodeName", "")))
         if node is None or _others(node, instance):
@@ -72,11 +72,10 @@ def published(
             if holder is not None:
                 occupant = holder.lease or FOREIGN
             found.append(replace(device, occupied_by=occupant))
-    held: dict[Attempt, tuple[str, ...]] = {}
+    held: dict[Part, tuple[str, ...]] = {}
     for name, use in sorted(holders.items()):
         if use.lease and name in names:
-            key = (use.lease, use.attempt)
-            held[key] = (*held.get(key, ()), names[name])
+            held[use.part] = (*held.get(use.part, ()), names[name])
     return Placement(tuple(sorted(found, key=lambda each: each.uuid)), held)
 
 

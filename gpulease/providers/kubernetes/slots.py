@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpulease import labels
-from gpulease.policy.model import Device, GPUClass, Lease
+from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, resource_of, slot_units_of
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_nodes import (
@@ -25,6 +25,7 @@ from gpulease.providers.kubernetes.asks_nodes import (
     fits,
 )
 from gpulease.providers.kubernetes.client import Manifest
+from gpulease.providers.kubernetes.parts import Granted, Part
 from gpulease.providers.kubernetes.pods import PodUse, amount_of
 
 FOREIGN = "foreign"
@@ -56,11 +57,6 @@ _LEAVING_TAINTS = frozenset(
 #: No node has more slots than this; a higher number is nonsense.
 _MOST = 4096
 
-#: A lease and its attempt: what a pod is for.
-Attempt = tuple[str, int]
-#: The slots of each attempt.
-Granted = Mapping[Attempt, tuple[str, ...]]
-
 
 @dataclass(frozen=True)
 class NodeInventory:
@@ -89,17 +85,12 @@ class NodeInventory:
         return f"{self.node}/{self.resource}/{number}"
 
 
-def granted_node(lease: Lease) -> str:
-    """Return the node of the slots that a lease was granted, "" where it was granted none."""
-    return lease.devices[0].partition("/")[0] if lease.devices else ""
-
-
 @dataclass(frozen=True)
 class Placement:
     """Every slot as a device, and the slots of each of our pods that is bound."""
 
     devices: tuple[Device, ...] = ()
-    held: Mapping[Attempt, tuple[str, ...]] = field(default_factory=dict)
+    held: Granted = field(default_factory=dict)
 
 
 class Inventories:
@@ -161,33 +152,33 @@ class Placing:
         self,
         inventories: Sequence[NodeInventory],
         uses: Iterable[PodUse],
-        granted: Mapping[Attempt, tuple[str, ...]],
+        granted: Granted,
     ) -> Placement:
         """Return every slot with what occupies it, and where our pods are.
 
         Args:
             uses: every pod that takes devices.
-            granted: the slots that each held attempt was granted or was found on before; a pod
-                that landed on their node keeps them.
+            granted: the slots that each part of a held attempt was granted or was found on
+                before; a pod that landed on their node keeps them.
         """
         by_node: dict[str, list[PodUse]] = {}
-        bound: set[Attempt] = set()
+        bound: set[Part] = set()
         for use in sorted(uses, key=lambda each: (each.created, each.uid)):
             if use.node:
                 by_node.setdefault(use.node, []).append(use)
                 if use.lease:
-                    bound.add((use.lease, use.attempt))
+                    bound.add(use.part)
         waiting: dict[str, dict[str, str]] = {}
-        for (lease_id, attempt), slots in sorted(granted.items()):
-            if (lease_id, attempt) not in bound:
+        for part, slots in sorted(granted.items()):
+            if part not in bound:
                 for slot in slots:
-                    waiting.setdefault(slot.partition("/")[0], {})[slot] = lease_id
+                    waiting.setdefault(slot.partition("/")[0], {})[slot] = part.lease
         devices: list[Device] = []
-        held: dict[Attempt, tuple[str, ...]] = {}
+        held: dict[Part, tuple[str, ...]] = {}
         before, self._known = self._known, {}
         for inventory in inventories:
             here, coming = by_node.get(inventory.node, []), waiting.get(inventory.node, {})
-            ours = {(use.lease, use.attempt) for use in here}
+            ours = {use.part for use in here}
             kept = {each: granted[each] for each in ours & granted.keys()}
             seen = (inventory, here, kept, coming)
             known = before.get((inventory.node, inventory.resource))
@@ -205,7 +196,7 @@ class Placing:
 def place(
     inventories: Sequence[NodeInventory],
     uses: Iterable[PodUse],
-    granted: Mapping[Attempt, tuple[str, ...]],
+    granted: Granted,
 ) -> Placement:
     """Return every slot with what occupies it: see ``Placing.place``."""
     return Placing().place(inventories, uses, granted)
@@ -217,7 +208,7 @@ class _Filling:
     def __init__(
         self,
         inventory: NodeInventory,
-        granted: Mapping[Attempt, tuple[str, ...]],
+        granted: Granted,
         waiting: Mapping[str, str],
     ) -> None:
         self._inventory = inventory
@@ -227,7 +218,7 @@ class _Filling:
         self._taken: dict[str, str] = {}
         self._broken: set[str] = set()
         self._warm: dict[str, str] = {}
-        self.held: dict[Attempt, tuple[str, ...]] = {}
+        self.held: dict[Part, tuple[str, ...]] = {}
 
     def fill(self, uses: Sequence[PodUse]) -> None:
         resource = self._inventory.resource
@@ -274,7 +265,7 @@ class _Filling:
 
     def _keep(self, use: PodUse) -> bool:
         """Leave a pod on the slots that it was granted, when it landed on their node."""
-        wanted = self._granted.get((use.lease, use.attempt), ())
+        wanted = self._granted.get(use.part, ())
         if len(wanted) != use.count or not all(self._is_free(name) for name in wanted):
             return False
         self._take(use, wanted)
@@ -301,7 +292,7 @@ class _Filling:
 
     def _take(self, use: PodUse, names: tuple[str, ...]) -> None:
         self._taken.update(dict.fromkeys(names, use.lease))
-        self.held[use.lease, use.attempt] = names
+        self.held[use.part] = names
 
     def _loose(self) -> list[str]:
         """Return the slots that no pod of ours takes, the last first, granted ones at the end."""

@@ -1,7 +1,7 @@
 """Creates lease pods, in the background, no faster than the limiter allows.
 
-Owns one attempt's way from a stored intent to a pod: the server's pod is found, the way of the
-files decided, the manifest made, the pod created.  A refusal is kept as the reason of a failed
+Owns one attempt's way from a stored intent to its pods: the server's pod is found, the way of the
+files decided, the manifests made, the pods created.  A refusal is kept as the reason of a failed
 start; a server that does not answer is asked again.  Refuses to decide whether a pod should be.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from gpulease import labels
@@ -42,8 +42,8 @@ from gpulease.providers.kubernetes.deletes import Deletes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, notebook_container
 from gpulease.providers.kubernetes.manifest_describe import owned_by
+from gpulease.providers.kubernetes.parts import granted_node
 from gpulease.providers.kubernetes.reasons import read_refusal
-from gpulease.providers.kubernetes.slots import granted_node
 from gpulease.providers.kubernetes.volumes import MIRROR, Files, KnownNode, Situation, decide
 from gpulease.providers.kubernetes.warm import WarmPods
 from gpulease.providers.kubernetes.watch import Key, key_of
@@ -62,7 +62,7 @@ _AT_ONCE = 16
 
 @dataclass
 class Start:
-    """One attempt on its way to a pod."""
+    """One attempt on its way to its pods: one for each node, by the rank."""
 
     lease: Lease
     unplaced: bool = False  # granted no device: a cluster's queue or a new node gives it one
@@ -70,14 +70,19 @@ class Start:
     detail: str = ""
     owner: str = ""  # UID of the server's pod
     held_until: datetime | None = None  # when a queue of the cluster's held it back last
-    key: Key = ("", "")  # of the pod
-    created: bool = False
+    keys: dict[int, Key] = field(default_factory=dict)  # of pods that were asked for
+    created: set[int] = field(default_factory=set)
     unwanted: bool = False
     task: asyncio.Task[None] | None = None
 
-    def lost(self) -> None:
-        """Note that the pod came and went before it was shown."""
-        self.created = False
+    @property
+    def complete(self) -> bool:
+        """Whether every pod was created."""
+        return len(self.created) == self.lease.nodes
+
+    def lost(self, rank: int) -> None:
+        """Note that a pod came and went before it was shown."""
+        self.created.discard(rank)
 
 
 class Starts:
@@ -149,9 +154,10 @@ class Starts:
         except Exception as error:
             log.exception("a pod could not be made", extra={"lease": start.lease.id})
             self._fail(start, "supervisor_failed", type(error).__name__)
-        pod = self._cluster.pod(start.key)
-        if start.unwanted and pod is not None:
-            self._deletes.begin(pod)
+        for key in start.keys.values() if start.unwanted else ():
+            pod = self._cluster.pod(key)
+            if pod is not None:
+                self._deletes.begin(pod)
 
     async def _until_answered(self, start: Start) -> None:
         pauses = BackOff(_FIRST_WAIT, _LONGEST_WAIT)
@@ -190,7 +196,8 @@ class Starts:
         start.owner = str(server["metadata"]["uid"])
         taken = await self._warm.take(lease, gpu_class, server) if self._warm is not None else None
         if taken is not None:
-            start.key, start.created, start.detail = taken, True, ""
+            start.keys[0], start.detail = taken, ""
+            start.created.add(0)
             log.info("a pod that stood ready is the lease's", extra={"lease": lease.id})
             return
         adding = start.unplaced and gpu_class.queue is None
@@ -198,29 +205,35 @@ class Starts:
             files = await self._files(lease, gpu_class, server, adding=adding)
             # Read last: whatever is there by now is not for it.
             keeps_off = self._there(gpu_class) if adding else ()
-            body = lease_pod(
-                lease, gpu_class, server, files, self._settings,
-                now=datetime.now(UTC), keeps_off=keeps_off,
-            )  # fmt: skip
-            namespace, start.key = key_of(server)[0], key_of(body)
             if ask_of(gpu_class).kind is AskKind.DRA:
                 # What one request needs beyond its class goes with its server; else the namespace
                 # would fill with the templates of all that was ever asked for.
-                await self._template(
-                    gpu_class, lease.count, namespace, owned_by(server) if lease.needs else None
-                )
-            if start.unwanted:
-                return
-            try:
-                await self._client.create(PODS, body, namespace)
-            except ConflictError as error:
-                if error.reason not in ("", "AlreadyExists"):
-                    # As where many creates count on one quota: nothing was made, try again.
-                    raise UnavailableError(error.message, status=error.status) from error
-                await self._known(body)
-        start.created, start.detail = True, ""
+                owner = owned_by(server) if lease.needs else None
+                await self._template(gpu_class, lease.per_node, key_of(server)[0], owner)
+            for rank in sorted(set(range(lease.nodes)) - start.created):
+                body = lease_pod(
+                    lease, gpu_class, server, files, self._settings,
+                    now=datetime.now(UTC), keeps_off=keeps_off, rank=rank,
+                )  # fmt: skip
+                if start.keys.keys() - {rank}:  # the first one had its turn
+                    await self._turn(start)
+                if start.unwanted:
+                    return
+                start.keys[rank] = key_of(body)
+                await self._put(body)
+                start.created.add(rank)
+        start.detail = ""
         log.info("lease pod created, files: %s (%s)", files.way, files.code,
                  extra={"lease": lease.id, "attempt": lease.attempt})  # fmt: skip
+
+    async def _put(self, body: Manifest) -> None:
+        try:
+            await self._client.create(PODS, body, key_of(body)[0])
+        except ConflictError as error:
+            if error.reason not in ("", "AlreadyExists"):
+                # As where many creates count on one quota: nothing was made, try again.
+                raise UnavailableError(error.message, status=error.status) from error
+            await self._known(body)
 
     async def _server_pod(self, start: Start) -> Manifest | None:
         """Return the server's pod; one that has only just begun may not be shown yet."""
@@ -281,24 +294,27 @@ class Starts:
             for name in sorted(bound)
             if (volume := await self._read(VOLUMES, name)) is not None
         }
-        granted = granted_node(lease)
         home = self._cluster.node(str(server["spec"].get("nodeName", "")))
         # Of a node that is not there yet no more is known than what the class asks of it.
         new = [KnownNode("", dict(ask_of(gpu_class).node_selector))]
-        seen = Situation(
-            claims=claims,
-            volumes=volumes,
-            server=place(home) if home is not None else None,
-            candidates=new
-            if adding
-            else candidates(
-                self._cluster.nodes, ask_of(gpu_class), granted, self._settings.instance
-            ),
-            granted=granted,
-            home=self._settings.home,
-            mirror_because=self.mirrored(lease.user, datetime.now(UTC)),
-        )
-        files = decide(server, notebook_container(server), seen)
+        found = []
+        for granted in sorted({granted_node(lease, rank) for rank in range(lease.nodes)}):
+            seen = Situation(
+                claims=claims,
+                volumes=volumes,
+                server=place(home) if home is not None else None,
+                candidates=new
+                if adding
+                else candidates(
+                    self._cluster.nodes, ask_of(gpu_class), granted, self._settings.instance
+                ),
+                granted=granted,
+                home=self._settings.home,
+                mirror_because=self.mirrored(lease.user, datetime.now(UTC)),
+            )
+            found.append(decide(server, notebook_container(server), seen))
+        # The files of all its nodes are the same: mounted on each of them or on none.
+        files = next((each for each in found if each.way == MIRROR), found[0])
         if files.way == MIRROR:
             log.info("the home is mirrored: %s", files.why, extra={"lease": lease.id})
         return files

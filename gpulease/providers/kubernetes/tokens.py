@@ -19,6 +19,7 @@ from gpulease.providers.kubernetes.client import (
 )
 from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.manifest import AUDIENCE
+from gpulease.providers.kubernetes.parts import Part
 
 #: The form of every projected token: three parts in base64url.
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
@@ -51,12 +52,12 @@ class Tokens:
         return pod if pod is not None and pods.is_ours(pod, self._cluster.instance) else None
 
     async def proves(self, lease: Lease, token: str) -> bool:
-        """Tell whether a token is that of the pod of this very attempt."""
+        """Tell whether a token is that of this very attempt's pod, or of the first one's."""
         pod = await self.pod_of(token)
         if pod is None or not pods.is_lease(pod, self._cluster.instance):
             return False
         use = pods.use_of(pod, self._cluster.instance)
-        return (use.lease, use.attempt) == (lease.id, lease.attempt)
+        return use.part == Part(lease.id, lease.attempt)
 
     async def node_of(self, token: str) -> str | None:
         """Return the node that an agent's token is bound to, by itself or by its pod."""

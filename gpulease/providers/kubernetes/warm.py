@@ -34,9 +34,9 @@ from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.deletes import Deletes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest_warm import claim, has_other_data, told, warm_pod
+from gpulease.providers.kubernetes.parts import granted_node
 from gpulease.providers.kubernetes.pods import runs, warm_class
 from gpulease.providers.kubernetes.settings import Settings
-from gpulease.providers.kubernetes.slots import granted_node
 from gpulease.providers.kubernetes.tokens import Tokens
 from gpulease.providers.kubernetes.warm_choice import Ready, surplus
 from gpulease.providers.kubernetes.warm_shapes import Shapes

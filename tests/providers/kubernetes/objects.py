@@ -42,8 +42,9 @@ def pod(name, *, node="", gpus=1, namespace="jhub", resource="nvidia.com/gpu", p
     }  # fmt: skip
 
 
-def lease_pod(lease, *, attempt=1, instance=INSTANCE, count=1, notes=None, **more):
-    marks = {
+def lease_pod(lease, *, attempt=1, instance=INSTANCE, count=1, nodes=1, rank=0, notes=None, **more):
+    several = {labels.RANK: str(rank)} if nodes > 1 else {}
+    marks = several | {
         labels.LEASE: lease,
         labels.ATTEMPT: str(attempt),
         labels.INSTANCE: labels.label_value(instance),
@@ -51,5 +52,6 @@ def lease_pod(lease, *, attempt=1, instance=INSTANCE, count=1, notes=None, **mor
         labels.COMPONENT: labels.LEASE_COMPONENT,
     }
     described = {labels.COUNT: str(count), labels.USER: "stu", labels.SERVER: "", **(notes or {})}
-    name = labels.lease_pod_name(lease, attempt)
-    return pod(name, gpus=more.pop("gpus", count), marks=marks, notes=described, **more)
+    described |= {labels.NODES: str(nodes)} if nodes > 1 else {}
+    name = labels.lease_pod_name(lease, attempt, rank)
+    return pod(name, gpus=more.pop("gpus", count // nodes), marks=marks, notes=described, **more)

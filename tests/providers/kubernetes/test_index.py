@@ -17,14 +17,15 @@ USERS = ["ann", "bob"]
 LEASES = ["l1", "l2"]
 
 
-def lease(lease_id: str, attempt: int) -> Manifest:
+def lease(lease_id: str, attempt: int, rank: int) -> Manifest:
     marks = {
         labels.LEASE: lease_id,
         labels.ATTEMPT: str(attempt),
+        **({labels.RANK: str(rank)} if rank else {}),
         labels.INSTANCE: INSTANCE,
         labels.COMPONENT: labels.LEASE_COMPONENT,
     }
-    name = labels.lease_pod_name(lease_id, attempt)  # no two pods are of one attempt
+    name = labels.lease_pod_name(lease_id, attempt, rank)  # no two pods are of one node
     return _pod(name, labels=marks, annotations={labels.LEASE: lease_id, labels.USER: "ann"})
 
 
@@ -44,11 +45,14 @@ def _pod(name: str, **meta: Any) -> Manifest:
 
 
 changes = st.one_of(
-    st.builds(lease, st.sampled_from(LEASES), st.integers(1, 2)),
+    st.builds(lease, st.sampled_from(LEASES), st.integers(1, 2), st.integers(0, 1)),
     st.builds(server, st.sampled_from(NAMES), st.sampled_from(USERS)),
     st.builds(other, st.sampled_from(NAMES), st.integers(0, 2)),
     st.sampled_from(  # the pod of this name goes
-        [*NAMES, *(labels.lease_pod_name(each, n) for each in LEASES for n in (1, 2))]
+        [
+            *NAMES,
+            *(labels.lease_pod_name(each, n, k) for each in LEASES for n in (1, 2) for k in (0, 1)),
+        ]
     ),
 )
 
@@ -66,10 +70,14 @@ def test_the_tables_are_in_step_with_the_pods(steps: list[Manifest | str]) -> No
 
     uses = [pods.use_of(each, INSTANCE) for each in there.values()]
     assert sorted(index.uses, key=repr) == sorted((u for u in uses if u.asks or u.lease), key=repr)
-    assert {(name, n) for name, tries in index.leases.items() for n in tries} == {
-        (use.lease, use.attempt) for use in uses if use.lease
-    }
+    assert {
+        (name, n, rank)
+        for name, tries in index.leases.items()
+        for n, group in tries.items()
+        for rank in group
+    } == {use.part for use in uses if use.lease}
     assert all(index.leases.values()), "no empty entry stays"
+    assert all(group for tries in index.leases.values() for group in tries.values())
     for user in USERS:
         mine = [x for x in there.values() if pods.server_of(x, INSTANCE) == (user, "")]
         assert sorted(index.servers(user, ""), key=repr) == sorted(mine, key=repr)

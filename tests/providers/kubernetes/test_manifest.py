@@ -27,10 +27,10 @@ from tests.providers.kubernetes.server_pods import (
 CLASS = GPUClass("gpu", "cards", price=2.5, time_outs=TimeOuts(hard_length=3600, drain_max=30))
 
 
-def made(gpu_class=CLASS, pod=None, seen=None, settings=SETTINGS, **changed):
+def made(gpu_class=CLASS, pod=None, seen=None, settings=SETTINGS, rank=0, **changed):
     pod = pod or server()
     files = decide(pod, notebook(pod), seen or situation("ReadWriteMany"))
-    return lease_pod(lease(**changed), gpu_class, pod, files, settings, now=NOW)
+    return lease_pod(lease(**changed), gpu_class, pod, files, settings, now=NOW, rank=rank)
 
 
 def companion(manifest):
@@ -287,6 +287,28 @@ def test_a_store_that_does_not_know_the_lease_can_read_it_back(
                  "created", "kernel_id", "devices"):  # fmt: skip
         assert getattr(found, name) == getattr(own, name)
     assert found.active_since == NOW
+
+
+def test_the_pods_of_several_nodes_are_told_apart_and_each_tells_the_whole_lease():
+    held = {"count": 4, "nodes": 2, "devices": ("a/gpu/0", "a/gpu/1", "b/gpu/0", "b/gpu/1")}
+    pods = [made(rank=rank, **held) for rank in range(2)]
+    assert [each["metadata"]["name"] for each in pods] == [
+        "gpulease-5f2a9c0d1e2f3a4b-2",
+        "gpulease-5f2a9c0d1e2f3a4b-2-1",
+    ]
+    assert [each["metadata"]["labels"][labels.RANK] for each in pods] == ["0", "1"]
+    assert [each["spec"]["affinity"]["nodeAffinity"] for each in pods] == [
+        made(devices=(device,))["spec"]["affinity"]["nodeAffinity"]
+        for device in ("a/gpu/0", "b/gpu/0")
+    ]
+    for pod in pods:
+        assert companion(pod)["resources"]["limits"]["nvidia.com/gpu"] == "2"
+        found = record_of(pod)
+        assert (found.id, found.count, found.nodes, found.devices) == (
+            lease().id, 4, 2, held["devices"],
+        )  # fmt: skip
+    assert labels.RANK not in made()["metadata"]["labels"]
+    assert labels.NODES not in made()["metadata"]["annotations"]
 
 
 def test_a_claim_comes_with_its_template_and_hides_what_is_not_claimed():

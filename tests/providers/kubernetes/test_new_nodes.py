@@ -6,6 +6,7 @@ from gpulease.policy.model import Device
 from gpulease.policy.pods import PodAsk
 from gpulease.providers.kubernetes import new_nodes
 from gpulease.providers.kubernetes.new_nodes import avoided, landings, there
+from gpulease.providers.kubernetes.parts import Part
 
 
 def node(name, hostname="", **marks):
@@ -40,14 +41,14 @@ def test_a_pod_keeps_off_the_nodes_that_serve_its_class_by_their_hostname():
 
 def test_what_a_new_node_has_is_for_who_waited_for_it_first():
     waiting = {
-        ("l1", 1): ("t4", 1, frozenset({"old"})),
-        ("l2", 1): ("t4", 2, frozenset({"old"})),
-        ("l3", 1): ("t4", 1, frozenset({"old"})),
+        Part("l1", 1): ("t4", 1, frozenset({"old"})),
+        Part("l2", 1): ("t4", 2, frozenset({"old"})),
+        Part("l3", 1): ("t4", 1, frozenset({"old"})),
     }
     devices = [*slots("old", 4), *slots("new", 3)]
     nodes = [node("old"), node("new")]
     found = landings(waiting, devices, nodes)
-    assert found == {("l1", 1): ("new/gpu/0",), ("l2", 1): ("new/gpu/1", "new/gpu/2")}
+    assert found == {Part("l1", 1): ("new/gpu/0",), Part("l2", 1): ("new/gpu/1", "new/gpu/2")}
     # Shown as theirs at the next look, they stay so.
     shown = [
         replace(each, occupied_by=next((k[0] for k, v in found.items() if each.uuid in v), None))
@@ -58,7 +59,7 @@ def test_what_a_new_node_has_is_for_who_waited_for_it_first():
 
 
 def test_only_what_can_be_had_is_theirs():
-    waiting = {("l1", 1): ("t4", 1, frozenset())}
+    waiting = {Part("l1", 1): ("t4", 1, frozenset())}
     bad = [
         *slots("a", 1, occupied_by="foreign"),
         *slots("b", 1, healthy=False),
@@ -67,7 +68,7 @@ def test_only_what_can_be_had_is_theirs():
     ]
     nodes = [node(name) for name in "abcde"]
     assert landings(waiting, bad, nodes) == {}
-    assert landings(waiting, [*bad, *slots("e", 1)], nodes) == {("l1", 1): ("e/gpu/0",)}
+    assert landings(waiting, [*bad, *slots("e", 1)], nodes) == {Part("l1", 1): ("e/gpu/0",)}
 
 
 def test_the_autoscalers_last_word_is_told():

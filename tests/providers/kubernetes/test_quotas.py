@@ -46,6 +46,15 @@ def test_a_whole_card_counts_with_its_pod_and_what_follows_the_server():
     assert found["limits.memory"] == 4 * 2**30
 
 
+def test_a_lease_on_several_nodes_counts_with_all_its_pods():
+    one, lease = counted(wish(count=2)), replace(request(1, count=4), nodes=2)
+    found = counted(Wish(lease, CARD, server()))
+    assert found == {name: 2 * each for name, each in one.items()}
+    claims = counted(Wish(lease, class_of({"kind": "dra"}, 4), server()))
+    assert claims["count/resourceclaims.resource.k8s.io"] == 2
+    assert claims["gpu.nvidia.com.deviceclass.resource.k8s.io/devices"] == 4
+
+
 def test_what_is_limited_alone_is_requested_as_much():
     ask = {"kind": "device_plugin", "requests": {"cpu": "1"}, "limits": {"memory": "8Gi"}}
     found = counted(wish(gpu_class=class_of(ask)))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where
+from gpulease.providers.kubernetes.parts import Part
 from gpulease.providers.kubernetes.pods import use_of
 from gpulease.providers.kubernetes.slices import published
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
@@ -111,7 +112,7 @@ def test_a_claim_tells_which_device_a_lease_has_whatever_it_was_granted():
         [claim("gpu-1", holder=ours["metadata"]["uid"])],
         [ours],
     )
-    assert found.held == {("l1", 1): (f"n1/{DRIVER}/gpu-1",)}
+    assert found.held == {Part("l1", 1): (f"n1/{DRIVER}/gpu-1",)}
     assert occupied(found) == {"gpu-1": "l1"}
 
 
@@ -122,7 +123,7 @@ def test_several_devices_of_one_claim_are_all_the_leases():
         [claim("gpu-0", "gpu-2", holder=ours["metadata"]["uid"])],
         [ours],
     )
-    assert found.held == {("l1", 1): (f"n1/{DRIVER}/gpu-0", f"n1/{DRIVER}/gpu-2")}
+    assert found.held == {Part("l1", 1): (f"n1/{DRIVER}/gpu-0", f"n1/{DRIVER}/gpu-2")}
 
 
 def test_what_others_claimed_is_foreign_also_where_their_pod_is_not_known():
@@ -151,7 +152,7 @@ def test_an_admins_look_at_a_device_takes_it_from_nobody():
 
 def test_what_was_granted_and_is_not_claimed_yet_is_held_for_its_lease():
     slot = f"n1/{DRIVER}/gpu-0"
-    assert occupied(shown([slice_of(card("gpu-0"))], granted={("l1", 1): (slot,)})) == {
+    assert occupied(shown([slice_of(card("gpu-0"))], granted={Part("l1", 1): (slot,)})) == {
         "gpu-0": "l1"
     }
 
@@ -191,7 +192,7 @@ def test_no_device_has_two_holders_and_order_does_not_matter(order, holders):
     claims = [claim(name, holder=who) for name, who in pairs if who]
     found = shown(slices, claims, [ours])
     assert found == shown([slice_of(*[card(name) for name in sorted(order)])], claims[::-1], [ours])
-    assert sorted(found.held.get(("l1", 1), ())) == [
+    assert sorted(found.held.get(Part("l1", 1), ())) == [
         d.uuid for d in found.devices if d.occupied_by == "l1"
     ]
     taken = [d for d in found.devices if d.occupied_by]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gpulease import labels
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where
+from gpulease.providers.kubernetes.parts import Part
 from gpulease.providers.kubernetes.pods import use_of
 from gpulease.providers.kubernetes.slots import Inventories, Placing, inventories, leaving, place
 from tests.providers.kubernetes.objects import INSTANCE, lease_pod, node, pod
@@ -51,14 +52,29 @@ def test_a_node_says_whether_its_memory_corrects_errors(marks, corrects):
 
 
 def test_what_others_hold_is_foreign_and_leaves_granted_slots_alone():
-    granted = {("l1", 1): (slot(3),)}
+    granted = {Part("l1", 1): (slot(3),)}
     placed = shown([node(gpus=4)], [pod("other", node="n1", gpus=2)], granted)
     found = {d.uuid: d.occupied_by for d in placed.devices}
     assert found == {slot(0): None, slot(1): "foreign", slot(2): "foreign", slot(3): "l1"}
 
 
+@pytest.mark.parametrize("where", ["n1", "n2"])
+def test_each_pod_of_a_lease_keeps_the_slots_of_its_own_node(where):
+    parts = [Part("l1", 1, 0), Part("l1", 1, 1)]
+    granted = {parts[0]: (slot(1),), parts[1]: (slot(3, where),)}
+    bound = [
+        lease_pod("l1", node=there, count=2, nodes=2, rank=rank)
+        for rank, there in enumerate(("n1", where))
+    ]
+    assert shown([node("n1"), node("n2")], bound, granted).held == granted
+    first = shown([node("n1"), node("n2")], bound[:1], granted)
+    assert first.held == {parts[0]: (slot(1),)}
+    occupied = {d.uuid for d in first.devices if d.occupied_by == "l1"}
+    assert occupied == {slot(1), slot(3, where)}, "the other's wait for its pod"
+
+
 def test_others_may_take_even_what_was_granted():
-    granted = {("l1", 1): (slot(1),)}
+    granted = {Part("l1", 1): (slot(1),)}
     placed = shown([node(gpus=2)], [pod("other", node="n1", gpus=2)], granted)
     assert [d.occupied_by for d in placed.devices] == ["foreign", "foreign"]
 
@@ -70,53 +86,57 @@ def test_pods_that_are_over_or_nowhere_take_nothing_of_a_node():
 
 def test_our_own_pod_holds_its_slot_until_the_object_is_gone():
     over = lease_pod("l1", node="n1", phase="Failed")
-    placed = shown([node(gpus=1)], [over], {("l1", 1): (slot(0),)})
+    placed = shown([node(gpus=1)], [over], {Part("l1", 1): (slot(0),)})
     assert placed.devices[0].occupied_by == "l1"
 
 
 def test_a_pod_that_landed_where_it_was_granted_keeps_its_slots():
-    granted = {("l1", 1): (slot(2), slot(3))}
+    granted = {Part("l1", 1): (slot(2), slot(3))}
     placed = shown([node(gpus=4)], [lease_pod("l1", node="n1", count=2)], granted)
-    assert placed.held == {("l1", 1): (slot(2), slot(3))}
+    assert placed.held == {Part("l1", 1): (slot(2), slot(3))}
 
 
 def test_a_pod_that_landed_elsewhere_takes_slots_there_that_nobody_waits_for():
-    granted = {("l1", 1): (slot(0),), ("l2", 1): (slot(0, "n2"),)}
+    granted = {Part("l1", 1): (slot(0),), Part("l2", 1): (slot(0, "n2"),)}
     placed = shown([node("n1", 1), node("n2", 2)], [lease_pod("l1", node="n2")], granted)
-    assert placed.held == {("l1", 1): (slot(1, "n2"),)}
+    assert placed.held == {Part("l1", 1): (slot(1, "n2"),)}
     found = {d.uuid: d.occupied_by for d in placed.devices}
     assert found == {slot(0): None, slot(0, "n2"): "l2", slot(1, "n2"): "l1"}
 
 
 def test_a_pod_takes_the_slot_of_one_that_still_waits_when_there_is_no_other():
-    granted = {("l1", 1): (slot(0),), ("l2", 1): (slot(0, "n2"),)}
+    granted = {Part("l1", 1): (slot(0),), Part("l2", 1): (slot(0, "n2"),)}
     placed = shown([node("n1", 1), node("n2", 1)], [lease_pod("l1", node="n2")], granted)
-    assert placed.held == {("l1", 1): (slot(0, "n2"),)}
+    assert placed.held == {Part("l1", 1): (slot(0, "n2"),)}
 
 
 def test_two_attempts_of_one_lease_are_two_pods():
     pods = [lease_pod("l1", attempt=1, node="n1"), lease_pod("l1", attempt=2, node="n1")]
-    placed = shown([node(gpus=2)], pods, {("l1", 2): (slot(0),)})
-    assert placed.held == {("l1", 1): (slot(1),), ("l1", 2): (slot(0),)}
+    placed = shown([node(gpus=2)], pods, {Part("l1", 2): (slot(0),)})
+    assert placed.held == {Part("l1", 1): (slot(1),), Part("l1", 2): (slot(0),)}
 
 
 def test_a_device_that_the_kubelet_withdrew_is_not_one_that_is_held():
-    placed = shown([node(gpus=3, ready=2)], [lease_pod("l1", node="n1")], {("l1", 1): (slot(2),)})
+    placed = shown(
+        [node(gpus=3, ready=2)], [lease_pod("l1", node="n1")], {Part("l1", 1): (slot(2),)}
+    )
     assert [(d.healthy, d.occupied_by) for d in placed.devices] == [
         (True, None), (False, None), (True, "l1"),
     ]  # fmt: skip
 
 
 def test_a_plugin_that_is_away_frees_nothing_and_ends_nothing():
-    placed = shown([node(gpus=0)], [lease_pod("l1", node="n1")], {("l1", 1): (slot(0),)})
+    placed = shown([node(gpus=0)], [lease_pod("l1", node="n1")], {Part("l1", 1): (slot(0),)})
     assert placed.devices == ()
-    placed = shown([node(gpus=1, ready=0)], [lease_pod("l1", node="n1")], {("l1", 1): (slot(0),)})
+    placed = shown(
+        [node(gpus=1, ready=0)], [lease_pod("l1", node="n1")], {Part("l1", 1): (slot(0),)}
+    )
     assert [(d.healthy, d.occupied_by) for d in placed.devices] == [(True, "l1")]
 
 
 def test_a_slot_stays_while_its_pod_runs_although_capacity_shrank():
-    placed = shown([node(gpus=1)], [lease_pod("l1", node="n1")], {("l1", 1): (slot(3),)})
-    assert placed.held == {("l1", 1): (slot(3),)}
+    placed = shown([node(gpus=1)], [lease_pod("l1", node="n1")], {Part("l1", 1): (slot(3),)})
+    assert placed.held == {Part("l1", 1): (slot(3),)}
     assert placed.devices[3].occupied_by == "l1"
 
 
@@ -206,7 +226,7 @@ def test_no_slot_is_ever_held_twice_and_order_does_not_matter(crowd, order, read
         for i, (where, count, ours) in enumerate(crowd)
     ]
     granted = {
-        (f"l{i}", 1): tuple(slot(k, "n1" if i % 2 else "n2") for k in range(count))
+        Part(f"l{i}", 1): tuple(slot(k, "n1" if i % 2 else "n2") for k in range(count))
         for i, (_, count, ours) in enumerate(crowd)
         if ours
     }
@@ -214,7 +234,9 @@ def test_no_slot_is_ever_held_twice_and_order_does_not_matter(crowd, order, read
     placed = shown(nodes, pods, granted)
     taken = [name for names in placed.held.values() for name in names]
     assert len(taken) == len(set(taken))
-    bound = {(f"l{i}", 1): count for i, (where, count, ours) in enumerate(crowd) if ours and where}
+    bound = {
+        Part(f"l{i}", 1): count for i, (where, count, ours) in enumerate(crowd) if ours and where
+    }
     assert {key: len(names) for key, names in placed.held.items()} == bound
     occupants = {d.uuid: d.occupied_by for d in placed.devices}
     assert all(occupants[name] == key[0] for key, names in placed.held.items() for name in names)
@@ -244,7 +266,7 @@ def test_what_changed_alone_is_worked_out_anew_and_it_comes_out_the_same(steps):
         elif what == "gone":
             pods.pop(number, None)
         elif what == "grant":
-            granted[f"l{number}", 1] = (slot(number % 3, where or "n1"),)
+            granted[Part(f"l{number}", 1)] = (slot(number % 3, where or "n1"),)
         elif what == "node" and where:
             nodes[where] = node(where, number)
         elif what == "classes":
@@ -307,5 +329,5 @@ def test_of_what_works_still_a_ready_pod_and_who_waits_have_the_first(granted):
     (working,) = [each for each in shown(nodes, [ready("w")]).devices if each.healthy]
     assert working.warm == "card"
     wanted = slot(granted)
-    found = shown(nodes, [ready("w")], {("lease", 1): (wanted,)})
+    found = shown(nodes, [ready("w")], {Part("lease", 1): (wanted,)})
     assert [each.uuid for each in found.devices if each.healthy] == [wanted]

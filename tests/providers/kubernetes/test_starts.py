@@ -26,15 +26,15 @@ class SlowClient:
         self.open = asyncio.Event()
         self.created, self.images, self.failures = [], [], 0
         self.templates, self.claimed = [], set()
-        self.now = self.most = 0
+        self.now = self.most = self.fail_at = 0
 
     async def create(self, resource, body, namespace="", *, dry_run=False):
         self.now += 1
         self.most = max(self.most, self.now)
         await self.open.wait()
         self.now -= 1
-        if self.failures:
-            self.failures -= 1
+        if self.failures or len(self.created) + 1 == self.fail_at:
+            self.failures, self.fail_at = max(0, self.failures - 1), 0
             raise UnavailableError("away")
         if resource is CLAIM_TEMPLATES:
             self.templates.append(body)
@@ -160,4 +160,35 @@ async def test_a_start_without_an_answer_is_tried_again(monkeypatch: pytest.Monk
     start = world.begin(1)
     await wait_for_async(lambda: start.created, 60)
     assert (world.client.created, start.failed, start.detail) == (["gpulease-lease001-2"], "", "")
+    await world.close([start])
+
+
+async def test_a_lease_on_several_nodes_gets_a_pod_for_each_of_them_in_its_turn():
+    world = World(rate=10000)
+    world.client.open.set()
+    several = {"count": 6, "nodes": 3, "devices": tuple(f"n{n // 2}/gpu/{n}" for n in range(6))}
+    start = world.begin(0, **several)
+    await wait_for_async(lambda: start.complete, 60, "all pods")
+    names = ["gpulease-lease000-2", "gpulease-lease000-2-1", "gpulease-lease000-2-2"]
+    assert world.client.created == names
+    assert [start.keys[rank][1] for rank in range(3)] == names
+    assert world.waits == 3
+    again = world.begin(1, **several)
+    again.created.add(1)  # it was there already
+    await wait_for_async(lambda: again.complete, 60, "what was missing")
+    assert world.client.created[3:] == ["gpulease-lease001-2", "gpulease-lease001-2-2"]
+    await world.close([start, again])
+
+
+async def test_pods_that_were_created_stay_so_when_the_next_one_has_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(module, "_FIRST_WAIT", 0.01)
+    world = World(rate=10000)
+    world.client.open.set()
+    world.client.fail_at = 2
+    start = world.begin(0, count=3, nodes=3, devices=("a/gpu/0", "b/gpu/0", "c/gpu/0"))
+    await wait_for_async(lambda: start.complete, 60, "all pods")
+    assert len(world.client.created) == 3
+    assert len(set(world.client.created)) == 3
     await world.close([start])

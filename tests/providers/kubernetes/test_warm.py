@@ -139,7 +139,7 @@ async def test_a_lease_takes_the_pod_that_stands_ready_and_the_pod_is_told_once(
     pod = world.api.pods[key]
     assert pod["metadata"]["uid"] == uid
     assert pod["metadata"]["ownerReferences"][0]["uid"] == world.server["metadata"]["uid"]
-    assert world.api.index.leases == {held.id: {1: pod}}
+    assert world.api.index.leases == {held.id: {1: {0: pod}}}
     assert not world.api.index.warm
     (told,) = world.told
     assert told[protocol.ENV_LEASE] == held.id
