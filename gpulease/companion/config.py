@@ -42,6 +42,7 @@ class SupervisorConfig:
         in_container: the machine is the lease's own: its environment, paths and devices count.
         count: how many GPUs it has; 0 is not known.
         nodes: into so many equal parts they are divided.
+        rank: which of these nodes this is, where each has a machine of its own.
     """
 
     lease_id: str
@@ -65,6 +66,7 @@ class SupervisorConfig:
     in_container: bool = False
     count: int = 0
     nodes: int = 1
+    rank: int = 0
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> SupervisorConfig:
@@ -93,6 +95,11 @@ class SupervisorConfig:
             OSError: the file cannot be read at present.
         """
         return Path(self.token_file).read_text().strip() if self.token_file else self.token
+
+    @property
+    def launches(self) -> bool:
+        """Whether the lease's further nodes are other machines, with supervisors of their own."""
+        return self.in_container and self.nodes > 1
 
     @property
     def parking(self) -> Parking:

@@ -21,14 +21,14 @@ from gpulease.companion import tree
 from gpulease.companion.activity import WatchedCompanion
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.handshake import check_packages, check_protocol, check_python
-from gpulease.companion.nodes import Node, nodes_of, to_text
+from gpulease.companion.lease_nodes import LeaseNodes
 from gpulease.companion.parking import Parking
 from gpulease.companion.ports import Ports
 from gpulease.companion.processes import CompanionProcess
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
 from gpulease.process_table import descendants, process_table
-from gpulease.protocol import ENV_NODES, CompanionOpen, CompanionOpened
+from gpulease.protocol import CompanionOpen, CompanionOpened
 from gpulease.sides.environment import (
     ENV_COMPANION,
     companion_environment,
@@ -124,7 +124,7 @@ class Companions:
         self._in_container = in_container
         self._ports = Ports()
         self._mark = mark
-        self._nodes: list[Node] = [Node()]
+        self.nodes = LeaseNodes()
         self._parking = Parking()
         self._homes_interpreter = False
         self._died = died
@@ -159,7 +159,7 @@ class Companions:
         own interpreter; without one they may live anywhere, and a path of theirs says nothing here.
         """
         self._ip, self._mark, self._ports = config.ip, config.lease_id, ports
-        self._nodes = nodes_of(config.devices, config.count, config.nodes)
+        self.nodes = LeaseNodes.of(config, self._directory)
         self._parking = config.parking
         self._homes_interpreter = bool(config.service_url)
         removed = self._parking.sweep()
@@ -284,10 +284,10 @@ class Companions:
     async def _start(self, args: CompanionOpen) -> Companion:
         kernel_id = args["kernel_id"]
         environ = companion_environment(
-            os.environ, args["environ"], self._mark, kernel_id, self._nodes[0].devices,
+            os.environ, args["environ"], self._mark, kernel_id, self.nodes.devices,
             in_container=self._in_container,
         )  # fmt: skip
-        environ[ENV_NODES] = to_text(self._nodes)
+        environ |= self.nodes.environment()
         if args["hash_seed"]:
             environ["PYTHONHASHSEED"] = args["hash_seed"]
         else:

@@ -14,21 +14,19 @@ import shutil
 import signal
 import socket
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from gpulease.companion import nodes
+from gpulease.companion import jobs, nodes
 from gpulease.errors import GPULeaseError
-from gpulease.protocol import ENV_NODES
+from gpulease.protocol import ENV_LAUNCH_KEYS, ENV_NODES
 
-#: From SIGTERM to SIGKILL (seconds), for those that end because another one failed.
-_GRACE = 5.0
+if TYPE_CHECKING:
+    from gpulease.companion.far import FarNodes
+
 #: What is shown by processes that a command left behind is waited for so long (seconds).
 _LAST_WORDS = 1.0
-#: Shown in pieces of this size where there are no lines.
-_PIECE = 2**16
 _INTERRUPTED = 130
 
 
@@ -69,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
             next_step="Install it in this environment, or name its path.",
             status=404,
         )
-    places = list(nodes.environments(found, each, _port()))
+    told = nodes.environments(found, each, _port())
+    places = [(found[rank // each], place) for rank, place in enumerate(told)]
     return asyncio.run(_all(places, [program, *words[1:]]))
 
 
@@ -88,41 +87,104 @@ def _processes_on_each(arguments: argparse.Namespace, node: nodes.Node) -> int:
     return shown
 
 
-async def _all(places: Sequence[Mapping[str, str]], words: Sequence[str]) -> int:
+class _Shown(Protocol):
+    """A stream of a process."""
+
+    async def read(self, most: int, /) -> bytes:
+        """Return what is shown next, nothing at the end."""
+
+
+class _Running(Protocol):
+    """A process, here or on another node."""
+
+    @property
+    def stdout(self) -> _Shown | None:
+        """What it shows."""
+
+    @property
+    def stderr(self) -> _Shown | None:
+        """What it complains of."""
+
+    async def wait(self) -> int:
+        """Return its status once it has ended."""
+
+    async def end(self) -> None:
+        """End it with all of its group; nothing where it has ended."""
+
+
+class _NearProcess:
+    """A process on this node."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.stdout, self.stderr = process.stdout, process.stderr
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    async def end(self) -> None:
+        await jobs.end(self._process)
+
+
+class _Starter:
+    """Starts processes, here and on the lease's other machines."""
+
+    def __init__(self, words: Sequence[str], *, alone: bool) -> None:
+        self._words = words
+        self._alone = alone
+        self._far: FarNodes | None = None
+
+    async def start(self, node: nodes.Node, place: Mapping[str, str]) -> _Running:
+        if node.supervisor:
+            told = {"PYTHONUNBUFFERED": "1", **place}
+            return await self._others().start(node, self._words, told)
+        environment = {"PYTHONUNBUFFERED": "1", **os.environ, **place}
+        if self._alone:  # its streams are this process's own
+            return _NearProcess(
+                await asyncio.create_subprocess_exec(
+                    *self._words, env=environment, stdin=DEVNULL, start_new_session=True
+                )
+            )
+        return _NearProcess(await jobs.start(self._words, environment, None))
+
+    def close(self) -> None:
+        if self._far is not None:
+            self._far.close()
+
+    def _others(self) -> FarNodes:
+        if self._far is None:
+            from gpulease.companion.far import FarNodes
+            from gpulease.companion.lease_nodes import read_keys
+
+            self._far = FarNodes(read_keys(os.environ[ENV_LAUNCH_KEYS]))
+        return self._far
+
+
+async def _all(places: Sequence[tuple[nodes.Node, Mapping[str, str]]], words: Sequence[str]) -> int:
     """Run a process at each place until all have ended, or one has failed."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    processes: list[Process] = []
+    processes: list[_Running] = []
     showing: list[asyncio.Task[None]] = []
+    starter = _Starter(words, alone=len(places) == 1)
     try:
-        for place in places:
-            process = await _start(words, place, alone=len(places) == 1)
+        for node, place in places:
+            process = await starter.start(node, place)
             processes.append(process)
             showing += _show(process, place["RANK"])
         return await _ended(processes, stop)
     finally:
-        await asyncio.gather(*(_end(process) for process in processes))
+        await asyncio.gather(*(process.end() for process in processes))
         if showing:
             _, late = await asyncio.wait(showing, timeout=_LAST_WORDS)
             for task in late:
                 task.cancel()
+        starter.close()
 
 
-async def _start(words: Sequence[str], place: Mapping[str, str], *, alone: bool) -> Process:
-    # A group of its own: what it starts (torchrun's workers) ends with it.
-    return await asyncio.create_subprocess_exec(
-        *words,
-        env={"PYTHONUNBUFFERED": "1", **os.environ, **place},
-        stdin=DEVNULL,
-        stdout=None if alone else PIPE,
-        stderr=None if alone else PIPE,
-        start_new_session=True,
-    )
-
-
-async def _ended(processes: Sequence[Process], stop: asyncio.Event) -> int:
+async def _ended(processes: Sequence[_Running], stop: asyncio.Event) -> int:
     """Wait for the first failure, for an interrupt, or for all; return the status."""
     stopped = asyncio.ensure_future(stop.wait())
     ranks = {asyncio.ensure_future(each.wait()): rank for rank, each in enumerate(processes)}
@@ -147,19 +209,7 @@ async def _ended(processes: Sequence[Process], stop: asyncio.Event) -> int:
             task.cancel()
 
 
-async def _end(process: Process) -> None:
-    """End a process with all of its group; nothing where it has ended."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.returncode is not None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE):
-                await process.wait()
-
-
-def _show(process: Process, rank: str) -> list[asyncio.Task[None]]:
+def _show(process: _Running, rank: str) -> list[asyncio.Task[None]]:
     streams = ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer))
     return [
         asyncio.create_task(_pass_on(stream, f"[{rank}] ".encode(), out))
@@ -168,12 +218,13 @@ def _show(process: Process, rank: str) -> list[asyncio.Task[None]]:
     ]
 
 
-async def _pass_on(stream: asyncio.StreamReader, prefix: bytes, out: BinaryIO) -> None:
+async def _pass_on(stream: _Shown, prefix: bytes, out: BinaryIO) -> None:
     """Write lines on with their rank; a progress bar's steps are lines, too."""
     rest = b""
-    while chunk := await stream.read(_PIECE):
+    while chunk := await stream.read(jobs.PIECE):
         lines = (rest + chunk).splitlines(keepends=True)
-        rest = b"" if lines[-1].endswith((b"\n", b"\r")) or len(lines[-1]) > _PIECE else lines.pop()
+        whole = lines[-1].endswith((b"\n", b"\r")) or len(lines[-1]) > jobs.PIECE
+        rest = b"" if whole else lines.pop()
         out.write(b"".join(prefix + line for line in lines))
         out.flush()
     if rest:

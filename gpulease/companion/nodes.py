@@ -1,7 +1,8 @@
 """The nodes of a lease, and what each process on them is told, in torchrun's words.
 
 A node is a part of a lease's GPUs with the address of their machine.  On one machine several nodes
-share its address.  Pure: no process, no socket.
+share its address; a node on another machine is reached through the supervisor that it has there.
+Pure: no process, no socket.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+
+from gpulease.protocol import NodeAddress
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,8 @@ class Node:
     address: str = "127.0.0.1"
     gpus: int = 0
     devices: str | None = None  # for CUDA_VISIBLE_DEVICES
+    supervisor: str = ""  # where it hears what is launched: tcp://host:port; "" is this machine
+    server_key: str = ""  # of that one (Z85)
 
 
 def nodes_of(devices: str | None, count: int, nodes: int) -> list[Node]:
@@ -35,6 +40,25 @@ def nodes_of(devices: str | None, count: int, nodes: int) -> list[Node]:
         Node(gpus=each, devices=",".join(names[rank * each : (rank + 1) * each]))
         for rank in range(nodes)
     ]
+
+
+def over_machines(
+    address: str, count: int, nodes: int, others: Sequence[NodeAddress]
+) -> list[Node]:
+    """Return the nodes of a lease that has a machine for each, this one first.
+
+    Args:
+        address: of this machine.
+        count: how many GPUs the lease has.
+        nodes: how many nodes.
+        others: by rank; none while they are not known.
+    """
+    each = count // nodes
+    found = [Node(address=address, gpus=each)]
+    for other in others:
+        host = other["address"].removeprefix("tcp://").rpartition(":")[0]
+        found.append(Node(host, each, None, other["address"], other["public_key"]))
+    return found
 
 
 def to_text(nodes: Sequence[Node]) -> str:

@@ -67,11 +67,14 @@ def settings(environ: Mapping[str, str]) -> SupervisorConfig:
         grace=read(protocol.ENV_GRACE, _positive, 30.0, seconds),
         drain_max=read(protocol.ENV_DRAIN_MAX, _positive, 60.0, seconds),
         mirror=mirror,
-        mirror_limit=read(protocol.ENV_MIRROR_LIMIT, _bytes, 2 * 2**30, "a number of bytes"),
+        mirror_limit=read(protocol.ENV_MIRROR_LIMIT, _number, 2 * 2**30, "a number of bytes"),
         park_dir=_park(environ.get(protocol.ENV_PARK, ""), mirror),
         user=environ.get(protocol.ENV_USER, ""),
         server=environ.get(protocol.ENV_SERVER, ""),
         in_container=True,
+        count=read(protocol.ENV_COUNT, _number, 0, "a whole number"),
+        nodes=read(protocol.ENV_NODE_COUNT, _number, 1, "a whole number from 1") or 1,
+        rank=read(protocol.ENV_RANK, _number, 0, "a whole number"),
     )
 
 
@@ -138,7 +141,7 @@ def _positive(text: str) -> float:
     return value
 
 
-def _bytes(text: str) -> int:
+def _number(text: str) -> int:
     value = int(text)
     if value < 0:
         raise ValueError(text)

@@ -36,7 +36,10 @@ def run() -> int:
         mark = config.lease_id if config is not None else os.environ[ENV_LEASE].strip()
         directory = pod.directory()
         environ = marked_environment(os.environ, mark, in_container=True)
-        reason = _serve(config, mark, directory, spawn(sys.executable, environ, directory))
+        if config is not None and config.rank:
+            reason = _serve_member(config)
+        else:
+            reason = _serve(config, mark, directory, spawn(sys.executable, environ, directory))
     except GPULeaseError as error:
         pod.last_words(f"{error.reason}: {error.sentence} {error.next_step}".rstrip())
         return pod.STATUS.get(error.reason, 1)
@@ -49,6 +52,20 @@ def run() -> int:
             shutil.rmtree(directory, ignore_errors=True)
     pod.last_words(f"ended: {reason}")
     return 0
+
+
+def _serve_member(config: SupervisorConfig) -> str:
+    """Serve as a further node of a lease, which has no notebook."""
+    import asyncio
+
+    from gpulease.companion import tree
+    from gpulease.companion.member import Member
+
+    async def serve() -> str:
+        tree.become_subreaper()
+        return await Member(config).run()
+
+    return asyncio.run(serve())
 
 
 def _serve(config: SupervisorConfig | None, mark: str, directory: Path, spawned: Spawned) -> str:

@@ -167,6 +167,8 @@ class Supervisor:
         elif kind == "resume":
             self._drain = None
             self._push("resume", _members(message))
+        elif kind == "nodes":
+            self._companions.nodes.meet(message["nodes"])
         elif kind == "end":
             self.end(message.get("reason", "ended"))
         else:
@@ -379,7 +381,7 @@ class Supervisor:
             attempt=self.config.attempt,
             keys=self.control.admitted,
         )
-        return {**hello, **environment()}
+        return {**hello, **self._companions.nodes.hello, **environment()}
 
     def _tell(self, message: FromSupervisor) -> None:
         if self._channel is not None:

@@ -33,12 +33,18 @@ ENV_SHARED: Final = "GPULEASE_SHARED_VARIABLES"
 #: ``gpulease.lab`` for the kernel of a whole notebook's run.
 ENV_CELL_OPTIONS: Final = "GPULEASE_CELL_OPTIONS"
 
-#: The nodes of a companion's lease (``companion.nodes``), for ``gpulease launch``.
+#: The nodes of a companion's lease (``companion.nodes``), for ``gpulease launch``;
 ENV_NODES: Final = "GPULEASE_NODES"
+#: and where some of them are other pods: the file with the keys that they hear.
+ENV_LAUNCH_KEYS: Final = "GPULEASE_LAUNCH_KEYS"
 
 #: What a lease pod's manifest tells ``gpulease companion --pod``, beside ``ENV_LEASE`` and
 #: ``ENV_SERVICE_URL``: which start of the lease this is (1 is the first);
 ENV_ATTEMPT: Final = "GPULEASE_ATTEMPT"
+#: of a lease on several nodes: which one this pod is, how many there are, and all their GPUs;
+ENV_RANK: Final = "GPULEASE_RANK"
+ENV_NODE_COUNT: Final = "GPULEASE_NODE_COUNT"
+ENV_COUNT: Final = "GPULEASE_COUNT"
 #: the pod's address, which notebooks connect to (downward API ``status.podIP``);
 ENV_POD_IP: Final = "GPULEASE_POD_IP"
 #: ports of that address, ``LOWEST-HIGHEST``, the only ones that are listened on;

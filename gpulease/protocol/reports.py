@@ -41,8 +41,8 @@ class Activity(TypedDict):
 class FromSupervisor(TypedDict, total=False):
     """One message of a supervisor; the members that each type carries:
 
-    * ``hello``: address, public_key, protocol, pid, attempt, keys (those admitted), and the
-      members of ``asks.Environment``
+    * ``hello``: address, public_key, protocol, pid, attempt, keys (those admitted), launch_key (of
+      a lease on several nodes: what the others admit), and the members of ``asks.Environment``
     * ``activity``: samples
     * ``admitted``: client_key; the answer to ``admit``
     * ``drained``: result, blockers, parked, reason
@@ -59,6 +59,7 @@ class FromSupervisor(TypedDict, total=False):
     pid: int | None
     attempt: int | None
     keys: Annotated[dict[Z85Key, Annotated[str, MaxLen(128)]], MaxLen(KEYS_MAX)]  # to kernel ids
+    launch_key: Z85Key
     samples: Annotated[list[Activity], MaxLen(600)]
     client_key: Annotated[str, Len(1, 40)]
     result: Literal["done", "blocked", "parked"]

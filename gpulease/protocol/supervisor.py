@@ -10,6 +10,13 @@ from typing import Literal
 from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
 
+class NodeAddress(TypedDict):
+    """Where the supervisor of a further node of a lease hears what is to be launched."""
+
+    address: str  # tcp://host:port
+    public_key: str  # Z85
+
+
 class ToSupervisor(TypedDict, total=False):
     """One message to a supervisor; the members that each type carries:
 
@@ -20,9 +27,10 @@ class ToSupervisor(TypedDict, total=False):
     * ``drain``: until, reason, park (bool: park what cannot go home, then end),
       interrupt_grace (seconds until a cell that runs on is killed)
     * ``resume``: the drain is called off;  ``end``: reason
+    * ``nodes``: nodes; all further ones of the lease are there, by rank
     """
 
-    type: Literal["lease", "admit", "revoke", "warn", "clear", "drain", "resume", "end"]
+    type: Literal["lease", "admit", "revoke", "warn", "clear", "drain", "resume", "end", "nodes"]
     hard_end: str
     client_key: str
     kernel_id: str
@@ -31,3 +39,4 @@ class ToSupervisor(TypedDict, total=False):
     sentence: str
     park: bool
     interrupt_grace: float
+    nodes: list[NodeAddress]

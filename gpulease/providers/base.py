@@ -121,8 +121,9 @@ class Provider(Protocol):
     """A place where leases run.
 
     The reconcile loop starts, stops and observes; ``Views`` and ``health`` read; the supervisor
-    channel asks ``proves``; the service's clock asks ``inventory`` and ``sample``.  Every method is
-    idempotent: after a crash the loop calls again with the same lease, and nothing happens twice.
+    channel asks ``rank_of``; the service's clock asks ``inventory`` and ``sample``.  Every method
+    is idempotent: after a crash the loop calls again with the same lease, and nothing happens
+    twice.
     """
 
     name: str
@@ -181,12 +182,15 @@ class Provider(Protocol):
     async def observe(self) -> Sequence[Observed]:
         """Called before each plan: every lease this provider still shows, known or not."""
 
-    async def proves(self, lease: Lease, token: str) -> bool:
-        """Called when somebody opens a lease's supervisor channel: is it this very attempt's?
+    async def rank_of(self, lease: Lease, token: str) -> int | None:
+        """Called when somebody opens a lease's supervisor channel: which of its nodes is it?
 
         Args:
             lease: as it stands now; a token of another attempt of it proves nothing.
             token: what the stranger sent; anything at all.
+
+        Returns:
+            The node's rank, 0 where the lease has one; ``None`` for whoever is none of them.
 
         Raises:
             GPULeaseError: ``cannot_prove`` (503) while nobody can tell; the supervisor tries again.

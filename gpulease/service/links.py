@@ -11,13 +11,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import Alert, Lease, LeaseState, TimeOuts
 from gpulease.protocol import ToSupervisor
 from gpulease.protocol.reports import KEYS_MAX, FromSupervisor
 from gpulease.providers.base import LinkState
+from gpulease.service.members import Members, Wire
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +27,6 @@ ADMIT_SECONDS = 10.0
 _BLOCKERS = 50
 _NAME, _SENTENCE = 200, 400
 _STANDING = frozenset({LeaseState.ACTIVE, LeaseState.WARNED, LeaseState.DRAINING})
-
-
-class Wire(Protocol):
-    """A connected supervisor."""
-
-    def tell(self, message: ToSupervisor) -> None:
-        """Send one message; what cannot be sent any more is dropped, as the close will tell."""
-
-    def hang_up(self) -> None:
-        """Close the channel: another supervisor of the same lease took over."""
 
 
 @dataclass
@@ -49,6 +39,8 @@ class _Line:
     public_key: str
     pid: int | None
     account: int | None
+    nodes: int = 1
+    launch_key: str = ""  # of what it launches on the lease's other nodes
     admitted: dict[str, str] = field(default_factory=dict)  # client key -> kernel id
     learned: set[str] = field(default_factory=set)  # kernels of keys that we did not admit
     drained: str = ""
@@ -74,6 +66,7 @@ class Links:
         self._wake = wake
         self._grace = grace or (lambda _: TimeOuts().interrupt_grace)
         self._lines: dict[str, _Line] = {}
+        self._members = Members()
         self._alerts: dict[str, Alert] = {}
 
     def connected(
@@ -93,6 +86,8 @@ class Links:
         known = self._lines.get(lease.id)
         address, public_key = hello["address"], hello["public_key"]
         line = _Line(lease.attempt, wire, address, public_key, hello.get("pid"), account)
+        line.launch_key = hello.get("launch_key", "")
+        line.nodes = lease.nodes if line.launch_key else 1  # on one machine one is all there are
         # A service that was restarted learns the keys again: their kernels may end or be in use.
         line.admitted = dict(hello.get("keys") or {})
         line.learned = {kernel for kernel in line.admitted.values() if kernel}
@@ -112,6 +107,21 @@ class Links:
         wire.tell(line.told_end)
         if line.told is not None:
             wire.tell(line.told)
+        self._members.introduce(lease, wire, line.launch_key)
+        self._wake()
+        return True
+
+    def joined(self, lease: Lease, rank: int, wire: Wire, hello: FromSupervisor) -> bool:
+        """Take the supervisor of a further node that said hello; false where it is refused.
+
+        The lease's own is connected once those of all its nodes are.
+        """
+        if not self._members.joined(lease, rank, wire, hello):
+            self._refuse(lease, None)
+            return False
+        line = self._lines.get(lease.id)
+        if line is not None and line.wire is not None and line.attempt == lease.attempt:
+            self._members.introduce(lease, line.wire, line.launch_key)
         self._wake()
         return True
 
@@ -145,6 +155,7 @@ class Links:
 
     def lost(self, lease_id: str, wire: Wire) -> None:
         """Note that a channel closed; one that was replaced already is ignored."""
+        self._members.lost(lease_id, wire)
         line = self._lines.get(lease_id)
         if line is not None and line.wire is wire:
             line.wire = None
@@ -219,7 +230,8 @@ class Links:
             return None
         return LinkState(
             attempt=line.attempt,
-            connected=line.wire is not None,
+            connected=line.wire is not None
+            and self._members.complete(lease_id, line.attempt, line.nodes),
             pid=line.pid,
             drained=line.drained,
             in_use=bool(line.admitted) and line.wire is not None,
@@ -277,6 +289,7 @@ class Links:
         """Drop the lines and the alerts of leases that are over."""
         for lease_id in self._alerts.keys() - kept:
             del self._alerts[lease_id]
+        self._members.forget(kept)
         for lease_id in self._lines.keys() - kept:
             line = self._lines[lease_id]
             if line.wire is None:
@@ -284,6 +297,7 @@ class Links:
 
     def close(self) -> None:
         """Hang up at shutdown; supervisors come back to the next service."""
+        self._members.close()
         for line in self._lines.values():
             if line.wire is not None:
                 line.wire.hang_up()

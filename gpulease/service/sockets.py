@@ -167,6 +167,7 @@ class SupervisorSocket(Answers, _Socket):
 
     hello_seconds = HELLO_SECONDS
     _lease_id = ""
+    _rank = 0  # of the lease's node that it is
     _said_hello = False
     _silence: asyncio.TimerHandle | None = None
 
@@ -185,7 +186,7 @@ class SupervisorSocket(Answers, _Socket):
         """
         await self._prove(str(args[0]))
         _must_upgrade(self)
-        self.whose = ("lease", self._lease_id, "")
+        self.whose = ("lease", self._lease_id, str(self._rank or ""))
         with self.bounds.channels.counted(self.whose, PEERS_MAX):
             await super().get(*args, **kwargs)  # returns when the channel is closed
 
@@ -239,19 +240,16 @@ class SupervisorSocket(Answers, _Socket):
     async def _prove(self, lease_id: str) -> None:
         token = self.bearer()
         lease = self.services.ledger.leases.get(lease_id)
-        proved = (
-            lease is not None
-            and bool(token)
-            and lease.state is not LeaseState.QUEUED
-            and await self.services.provider.proves(lease, token)
-        )
-        if not proved:
+        rank = None
+        if lease is not None and token and lease.state is not LeaseState.QUEUED:
+            rank = await self.services.provider.rank_of(lease, token)
+        if rank is None:
             raise GPULeaseError(
                 "not_this_lease",
                 "This token does not open this lease's channel.",
                 status=403 if token else 401,
             )
-        self._lease_id = lease_id
+        self._lease_id, self._rank = lease_id, rank
 
     def _hello(self, lease: Lease, said: FromSupervisor) -> None:
         if not is_understood(said["protocol"]):
@@ -266,6 +264,11 @@ class SupervisorSocket(Answers, _Socket):
         if said.get("attempt") not in (None, lease.attempt):
             self.send({"type": "end", "reason": "old_attempt"})
             return
+        if self._rank:
+            self._said_hello = self.services.links.joined(lease, self._rank, self, said)
+            if not self._said_hello:
+                self.close(REFUSED, "another key")
+            return
         first = self.services.links.state(lease.id)
         if not self.services.links.connected(lease, self, said, self.account()):
             self.close(REFUSED, "another key")
@@ -277,6 +280,8 @@ class SupervisorSocket(Answers, _Socket):
         log.info("supervisor connected", extra={"lease": lease.id, "attempt": lease.attempt})
 
     def _said(self, lease: Lease, said: FromSupervisor) -> None:
+        if self._rank:
+            return  # what is done on it was launched by the first one, which tells of it
         if said["type"] == "activity":
             self.services.heard(lease, said.get("samples", []))
         else:

@@ -95,6 +95,19 @@ def container_environment(source: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in source.items() if not _is_credential(name)}
 
 
+def launched_environment(own: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process that was launched from another node of the same lease.
+
+    ``told`` is that of the launching cell: it adds what this container does not say itself.
+    """
+    added = {
+        name: value
+        for name, value in told.items()
+        if name not in _HOMES_OWN and name not in _DEVICES and not is_of_one_process(name)
+    }
+    return added | container_environment(own)
+
+
 def companion_mark(lease_mark: str, kernel_id: str) -> str:
     """Return the mark of one companion.
 

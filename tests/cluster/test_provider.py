@@ -243,7 +243,10 @@ async def test_a_pod_elsewhere_that_says_it_is_a_lease_is_nobodys(
             world.api.create(body)
             there = wait_for_phase(world.api, elsewhere, name)
             token = world.api.new_token(elsewhere, "gpulease-lease", "gpulease", there)
-            assert not await world.provider.proves(replace(lease, id=told, attempt=attempt), token)
+            assert (
+                await world.provider.rank_of(replace(lease, id=told, attempt=attempt), token)
+                is None
+            )
 
         async def taken() -> bool:
             return any(each.occupied_by == "foreign" for each in await cards(world))
@@ -254,7 +257,7 @@ async def test_a_pod_elsewhere_that_says_it_is_a_lease_is_nobodys(
         (mine,) = (each for each in seen if each.lease_id == lease.id)
         assert (mine.attempt, mine.record, mine.gone) == (1, None, False)
         own = world.api.new_token(world.namespace, "gpulease-lease", "gpulease", real)
-        assert await world.provider.proves(lease, own)
+        assert await world.provider.rank_of(lease, own) == 0
     finally:
         delete_namespace(world.api, elsewhere)
 
@@ -518,7 +521,7 @@ async def test_while_the_api_is_away_nothing_is_known_and_nothing_ends(
         await wait_for_async(unknown, 120, "the capacity to be unknown")
         await wait_for_async(lambda: "pods" in world.provider.problem(), 120, "pods to be unknown")
         with pytest.raises(GPULeaseError) as unproved:
-            await world.provider.proves(lease, "aaa.bbb.ccc")
+            await world.provider.rank_of(lease, "aaa.bbb.ccc")
         assert (unproved.value.reason, unproved.value.status) == ("cannot_prove", 503)
         seen = next(s for s in await world.provider.observe() if s.lease_id == lease.id)
         assert (seen.gone, seen.parentless, seen.connected) == (False, False, True)

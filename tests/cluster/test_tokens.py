@@ -37,7 +37,7 @@ async def test_each_attempt_has_its_own_token_though_both_live(
     tokens = {each.attempt: await world.token(each) for each in (first, second)}
     for lease in (first, second):
         for number, token in tokens.items():
-            assert await world.provider.proves(lease, token) == (number == lease.attempt)
+            assert (await world.provider.rank_of(lease, token) == 0) == (number == lease.attempt)
     for each in (first, second):
         await world.die(each)
 
@@ -50,9 +50,9 @@ async def test_a_pod_that_our_copy_of_the_cluster_does_not_show_yet_proves_itsel
     token = await world.token(lease)
     behind = world.fresh()  # it has not looked at the cluster at all
     try:
-        assert await behind.proves(lease, token)
-        assert not await behind.proves(replace(lease, attempt=2), token)
-        assert not await behind.proves(replace(lease, id=f"other-{namespace}"), token)
+        assert await behind.rank_of(lease, token) == 0
+        assert await behind.rank_of(replace(lease, attempt=2), token) is None
+        assert await behind.rank_of(replace(lease, id=f"other-{namespace}"), token) is None
     finally:
         await behind.close()
         await world.die(lease)

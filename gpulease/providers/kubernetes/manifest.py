@@ -30,6 +30,7 @@ from gpulease.providers.kubernetes.manifest_process import (
     container_security,
     environment,
     mps_bounds,
+    node_of_several,
     pod_security,
 )
 from gpulease.providers.kubernetes.parts import granted_node
@@ -239,6 +240,7 @@ def _container(making: _Making) -> dict[str, Any]:
         resources["claims"] = said.claims
     followed = notebook.get("imagePullPolicy") or "IfNotPresent"
     extra = dict(settings.environment) | mps_bounds(making.gpu_class, ask, making.lease.per_node)
+    extra |= node_of_several(making.lease, making.rank)
     return {
         "name": CONTAINER,
         "image": image or notebook["image"],

@@ -143,6 +143,17 @@ def environment(
     ]
 
 
+def node_of_several(lease: Lease, rank: int) -> dict[str, str]:
+    """Return the variables that say which node of its lease a pod is, where there are several."""
+    if lease.nodes == 1:
+        return {}
+    return {
+        protocol.ENV_RANK: str(rank),
+        protocol.ENV_NODE_COUNT: str(lease.nodes),
+        protocol.ENV_COUNT: str(lease.count),
+    }
+
+
 def mps_bounds(gpu_class: GPUClass, ask: PodAsk, count: int) -> dict[str, str]:
     """Return the variables by which each process of a lease keeps to its share under MPS.
 

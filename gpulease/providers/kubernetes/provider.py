@@ -242,14 +242,14 @@ class KubernetesProvider:
                 shown.append(self._looks.look(held, group, link))
         return shown
 
-    async def proves(self, lease: Lease, token: str) -> bool:
+    async def rank_of(self, lease: Lease, token: str) -> int | None:
         """Ask the API server whose token it is, and compare with the pod of this very attempt.
 
         Raises:
             GPULeaseError: ``cannot_prove`` (503) while it does not answer.
         """
         try:
-            return await self._tokens.proves(lease, token)
+            return await self._tokens.rank_of(lease, token)
         except ClientError as error:
             raise GPULeaseError(
                 "cannot_prove",

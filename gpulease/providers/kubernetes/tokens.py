@@ -51,13 +51,13 @@ class Tokens:
         pod = await self._pod(who)
         return pod if pod is not None and pods.is_ours(pod, self._cluster.instance) else None
 
-    async def proves(self, lease: Lease, token: str) -> bool:
-        """Tell whether a token is that of this very attempt's pod, or of the first one's."""
+    async def rank_of(self, lease: Lease, token: str) -> int | None:
+        """Return the rank of the pod of this very attempt whose token it is, else ``None``."""
         pod = await self.pod_of(token)
         if pod is None or not pods.is_lease(pod, self._cluster.instance):
-            return False
+            return None
         use = pods.use_of(pod, self._cluster.instance)
-        return use.part == Part(lease.id, lease.attempt)
+        return use.rank if use.part == Part(lease.id, lease.attempt, use.rank) else None
 
     async def node_of(self, token: str) -> str | None:
         """Return the node that an agent's token is bound to, by itself or by its pod."""

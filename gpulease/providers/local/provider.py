@@ -172,9 +172,9 @@ class LocalProvider:
                 shown.append(observed)
         return shown
 
-    async def proves(self, lease: Lease, token: str) -> bool:
-        """Compare with the token of the present attempt."""
-        return is_token_of(self._secret, lease, token)
+    async def rank_of(self, lease: Lease, token: str) -> int | None:
+        """Compare with the token of the present attempt: all nodes have one supervisor here."""
+        return 0 if is_token_of(self._secret, lease, token) else None
 
     def grant(self, lease: Lease) -> GrantView | None:
         """Return what the lease's own server needs to start the supervisor."""

@@ -1,0 +1,124 @@
+"""Processes on other nodes of a lease, as ``gpulease launch`` sees its own.
+
+Owns the connections to those nodes' supervisors.  A node that does not answer any more ends all
+that was launched on it by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gpulease.channel.curve import CurveClient
+from gpulease.channel.iothread import IOThread
+from gpulease.channel.keys import Endpoint, KeyPair
+from gpulease.companion.nodes import Node
+from gpulease.errors import GPULeaseError
+
+#: Status of a process whose node is gone.
+_NODE_LOST = 1
+
+
+class Stream:
+    """What a process on another node shows."""
+
+    def __init__(self, client: CurveClient, job: int, name: str) -> None:
+        self._client = client
+        self._args = {"job": job, "stream": name}
+
+    async def read(self, _most: int) -> bytes:
+        """Return the next piece, of the other side's size; nothing at the end."""
+        try:
+            text: str = await _answer(self._client, "read", self._args)
+        except GPULeaseError:
+            return b""  # whoever waits for the process learns why
+        return text.encode("latin-1")
+
+
+class FarProcess:
+    """A process on another node."""
+
+    def __init__(self, client: CurveClient, job: int) -> None:
+        self._client = client
+        self._job = job
+        self.stdout = Stream(client, job, "stdout")
+        self.stderr = Stream(client, job, "stderr")
+        self.returncode: int | None = None
+
+    async def wait(self) -> int:
+        """Return its status once it has ended."""
+        if self.returncode is None:
+            try:
+                self.returncode = int(await _answer(self._client, "wait", {"job": self._job}))
+            except GPULeaseError:
+                self.returncode = _NODE_LOST
+        return self.returncode
+
+    async def end(self) -> None:
+        """End it with all of its group."""
+        with suppress(GPULeaseError):  # its node is gone, and it with it
+            await _answer(self._client, "end", {"job": self._job})
+
+
+class FarNodes:
+    """The other nodes of a lease.
+
+    Args:
+        keys: those that their supervisors admitted.
+    """
+
+    def __init__(self, keys: KeyPair) -> None:
+        self._keys = keys
+        self._io = IOThread()
+        self._clients: dict[str, CurveClient] = {}
+
+    async def start(self, node: Node, words: Sequence[str], place: Mapping[str, str]) -> FarProcess:
+        """Start a process on a node, in this directory and with this process's environment.
+
+        ``place`` is what it is told beside that.
+
+        Raises:
+            GPULeaseError: ``not_launched``; ``node_lost`` where the node does not answer.
+        """
+        client = self._clients.get(node.supervisor) or self._connect(node)
+        args = {
+            "words": list(words),
+            "environment": dict(os.environ),
+            "place": dict(place),
+            "cwd": str(Path.cwd()),
+        }
+        return FarProcess(client, int(await _answer(client, "run", args)))
+
+    def close(self) -> None:
+        """Let the nodes go; what still runs there ends."""
+        for client in self._clients.values():
+            client.close()
+        self._io.stop()
+
+    def _connect(self, node: Node) -> CurveClient:
+        def gone() -> GPULeaseError:
+            return GPULeaseError(
+                "node_lost",
+                f"The node {node.address} of this lease does not answer.",
+                next_step="Run it again; if that stays so, return the GPUs and request them anew.",
+                status=503,
+            )
+
+        made = self._clients[node.supervisor] = CurveClient(
+            self._io,
+            Endpoint(node.supervisor, node.server_key),
+            self._keys,
+            pushed=lambda _: None,
+            lost=lambda: None,
+            beat=dict,
+            gone=gone,
+        )
+        return made
+
+
+async def _answer(client: CurveClient, name: str, args: Mapping[str, Any]) -> Any:
+    return await asyncio.wrap_future(client.start_call(name, args))

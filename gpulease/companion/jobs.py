@@ -1,0 +1,127 @@
+"""Processes that another node of the lease has started here, each with what it shows.
+
+Owns that a process ends with all of its group, by itself or when whoever launched it is silent.
+What it shows is read by whoever launched it and waits here meanwhile: a reader that is slow slows
+the process down, as a pipe does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from gpulease.channel.curve import LOST_AFTER, Client
+from gpulease.errors import GPULeaseError
+
+#: From SIGTERM to SIGKILL (seconds).
+GRACE = 5.0
+#: Shown in pieces of this size (bytes).
+PIECE = 2**16
+
+
+async def start(words: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> Process:
+    """Start a process whose streams are read, in a group of its own.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return await asyncio.create_subprocess_exec(
+        *words, env=environment, cwd=cwd, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+async def end(process: Process) -> None:
+    """End a process with all of its group; nothing where it has ended."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await process.wait()
+
+
+@dataclass
+class _Job:
+    process: Process
+    client: Client
+    heard: float
+
+
+class Jobs:
+    """What runs here for others."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, _Job] = {}
+        self._numbers = itertools.count(1)
+
+    def heard(self, client: Client) -> None:
+        """Note that whoever launched is there."""
+        for job in self._jobs.values():
+            if job.client is client:
+                job.heard = time.monotonic()
+
+    async def run(
+        self, client: Client, words: Sequence[str], environment: Mapping[str, str], cwd: str
+    ) -> int:
+        """Start a process; return its number.
+
+        Raises:
+            GPULeaseError: ``not_launched``, with the reason.
+        """
+        try:
+            process = await start(words, environment, cwd)
+        except OSError as error:
+            raise GPULeaseError(
+                "not_launched", f"{words[0]} could not be started in {cwd}: {error.strerror}."
+            ) from None
+        number = next(self._numbers)
+        self._jobs[number] = _Job(process, client, time.monotonic())
+        return number
+
+    async def read(self, number: int, stream: str) -> str:
+        """Return what a process showed next, each byte as one character; "" when that is all."""
+        process = self._of(number)
+        reader = process.stderr if stream == "stderr" else process.stdout
+        assert reader is not None
+        return (await reader.read(PIECE)).decode("latin-1")
+
+    async def wait(self, number: int) -> int:
+        """Return a process's status once it has ended."""
+        return await self._of(number).wait()
+
+    async def end(self, number: int) -> None:
+        """End a process with all of its group, and forget it."""
+        job = self._jobs.pop(number, None)
+        if job is not None:
+            await end(job.process)
+
+    async def end_silent(self) -> None:
+        """End what was launched by somebody who has not been heard of since."""
+        late = time.monotonic() - LOST_AFTER
+        silent = [number for number, job in self._jobs.items() if job.heard < late]
+        await asyncio.gather(*(self.end(number) for number in silent))
+
+    async def end_all(self) -> None:
+        """End everything."""
+        await asyncio.gather(*(self.end(number) for number in list(self._jobs)))
+
+    @property
+    def pids(self) -> set[int]:
+        """Of the processes that somebody waits for."""
+        return {job.process.pid for job in self._jobs.values()}
+
+    def _of(self, number: int) -> Process:
+        job = self._jobs.get(number)
+        if job is None:
+            raise GPULeaseError("not_launched", "There is no such process any more.", status=404)
+        return job.process

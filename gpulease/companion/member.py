@@ -1,0 +1,119 @@
+"""The supervisor of a further node of a lease: it runs what the first node launches.
+
+It has no companion and no notebook: ``gpulease launch``, in a companion of the first node, calls it
+directly.  The service introduces the two and proves which pod this is; it ends with its pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from typing import Any
+
+from gpulease.channel.conversation import Message
+from gpulease.channel.curve import Client, CurveServer
+from gpulease.channel.websocket import WebsocketClient
+from gpulease.companion import tree
+from gpulease.companion.config import SupervisorConfig
+from gpulease.companion.jobs import Jobs
+from gpulease.companion.ports import Ports
+from gpulease.errors import GPULeaseError
+from gpulease.kept_tasks import KeptTasks
+from gpulease.protocol import ENV_LEASE, PROTOCOL_VERSION
+from gpulease.protocol.reports import FromSupervisor
+from gpulease.service_tls import trusted
+from gpulease.sides.environment import launched_environment
+
+log = logging.getLogger("gpulease.companion")
+
+_PING_SECONDS = 15.0
+_LOOK_SECONDS = 1.0
+
+
+class Member:
+    """Runs one further node of a lease.
+
+    Args:
+        config: the lease, with the node's rank.
+    """
+
+    def __init__(self, config: SupervisorConfig) -> None:
+        self.config = config
+        self._jobs = Jobs()
+        self._mark = f"{config.lease_id}/{config.rank}"
+        self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._beside = KeptTasks(log, "the node's work failed")
+        port = Ports(config.ports).take(1, config.ip)[0]
+        failed = f"Node {config.rank} of the lease failed"
+        self._control = CurveServer(config.ip, self._called, port, failed)
+        self._channel = WebsocketClient(
+            config.channel_url,
+            headers=lambda: {"Authorization": f"Bearer {config.credential()}"},
+            pushed=self._hear,
+            greeting=self._hello,
+            tls=trusted(config.channel_url, os.environ),
+            ping=_PING_SECONDS,
+        )
+
+    async def run(self) -> str:
+        """Serve until the end; return its reason."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._end, "stopped")
+        self._beside.keep(self._channel.run())
+        self._beside.keep(self._watch())
+        reason = await asyncio.shield(self._ending)
+        await self._jobs.end_all()
+        await tree.end_tree({self._mark}, os.getpid(), grace=0.5)
+        self._channel.close(dict(FromSupervisor(type="bye", reason="ended")))
+        self._beside.cancel()
+        await self._control.stop()
+        return reason
+
+    def _end(self, reason: str) -> None:
+        if not self._ending.done():
+            self._ending.set_result(reason)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            await self._jobs.end_silent()
+            tree.reap_orphans(spare_children=self._jobs.pids)
+
+    def _hear(self, message: Message) -> None:
+        """Do what the service says; the rest of what it tells is for the first node."""
+        if message.get("type") == "admit":
+            self._control.admit(message["client_key"], "")
+        elif message.get("type") == "end":
+            self._end(message.get("reason", "ended"))
+
+    def _hello(self) -> Message:
+        endpoint = self._control.endpoint
+        return dict(
+            FromSupervisor(
+                type="hello",
+                address=endpoint.address,
+                public_key=endpoint.server_key,
+                protocol=PROTOCOL_VERSION,
+                pid=os.getpid(),
+                attempt=self.config.attempt,
+            )
+        )
+
+    async def _called(self, client: Client, name: str, args: Message) -> Any:
+        self._jobs.heard(client)
+        if name == "ping":
+            return True
+        if name == "run":
+            environment = launched_environment(os.environ, args["environment"]) | args["place"]
+            environment[ENV_LEASE] = self._mark
+            return await self._jobs.run(client, args["words"], environment, args["cwd"])
+        if name == "read":
+            return await self._jobs.read(args["job"], args["stream"])
+        if name == "wait":
+            return await self._jobs.wait(args["job"])
+        if name == "end":
+            return await self._jobs.end(args["job"])
+        raise GPULeaseError("malformed", f"A node knows no call {name!r}.")
