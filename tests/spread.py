@@ -19,6 +19,8 @@ SHARED_DEMO = frozenset(
 )
 #: Ends the shared demo, so it comes after all that use it.
 ENDS_DEMO = "tests/end_to_end/test_interrupted.py"
+#: Modules that share another one (``browser/conftest.py``).
+BROWSER_DEMO = frozenset(f"tests/browser/test_{name}.py" for name in ("round", "teaching"))
 #: Thousands of examples, computed without a pause.
 EXAMPLES = "tests/policy/test_plan_properties.py"
 #: Modules whose tests are long and share nothing.
@@ -33,7 +35,7 @@ LONG = (
     ENDS_DEMO,
     "tests/end_to_end/test_check.py",
     "tests/browser/test_lab.py",
-    "tests/browser/test_round.py",
+    *sorted(BROWSER_DEMO),
     "tests/kernel/test_lease.py",
     EXAMPLES,
     *(f"tests/{room}" for room in ("end_to_end", "hub", "lab", "service")),
@@ -46,6 +48,8 @@ def unit_of(nodeid: str) -> str:
     module = nodeid.partition("::")[0]
     if module in SHARED_DEMO:
         return "shared demo"
+    if module in BROWSER_DEMO:
+        return "browser demo"
     return nodeid if module in EACH_ALONE else module
 
 

@@ -72,7 +72,8 @@ class Ledger:
             if error.status >= 500:
                 self.problem = error.sentence
             raise
-        self.problem = ""
+        if work in (self.store.save, self.store.check):  # reads may go on where no change is taken
+            self.problem = ""
         return found
 
     def close(self) -> None:

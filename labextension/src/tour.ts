@@ -115,6 +115,8 @@ export function showTour(trans: TranslationBundle): void {
   });
   document.body.append(box);
   show(0);
+  // The palette that led here gives the focus back to where it was, and does so after this.
+  setTimeout(() => next.focus());
 }
 
 function button(label: string, more: string, act: () => void): HTMLButtonElement {
@@ -138,13 +140,24 @@ function place(step: IStep): DOMRect | null {
 
 const GAP = 8;
 
-/** Below what it is about, or above, and always within the window. */
+/** Below what it is about, or above, or in its middle where it fills the window. */
 function beside(box: HTMLElement, target: DOMRect | null): void {
   const own = box.getBoundingClientRect();
   const rect = target ?? new DOMRect(innerWidth / 2, innerHeight / 2);
-  const below = rect.bottom + GAP + own.height < innerHeight;
-  const top = below ? rect.bottom + GAP : rect.top - GAP - own.height;
-  const left = Math.min(rect.left, innerWidth - own.width - GAP);
-  box.style.top = `${Math.max(GAP, Math.min(top, innerHeight - own.height - GAP))}px`;
-  box.style.left = `${Math.max(GAP, left)}px`;
+  const below = rect.bottom + GAP;
+  const above = rect.top - GAP - own.height;
+  let [top, left] = [below, rect.left];
+  if (below + own.height > innerHeight) {
+    top = above;
+  }
+  if (top < 0) {
+    top = rect.top + (rect.height - own.height) / 2;
+    left = rect.left + (rect.width - own.width) / 2;
+  }
+  box.style.top = `${within(top, innerHeight - own.height)}px`;
+  box.style.left = `${within(left, innerWidth - own.width)}px`;
+}
+
+function within(at: number, most: number): number {
+  return Math.max(GAP, Math.min(at, most - GAP));
 }

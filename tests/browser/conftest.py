@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.demo import RunningDemo, running_demo
 from tests.browser.pictures import Pictures
 from tests.helpers import chromium_path
 from tests.pages.stage import Stage
@@ -82,6 +83,13 @@ def profile(
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Pictures:
     """Where this module's tests put pictures of what they show."""
     return Pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="package")
+def shared_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+    """A demo with three GPUs for all modules of a worker; each says its time-outs."""
+    with running_demo(tmp_path_factory.mktemp("demo"), "--gpus", "3") as found:
+        yield found
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ class RunningDemo:
 
     def prepare(self, **time_outs: float) -> None:
         """Stop everybody's servers, let every lease end, and put these time-outs (s) into force."""
-        asyncio.run(self._prepare(time_outs))
+        in_a_thread(self._prepare(time_outs))
 
     def time_outs(self, **seconds: float) -> None:
         """Put these time-outs into force, whatever runs; also beside Playwright, on its thread."""
@@ -77,7 +77,7 @@ class RunningDemo:
             policy = yaml.safe_load((await admin.service_api("GET", "policy"))["text"])
             for name, members in sections.items():
                 policy[name] = {**policy.get(name, {}), **members}
-            await admin.service_api("PUT", "policy", {"text": yaml.safe_dump(policy)})
+            await put(admin, policy)
 
     async def _prepare(self, time_outs: dict[str, float]) -> None:
         async with Browser(self.url) as admin:
@@ -97,7 +97,13 @@ class RunningDemo:
             policy = yaml.safe_load((await admin.service_api("GET", "policy"))["text"])
             outs = DemoOptions(self.directory, Ports(0, 0, 0, 0), **time_outs).time_outs()
             policy["time_outs"] = {**policy.get("time_outs", {}), **outs}
-            await admin.service_api("PUT", "policy", {"text": yaml.safe_dump(policy)})
+            await put(admin, policy)
+
+
+async def put(admin: Browser, policy: dict[str, Any]) -> None:
+    """Put a whole policy into force, with its sections in the order in which they stand."""
+    text = yaml.safe_dump(policy, sort_keys=False)
+    await admin.service_api("PUT", "policy", {"text": text})
 
 
 def in_a_thread(work: Coroutine[Any, Any, T]) -> T:

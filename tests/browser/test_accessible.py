@@ -52,6 +52,7 @@ def busy_stage(stage: Stage) -> Stage:
             "note": "",
         }
     ]
+    stage.policy["text"] = "\n".join(f"# line {number}" for number in range(60))  # it scrolls
     stage.incidents = [
         {"at": soon(-60), "who": "planner", "why": "capacity_taken", "sentence": "It was taken.",
          "user": "ada", "lease": "l", "gpu_class": "sim", "note": "0/3 nodes"}

@@ -98,6 +98,20 @@ def test_without_a_server_the_ask_comes_with_its_start(stage: Stage, page: Any) 
     assert len(stage.called("POST", "leases")) == 1
 
 
+def test_who_comes_back_to_the_form_is_offered_what_runs_now(stage: Stage, page: Any) -> None:
+    page.clock.install()
+    page.goto(stage.url)
+    page.wait_for_selector("#ask-form")
+    stage.servers.append({**stage.servers[0], "name": "second", "display_name": ""})
+    page.mouse.move(0, 0)
+    page.hover("#ask-heading")  # too soon after the page has looked
+    page.mouse.move(0, 0)
+    page.clock.fast_forward(21_000)
+    assert page.locator("#ask-server").count() == 0
+    page.hover("#ask-heading")
+    page.wait_for_selector("#ask-server")
+
+
 def test_a_server_that_stopped_is_offered_to_be_started(stage: Stage, page: Any) -> None:
     stage.put(lease("active"))
     page.goto(stage.url)

@@ -1,13 +1,15 @@
 """The GPU in JupyterLab itself: the extension in a real Lab, hub, service, kernels and Chromium.
 
-One demo, one server and one open page serve all tests: a Lab takes as long to load as a test.
+One demo, one server, one open page and one beside it serve all tests: to load a Lab costs more than
+most tests do.
 """
 
 import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from gpulease.service.languages import catalogue
 from tests.browser.conftest import DEADLINE
 from tests.browser.demo import RunningDemo, in_a_thread, running_demo
 from tests.browser.pictures import Pictures
-from tests.browser.test_round import LONG, Lab, log_in
+from tests.browser.test_round import LONG, Lab, log_in, start
 from tests.helpers import wait_for
 from tests.pages.stage import lease, soon
 
@@ -48,7 +50,22 @@ THEIRS = ("Window name candidate", "filebrowser:open-path", "(reading 'schema')"
 LATE = {"idle": 3600, "idle_under_pressure": 3600, "warning": 60}
 
 
-@dataclass(frozen=True)
+@dataclass
+class Beside:
+    """The notebook in a second tab, and what that asked of the server from its first moment."""
+
+    page: Any
+    open_requests: set[Any] = field(default_factory=set)
+    sockets: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("request", lambda request: self.open_requests.add(request))
+        for over in ("requestfinished", "requestfailed"):
+            self.page.on(over, lambda request: self.open_requests.discard(request))
+        self.page.on("websocket", lambda socket: self.sockets.append(socket.url))
+
+
+@dataclass
 class Student:
     """One student with a JupyterLab open on the notebook."""
 
@@ -56,12 +73,29 @@ class Student:
     context: Any
     page: Any
     lab: Lab
+    last_tests: list[Any] = field(default_factory=list)  # tabs that a test opened for itself
 
     def tab(self, where: str = "") -> Any:
         """Open the notebook in another tab, or another Lab without it."""
         page = self.context.new_page()
+        self.last_tests.append(page)
         if where:
-            page.goto(f"{self.demo.url}user/student/lab/{where}", timeout=LONG, wait_until="commit")
+            page.goto(f"{self.demo.url}user/student/{where}", timeout=LONG, wait_until="commit")
+        return page
+
+    @cached_property
+    def beside(self) -> Beside:
+        """The second tab, opened when it is asked for first."""
+        beside = Beside(self.context.new_page())
+        Lab(beside.page, address(self.demo))
+        return beside
+
+    @cached_property
+    def seven(self) -> Any:
+        """The same for Notebook 7, with a notebook of its own."""
+        self.demo.write_notebook("student", "seven.ipynb", ["%%gpu\nprint('on the GPU')"])
+        page = self.context.new_page()
+        page.goto(f"{self.demo.url}user/student/notebooks/seven.ipynb", timeout=LONG)
         return page
 
     @contextmanager
@@ -108,9 +142,7 @@ def opened(demo: RunningDemo, chromium: Any) -> Iterator[Student]:
     context.set_default_timeout(DEADLINE)
     page = context.new_page()
     log_in(demo, page, "student")
-    page.goto(f"{demo.url}hub/spawn/student", timeout=LONG)
-    page.wait_for_url("**/user/student/lab**", timeout=LONG)
-    lab = Lab(page, address(demo))
+    lab = Lab(page, start(demo, NOTEBOOK))
     lab.run(0)
     yield Student(demo, context, page, lab)
     context.close()
@@ -124,8 +156,8 @@ def student(opened: Student) -> Iterator[Student]:
     in_a_thread(return_all(opened.demo, "student"))  # what a test before this one left
     shown(opened.page, "Request GPU")
     yield opened
-    for page in opened.context.pages[1:]:
-        page.close()
+    while opened.last_tests:
+        opened.last_tests.pop().close()
     assert not [each for each in complaints if not any(own in each for own in THEIRS)]
 
 
@@ -297,8 +329,7 @@ def test_a_message_is_shown_once_and_goes_when_it_is_taken_back(student: Student
     toast = ".Toastify__toast >> text=admin: The hub is updated at 18:00."
     told = in_a_thread(message_of_admin(student.demo, "The hub is updated at 18:00."))
     page.wait_for_selector(toast)
-    other = student.tab()
-    Lab(other, address(student.demo))
+    other = student.beside.page
     other.wait_for_selector(STATUS)
     assert other.locator(toast).count() == 0, "this browser has shown it"
     in_a_thread(take_back(student.demo, told))
@@ -306,8 +337,7 @@ def test_a_message_is_shown_once_and_goes_when_it_is_taken_back(student: Student
 
 
 def test_two_tabs_of_one_notebook_tell_the_same(student: Student) -> None:
-    one, two = student.page, student.tab()
-    Lab(two, address(student.demo))
+    one, two = student.page, student.beside.page
     two.click(BUTTON)
     for page in (one, two):
         shown(page, "left")
@@ -325,24 +355,18 @@ def test_a_page_holds_no_connection_of_its_own(student: Student) -> None:
 
     What ends is no such one.  Websockets are counted apart, and Lab has these of its own.
     """
-    page = student.tab()
-    open_requests: set[Any] = set()
-    sockets: list[str] = []
-    page.on("request", lambda request: open_requests.add(request))
-    for over in ("requestfinished", "requestfailed"):
-        page.on(over, lambda request: open_requests.discard(request))
-    page.on("websocket", lambda socket: sockets.append(socket.url))
-    Lab(page, address(student.demo))
-    page.wait_for_selector(STATUS, timeout=LONG)
-    wait_for(lambda: not any("gpulease" in each.url for each in open_requests), 30, "their end")
-    own = [url for url in sockets if "/api/kernels/" not in url and "/api/events/" not in url]
-    assert sockets
+    beside = student.beside
+    beside.page.wait_for_selector(STATUS, timeout=LONG)
+    wait_for(lambda: not any("gpulease" in x.url for x in beside.open_requests), 30, "their end")
+    lab_s = ("/api/kernels/", "/api/events/")
+    own = [url for url in beside.sockets if not any(each in url for each in lab_s)]
+    assert beside.sockets
     assert not [url for url in own if "gpulease" in url]
 
 
 @pytest.mark.nightly
 def test_ten_open_tabs_and_lab_still_saves(student: Student) -> None:
-    for page in [student.tab(f"workspaces/w{number}") for number in range(9)]:
+    for page in [student.tab(f"lab/workspaces/w{number}") for number in range(9)]:
         page.wait_for_selector(STATUS, timeout=LONG)
     first = student.page
     first.bring_to_front()
@@ -373,34 +397,15 @@ def test_a_service_that_restarts_is_waited_for(student: Student, pictures: Pictu
     give_back(page)
 
 
-def test_notebook_7_has_button_marks_and_panel_too(student: Student) -> None:
-    demo = student.demo
-    demo.write_notebook("student", "seven.ipynb", ["%%gpu\nprint('on the GPU')"])
-    page = student.context.new_page()
-    page.goto(f"{demo.url}user/student/notebooks/seven.ipynb", timeout=LONG)
-    shown(page, "Request GPU")
-    page.click(BUTTON)
-    shown(page, "left")
-    cell = page.locator(".jp-Notebook .jp-Cell >> nth=0")
-    cell.locator(".cm-content").click()
-    page.keyboard.press("Shift+Enter")
-    cell.locator(".jp-OutputArea-output", has_text="on the GPU").wait_for(timeout=LONG)
-    cell.locator(".gpulease-mark").click(timeout=LONG)  # opens the panel
-    page.wait_for_selector(OPEN_PANEL)
-    page.wait_for_selector(f"{PANEL} >> text=Return GPU")
-    give_back(page)
-
-
 def test_by_keyboard_alone_and_with_names_for_everything(student: Student) -> None:
     window = {"start": soon(-60), "end": soon(3600), "state": "open", "seats": 4, "claimed": 1}
     reserved = {
         "id": "r1", "group": "cs101", "gpu_class": "t4", "image": "hub.example.org/cs101:2",
         "cancelled": False, "windows": [window],
     }  # fmt: skip
-    # The panel reads reservations when it is shown: in a tab of its own it has not been yet.
-    page = student.tab()
+    # The panel reads reservations when it is shown: in this tab it has not been yet.
+    page = student.beside.page
     page.route("**/gpulease/api/reservations*", lambda r: r.fulfill(json={"items": [reserved]}))
-    Lab(page, address(student.demo))
     page.focus(".gpulease-button-menu")
     page.keyboard.press("Enter")
     page.wait_for_selector(".lm-Menu-item.lm-mod-active")
@@ -424,22 +429,26 @@ def test_by_keyboard_alone_and_with_names_for_everything(student: Student) -> No
     assert unnamed == []
 
 
-@pytest.mark.parametrize("state", ["starting", "draining"])
-def test_a_state_that_passes_quickly_is_shown(
-    student: Student, pictures: Pictures, state: str
-) -> None:
-    """What the server extension would say of it, since nobody can hold it there."""
-    page = student.tab()
+def test_states_that_pass_quickly_are_shown(student: Student, pictures: Pictures) -> None:
+    """What the server extension would say of them, since nobody can hold a lease there."""
+    page, state = student.beside.page, "starting"
 
     def answer(route: Any) -> None:
-        answered = route.fetch()
-        lease_there = lease(state, version=10**9, reason="connecting")
-        route.fulfill(response=answered, json=answered.json() | {"leases": [lease_there]})
+        there = lease(state, version=10**9 + (state == "draining"), reason="connecting")
+        asked = "status" not in route.request.url
+        answered = {} if asked else route.fetch().json() | {"leases": [there]}
+        route.fulfill(json=answered)
 
+    page.bring_to_front()
     page.route("**/gpulease/api/status*", answer)
-    Lab(page, address(student.demo))
-    shown(page, {"starting": "Starting: connecting", "draining": "Saving variables"}[state])
-    pictures.take(page, f"lab-{state}")
+    page.route("**/gpulease/api/leases**", answer)
+    page.click(BUTTON)
+    shown(page, "Starting: connecting")
+    pictures.take(page, "lab-starting")
+    state = "draining"
+    choose(page, "Cancel the request")
+    shown(page, "Saving variables")
+    pictures.take(page, "lab-draining")
 
 
 def test_a_lab_in_german_has_the_services_sentences_in_german(
@@ -449,14 +458,30 @@ def test_a_lab_in_german_has_the_services_sentences_in_german(
     page.click(BUTTON)
     shown(page, "left")
     with student.speaking("de_DE"):
-        german = student.tab("workspaces/german")
+        german = student.tab("lab/workspaces/german")
         german.click(f"{STATUS}:has-text('noch')", timeout=LONG)
         german.wait_for_selector(f"{PANEL}:visible >> text={catalogue('de').gettext(sentence)}")
         pictures.take(german, "lab-german")
-    # One channel serves the server: the Lab that was opened last decides.
-    student.tab("workspaces/english").wait_for_selector(STATUS, timeout=LONG)
+    # One channel serves the server: the page that was opened last decides.
+    assert "seven" not in vars(student)
+    student.seven.wait_for_selector(BUTTON)
     german.wait_for_selector(f"{PANEL}:visible >> text={sentence}")
     german.wait_for_selector(f"{PANEL}:visible >> text=GPU zurückgeben")
+    give_back(page)
+
+
+def test_notebook_7_has_button_marks_and_panel_too(student: Student) -> None:
+    page = student.seven
+    shown(page, "Request GPU")
+    page.click(BUTTON)
+    shown(page, "left")
+    cell = page.locator(".jp-Notebook .jp-Cell >> nth=0")
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Shift+Enter")
+    cell.locator(".jp-OutputArea-output", has_text="on the GPU").wait_for(timeout=LONG)
+    cell.locator(".gpulease-mark").click(timeout=LONG)  # opens the panel
+    page.wait_for_selector(OPEN_PANEL)
+    page.wait_for_selector(f"{PANEL} >> text=Return GPU")
     give_back(page)
 
 
@@ -465,6 +490,27 @@ def test_lab_without_the_server_extension_shows_nothing(student: Student) -> Non
     page.route("**/gpulease/api/**", lambda route: route.fulfill(status=404, body="{}"))
     Lab(page, address(student.demo))
     assert page.locator("[class*=gpulease]:visible").count() == 0
+
+
+def test_the_tour_leads_from_place_to_place_and_the_launcher_to_the_tutorial(
+    student: Student,
+) -> None:
+    page = student.beside.page
+    page.bring_to_front()
+    page.keyboard.press("Control+Shift+C")
+    page.locator(".lm-CommandPalette-input:visible").fill("GPU tour")
+    page.click(".lm-CommandPalette-item:has-text('GPU tour')")
+    for words in ("One click gets a GPU", "Cells that begin with %%gpu", "after a warning"):
+        page.wait_for_selector(f".gpulease-tour >> text={words}")
+        place = page.locator(".gpulease-tour").bounding_box()
+        assert 0 <= place["x"] <= 1100 - place["width"]
+        assert 0 <= place["y"] <= 800 - place["height"]
+        page.keyboard.press("Enter")  # the next step has the focus
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".gpulease-tour", state="detached")
+    page.keyboard.press("Control+Shift+L")
+    page.click(".jp-LauncherCard:has-text('GPU tutorial')")
+    page.wait_for_selector(".jp-Notebook:visible >> text=A GPU in this notebook", timeout=LONG)
 
 
 def test_every_state_has_its_picture(pictures: Pictures) -> None:

@@ -5,12 +5,11 @@ import re
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.browser.demo import RunningDemo, running_demo
+from tests.browser.demo import RunningDemo
 from tests.browser.pictures import Pictures
 from tests.browser.test_watchers import in_editor, put_in_editor
 from tests.helpers import WaitedTooLongError, wait_for
@@ -33,12 +32,10 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
-    """A demo of its own: its pages show nothing that somebody did before."""
-    directory = tmp_path_factory.mktemp("demo")
-    options = ("--gpus", "1", "--idle", "8", "--warning", "12", "--warm-up", "1")
-    with running_demo(directory, *options) as found:
-        yield found
+def demo(shared_demo: RunningDemo) -> RunningDemo:
+    """The demo with time-outs that one can wait for, and warnings long enough to be looked at."""
+    shared_demo.prepare(idle=8, warning=12, warm_up=1)
+    return shared_demo
 
 
 def log_in(demo: RunningDemo, page: Any, name: str) -> None:
@@ -47,6 +44,11 @@ def log_in(demo: RunningDemo, page: Any, name: str) -> None:
     page.fill("#password_input", name)
     page.click("#login_submit")
     page.wait_for_url("**/hub/home")
+
+
+def start(demo: RunningDemo, notebook: str) -> str:
+    """Return the address that starts the student's server, and then is the notebook's in Lab."""
+    return f"{demo.url}hub/spawn/student?next=/user/student/lab/tree/{notebook}"
 
 
 class Lab:
@@ -91,9 +93,7 @@ def test_the_whole_round(demo: RunningDemo, profile: Any, pictures: Pictures) ->
     hub = profile.new_page()
     log_in(demo, hub, "student")
     tab = profile.new_page()
-    tab.goto(f"{demo.url}hub/spawn/student", timeout=LONG)
-    tab.wait_for_url("**/user/student/lab**", timeout=LONG)
-    lab = Lab(tab, f"{demo.url}user/student/lab/tree/{NOTEBOOK}")
+    lab = Lab(tab, start(demo, NOTEBOOK))
     lab.run(0)
 
     # A click on the hub's page: a plain cell then runs on the GPU.

@@ -490,8 +490,10 @@ def test_a_conflict_of_documents_shows_both_sides_and_keeps_the_edit(
     put_in_editor(page, "mine: 1\n")
     stage.answers["PUT policy"] = (409, CHANGED)
     stage.policy |= {"version": 2, "text": "theirs: 2\n", "author": "joan"}
+    stage.versions.append(dict(stage.policy))
     page.click("#policy-save")
     page.wait_for_selector("#policy-conflict:has-text('joan saved version 2 meanwhile.')")
+    page.wait_for_selector(".gl-version:has-text('Version 2 (in force)')")
     assert page.locator(".gl-line-differs").all_text_contents() == ["theirs: 2\n", "mine: 1\n"]
     assert in_editor(page) == "mine: 1\n"
     stage.answers.clear()

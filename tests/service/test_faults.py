@@ -78,6 +78,21 @@ async def test_a_database_that_was_deleted_grants_nothing_and_health_says_so(
         await server.close()
 
 
+async def test_a_database_that_takes_no_change_is_named_while_it_can_be_read(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpulease.service.run._FENCE_EVERY", 0.1)
+    async with run() as site:
+        services = site.service.services
+        other = sqlite3.connect(tmp_path / "leases.sqlite", isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        await wait_for_async(lambda: services.health()["store"] != "ok", 30, "health to say so")
+        await services.ledger.call(services.ledger.store.live)
+        assert "another process holds the database" in services.health()["store"]
+        other.close()
+        await wait_for_async(lambda: services.health()["store"] == "ok", 30, "the next change")
+
+
 async def test_what_the_service_writes_is_its_own(site: Site, tmp_path: Path) -> None:
     await site.client(site.hub.server_token("stu")).ask({})
     written = await asyncio.to_thread(lambda: list(tmp_path.iterdir()))

@@ -52,7 +52,8 @@ class Editor extends HTMLElement {
       // Tab moves on, as it does in every field.
       cm.keymap.of([...cm.completionKeymap, ...cm.lintKeymap, ...cm.historyKeymap, ...cm.defaultKeymap]),
       theme,
-      cm.EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }),
+      // What scrolls is reached by keyboard: said, since not everything takes what is edited for it.
+      cm.EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false", tabindex: "0" }),
       cm.EditorView.updateListener.of(changed),
       this.#locked.of([]),
     ];

@@ -43,7 +43,9 @@ const session = new Session({
 async function read(since) {
   if (!group) return [];
   const query = new URLSearchParams({ group, since: since.toISOString(), limit: 200 });
-  return (await attempt(() => api.get(`reservations?${query}`)))?.items ?? [];
+  const found = (await attempt(() => api.get(`reservations?${query}`)))?.items ?? [];
+  session.follow(found);
+  return found;
 }
 
 /** A window was dragged: it is moved, or goes back with the reason. */

@@ -5,12 +5,14 @@ import { alertError, announce, clearAlert, meta } from "./dom.js";
 import { isLive, spoken } from "./lease.js";
 
 const RECENT = 3600_000; // ms: how long an ended lease stays the first thing shown
+const OLD = 20_000; // ms: less than the service believes itself what servers it saw
 
 export class Holder extends EventTarget {
   constructor(live) {
     super();
     this.live = live;
     this.servers = null; // null: not known yet
+    this.looked = 0;
     this.busy = false;
     this.told = new Map();
     this.questions = new Map(); // lease id -> what a person must agree to before it is returned
@@ -54,7 +56,13 @@ export class Holder extends EventTarget {
     return this.servers.length ? this.freeServers().length > 0 : this.current().length === 0;
   }
 
+  /** Before somebody clicks: what servers there are now, so that the click waits for no hub. */
+  lookAgain() {
+    if (performance.now() - this.looked > OLD) this.lookUpServers();
+  }
+
   async lookUpServers() {
+    this.looked = performance.now();
     try {
       this.servers = (await api.get("servers")).items;
       this.dispatchEvent(new Event("change"));

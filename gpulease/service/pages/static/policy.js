@@ -95,6 +95,7 @@ async function drawConflict() {
   );
   announce(_("Version {version} was saved meanwhile.", theirs));
   conflicting = theirs;
+  await readVersions(0);
 }
 
 const check = () => attempt(async () => drawFindings(await api.post("policy/check", { text: text.value })));
@@ -116,6 +117,7 @@ async function save(event) {
 
 function take(document_) {
   saved = document_;
+  conflicting = null;
   text.value = document_.text;
   text.readOnly = Boolean(document_.pinned);
   text.mark([]);
@@ -123,7 +125,7 @@ function take(document_) {
 }
 
 function versionItem(version) {
-  const current = version.version === saved?.version;
+  const current = version.version === (conflicting ?? saved)?.version;
   return h(
     "li",
     { class: "list-group-item gl-version", "data-key": `v${version.version}` },
@@ -176,6 +178,7 @@ onAction(document.body, (action, target) => {
   if (action === "take-theirs") {
     take(conflicting);
     $("policy-findings").replaceChildren();
+    attempt(() => outs.read());
   }
   if (action === "line") text.goTo(Number(target.dataset.line));
   if (action === "restore") restore(Number(target.dataset.version));

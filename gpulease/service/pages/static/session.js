@@ -26,7 +26,22 @@ export class Session {
     if (["open", "over"].includes(window_.state) && reservation.manages) this.#readAttendance();
   }
 
+  /** Reservations were read anew: what the open dialog says of its window is what they say now. */
+  follow(reservations) {
+    const of = reservations.find((each) => each.id === this.of?.id);
+    const one = of?.windows.find((each) => each.at === this.window.at);
+    if (!one || !$("dialog").open) return;
+    Object.assign(this, { of, window: one });
+    this.#drawAbout();
+  }
+
   #draw() {
+    this.#drawAbout();
+    update($("actions"), this.of.manages ? this.#actions() : null);
+    update($("came"), this.came);
+  }
+
+  #drawAbout() {
     const { of, window: one } = this;
     $("heading").textContent = of.title || of.name;
     const fact = (name, ...value) => h("div", { class: "gl-fact", "data-key": name }, h("dt", {}, name), h("dd", {}, ...value));
@@ -36,8 +51,6 @@ export class Session {
       h("p", { class: "gl-sentence" }, span(one.local_start, one.local_end), h("span", { class: "text-body-secondary" }, ` (${of.zone})`)),
       h("dl", { class: "gl-facts" }, fact(_("State"), STATES[one.state]), fact(_("Seats"), `${one.seats} × ${of.gpu_class}`, one.seats < one.reserved ? _(", {n} reserved", { n: one.reserved }) : ""), held ? fact(_("Taken"), _("{n} of {total}", { n: one.claimed, total: one.seats })) : null, one.first_gpus && one.state === "lead" ? fact(_("First GPU"), one.first_gpus.slice(11, 16)) : null, fact(_("Windows to come"), of.windows_ahead), of.exam ? fact(_("Exam"), _("no GPU is taken away")) : null, of.image ? fact(_("Image"), h("code", { class: "text-break" }, of.image)) : null),
     );
-    update($("actions"), of.manages ? this.#actions() : null);
-    update($("came"), this.came);
   }
 
   #actions() {
@@ -103,7 +116,7 @@ export class Session {
     const path = `reservations/${of.id}/attendance.csv`;
     try {
       const rows = parseCSV(await api.text(path)).filter((row) => row.window === one.local_start);
-      if (this.window !== one) return;
+      if (this.window.at !== one.at || this.of.id !== of.id) return;
       this.came = attendance(rows, `${meta("prefix")}api/${path}`);
       this.#draw();
     } catch (error) {

@@ -98,6 +98,7 @@ onAction(document.body, (action, target) => {
   if (action === "page") readHistory(Number(target.dataset.offset));
   else if (action !== "ask") holder.act(action, target.dataset.id);
 });
+for (const coming of ["pointerenter", "focusin"]) $("ask").addEventListener(coming, () => holder.lookAgain());
 $("ask").addEventListener("change", (event) => {
   if (event.target.name === "gpu_class") choice.gpuClass = event.target.value;
   if (event.target.name === "server") choice.server = event.target.value;
