@@ -1,9 +1,5 @@
 """The same of what is built on torch, of JAX and its kin, and of other libraries."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from tests.frameworks import notebooks_kin, notebooks_others
@@ -11,17 +7,13 @@ from tests.frameworks.placing import (
     check,
     each,
     patterns,
+    placed,
     with_the_gpu_gone_between_any_two_cells,
 )
 from tests.transfer.kinds import plain
+from tests.transfer.test_imported import groups
 
-#: JAX's registers keep every class that a process entered, and a jitted function leads to them: of
-#: equinox's notebook and the others each would be refused for what the other left there.
-ALONE = "GPULEASE_TEST_ALONE"
-_ALL = {**notebooks_kin.NOTEBOOKS, **notebooks_others.NOTEBOOKS}
-NOTEBOOKS = {
-    name: cells for name, cells in _ALL.items() if (name == "equinox") == (ALONE in os.environ)
-}
+NOTEBOOKS = {**notebooks_kin.NOTEBOOKS, **notebooks_others.NOTEBOOKS}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -33,17 +25,6 @@ def test_a_notebook_in_turns(name, eager, lazy):
     where = patterns(name, len(cells))
     turns = {label: where[label] for label in list(where)[:2]}
     check(cells, turns, (eager, lazy))
-
-
-@pytest.mark.skipif(ALONE in os.environ, reason="it is this test that runs")
-@pytest.mark.timeout(600)
-def test_equinox_in_a_process_of_its_own():
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "frameworks", __file__]
-    done = subprocess.run(
-        [*command, "-k", "in_turns"], env=os.environ | {ALONE: "1"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
 
 
 @pytest.mark.nightly
@@ -59,3 +40,62 @@ def test_the_gpu_is_gone_between_any_two_cells(name, killed, new_pair):
     cells = NOTEBOOKS[name]
     seen = with_the_gpu_gone_between_any_two_cells(new_pair, cells, killed=killed)
     assert seen == plain(cells)
+
+
+ANOTHERS = """import jax, threading
+seen = []
+def enter():
+    held = seen, threading.Lock()
+    class Node: pass
+    jax.tree_util.register_pytree_node(Node, lambda node: ((), held), lambda aux, parts: Node())
+enter()
+add = jax.jit(lambda x: x + 1); shape = jax.tree.structure([1, {'a': 2}])"""
+
+
+def test_a_jitted_function_does_not_lead_to_every_class_that_jax_knows(eager):
+    """JAX's registers are the process's: another notebook's classes are in them, too."""
+    try:
+        cells = [ANOTHERS, "seen.append((add(1).item(), str(shape)))"]
+        assert placed(eager, cells, [False, True]) == [(2, "PyTreeDef([*, {'a': *}])")]
+    finally:
+        eager.restart()  # no other companion knows the class
+
+
+APART = {
+    "jitted": "import jax\na, b = jax.jit(lambda x: x + 1), jax.jit(lambda x: x * 2)\na(1), b(1)",
+    "of jax's own": "import jax\na, b = [jax.nn.relu, jax.numpy.sin], [jax.nn.relu, jax.numpy.sin]",
+    "equinox": """import equinox, jax
+class Model(equinox.Module):
+    act: object = jax.nn.relu
+    @equinox.filter_jit
+    def __call__(self, x): return self.act(x)
+a, b = Model(), Model()
+a(1.0), b(1.0)""",
+    "flax": """import flax.linen as nn
+class A(nn.Module):
+    n: int = 1
+class B(nn.Module):
+    n: int = 2
+a, b = A(), B()""",
+    "dtypes of torch": (
+        "import torch\na, b = [torch.float32, torch.device('cpu')], [torch.float32, torch.strided]"
+    ),
+    "dtypes of polars": "import polars as pl\na, b = [pl.Int64], [pl.Int64, pl.List(pl.Int64)]",
+}
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_what_is_imported_joins_nothing(kind):
+    found = groups(APART[kind])
+    assert [group.names for group in found] == [("a",), ("b",)]
+    assert sum(len(group.roots) for group in found) < 10
+
+
+def test_what_jax_keeps_of_a_class_sees_a_part_of_it_that_something_holds(eager):
+    """The part is known by an id then, and is filled on its own."""
+    cells = [
+        "import jax, dataclasses\n@dataclasses.dataclass\nclass D:\n    a: object\n    n: int\n"
+        "D = jax.tree_util.register_dataclass(D, data_fields=['a'], meta_fields=['n']); seen = []",
+        "seen.append(len(jax.tree.leaves(D([1, 2], 3))))",
+    ]
+    assert placed(eager, cells, [True, False]) == [2]

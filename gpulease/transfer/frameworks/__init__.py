@@ -27,8 +27,8 @@ from gpulease.transfer.libraries import library
 from .base import Aside, Framework, Inside, Packing, Stage, new, set_attributes, staged
 
 __all__ = [
-    "Aside", "Framework", "Inside", "Packing", "Stage", "active", "enter", "entries", "new", "of",
-    "refresh", "set_attributes", "staged",
+    "Aside", "Framework", "Inside", "Packing", "Stage", "active", "enter", "entries", "is_imported",
+    "new", "of", "refresh", "set_attributes", "staged",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,12 @@ def of(kind: type) -> Framework | None:
         found = next((f for f in _loaded.values() if f is not None and f.claims(kind)), None)
         _by_type[kind] = found
         return found
+
+
+def is_imported(obj: Any) -> bool:
+    """Say whether a claimed object is some module's, and no name's own."""
+    framework = of(type(obj))
+    return framework is not None and framework.is_imported(obj)
 
 
 @functools.cache

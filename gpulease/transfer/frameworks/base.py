@@ -27,6 +27,12 @@ class Framework(Protocol):
     def claims(self, kind: type) -> bool:
         """Say whether objects of exactly this type are this framework's; asked once a type."""
 
+    def is_imported(self, obj: Any) -> bool:
+        """Say whether a module has this very object, by whose name it is pickled.
+
+        Then nothing is asked of what it reaches, and values that hold it share nothing.
+        """
+
     def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:
         """Return what ``obj`` reaches, in place of the collector's answer.
 
@@ -73,6 +79,10 @@ class Aside:
 
     def claims(self, kind: type) -> bool:  # noqa: ARG002
         """Claim nothing."""
+        return False
+
+    def is_imported(self, obj: Any) -> bool:  # noqa: ARG002
+        """Take every object for a notebook's own."""
         return False
 
     def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:  # noqa: ARG002

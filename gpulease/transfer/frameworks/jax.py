@@ -30,17 +30,24 @@ _CALLABLES: tuple[type, ...] = (
     custom_derivatives.custom_jvp,
     custom_derivatives.custom_vjp,
 )
+_STRUCTURE: type = jax.tree_util.PyTreeDef
+#: In a jitted function and in each structure is one of JAX's registers of trees, and with it every
+#: class that anybody in this process ever entered.
+_REGISTER: type = type(tree_util.default_registry)
 
 
 class _Jax(Aside):
     """See ``base.Framework``."""
 
     def claims(self, kind: type) -> bool:
-        return kind is _ARRAY or kind in _CALLABLES
+        return kind in (_ARRAY, _STRUCTURE, _REGISTER) or kind in _CALLABLES
+
+    def is_imported(self, obj: Any) -> bool:
+        return type(obj) is _REGISTER or (type(obj) in _CALLABLES and bool(_name(obj)))
 
     def inside(self, obj: Any, scratch: dict[Any, Any]) -> Inside:  # noqa: ARG002
         if type(obj) is not _ARRAY:
-            return Inside([] if _name(obj) else _parts(obj))
+            return Inside(gc.get_referents(obj))
         if obj.is_deleted() or len(obj.devices()) != 1:
             return Inside([])
         low = obj.unsafe_buffer_pointer()
@@ -48,7 +55,7 @@ class _Jax(Aside):
 
     def reduce(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
         if type(obj) is not _ARRAY:
-            return _name(obj) or NotImplemented
+            return (type(obj) in _CALLABLES and _name(obj)) or NotImplemented
         if obj.is_deleted():  # given away to a compiled function (donate_argnums)
             return deleted, (obj.shape, obj.dtype)
         return array, (numpy.asarray(obj), obj.aval.weak_type)
@@ -82,11 +89,6 @@ def _name(obj: Any) -> str:
     name = str(getattr(obj, "__qualname__", None) or getattr(obj, "__name__", ""))
     own = module is not None and module.__name__ != "__main__"
     return name if own and getattr(module, name, None) is obj else ""
-
-
-def _parts(obj: Any) -> list[Any]:
-    # JAX's own register of trees is in it, too, and with it every class that ever was entered.
-    return [part for part in gc.get_referents(obj) if part is not tree_util.default_registry]
 
 
 def array(value: Any, weak_type: bool) -> Any:

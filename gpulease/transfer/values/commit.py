@@ -101,7 +101,7 @@ def commit(
 
 
 def _put_in_place(staging: Staging, loaded: Loaded) -> None:
-    for oid, content in loaded.contents.items():
+    for oid, content in staging.contents(loaded):
         if oid not in staging.fresh:
             apply_content(staging.units[oid], content, staging.codes.get(oid))
     loaded.apply()

@@ -16,14 +16,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from gpulease.transfer import frameworks
 from gpulease.transfer.registry import Registry
 
 from .groups import ATOMIC, Survey, name_root, names_of, unit_root
+from .imported import Imported
 from .ledger import Base, Ledger
 
 #: Of more objects than these nobody counts who refers to them: they are held.
 _LIMIT = 20_000
 #: A function is held by its name, and is a unit of its own, as a class is.
+_is_imported = Imported()
 _COMMON = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
 
 
@@ -118,4 +121,5 @@ def _is_common(obj: Any) -> bool:
     kind = type(obj)
     if kind in (tuple, frozenset):
         return all(type(x) in ATOMIC for x in obj)
-    return kind in ATOMIC or kind is object or isinstance(obj, _COMMON)
+    known = kind in ATOMIC or kind is object or isinstance(obj, _COMMON)
+    return known or _is_imported(obj) or frameworks.is_imported(obj)

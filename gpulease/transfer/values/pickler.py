@@ -28,7 +28,7 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, refused_kind
 from gpulease.transfer.registry import Registry
 
-from . import array_reduction, cloudpickle_names, files, tokens
+from . import array_reduction, cloudpickle_names, files, imported, tokens
 from .groups import Check
 from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own
@@ -177,6 +177,10 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             if isinstance(obj, enum.Enum):
                 return reduce_member(obj)
             reduced = reduce_own(obj)
+            if reduced is not NotImplemented:
+                return reduced
+        else:
+            reduced = imported.reduce(obj)
             if reduced is not NotImplemented:
                 return reduced
         reduced = array_reduction.reduce(obj, self.context)

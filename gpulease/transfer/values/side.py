@@ -187,6 +187,7 @@ class Side:
             names = [root[2:] for root in packed.roots if root.startswith("n:")]
             if index in outcome.failed or index in outcome.deferred or index in outcome.skipped:
                 self.ledger.differ(packed.roots)
+                self.ledger.forget(packed.needs)  # what else came for it is held by nothing there
                 if outcome.failed.get(index):
                     self.ledger.blocked.update(dict.fromkeys(names, outcome.failed[index]))
                 continue

@@ -180,10 +180,15 @@ class Staging:
                 return found
         return None
 
+    def contents(self, loaded: Loaded) -> list[tuple[str, Any]]:
+        """Return contents by unit, those of classes last: a framework may look into a class."""
+        return sorted(
+            loaded.contents.items(), key=lambda each: isinstance(self.units[each[0]], type)
+        )
+
     def _fill(self, index: int) -> None:
         """Give units that nobody can see yet their content, so that later loads can use them."""
-        loaded = self.loaded[index]
-        for oid, content in loaded.contents.items():
+        for oid, content in self.contents(self.loaded[index]):
             if oid in self.fresh and oid not in self._filled:
                 self._filled.add(oid)
                 apply_content(self.units[oid], content, None)

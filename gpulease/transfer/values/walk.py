@@ -32,6 +32,7 @@ from .faces import (
     memory_of,
 )
 from .groups import ATOMIC, Check, Group, merge, name_root, unit_root
+from .imported import ALIAS, Imported, parts_of_alias
 from .overlaps import Overlaps
 from .units import UnitBook, is_unit
 
@@ -39,6 +40,7 @@ from .units import UnitBook, is_unit
 _SLICE = 2048
 _OWNERLESS = (types.ModuleType, type(None), type)
 _CUT = (types.ModuleType, logging.Logger, types.FrameType, types.TracebackType, weakref.ref)
+_SPECIAL = (type, enum.Enum, ALIAS, *_CUT, *HOLDERS)
 #: Types of which some objects are units, are cut off, or are looked through at once.
 _TREATED = frozenset({types.FunctionType, object, types.BuiltinFunctionType, tuple, frozenset})
 
@@ -70,6 +72,7 @@ class Walk:
         self._by_value: dict[int, bool] = {}
         self._live: dict[type, bool] = {}
         self._common: dict[type, bool] = {}
+        self._is_imported = Imported()
         self._queue: list[tuple[str, list[Any]]] = []
         self._scratch: dict[Any, dict[Any, Any]] = {}
         frameworks.refresh()
@@ -176,15 +179,16 @@ class Walk:
             known = self._common[kind] = not (
                 kind in _TREATED
                 or is_face(kind)
-                or issubclass(kind, (type, enum.Enum, *_CUT, *HOLDERS, *self._pandas, *numpy))
+                or issubclass(kind, (*_SPECIAL, *self._pandas, *numpy))
                 or is_arrow(kind)
                 or is_polars(kind)
+                or self._is_imported.may_be(kind)
                 or self._is_live(kind)
                 or frameworks.of(kind) is not None
             )
         return known
 
-    def _visit_each(  # noqa: C901, PLR0912 - one loop over every object: a call each would double its cost
+    def _visit_each(  # noqa: C901, PLR0912, PLR0915 - one loop over every object: a call each would double its cost
         self, root: str, part: Group, found: list[Any]
     ) -> list[Any]:
         owner = self._owner
@@ -198,13 +202,20 @@ class Walk:
                 if is_unit(obj, self._by_value):
                     part.needs.add(self._need(obj))
                 continue
-            if isinstance(obj, enum.Enum) and is_unit(kind, self._by_value):
+            if self._is_imported(obj):
+                continue
+            if isinstance(obj, enum.Enum):
                 part.needs.add(self._need(kind))  # a member is its class's
+                continue
+            if issubclass(kind, ALIAS):  # typing gives out the same one to all who ask
+                out += self._visit(root, part, parts_of_alias(obj))
                 continue
             if isinstance(obj, _CUT):
                 part.modules |= isinstance(obj, types.ModuleType)
                 continue
-            if kind is types.BuiltinFunctionType and type(obj.__self__) in _OWNERLESS:
+            if kind is types.BuiltinFunctionType and (
+                type(obj.__self__) in _OWNERLESS or self._is_imported(obj.__self__)
+            ):
                 continue  # a function of a module or a class; others hold their object
             if (kind is tuple or kind is frozenset) and all(type(x) in ATOMIC for x in obj):
                 part.unordered |= kind is frozenset
@@ -245,7 +256,8 @@ class Walk:
 
     def _visit_claimed(self, root: str, part: Group, found: list[Any]) -> list[Any]:
         """Enter objects of frameworks; return those to look into that they reach."""
-        fresh = self._entered(root, part, found)
+        own = [obj for obj in found if not frameworks.is_imported(obj)]
+        fresh = self._entered(root, part, own)
         if not fresh:
             return []
         self._keep.append(fresh)

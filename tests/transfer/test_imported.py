@@ -1,0 +1,117 @@
+"""What a notebook has by importing it joins nothing and stays what it is on both sides."""
+
+import pytest
+
+from gpulease.transfer.registry import Registry
+from gpulease.transfer.values.units import UnitBook
+from gpulease.transfer.values.walk import Walk
+
+#: Each value is in two names that have nothing else in common.
+APART = {
+    "member of an enumeration": "import http\ndef make(): return http.HTTPStatus.OK",
+    "flags": "import re\ndef make(): return re.I | re.M",
+    "signature": "import inspect\ndef make(): return inspect.signature(lambda a, b=1: a)",
+    "dtype": "import numpy as np\ndef make(): return np.dtype('f8')",
+    "ufunc": "import numpy as np\ndef make(): return np.add",
+    "method of a ufunc": "import numpy as np\nadd = np.add.reduce\ndef make(): return add",
+    "zone": "import zoneinfo\ndef make(): return zoneinfo.ZoneInfo('Europe/Berlin')",
+    "missing value": "import pandas as pd\ndef make(): return pd.NA",
+    "missing time": "import pandas as pd\ndef make(): return pd.NaT",
+    "sentinel": "import dataclasses\ndef make(): return dataclasses.MISSING",
+    "field": "import dataclasses\ndef make(): return dataclasses.field()",
+    "alias": "import typing\ndef make(): return typing.Optional[typing.List[int]]",
+    "type variable": "import typing\ndef make(): return typing.AnyStr",
+    "column of objects": (
+        "import pandas as pd\ndef make(): return pd.DataFrame({'a': [pd.NA, 'x']}, dtype=object)"
+    ),
+}
+TWO = "\na, b = [make()], {'it': make()}\ndel make"
+#: Made by hand, they have an identity: it is shared.
+TOGETHER = {
+    "structured dtype": "import numpy as np\nmade = np.dtype([('x', 'f8')])",
+    "dtype of times": "import numpy as np\nmade = np.dtype('M8[ns]')",
+    "ufunc of a function": "import numpy as np\nmade = np.frompyfunc(lambda x: x, 1, 1)",
+    "zone of its own": "import zoneinfo\nmade = zoneinfo.ZoneInfo.no_cache('Europe/Berlin')",
+    "type variable of the notebook's": "import typing\nmade = typing.TypeVar('made')",
+    "instance": "import types\nmade = types.SimpleNamespace()",
+    "member with a list": (
+        "import enum\nclass E(enum.Enum): A = 1\nE.A.held = shared = []\nmade = shared"
+    ),
+}
+
+
+def groups(source, names=("a", "b")):
+    ns = {"__name__": "__main__"}
+    exec(source, ns)
+    registry = Registry("h")
+    found = Walk(ns, registry, UnitBook(ns, registry)).run(names)
+    return [group for group in found if group.names]
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_what_is_imported_joins_nothing(kind):
+    assert [group.names for group in groups(APART[kind] + TWO)] == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("kind", TOGETHER)
+def test_what_is_made_by_hand_does(kind):
+    source = TOGETHER[kind] + "\na, b = [made], {'it': made}"
+    assert [group.names for group in groups(source)] == [("a", "b")]
+
+
+def test_a_class_in_an_alias_is_found():
+    (found,) = groups("import typing\nclass C: pass\na = [typing.Optional[C]]")
+    assert len(found.needs) == 1
+
+
+SAME = {
+    "np.dtype('f8')": "import numpy as np",
+    "np.add": "import numpy as np",
+    "np.arange(3).dtype": "import numpy as np",
+    "http.HTTPStatus.OK": "import http",
+    "zoneinfo.ZoneInfo('Europe/Berlin')": "import zoneinfo",
+    "pd.NA": "import pandas as pd",
+    "pd.NaT": "import pandas as pd",
+    "dataclasses.MISSING": "import dataclasses",
+    "typing.Optional[int]": "import typing",
+    "typing.AnyStr": "import typing",
+    "functools.singledispatch": "import functools",
+}
+
+
+@pytest.mark.parametrize("value", SAME)
+def test_it_is_itself_on_both_sides(pair, value):
+    pair.home(f"{SAME[value]}\nx = [{value}]; y = {{'it': {value}}}")
+    pair.gpu(f"assert x[0] is y['it'] is {value}; x.append(2); z = (x[0], [y['it']])")
+    pair.home(f"assert x[0] is y['it'] is z[0] is z[1][0] is {value}; w = [1]")
+    pair.gpu(f"assert x[0] is y['it'] is z[0] is {value}")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TOGETHER if kind != "ufunc of a function"])
+def test_what_is_made_by_hand_stays_shared(pair, kind):
+    pair.home(TOGETHER[kind] + "\na, b = [made], {'it': made}")
+    pair.gpu("assert a[0] is b['it'] is made; a.append(1)")
+    pair.home("assert a[0] is b['it'] is made")
+
+
+def test_an_array_has_its_dtype_from_numpy(pair):
+    pair.home("import numpy as np\nx = np.zeros(3); r = np.zeros(2, [('a', 'i4')])")
+    pair.gpu("assert x.dtype is np.dtype('f8'); x += 1; r['a'] = 2")
+    pair.home("assert x.dtype is np.dtype('f8') and r.dtype.names == ('a',)")
+
+
+def test_dataclasses_with_defaults_are_whole_on_the_other_side(pair):
+    pair.home(
+        "from dataclasses import dataclass, field, fields, MISSING\n"
+        "@dataclass\nclass A:\n    n: int\n    m: list = field(default_factory=list)\n"
+        "@dataclass\nclass B:\n    n: int = 3\nx, y = A(1), B()"
+    )
+    pair.gpu("assert fields(A)[0].default is MISSING and A(2).m == [] and B().n == 3; x.n = 5")
+    pair.home("assert x == A(5) and fields(x)[0].default is MISSING; B.n = 4; z = B")
+    pair.gpu("assert z is B and fields(B)[0].name == 'n'")
+
+
+def test_an_empty_instance_of_a_notebooks_class_is_no_module_s(pair):
+    pair.home("class C: pass\nx = C(); y = [x]")
+    pair.gpu("assert y[0] is x; x.n = 1; z = C()")
+    pair.home("assert y[0].n == 1 and not vars(z) and type(z) is C")
