@@ -510,7 +510,7 @@ def test_the_tour_leads_from_place_to_place_and_the_launcher_to_the_tutorial(
     page.wait_for_selector(".gpulease-tour", state="detached")
     page.keyboard.press("Control+Shift+L")
     page.click(".jp-LauncherCard:has-text('GPU tutorial')")
-    page.wait_for_selector(".jp-Notebook:visible >> text=A GPU in this notebook", timeout=LONG)
+    page.wait_for_selector(".jp-Notebook h1:has-text('A GPU in this notebook')", timeout=LONG)
 
 
 def test_every_state_has_its_picture(pictures: Pictures) -> None:
