@@ -240,13 +240,8 @@ class _Pass:
         line = free.whole(request) if seat else free.line(request)
         # Of one node each: what is held for it first, then by identifier.
         choose = fitting.warm_first if free.warm else fitting.for_request
-        chosen = choose(
-            line,
-            request,
-            free.kept_for(request),
-            self._preferred_node(request),
-            free.versatile,
-        )
+        node, kept = self._preferred_node(request), frozenset(free.kept_for(request))
+        chosen = choose(line, request, fitting.Preference(kept, node, free.versatile))
         if len(chosen) == request.count:
             self.outcome.actions.append(self._grant(request, chosen, gpu_class))
         else:
@@ -341,7 +336,8 @@ class _Pass:
         if request.count > 1:  # on a node without room for it it would hope, and hold, in vain
             room = self._rooms.nodes(gpu_class, request)
             line = {node: there for node, there in line.items() if node in room}
-        hoped = fitting.for_request(line, request, preferred_node=self._preferred_node(request))
+        preferred = fitting.Preference(node=self._preferred_node(request))
+        hoped = fitting.for_request(line, request, preferred)
         if gathers(request, self._snapshot):
             free.keep(hoped, request)
         coming.take(hoped)

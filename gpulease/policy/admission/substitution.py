@@ -50,8 +50,7 @@ def substitute(
         chosen = fitting.for_request(
             left.loose(other.name, request.needs),
             request,
-            preferred_node=preferred_node,
-            versatile=left.versatile,
+            fitting.Preference(node=preferred_node, versatile=left.versatile),
         )
         if len(chosen) == request.count:
             return other, chosen

@@ -9,10 +9,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
 from gpulease.policy.model import Device, Lease
 from gpulease.policy.needs import parse
+
+
+@dataclass(frozen=True)
+class Preference:
+    """What decides between devices that would do.
+
+    Attributes:
+        devices: identifiers of those that are liked best.
+        node: the node that is liked best, "" for none.
+        versatile: of ``versatility``, where devices are not all alike; within a node the least
+            versatile stand first.
+    """
+
+    devices: frozenset[str] = frozenset()
+    node: str = ""
+    versatile: Mapping[str, int] = field(default_factory=dict)
+
+
+_NO_PREFERENCE = Preference()
 
 
 def suits(gpu_class: str, device: Device, needs: str = "") -> bool:
@@ -49,9 +68,7 @@ def by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
 def for_request(
     nodes: Mapping[str, Sequence[Device]],
     request: Lease,
-    preferred: Iterable[str] = (),
-    preferred_node: str = "",
-    versatile: Mapping[str, int] = MappingProxyType({}),
+    preferred: Preference = _NO_PREFERENCE,
 ) -> list[Device]:
     """Return the devices of a request by the rank of its nodes, or as many as can be had.
 
@@ -60,18 +77,18 @@ def for_request(
     Args:
         nodes: what it may take on each, in the order in which it is taken.
         request: for ``count`` devices, divided among its ``nodes``.
-        preferred: see ``of_one_node``, as the others.
+        preferred: decides between nodes as in ``of_one_node``.
     """
     if request.nodes == 1:
-        return of_one_node(nodes, request.count, preferred, preferred_node, versatile)
-    each, wanted = request.per_node, set(preferred)
+        return of_one_node(nodes, request.count, preferred)
+    each = request.per_node
     left = {node: list(there) for node, there in nodes.items()}
     found: list[Device] = []
     while len(found) < request.count:
         whole = {n: there[: len(there) // each * each] for n, there in left.items()}
         fitting = {node: there for node, there in whole.items() if there}
         lacks = request.count - len(found)
-        taken = of_one_node(fitting, lacks, wanted, preferred_node, versatile)
+        taken = of_one_node(fitting, lacks, preferred)
         if not taken:
             break
         found += taken
@@ -85,32 +102,27 @@ def for_request(
 def of_one_node(
     nodes: Mapping[str, Sequence[Device]],
     count: int,
-    preferred: Iterable[str] = (),
-    preferred_node: str = "",
-    versatile: Mapping[str, int] = MappingProxyType({}),
+    preferred: Preference = _NO_PREFERENCE,
 ) -> list[Device]:
     """Return up to ``count`` devices of one node, as many as can be had.
 
-    Of the nodes that have enough, the one with most of the ``preferred`` devices is taken, then
-    the ``preferred_node``, then the one with the least versatile devices, then the one where the
-    fewest stay behind, so that whole nodes stay for those who want several.
+    Of the nodes that have enough, the one with most of the preferred devices is taken, then the
+    preferred node, then the one with the least versatile devices, then the one where the fewest
+    stay behind, so that whole nodes stay for those who want several.
 
     Args:
         nodes: the devices of each, in the order in which they are taken.
         count: how many are wanted.
-        preferred: identifiers.
-        preferred_node: a node, "" for none.
-        versatile: of ``versatility``, where devices are not all alike; within a node the least
-            versatile stand first.
+        preferred: what decides.
     """
-    wanted = set(preferred)
+    wanted, versatile = preferred.devices, preferred.versatile
     if not wanted and not versatile:
-        return _nearest_of(nodes, count, preferred_node)
+        return _nearest_of(nodes, count, preferred.node)
 
     def rank(node: str) -> tuple[int, int, bool, int, int, str]:
         there = nodes[node]
         liked = sum(device.uuid in wanted for device in there) if wanted else 0
-        far = not preferred_node or node != preferred_node
+        far = not preferred.node or node != preferred.node
         good = max((versatile.get(each.uuid, 0) for each in there[:count]), default=0)
         return -min(count, len(there)), -min(count, liked), far, good, len(there), node
 
@@ -121,24 +133,22 @@ def of_one_node(
 def warm_first(
     nodes: Mapping[str, Sequence[Device]],
     request: Lease,
-    preferred: Iterable[str] = (),
-    preferred_node: str = "",
-    versatile: Mapping[str, int] = MappingProxyType({}),
+    preferred: Preference = _NO_PREFERENCE,
 ) -> list[Device]:
     """Return what ``for_request`` does: where a pod of its class stands ready if it
     can be, and where one of another class does, which would have to go, only if it must be.
     """
-    count, own, kept = request.count, request.gpu_class, set(preferred)
+    count, own, kept = request.count, request.gpu_class, preferred.devices
     left = {
         node: good
         for node, there in nodes.items()
         if (good := [d for d in there if d.warm in ("", own) or d.uuid in kept])
     }
     ready = {d.uuid for there in left.values() for d in there if d.warm} if count == 1 else ()
-    chosen = for_request(left, request, kept.union(ready), preferred_node, versatile)
+    chosen = for_request(left, request, replace(preferred, devices=kept.union(ready)))
     if len(chosen) == count:
         return chosen
-    return for_request(nodes, request, kept, preferred_node, versatile)
+    return for_request(nodes, request, preferred)
 
 
 def _nearest_of(

@@ -93,7 +93,7 @@ class _Room:
                 node: sorted(there, key=lambda device: device.uuid not in lease.devices)
                 for node, there in nodes.items()
             }
-        chosen = fitting.for_request(nodes, lease, lease.devices)
+        chosen = fitting.for_request(nodes, lease, fitting.Preference(frozenset(lease.devices)))
         free.take(chosen)
         left.take(chosen)
         return tuple(device.uuid for device in chosen)

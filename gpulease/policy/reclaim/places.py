@@ -10,8 +10,8 @@ from gpulease.policy.admission import Unmet
 from gpulease.policy.capacity.fitting import nodes_of, suits
 from gpulease.policy.model import Device, Lease
 
-#: A node; ``None`` is any.
-Place = str | None
+#: The node to gather on; ``None`` is any.
+NodeChoice = str | None
 
 
 class Places:
@@ -27,12 +27,12 @@ class Places:
 
     def __init__(self, devices: Mapping[str, Device], gives: Callable[[str], int]) -> None:
         self._devices, self._gives = devices, gives
-        self._left: dict[str, dict[Place, int]] = {}  # request -> what is missing where
+        self._left: dict[str, dict[NodeChoice, int]] = {}  # request -> what is missing where
         self._least: dict[int, int] = {}  # the fewest that are missing anywhere
         self._ranked: dict[int, list[tuple[bool, int, str]]] = {}
         self._where: dict[str, Mapping[str, int]] = {}  # lease -> its devices by node
 
-    def left(self, want: Unmet) -> Mapping[Place, int]:
+    def left(self, want: Unmet) -> Mapping[NodeChoice, int]:
         """Return what is missing where a request gathers; it was settled before."""
         return self._left[want.request.id]
 
@@ -69,7 +69,7 @@ class Places:
             node = self._gathering(want, mine) or self._nearest(want)
             self._left[request.id] = {node: want.missing[node]}
 
-    def choices(self, want: Unmet, *, begun: bool) -> tuple[list[tuple[Place, int]], int]:
+    def choices(self, want: Unmet, *, begun: bool) -> tuple[list[tuple[NodeChoice, int]], int]:
         """Return where a request could gather with what it lacks there, best first, and at how
         many of these places it has to.
 
@@ -87,7 +87,7 @@ class Places:
         others = sorted(want.missing, key=lambda node: self._rank(want, node))
         return [*here, *((n, want.missing[n]) for n in others if n not in self.left(want))], 1
 
-    def aim(self, want: Unmet, chosen: Sequence[tuple[Place, int]]) -> None:
+    def aim(self, want: Unmet, chosen: Sequence[tuple[NodeChoice, int]]) -> None:
         """Let a request gather at these places of its choices."""
         self._left[want.request.id] = _together(chosen)
 
@@ -98,7 +98,7 @@ class Places:
             known = self._where[lease.id] = nodes_of(lease, self._devices)
         return known
 
-    def useful(self, want: Unmet, lease: Lease, place: Place) -> int:
+    def useful(self, want: Unmet, lease: Lease, place: NodeChoice) -> int:
         """Return how many devices of a lease a request could use at a place."""
         given = len(lease.devices) if place is None else self.where(lease).get(place, 0)
         devices = [self._devices[uuid] for uuid in lease.devices if uuid in self._devices]
@@ -115,7 +115,7 @@ class Places:
             n > 0 and self.useful(want, lease, place) for place, n in self.left(want).items()
         )
 
-    def without(self, left: Mapping[Place, int], lease: Lease) -> dict[Place, int]:
+    def without(self, left: Mapping[NodeChoice, int], lease: Lease) -> dict[NodeChoice, int]:
         """Return what is missing where once a lease has given up its devices."""
         there = self.where(lease)
         return {
@@ -128,7 +128,7 @@ class Places:
         left = self.without(self.left(want), lease)
         self._left[want.request.id] = {place: max(0, n) for place, n in left.items()}
 
-    def _gathering(self, want: Unmet, mine: Mapping[str, int]) -> Place:
+    def _gathering(self, want: Unmet, mine: Mapping[str, int]) -> NodeChoice:
         """Return the node where most devices leave in a request's name, ``None`` for nowhere."""
         there = [node for node in mine if node in want.missing]
         return min(there, key=lambda node: (-mine[node], *self._rank(want, node)), default=None)
@@ -151,7 +151,7 @@ class Places:
     def _rank(self, want: Unmet, node: str) -> tuple[bool, int, str]:
         return self._gives(node) < want.missing[node], want.missing[node], node
 
-    def _parts(self, want: Unmet, mine: Mapping[str, int]) -> list[tuple[Place, int]]:
+    def _parts(self, want: Unmet, mine: Mapping[str, int]) -> list[tuple[NodeChoice, int]]:
         """Return the parts of a request for several nodes: where, and what is missing; best first.
 
         Of one node's parts the one that lacks least comes first, so they are taken in their order.
@@ -165,8 +165,8 @@ class Places:
         return [(node, lacks) for *_, lacks, node, _ in sorted(ranked)]
 
 
-def _together(chosen: Iterable[tuple[Place, int]]) -> dict[Place, int]:
-    left: dict[Place, int] = {}
+def _together(chosen: Iterable[tuple[NodeChoice, int]]) -> dict[NodeChoice, int]:
+    left: dict[NodeChoice, int] = {}
     for place, lacks in chosen:
         left[place] = left.get(place, 0) + lacks
     return left
