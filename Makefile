@@ -50,12 +50,13 @@ frontend: $(VENV)/.ready-demo ## build what is bundled after a change of labexte
 	@$(BIN)/python tools/frontend.py build
 	@$(BIN)/python tools/pagelibs.py build
 
-test-frontend: $(VENV)/.ready-test ## lint and test the JupyterLab extension, build what is bundled anew and compare with what is kept here
+test-frontend: $(VENV)/.ready-test $(VENV)/.ready-lab ## test the pages and JupyterLab in Chromium; lint and test the extension, build what is bundled anew and compare
 	@$(BIN)/python tools/frontend.py test
 	@$(BIN)/python tools/pagelibs.py test
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m browser $(ARGS)
 
-test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the whole suite (ARGS="-k name" for a part)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
+test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the suite, without a browser (ARGS="-k name" for a part)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "not browser" $(ARGS)
 
 test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest JupyterHub and KubeSpawner that fit
 	@$(or $(PYTHON),python3) tools/set_up_hub55.py
