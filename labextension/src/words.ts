@@ -133,9 +133,7 @@ export function available(each: IGPUClass, now: number, words: IWords): string {
     said.push(words._n('%1 waiting', '%1 waiting', each.queued, each.queued));
   }
   if (!each.free && each.provision) {
-    said.push(
-      words.__('a machine is added, usually in %1', roughly(each.provision))
-    );
+    said.push(words.__('a machine is added, usually in %1', roughly(each.provision)));
     return said.join(', ');
   }
   const wait = each.free ? null : until(each.expected_start, now);
