@@ -16,6 +16,7 @@ import { uploading } from "./upload.js";
 import { wall } from "./zones.js";
 
 const REREAD = 60_000; // ms: windows open and close by themselves
+const GATHER = 1_000; // ms: a class that begins takes its seats one after the other
 const live = new Live();
 const $ = (id) => document.getElementById(id);
 const openEnd = ending(live);
@@ -113,7 +114,22 @@ async function tell(event) {
   announce(_("Sent."));
 }
 
+let holding = "";
+let gathering = null;
+
+/** Seats of a window are taken and left with the leases: they are read anew soon after. */
+function followSeats() {
+  const before = holding;
+  holding = [...live.leases.values()].filter((lease) => lease.active_since && lease.state !== "ended").map((lease) => lease.id).sort().join();
+  if (holding === before || gathering !== null) return;
+  gathering = setTimeout(() => {
+    gathering = null;
+    calendar.refetchEvents();
+  }, GATHER);
+}
+
 live.addEventListener("change", draw);
+live.addEventListener("change", followSeats);
 showLink(live);
 showMessages(live, (id) => attempt(() => api.del(`messages/${id}`, {})));
 everySecond(() => tick(live.now()));
