@@ -22,13 +22,12 @@ from gpulease.channel.iothread import Frames, IOThread
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.channel.lines import decoded
 from gpulease.channel.threaded import ThreadedEnd
-from gpulease.channel.timing import Heartbeat
+from gpulease.channel.timing import LOST_AFTER, Heartbeat
 from gpulease.errors import GPULeaseError
 
 log = logging.getLogger("gpulease.channel")
 
-#: Silence after which the server is taken for lost, and how often it is asked (seconds).
-LOST_AFTER = 15.0
+#: How often the server is asked (seconds).
 PING_EVERY = 1.0
 #: How long it may take to come back after its connection broke (seconds).
 BACK_WITHIN = 3.0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+#: Silence after which the other end of a CurveZMQ channel is taken for lost (seconds).
+LOST_AFTER = 15.0
+
 
 class BackOff:
     """Growing pauses between attempts, spread so that many processes do not come at once.

@@ -16,9 +16,13 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gpulease.channel.curve import LOST_AFTER, Client
+from gpulease.channel.timing import LOST_AFTER
 from gpulease.errors import GPULeaseError
+
+if TYPE_CHECKING:  # `gpulease --help` loads no zmq
+    from gpulease.channel.curve import Client
 
 #: From SIGTERM to SIGKILL (seconds).
 GRACE = 5.0
