@@ -44,6 +44,20 @@ CASES = {
         "class D(dict): pass\nx = D(a=1)", "x['b'] = 2", lambda v: v == {"a": 1, "b": 2},
     ),
     "set of a class": ("class S(set): pass\nx = S([1])", "x.add(2)", lambda v: v == {1, 2}),
+    "defaultdict": (
+        "from collections import defaultdict\nx = defaultdict(list)",
+        "x['k'].append(2); x.default_factory = set",
+        lambda v: v == {"k": [2]} and v.default_factory is set,
+    ),
+    "counter with an attribute": (
+        "from collections import Counter\nx = Counter('a'); x.tag = [1]",
+        "x['a'] = 0; x.tag.append(2)",
+        lambda v: v == {"a": 0} and v.tag == [1, 2],
+    ),
+    "a new bound": (
+        "from collections import deque\nx = deque([1, 2, 3], maxlen=3)", "x.__init__(list(x), 2)",
+        lambda v: list(v) == [2, 3] and v.maxlen == 2,
+    ),
     "slots": (
         "class C: __slots__ = ('a', 'b')\nx = C(); x.a = 1", "x.b = [2]; del x.a",
         lambda v: v.b == [2] and not hasattr(v, "a"),
@@ -154,6 +168,64 @@ def test_a_held_part_is_updated_in_place(pair):
     assert pair.ns["x"]["deep"][0] is held
     assert pair.ns["y"][1]["k"] is held
     assert held == [1, 2]
+
+
+INSIDE = {
+    "deque": ("deque([1], maxlen=2)", "v.append(2); v.append(3)", "list(v) == [2, 3]"),
+    "deque of lists": ("deque([[1]])", "v[0].append(2)", "v[0] == [1, 2]"),
+    "ordered dict": (
+        "OrderedDict(a=1, b=2)", "v.move_to_end('a'); v.note = 1", "(*v, v.note) == ('b', 'a', 1)",
+    ),
+    "defaultdict": ("defaultdict(list)", "v['k'].append(1)", "v == {'k': [1]}"),
+    "counter": ("Counter('ab')", "v.update('b'); v.tag = 1", "v['b'] == 2 and v.tag == 1"),
+    "a key for an equal one": (
+        "OrderedDict({1: 'a', 0: 'b'})", "del v[1]; v[True] = 'c'; v[1.0] = 'd'",
+        "repr(dict(v)) == repr({0: 'b', True: 'd'})",
+    ),
+    "list of a class": ("L([1])", "v.append(2); v.n = 3", "(v, v.n) == ([1, 2], 3)"),
+    "dict of a class": ("D(a=1)", "v['b'] = 2", "dict(v) == {'a': 1, 'b': 4}"),
+    "set of a class": ("S([1])", "v.add(2); v.t = v", "v == {1, 2} and v.t is v"),
+    "deque of a class": ("Q(3, [1])", "v.append(2); v.m = 7", "(list(v), v.m) == ([1, 2], 7)"),
+    "ordered dict of a class": ("O(5)", "v['k'] = 1; v.n += 1", "dict(v) == {'k': 1} and v.n == 6"),
+    "counter of a class": ("N('ab')", "v['c'] = 4; v.more = 2", "v['c'] == 4 and v.more == 2"),
+    "dataclass": ("P(1, [2])", "v.b.append(3); v.a = 4", "v == P(4, [2, 3])"),
+    "dataclass with slots": ("T(1)", "v.a = [v]", "v.a[0] is v"),
+}  # fmt: skip
+CLASSES = """
+from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass
+class L(list): __slots__ = ('n',)
+class D(dict):
+    def __setitem__(self, key, value): super().__setitem__(key, 2 * value)
+    def items(self): return []
+class S(set):
+    def __init__(self, items): super().__init__(items); self.made = True
+class Q(deque):
+    def __init__(self, size, items): super().__init__(items, size)
+class O(OrderedDict):
+    def __init__(self, n): super().__init__(); self.n = n
+class N(Counter):
+    more = 0
+@dataclass
+class P:
+    a: int
+    b: list
+@dataclass(slots=True)
+class T:
+    a: object
+"""
+
+
+@pytest.mark.parametrize("kind", INSIDE)
+def test_a_container_inside_a_value_is_updated_in_place(pair, kind):
+    make, change, right = INSIDE[kind]
+    pair.home(f"{CLASSES}\nv = {make}\nx = [(v,), {{'in': v}}]; y = v\ndel v")
+    held = pair.ns["y"]
+    pair.gpu(f"v = x[0][0]\n{change}\nassert y is v is x[1]['in'], v\ndel v")
+    pair.home("assert y is x[0][0] is x[1]['in']\nv = y")
+    assert pair.ns["y"] is held
+    assert eval(right, pair.ns)
+    assert not pair.after.notes
 
 
 def test_a_rebound_name_leaves_the_held_object_alone(pair):

@@ -6,6 +6,7 @@ no pickle of its own.
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import gc
@@ -28,7 +29,7 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, refused_kind
 from gpulease.transfer.registry import Registry
 
-from . import array_reduction, cloudpickle_names, files, imported, tokens
+from . import array_reduction, cloudpickle_names, containers, files, imported, tokens
 from .groups import Check
 from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own
@@ -37,6 +38,7 @@ from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 
 
+_CONTAINERS = (list, dict, set, collections.deque)
 _LRU_CACHE: Any = type(functools.lru_cache(len))
 
 
@@ -173,6 +175,11 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return tokens.cached_property, (obj.func, obj.attrname)
         if isinstance(obj, BaseException):
             return reduce_exception(obj)
+        if (
+            issubclass(type(obj), _CONTAINERS)
+            and (reduced := containers.reduce(obj)) is not NotImplemented
+        ):
+            return reduced
         if is_unit(type(obj)):
             if isinstance(obj, enum.Enum):
                 return reduce_member(obj)

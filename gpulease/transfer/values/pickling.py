@@ -90,7 +90,7 @@ class Packer:
         self._ns = ns
         self._registry = registry
         self._book = book
-        self._culprits = culprits
+        self.culprits = culprits
         self._lasting = lasting
 
     def pack(
@@ -120,7 +120,7 @@ class Packer:
         pinned = pins or {}
         context = Context(self._book, self._registry, _shared_memory(group))
         context.inner, context.arrays = group.inner.keys(), group.arrays
-        context.culprits = self._culprits
+        context.culprits = self.culprits
         context.check = check or context.check
         names = {name: (values or self._ns)[name] for name in group.names}
         contents = _prepare(group, context, names)

@@ -13,8 +13,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gpulease.transfer.arrays import SharedMemory, buffer_owner
+from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.libraries import library
 
+from .containers import is_container
 from .pickling import Packed
 from .units import can_pin, is_plain_instance, own_space
 
@@ -35,6 +37,9 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
         return {}
     if not all(_is_plain(obj) for obj in group.inner.values()):
         return {}
+    culprits = side.packer.culprits
+    if culprits and any(sealed.is_wanted(obj, culprits) for obj in group.inner.values()):
+        return {}  # the other side could not make an empty one
     shared = SharedMemory(group.arrays).ids | _spaces(group)
     shared.update(map(id, map(buffer_owner, group.arrays)))
     able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
@@ -94,7 +99,8 @@ def _is_plain(obj: Any) -> bool:
     if numpy is not None and type(obj) is numpy.ndarray:
         return True
     made_hash: Any = type(obj).__hash__
-    return is_plain_instance(obj) and made_hash is object.__hash__
+    hashed = made_hash is not None and made_hash is not object.__hash__
+    return not hashed and (is_plain_instance(obj) or is_container(obj))
 
 
 def _spaces(group: Group) -> set[int]:

@@ -23,7 +23,7 @@ from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
-from . import classes, enums
+from . import classes, containers, enums
 from .culprit import find_culprit
 from .module_files import module_digest
 from .units import apply_content
@@ -363,4 +363,6 @@ def _make_plain(kind: str, args: list[Any]) -> Any:
         return importlib.import_module("numpy").empty(shape, dtype, order=order)
     if kind == "instance":
         return object.__new__(args[0])
+    if kind == "container":
+        return containers.make(*args)
     raise LoadError(f"an unknown kind of unit ({kind})")

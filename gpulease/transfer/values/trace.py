@@ -18,6 +18,7 @@ import xxhash
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import is_dead
 
+from .containers import is_container
 from .hashing import buffer_digest
 from .units import is_plain_instance, own_space
 
@@ -58,7 +59,7 @@ def trace(group: Group) -> Trace:
 
 def _pickles_alike(obj: Any) -> bool:
     kind = type(obj)
-    if kind in _PLAIN or is_plain_instance(obj):
+    if kind in _PLAIN or is_plain_instance(obj) or is_container(obj):
         return True
     package = (kind.__module__ or "").partition(".")[0]
     return package in {"numpy", "pandas", "torch"}

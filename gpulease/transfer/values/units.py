@@ -17,8 +17,9 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, is_dead
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
-from . import classes, cloudpickle_names, enums
+from . import classes, cloudpickle_names, containers, enums
 from .analysis import code_use
+from .containers import fill_dict
 
 _EMPTY = object()
 
@@ -77,6 +78,8 @@ class UnitBook:
         if _is_array(obj):
             order = "F" if obj.flags.f_contiguous and not obj.flags.c_contiguous else "C"
             return ("array", obj.shape, obj.dtype, order)
+        if containers.is_container(obj):
+            return ("container", *containers.shell_of(obj))
         return ("instance", type(obj))
 
     def content(  # noqa: C901, PLR0911 - one line a kind
@@ -106,6 +109,8 @@ class UnitBook:
             return obj.view()
         if type(obj) is object:
             return None
+        if containers.is_container(obj):
+            return containers.content_of(obj)
         return _instance_state(obj)
 
     def _globals_ref(self, function: types.FunctionType) -> tuple[str, str]:
@@ -183,7 +188,7 @@ def apply_content(  # noqa: C901 - one line a kind
     elif type(obj) is dict and type(content) is tuple:
         obj.update(content[1])  # a foreign globals dictionary: only what functions use travels
     elif type(obj) is dict:
-        _apply_dict(obj, content)
+        fill_dict(obj, content)
     elif type(obj) is list or type(obj) is bytearray:
         obj[:] = content
     elif type(obj) is set:
@@ -191,6 +196,8 @@ def apply_content(  # noqa: C901 - one line a kind
         obj.update(content)
     elif _is_array(obj):
         _apply_array(obj, content)
+    elif containers.is_container(obj):
+        containers.fill(obj, content)
     elif type(obj) is not object:
         _apply_instance(obj, content)
 
@@ -200,7 +207,7 @@ def _apply_function(obj: types.FunctionType, content: Any, code: types.CodeType 
         setattr(obj, name, content[name])
     if code is not None and code != obj.__code__:
         obj.__code__ = code
-    _apply_dict(obj.__dict__, content["__dict__"])
+    fill_dict(obj.__dict__, content["__dict__"])
 
 
 def _apply_cell(obj: types.CellType, content: Any) -> None:
@@ -209,20 +216,6 @@ def _apply_cell(obj: types.CellType, content: Any) -> None:
         obj.cell_contents = value
     elif _cell_contents(obj) is not _EMPTY:
         del obj.cell_contents
-
-
-def _apply_dict(obj: dict[Any, Any], content: dict[Any, Any]) -> None:
-    """Make ``obj`` equal to ``content``, order included, and never empty in between."""
-    if list(obj) == list(content)[: len(obj)]:
-        obj.update(content)
-        return
-    gone = [key for key in obj if key not in content]
-    obj.update(content)
-    for key in gone:
-        del obj[key]
-    if list(obj) != list(content):
-        for key in content:
-            obj[key] = obj.pop(key)
 
 
 def _apply_array(obj: Any, content: Any) -> None:
@@ -263,7 +256,7 @@ def _instance_state(obj: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
 def _apply_instance(obj: Any, content: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
     space, slots = content
     if space is not None:
-        _apply_dict(obj.__dict__, space)
+        fill_dict(obj.__dict__, space)
     for name in _instance_state(obj)[1]:
         if name not in slots:
             object.__delattr__(obj, name)
@@ -283,7 +276,7 @@ def can_pin(obj: Any) -> bool:
     if _is_array(obj):
         contiguous = obj.flags.c_contiguous or obj.flags.f_contiguous
         return bool(contiguous and not obj.dtype.hasobject and obj.base is None)
-    return is_plain_instance(obj)
+    return is_plain_instance(obj) or containers.is_container(obj)
 
 
 def is_plain_instance(obj: Any, *, made_itself: bool = False) -> bool:
