@@ -18,20 +18,19 @@ from typing import Any
 from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
-from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.collector import collector_waits
-from gpulease.transfer.values.groups import AbandonedError, merge, name_root, names_of
-from gpulease.transfer.values.pickling import Packed
+from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
 from gpulease.transfer.values.shipment import Incoming, Item, Outcome, Shipment
 from gpulease.transfer.values.side import Hidden, Side
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message
 
+from .adrift import gone_names, is_unchanged
 from .expected import NOTHING_NEW, Expected, asked_early
 from .imports import import_ahead
 from .messages import abandoned, internal
 from .park import take_parked, write_parked
-from .planning import Wanted, gone_names, plan
+from .planning import Wanted, plan
 from .room import explain_no_room
 from .threads import UserThreads
 from .touched import near_names, touched_names
@@ -322,20 +321,9 @@ class AwaySide:
             same = (
                 shipment is not None
                 and not self._running
-                and all(self._unchanged(item.packed) for item in shipment.items)
+                and all(is_unchanged(self.side, item.packed) for item in shipment.items)
             )
         self._reply(message, {"same": same})
-
-    def _unchanged(self, packed: Packed) -> bool:
-        survey = self.side.survey(names_of(packed.roots))
-        groups = [g for g in survey.groups if set(g.roots) & set(packed.roots)]
-        merged = merge(groups)
-        if merged.key != frozenset(packed.roots):
-            return False
-        try:
-            return self.side.unchanged(merged, survey, self.side.pack(merged, survey), packed)
-        except RefusedError:
-            return False
 
     def _ack(self, message: Message) -> None:
         with self._lock:

@@ -20,6 +20,7 @@ from gpulease.transfer.values.pins import is_newly_held, pins_of
 from gpulease.transfer.values.shipment import Item, Shipment
 from gpulease.transfer.values.side import Side
 
+from .adrift import Adrift, find_adrift, gone_names
 from .bulk import names_in_use, note_bulk, say_left, survey_without_bulk
 from .messages import cannot_move
 
@@ -88,8 +89,10 @@ def plan(
         survey, left = survey_without_bulk(side, near, check)
     else:
         survey, left = survey or side.survey(names, check), {}
+    adrift = Adrift() if fetch else find_adrift(side, survey)
     state = _State(side, survey, check, room=room)
     _want(state, wanted)
+    state.soft.update(map(id, adrift.joined))
     for group in survey.groups:
         if id(group) in state.required and group.names:
             _verify(state, group, _strict_reason(group, wanted))
@@ -99,6 +102,7 @@ def plan(
         state.in_use = names_in_use(side, survey) if withhold else None
         _look_at_rest(state, eager)
         _tell_of_holders(state, eager)
+    state.same.difference_update(map(id, adrift.joined))
     for group in survey.groups:
         # A unit that the receiver has may be in use there by what only it knows: never left old.
         must = id(group) in state.soft or any(oid in side.ledger.peer_units for oid in group.oids)
@@ -113,6 +117,7 @@ def plan(
     _leave_unneeded(state)
     _demand(state, wanted)
     shipment = _shipment(state, names is None and not fetch, cell, asked if fetch else None)
+    shipment.items += adrift.items
     if withhold:
         say_left(side, shipment, left)
         note_bulk(side, survey, left)
@@ -385,12 +390,6 @@ def _shipment(
         items, absent, tuple(deleted), tuple(sorted(same)), complete, side.state.capture(),
         tuple(side.registry.prune()), {n: side.absent(n, survey) for n in sorted(put_away)},
     )  # fmt: skip
-
-
-def gone_names(side: Side) -> set[str]:
-    """Return the names that the other side has, or had, and this one has no more."""
-    held = {root[2:] for root in side.ledger.base if root.startswith("n:")}
-    return (held | side.ledger.superseded) - side.ns.keys() - side.ledger.remote.keys()
 
 
 def _module_name(side: Side, group: Group) -> str:

@@ -33,13 +33,8 @@ _PLAIN = frozenset({list, dict, tuple, set, frozenset, bytearray})
 
 def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[str, Any]:
     """Return oid to object for what keeps its identity on the other side."""
-    if len(group.inner) > _LIMIT:
+    if not may_have_pins(side, group):
         return {}
-    if not all(_is_plain(obj) for obj in group.inner.values()):
-        return {}
-    culprits = side.packer.culprits
-    if culprits and any(sealed.is_wanted(obj, culprits) for obj in group.inner.values()):
-        return {}  # the other side could not make an empty one
     shared = SharedMemory(group.arrays).ids | _spaces(group)
     shared.update(map(id, map(buffer_owner, group.arrays)))
     able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
@@ -58,6 +53,14 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
         if side.registry.find(obj) is not None or sys.getrefcount(obj) > known[id(obj)] + _OURS:
             pins[side.registry.oid(obj)] = obj
     return pins
+
+
+def may_have_pins(side: Side, group: Group) -> bool:
+    """Say whether objects of a group may be filled after all of it was loaded."""
+    if len(group.inner) > _LIMIT or not all(map(_is_plain, group.inner.values())):
+        return False
+    culprits = side.packer.culprits  # of these the other side could not make an empty one
+    return not any(sealed.is_wanted(obj, culprits) for obj in culprits and group.inner.values())
 
 
 def is_newly_held(side: Side, group: Group, survey: Survey, packed: Packed) -> bool:

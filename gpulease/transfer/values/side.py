@@ -21,6 +21,7 @@ from .commit import commit, undisturbed
 from .groups import Check, Group, Survey, counted_with, merge, name_root
 from .kept import Kept
 from .ledger import Absent, Base, Ledger
+from .loans import Loans, lent_in
 from .pickling import Packed, Packer
 from .process_state import ProcessState
 from .shipment import Incoming, Outcome, Shipment
@@ -53,6 +54,8 @@ class Side:
         self.lasting = Registry(label)
         self.packer = Packer(namespace, self.registry, self.book, self.lasting, culprits)
         self.kept = Kept(namespace, self.registry, self.ledger)
+        #: On the GPU's side: what home holds besides its names.
+        self.loans = Loans()
         self._hidden = hidden
         self._makers: dict[str, tuple[int, int | None]] = {}
         self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
@@ -193,6 +196,7 @@ class Side:
                 continue
             self.ledger.agree(packed)
             self.ledger.peer_units.update(packed.skeletons)
+            self.loans.forget(lent_in(packed.roots))
         self.ledger.differ(name_root(name) for name in (*shipment.absent, *shipment.deleted))
         told = {*shipment.names, *shipment.same, *shipment.absent, *shipment.deleted}
         self.ledger.withheld = (self.ledger.withheld - told) | shipment.withheld.keys()
@@ -215,6 +219,7 @@ class Side:
         self.ledger.forget_peer()
         self.state.forget_peer()
         self.withheld.clear()
+        self.loans.clear()
 
     # ---- receiving
 
@@ -316,9 +321,20 @@ class Side:
                 del self.ledger.remote[name]
         self.ledger.remote.update(removed)
         self.ledger.forget(incoming.gone)
+        self._lend(staging, incoming, dropped)
         if incoming.state:
             self.state.apply(incoming.state)
         return set(bound)
+
+    def _lend(self, staging: Staging, incoming: Incoming, dropped: Iterable[str]) -> None:
+        """Hold what came with an id, beside the GPU (see ``loans``)."""
+        if self.label != "a":
+            return
+        self.loans.forget(incoming.gone)
+        self.loans.left(set(dropped))
+        for loaded in staging.loaded.values():
+            units = {o: staging.units[o] for o, c in loaded.contents.items() if not _is_space(c)}
+            self.loans.arrived(loaded.names, units)
 
     def _leave_broken(self, incoming: Incoming, broken: Mapping[int, str]) -> None:
         """What a commit could not finish is newer on the other side, and absent here."""
@@ -374,3 +390,8 @@ class Side:
                 self.ledger.differ(loaded.arrived.roots)
                 continue
             self.ledger.agree(packed)
+
+
+def _is_space(content: Any) -> bool:
+    """Say whether this is the content of a dictionary that functions have as their globals."""
+    return type(content) is tuple and content[0] == "globals"

@@ -1,0 +1,123 @@
+"""What a GPU cell changes and lets go of comes home where home holds it besides its names."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.transfer.kinds import plain, play
+
+#: What makes c, what of it home holds elsewhere, what a GPU cell does, and what home sees then.
+PARTS = {
+    "deleted": ("c = [[1]]", "c[0]", "c[0].append(2); del c", "[1, 2]"),
+    "cleared": ("c = [[1]]", "c[0]", "c[0].append(2); c.clear()", "[1, 2]"),
+    "popped": ("c = [[1]]", "c[0]", "p = c.pop(); p.append(2); del p", "[1, 2]"),
+    "bound anew": ("c = [[1]]", "c[0]", "c[0].append(2); c = None", "[1, 2]"),
+    "itself": ("c = [1]", "c", "c.append(2); del c", "[1, 2]"),
+    "both": ("c = [[1]]", "[c, c[0]][0]", "c[0].append(2); c.append(3); del c", "[[1, 2], 3]"),
+    "in a dict": ("c = {'k': {}}", "c['k']", "c['k'][1] = (2, [3]); del c", "{1: (2, [3])}"),
+    "set": ("c = [{1}]", "c[0]", "c[0].add(2); del c", "{1, 2}"),
+    "bytearray": ("c = [bytearray(b'a')]", "c[0]", "c[0] += b'b'; del c", "bytearray(b'ab')"),
+    "two names": ("c = [[1]]; d = c[0]", "d", "c[0].append(2); del c, d", "[1, 2]"),
+    "by a function": (
+        "c = [[1]]\ndef f():\n    global c\n    c[0].append(2)\n    del c", "c[0]", "f()", "[1, 2]",
+    ),
+    "an instance in it": (
+        "class K: pass\nc = [[1]]", "c[0]", "c[0][0] = K; c[0].append(K()); del c", "[K, any]",
+    ),
+}  # fmt: skip
+
+
+class Any:
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_the_holder_sees_the_change(pair, case):
+    make, part, change, right = PARTS[case]
+    pair.home(make)
+    held = [eval(part, pair.ns)]
+    pair.gpu(change)
+    pair.home("pass")
+    assert held == [eval(right, dict(pair.ns), {"any": Any()})]
+    assert not pair.after.notes
+
+
+def test_what_was_let_go_of_later_comes_home_then(pair):
+    pair.home("c = [[1]]")
+    held = pair.ns["c"][0]
+    pair.gpu("d = c[0]")
+    pair.gpu("del c")
+    pair.gpu("d.append(2); del d")
+    assert held == [1, 2]
+
+
+def test_what_it_shares_with_a_name_stays_shared(pair):
+    pair.home("c = [[1]]; d = [5]")
+    held = pair.ns["c"][0]
+    pair.gpu("c[0].append(d); del c")
+    assert held == [1, [5]]
+    assert held[1] is pair.ns["d"]
+    pair.gpu("d.append(6)")
+    pair.home("pass")
+    assert held == [1, [5, 6]]
+    pair.gpu("pass")
+    pair.home("pass")
+    pair.gpu("pass")
+    assert "d" not in pair.last.moved
+
+
+def test_what_home_let_go_of_itself_is_left_alone(pair):
+    pair.home("c = [[1]]")
+    held = pair.ns["c"][0]
+    pair.gpu("c")
+    pair.home("c[0].append(2); c = 5")
+    pair.gpu("c = 6")
+    pair.home("c")
+    assert held == [1, 2]
+    pair.home("c = [[3]]")
+    pair.gpu("del c")
+    assert held == [1, 2]
+
+
+def test_nothing_of_it_is_sent_again(pair):
+    pair.home("c = [[1]]")
+    held = pair.ns["c"][0]
+    pair.gpu("c[0].append(2); del c")
+    held.append(3)
+    pair.gpu("c = 1")
+    pair.gpu("del c")
+    pair.home("pass")
+    assert held == [1, 2, 3]
+
+
+def test_memory_of_large_ones_falls_within_the_cell(pair):
+    pair.home("c = [bytearray(4_000_000)]")
+    held = pair.ns["c"][0]
+    pair.gpu("c")
+    left = "len([o for o in gc.get_objects() + [c] if type(o) is list])"
+    pair.gpu(f"import gc; before = {left}\nc.clear()")
+    pair.home("before")
+    assert len(held) == 4_000_000
+
+
+CHANGES = (
+    "c[0].append(1)", "c.append([2])", "c.pop()", "c[0] = [3]", "d.append(c[0])", "d = c[0]",
+    "c[0].append(d)", "del c", "del d", "c = [d]", "c.clear()", "d = [c]", "c[0].clear()",
+)  # fmt: skip
+
+
+@given(cells=st.lists(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=4), max_size=5))
+def test_holders_see_what_they_see_in_a_plain_interpreter(eager, cells):
+    """Of what home held at the start: the list and its parts."""
+    look = "seen.append(repr((builtins.held, builtins.held[0] is builtins.held[1][0])))"
+    source = ["import builtins\nseen = []\nc = [[1]]; d = [5]\nbuiltins.held = [c[0], c, d]"]
+    for some in cells:
+        lines = [f"try: {each}\nexcept Exception: seen.append('no')" for each in some]
+        source += [
+            "\n".join(lines),
+            look.replace("builtins.held[1][0]", "(builtins.held[1] or [0])[0]"),
+        ]
+    assert play(eager, source, beside_gpu=False) == plain(source)
