@@ -175,7 +175,8 @@ class CurveClient(ThreadedEnd):
         keys: this client's; the server hears it once its public half is admitted.
         pushed: gets what the server tells.
         lost: called once when the server has not answered for ``LOST_AFTER`` seconds in which this
-            process listened; calls that wait fail then, as does every later one.
+            process listened, or refuses this key; calls that wait fail then, as does every later
+            one.
         beat: arguments of the ``ping`` that asks whether the server is there.
         gone: see ``ThreadedEnd``.
     """
@@ -208,6 +209,7 @@ class CurveClient(ThreadedEnd):
     def _open(self, endpoint: Endpoint, keys: KeyPair) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._io.context.socket(zmq.DEALER)
         socket.linger = 500  # a last message should still leave
+        socket.sndhwm = 0  # sending never waits for room: it would hold all that this thread serves
         secure_client(socket, endpoint, keys)
         self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(
             zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED
@@ -224,8 +226,13 @@ class CurveClient(ThreadedEnd):
         self._io.submit(partial(self._send_frame, json.dumps(message).encode()))
 
     def _send_frame(self, frame: bytes) -> None:
-        if not self._socket.closed:
-            self._socket.send(frame)
+        if self._socket.closed or self._heart.lost:
+            return
+        try:
+            self._socket.send(frame, zmq.DONTWAIT)
+        except zmq.Again:  # the server refused this key: libzmq gave the connection up for ever
+            self._heart.lost = True
+            self._end_lost()
 
     def _arrived(self, frames: Frames) -> None:
         self._heart.heard(time.monotonic())
@@ -246,8 +253,11 @@ class CurveClient(ThreadedEnd):
     def _tick(self) -> None:
         self.start_call("ping", self._beat())
         if self._heart.just_lost(time.monotonic()):
-            self.lost()
-            self._on_lost()
+            self._end_lost()
+
+    def _end_lost(self) -> None:
+        self.lost()
+        self._on_lost()
 
     def _close(self) -> None:
         self._io.every(self, 0, None)

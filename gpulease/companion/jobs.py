@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpulease.channel.timing import LOST_AFTER
+from gpulease.channel.timing import LOST_AFTER, Heartbeat
 from gpulease.errors import GPULeaseError
 
 if TYPE_CHECKING:  # `gpulease --help` loads no zmq
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # `gpulease --help` loads no zmq
 
 #: From SIGTERM to SIGKILL (seconds).
 GRACE = 5.0
+#: How long it may take from one look for silent clients to the next (seconds).
+LOOKS_EVERY = 2.0
 #: Shown in pieces of this size (bytes).
 PIECE = 2**16
 
@@ -58,7 +60,7 @@ async def end(process: Process) -> None:
 class _Job:
     process: Process
     client: Client
-    heard: float
+    heart: Heartbeat
 
 
 class Jobs:
@@ -67,12 +69,14 @@ class Jobs:
     def __init__(self) -> None:
         self._jobs: dict[int, _Job] = {}
         self._numbers = itertools.count(1)
+        self._starting = 0
+        self._ending: set[int] = set()  # pids
 
     def heard(self, client: Client) -> None:
         """Note that whoever launched is there."""
         for job in self._jobs.values():
             if job.client is client:
-                job.heard = time.monotonic()
+                job.heart.heard(time.monotonic())
 
     async def run(
         self, client: Client, words: Sequence[str], environment: Mapping[str, str], cwd: str
@@ -82,14 +86,18 @@ class Jobs:
         Raises:
             GPULeaseError: ``not_launched``, with the reason.
         """
+        self._starting += 1
         try:
             process = await start(words, environment, cwd)
         except OSError as error:
             raise GPULeaseError(
                 "not_launched", f"{words[0]} could not be started in {cwd}: {error.strerror}."
             ) from None
+        finally:
+            self._starting -= 1
         number = next(self._numbers)
-        self._jobs[number] = _Job(process, client, time.monotonic())
+        heart = Heartbeat(time.monotonic(), LOST_AFTER, LOST_AFTER, LOOKS_EVERY)
+        self._jobs[number] = _Job(process, client, heart)
         return number
 
     async def read(self, number: int, stream: str) -> str:
@@ -106,13 +114,18 @@ class Jobs:
     async def end(self, number: int) -> None:
         """End a process with all of its group, and forget it."""
         job = self._jobs.pop(number, None)
-        if job is not None:
+        if job is None:
+            return
+        self._ending.add(job.process.pid)
+        try:
             await end(job.process)
+        finally:
+            self._ending.discard(job.process.pid)
 
     async def end_silent(self) -> None:
-        """End what was launched by somebody who has not been heard of since."""
-        late = time.monotonic() - LOST_AFTER
-        silent = [number for number, job in self._jobs.items() if job.heard < late]
+        """End what was launched by somebody who has not been heard of while this was looked at."""
+        now = time.monotonic()
+        silent = [number for number, job in self._jobs.items() if job.heart.just_lost(now)]
         await asyncio.gather(*(self.end(number) for number in silent))
 
     async def end_all(self) -> None:
@@ -120,9 +133,11 @@ class Jobs:
         await asyncio.gather(*(self.end(number) for number in list(self._jobs)))
 
     @property
-    def pids(self) -> set[int]:
-        """Of the processes that somebody waits for."""
-        return {job.process.pid for job in self._jobs.values()}
+    def pids(self) -> set[int] | None:
+        """Of the processes that are waited for here; None while one starts whose is not known."""
+        if self._starting:
+            return None
+        return self._ending | {job.process.pid for job in self._jobs.values()}
 
     def _of(self, number: int) -> Process:
         job = self._jobs.get(number)

@@ -80,12 +80,16 @@ class Member:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             await self._jobs.end_silent()
-            tree.reap_orphans(spare_children=self._jobs.pids)
+            waited_for = self._jobs.pids
+            if waited_for is not None:  # whoever takes a status first is the only one who has it
+                tree.reap_orphans(spare_children=waited_for)
 
     def _hear(self, message: Message) -> None:
         """Do what the service says; the rest of what it tells is for the first node."""
         if message.get("type") == "admit":
             self._control.admit(message["client_key"], "")
+            said = FromSupervisor(type="admitted", client_key=message["client_key"])
+            self._channel.push(dict(said))
         elif message.get("type") == "end":
             self._end(message.get("reason", "ended"))
 

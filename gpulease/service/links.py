@@ -107,23 +107,30 @@ class Links:
         wire.tell(line.told_end)
         if line.told is not None:
             wire.tell(line.told)
-        self._members.introduce(lease, wire, line.launch_key)
+        if line.launch_key:
+            self._members.launches(lease, line.launch_key)
+            if self._members.complete(lease.id, lease.attempt, line.nodes):
+                wire.tell(self._members.nodes(lease))
         self._wake()
         return True
 
     def joined(self, lease: Lease, rank: int, wire: Wire, hello: FromSupervisor) -> bool:
         """Take the supervisor of a further node that said hello; false where it is refused.
 
-        The lease's own is connected once those of all its nodes are.
+        The lease's own is connected once those of all its nodes have admitted its key.
         """
         if not self._members.joined(lease, rank, wire, hello):
             self._refuse(lease, None)
             return False
-        line = self._lines.get(lease.id)
-        if line is not None and line.wire is not None and line.attempt == lease.attempt:
-            self._members.introduce(lease, line.wire, line.launch_key)
-        self._wake()
         return True
+
+    def heard_member(self, lease: Lease, rank: int, message: FromSupervisor) -> None:
+        """Take ``admitted`` of a further node."""
+        if message["type"] != "admitted":
+            return
+        if self._members.admitted(lease, rank, message["client_key"]):
+            self.send(lease.id, self._members.nodes(lease))
+            self._wake()
 
     def _refuse(self, lease: Lease, account: int | None) -> None:
         log.error(

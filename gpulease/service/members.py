@@ -1,8 +1,9 @@
 """The supervisors of a lease's further nodes, until all are there and know the first one.
 
-Owns which of them said hello and where each hears what is launched.  The first one learns their
-addresses, and they its key, so that what runs on them is sent from one to the other and not through
-here.  Refuses to know the first one's channel (``links``).
+Owns which of them said hello and where each hears what is launched.  They admit the first one's key
+before it learns their addresses (who is refused once is not heard again), so that what runs on them
+is sent from one to the other and not through here.
+Refuses to know the first one's channel (``links``).
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ class Wire(Protocol):
 
 @dataclass
 class _Member:
-    """One further node; ``wire`` is None while its channel is broken."""
+    """One further node."""
 
-    wire: Wire | None
+    wire: Wire | None  # None while its channel is broken
     where: NodeAddress
+    admitted: str = ""  # the key that it hears
 
 
 @dataclass
@@ -38,6 +40,7 @@ class _Group:
     """The further nodes of one lease's attempt, by rank."""
 
     attempt: int
+    key: str = ""  # with which the first one launches
     members: dict[int, _Member] = field(default_factory=dict)
 
 
@@ -49,18 +52,32 @@ class Members:
 
     def joined(self, lease: Lease, rank: int, wire: Wire, hello: FromSupervisor) -> bool:
         """Take one that said hello; false where another one of this rank did with another key."""
-        group = self._groups.get(lease.id)
-        if group is None or group.attempt != lease.attempt:
-            group = self._groups[lease.id] = _Group(lease.attempt)
+        group = self._of(lease)
         where = NodeAddress(address=hello["address"], public_key=hello["public_key"])
-        known = group.members.get(rank)
-        if known is not None:
-            if known.where["public_key"] != where["public_key"]:
-                return False
-            if known.wire is not None and known.wire is not wire:
-                known.wire.hang_up()
-        group.members[rank] = _Member(wire, where)
+        known = group.members.setdefault(rank, _Member(wire, where))
+        if known.where["public_key"] != where["public_key"]:
+            return False
+        if known.wire is not None and known.wire is not wire:
+            known.wire.hang_up()
+        known.wire, known.where = wire, where
+        _introduce(group, known)
         return True
+
+    def launches(self, lease: Lease, key: str) -> None:
+        """Have those that are there, and those that come, admit the first one's key."""
+        group = self._of(lease)
+        group.key = key
+        for each in group.members.values():
+            _introduce(group, each)
+
+    def admitted(self, lease: Lease, rank: int, key: str) -> bool:
+        """Note that one admitted a key; true where it is the last one that had to."""
+        group = self._of(lease)
+        member = group.members.get(rank)
+        if member is None or key != group.key or member.admitted == key:
+            return False
+        member.admitted = key
+        return self.complete(lease.id, lease.attempt, lease.nodes)
 
     def lost(self, lease_id: str, wire: Wire) -> None:
         """Note that a channel closed: it comes back, or its pod goes."""
@@ -70,7 +87,7 @@ class Members:
                 each.wire = None
 
     def complete(self, lease_id: str, attempt: int, nodes: int) -> bool:
-        """Whether all further nodes of an attempt said hello."""
+        """Whether all further nodes of an attempt are there and admitted the first one's key."""
         if nodes == 1:
             return True
         group = self._groups.get(lease_id)
@@ -78,17 +95,13 @@ class Members:
             group is not None
             and group.attempt == attempt
             and group.members.keys() == set(range(1, nodes))
+            and all(each.admitted == group.key for each in group.members.values())
         )
 
-    def introduce(self, lease: Lease, first: Wire, launch_key: str) -> None:
-        """Tell the first one where the others are, and them its key, once all are there."""
-        if not launch_key or not self.complete(lease.id, lease.attempt, lease.nodes):
-            return
-        members = [self._groups[lease.id].members[rank] for rank in range(1, lease.nodes)]
-        for each in members:
-            if each.wire is not None:
-                each.wire.tell({"type": "admit", "client_key": launch_key, "kernel_id": ""})
-        first.tell({"type": "nodes", "nodes": [each.where for each in members]})
+    def nodes(self, lease: Lease) -> ToSupervisor:
+        """Return what the first one is told once all are there."""
+        members = self._groups[lease.id].members
+        return {"type": "nodes", "nodes": [members[rank].where for rank in range(1, lease.nodes)]}
 
     def forget(self, kept: set[str]) -> None:
         """Drop those of leases that are over."""
@@ -101,3 +114,14 @@ class Members:
             for each in group.members.values():
                 if each.wire is not None:
                     each.wire.hang_up()
+
+    def _of(self, lease: Lease) -> _Group:
+        group = self._groups.get(lease.id)
+        if group is None or group.attempt != lease.attempt:
+            group = self._groups[lease.id] = _Group(lease.attempt)
+        return group
+
+
+def _introduce(group: _Group, member: _Member) -> None:
+    if group.key and member.wire is not None and member.admitted != group.key:
+        member.wire.tell({"type": "admit", "client_key": group.key, "kernel_id": ""})

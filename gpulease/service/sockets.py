@@ -281,8 +281,8 @@ class SupervisorSocket(Answers, _Socket):
 
     def _said(self, lease: Lease, said: FromSupervisor) -> None:
         if self._rank:
-            return  # what is done on it was launched by the first one, which tells of it
-        if said["type"] == "activity":
+            self.services.links.heard_member(lease, self._rank, said)
+        elif said["type"] == "activity":
             self.services.heard(lease, said.get("samples", []))
         else:
             self.services.links.heard(lease.id, said)

@@ -133,3 +133,31 @@ def test_a_connection_that_is_made_again_is_no_loss_however_long_its_first_answe
                 writer.close()
 
     asyncio.run(test())
+
+
+def test_a_server_that_refuses_a_key_loses_its_client_alone() -> None:
+    """Libzmq does not connect again then; what waited for room would hold the thread for ever."""
+
+    async def test() -> None:
+        keys, io, lost = curve.new_keys(), IOThread(), []
+
+        async def called(client: curve.Client, name: str, args: dict[str, Any]) -> Any:
+            return name
+
+        server = curve.CurveServer("127.0.0.1", called, 0, "It failed")
+        client = await asyncio.to_thread(
+            curve.CurveClient, io, server.endpoint, keys, pushed=print,
+            lost=lambda: lost.append(True), beat=dict, gone=lambda: GPULeaseError("gone", "Gone."),
+        )  # fmt: skip
+        try:
+            call = asyncio.wrap_future(client.start_call("x", {}))
+            await asyncio.wait([call], timeout=60)
+            assert isinstance(call.exception(), GPULeaseError)
+            assert lost == [True]
+            assert await asyncio.to_thread(io.call, lambda: "the others' thread goes on")
+        finally:
+            client.close()
+            await asyncio.to_thread(io.stop)
+            await server.stop()
+
+    asyncio.run(test())

@@ -230,7 +230,7 @@ class Home:
         self._socket.curve_serverkey = server_key.encode()
         self._socket.curve_publickey = self.public.encode()
         self._socket.curve_secretkey = self.secret.encode()
-        self._socket.connect(address)
+        self._address = address
         self.pushes: list[dict[str, Any]] = []
         self._answers: dict[int, dict[str, Any]] = {}
         self._number = 0
@@ -246,6 +246,8 @@ class Home:
 
     async def call(self, name: str, seconds: float = 60, **args: Any) -> dict[str, Any]:
         """Return the whole answer."""
+        if not self._number:  # not before: who is refused once is not heard again
+            self._socket.connect(self._address)
         self._number += 1
         number = self._number
         await self._socket.send(json.dumps({"id": number, "call": name, "args": args}).encode())

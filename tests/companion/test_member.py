@@ -59,6 +59,7 @@ async def group(directory: Path, gpus: int = 4) -> AsyncIterator[Group]:
         assert "launch_key" not in second
         key = {"client_key": first["launch_key"], "kernel_id": ""}
         services[1].tell({"type": "admit", **key})
+        await wait_for_async(lambda: services[1].of_type("admitted"), 60, "the key admitted")
         where = {"address": second["address"], "public_key": second["public_key"]}
         services[0].tell({"type": "nodes", "nodes": [where]})
         home = await admitted(services[0])
@@ -103,7 +104,8 @@ async def test_a_launched_process_has_the_cells_words_and_its_own_machines(tmp_p
 async def test_a_failure_on_another_pod_ends_all_and_is_named(tmp_path: Path) -> None:
     (tmp_path / "fail.py").write_text(
         "import os, pathlib, signal, sys\n"
-        "pathlib.Path(os.environ['RANK']).write_text(str(os.getpid()))\n"
+        "pathlib.Path(os.environ['RANK'] + '.tmp').write_text(str(os.getpid()))\n"
+        "os.rename(os.environ['RANK'] + '.tmp', os.environ['RANK'])\n"
         "while os.environ['RANK'] == '1' and not pathlib.Path('0').exists(): pass\n"
         "sys.exit(7) if os.environ['RANK'] == '1' else signal.pause()\n"
     )
@@ -186,12 +188,31 @@ async def test_what_cannot_be_started_says_why_and_who_is_silent_loses_all(
     monkeypatch.setattr(jobs_module.time, "monotonic", lambda: now)
     mine = await jobs.run(client, ["sleep", "600"], environment, "/")  # type: ignore[arg-type]
     others = await jobs.run(other, ["sleep", "600"], environment, "/")  # type: ignore[arg-type]
-    now += jobs_module.LOST_AFTER - 1
-    jobs.heard(client)  # type: ignore[arg-type]
-    now += 2
+    now += 10 * jobs_module.LOST_AFTER  # nobody looked: who was not read was not silent
     await jobs.end_silent()
+    assert len(jobs.pids or ()) == 2
+    for second in range(int(jobs_module.LOST_AFTER) + 1):
+        if second == 9:
+            jobs.heard(client)  # type: ignore[arg-type]
+        now += 1
+        await jobs.end_silent()
     with pytest.raises(GPULeaseError, match="no such process"):
         await jobs.wait(others)
-    assert len(jobs.pids) == 1
+    assert len(jobs.pids or ()) == 1
     await jobs.end(mine)
-    assert not jobs.pids
+    assert jobs.pids == set()
+
+
+async def test_a_status_is_taken_by_whoever_waits_for_it() -> None:
+    jobs, client, environment = Jobs(), object(), {"PATH": os.environ["PATH"]}
+    begun = asyncio.ensure_future(jobs.run(client, ["sleep", "600"], environment, "/"))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert jobs.pids is None, "it starts: its pid is not known"
+    job = await begun
+    pids = jobs.pids
+    assert pids
+    ending = asyncio.ensure_future(jobs.end(job))
+    await asyncio.sleep(0)
+    assert jobs.pids == pids, "it is ended: its status is not taken yet"
+    await ending
+    assert jobs.pids == set()

@@ -34,6 +34,10 @@ def hello(rank: int, **more: str) -> Any:
     return {**said, "protocol": "1.0", **more}
 
 
+def admitted(wire: Wire) -> Any:
+    return {"type": "admitted", "client_key": wire.of("admit")[-1]["client_key"]}
+
+
 @pytest.fixture
 def lease() -> Lease:
     return replace(active(1), count=6, nodes=3)
@@ -53,6 +57,13 @@ def test_all_are_introduced_when_the_last_one_is_there(
             assert links.joined(lease, rank, wires[rank], said[rank])
         else:
             assert links.connected(lease, wires[0], said[0])
+    admits = [admitted(wires[rank]) for rank in (1, 2)]
+    for rank, answer in enumerate(admits, 1):
+        state = links.state(lease.id)
+        assert state is not None
+        assert not state.connected, "the first one would be refused"
+        assert not wires[0].of("nodes")
+        links.heard_member(lease, rank, answer)
     state = links.state(lease.id)
     assert state is not None
     assert state.connected
@@ -65,10 +76,15 @@ def test_all_are_introduced_when_the_last_one_is_there(
     links.lost(lease.id, wires[1])
     again = Wire()
     assert links.joined(lease, 1, again, said[1])
-    assert again.of("admit")
+    assert not again.of("admit"), "its process has the key"
+    links.heard_member(lease, 1, admits[0])
     assert links.joined(lease, 1, Wire(), said[1])
     assert again.cut
     assert links.state(lease.id) == state
+    assert len(wires[0].of("nodes")) == 1
+    back = Wire()
+    assert links.connected(lease, back, said[0])
+    assert [each["nodes"] for each in back.of("nodes")] == [where]
 
 
 def test_one_that_comes_with_another_key_is_refused(lease: Lease) -> None:
@@ -89,7 +105,9 @@ def test_those_of_an_earlier_start_count_for_nothing(lease: Lease) -> None:
         state = links.state(lease.id)
         assert state is not None
         assert not state.connected
-        assert links.joined(later, rank, Wire(), hello(rank))
+        wire = Wire()
+        assert links.joined(later, rank, wire, hello(rank))
+        links.heard_member(later, rank, admitted(wire))
     state = links.state(lease.id)
     assert state is not None
     assert state.connected
