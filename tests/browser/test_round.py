@@ -11,7 +11,7 @@ import pytest
 
 from tests.browser.demo import RunningDemo
 from tests.browser.pictures import Pictures
-from tests.browser.test_watchers import in_editor, put_in_editor
+from tests.browser.test_policy_page import in_editor, put_in_editor
 from tests.helpers import WaitedTooLongError, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]

@@ -5,21 +5,11 @@ from typing import Any
 import pytest
 
 from gpulease.service.pages import PageReader
-from tests.helpers import wait_for
 from tests.pages.stage import Stage, lease, soon
 
 pytestmark = pytest.mark.browser
 ADMIN = PageReader("root", admin=True)
 TEXT = "#policy-text .cm-content"
-
-
-def put_in_editor(page: Any, text: str) -> None:
-    page.evaluate("text => { document.getElementById('policy-text').value = text; }", text)
-
-
-def in_editor(page: Any) -> str:
-    found: str = page.evaluate("document.getElementById('policy-text').value")
-    return found
 
 
 def people(stage: Stage) -> None:
@@ -126,78 +116,6 @@ def test_a_row_leaves_when_its_lease_ends(stage: Stage, page: Any) -> None:
     page.wait_for_selector('#ended tr[data-key="l1"]')
 
 
-def test_findings_carry_their_lines_and_lead_there(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.policy["text"] = "pools: {}\nclasses:\n  sim:\n    poo: local\n"
-    stage.findings = [{"line": 4, "column": 5, "level": "error", "sentence": "Unknown key poo."}]
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_function("() => document.getElementById('policy-text').value?.includes('poo')")
-    assert page.is_disabled("#policy-save")  # nothing is changed
-    put_in_editor(page, in_editor(page) + "# more\n")
-    page.click("#policy-save")
-    page.wait_for_selector("text=1 error to fix before saving.")
-    assert not stage.called("PUT", "policy")
-    assert page.locator("#policy-text .cm-lintRange-error").inner_text() == "poo: local"
-    page.click("text=Unknown key poo.")
-    picked = page.evaluate(
-        "document.getElementById('policy-text').shadowRoot.getSelection().toString()"
-    )
-    assert picked == "    poo: local"
-    assert page.evaluate("document.activeElement.id") == "policy-text"
-
-
-def test_saving_makes_a_version_and_an_old_one_is_restored(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_selector("text=version 1, by root")
-    put_in_editor(page, "pools: {a: {}}\n")
-    page.click("#policy-save")
-    page.wait_for_selector("text=Version 2 (in force)")
-    assert stage.called("PUT", "policy")[0]["base_version"] == 1
-    page.click("[aria-label='Restore version 1']")
-    page.wait_for_selector("text=version 1 is in the editor")
-    assert in_editor(page) == "pools: {}\n"
-    page.click("#policy-save")
-    page.wait_for_selector("text=Version 3 (in force)")
-    assert [each["text"] for each in stage.called("PUT", "policy")] == [
-        "pools: {a: {}}\n",
-        "pools: {}\n",
-    ]
-
-
-def test_a_check_says_what_saving_would_change(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.changes = ["set idle from 5m to 1m"]
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_selector("text=version 1, by root")
-    page.click("#policy-check")
-    page.wait_for_selector("#policy-findings >> text=set idle from 5m to 1m")
-    assert "It is valid." in page.inner_text("#policy-findings")
-    assert not stage.called("PUT", "policy")
-
-
-def test_a_policy_pinned_to_a_file_is_read_only(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.policy["pinned"] = True
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_selector("text=pinned to a file")
-    assert page.locator("#policy-text").evaluate("e => e.readOnly")
-    assert page.is_disabled("#policy-save")
-
-
-def test_a_save_that_is_refused_keeps_what_was_typed(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.answers["PUT policy"] = (409, {"title": "Somebody saved version 2.", "reason": "stale"})
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_selector("text=version 1, by root")
-    put_in_editor(page, "mine: 1\n")
-    page.click("#policy-save")
-    page.wait_for_selector('#gl-alerts [data-reason="stale"]')
-    assert in_editor(page) == "mine: 1\n"
-    wait_for(lambda: page.is_enabled("#policy-save"))
-    page.once("dialog", lambda dialog: dialog.accept())  # leaving asks first
-
-
 def test_health_is_shown_part_by_part(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     page.goto(stage.url + "health")
@@ -279,136 +197,6 @@ def test_anothers_server_is_not_mine_and_no_data_is_said_once(stage: Stage, page
     assert "my server" not in page.inner_text("main")
 
 
-def test_after_a_save_it_is_said_what_was_changed(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.changes = ["set idle from 5m to 1m"]
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_selector("text=version 1, by root")
-    put_in_editor(page, "pools: {a: {}}\n")
-    page.click("#policy-save")
-    page.wait_for_selector("#policy-findings >> text=Saved as version 2")
-    said = page.inner_text("#policy-findings")
-    assert "set idle from 5m to 1m" in said
-    assert "Saving it would" not in said
-
-
-def test_time_outs_are_a_form_that_says_what_a_change_would_do(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.warned = 2
-    page.goto(stage.url + "policy")
-    page.wait_for_selector("#out-idle")
-    assert (page.input_value("#out-idle"), page.input_value("#out-idle-unit")) == ("5", "m")
-    assert "Default 5 min; 1 s to 7 days." in page.inner_text("#out-idle-help")
-    assert page.is_disabled("#outs-save")
-    page.fill("#out-idle", "1")
-    page.wait_for_selector("text=2 running leases would be warned now.")
-    assert stage.called("POST", "policy/time-outs")[-1] == {"values": {"idle": "1m"}}
-    page.click("#outs-undo")
-    assert page.input_value("#out-idle") == "5"
-    page.fill("#out-keeps", "1")
-    page.wait_for_selector("text=set keeps to 1")
-    page.click("#outs-save")
-    page.wait_for_selector("#outs-save:disabled")
-    wait_for(lambda: stage.called("PUT", "policy"))
-    assert stage.called("PUT", "policy") == [{"text": '{"keeps": "1"}', "base_version": 1}]
-
-
-def test_a_time_out_out_of_bounds_is_said_and_not_saved(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.findings = [{"level": "error", "line": 1, "sentence": "At most 7 days.", "next_step": ""}]
-    page.goto(stage.url + "policy")
-    page.fill("#out-idle", "99")
-    page.wait_for_selector("#outs-found >> text=At most 7 days.")
-    assert page.is_disabled("#outs-save")
-
-
-CHANGED = {"title": "Version 2 came into force meanwhile.", "reason": "policy_changed"}
-
-
-def test_a_conflict_of_time_outs_shows_both_sides_and_keeps_the_edit(
-    stage: Stage, page: Any
-) -> None:
-    stage.reader = ADMIN
-    page.goto(stage.url + "policy")
-    page.fill("#out-idle", "1")
-    page.wait_for_selector("#outs-save:enabled")
-    stage.answers["PUT policy"] = (409, CHANGED)
-    next(each for each in stage.time_outs if each["name"] == "idle")["value"] = 600.0
-    page.click("#outs-save")
-    page.wait_for_selector("#outs-conflict")
-    assert page.locator("#outs-found tbody td").all_inner_texts() == [
-        "Idle",
-        "5 min",
-        "10 min",
-        "1m",
-    ]
-    assert page.input_value("#out-idle") == "1"
-    stage.answers.clear()
-    page.click("#outs-save")
-    wait_for(lambda: len(stage.called("PUT", "policy")) == 2)
-
-
-def test_sliders_move_the_time_outs_and_say_what_last_week_would_have_been(
-    stage: Stage, page: Any
-) -> None:
-    stage.reader = ADMIN
-    page.goto(stage.url + "policy")
-    page.wait_for_selector("#out-idle-slider")
-    page.focus("#out-idle-slider")
-    page.keyboard.press("ArrowLeft")
-    assert page.input_value("#out-idle") == "4"
-    page.wait_for_selector("#outs-found >> text=set idle to 4m")
-    page.wait_for_selector("#outs-replay >> text=Waits would have been 12 min shorter.")
-    (asked,) = stage.called("POST", "whatif")
-    assert asked == {"text": '{"idle": "4m"}', "days": 7}
-    page.fill("#out-idle", "20")
-    page.select_option("#out-idle-unit", "s")
-    wait_for(lambda: page.get_attribute("#out-idle-slider", "aria-valuetext") == "20 seconds")
-    stage.answers["POST whatif"] = (
-        409,
-        {"title": "There is nothing to replay.", "reason": "no_history", "next_step": ""},
-    )
-    page.fill("#out-idle", "30")
-    page.wait_for_selector("#outs-replay >> text=There is nothing to replay.")
-
-
-def test_the_editor_completes_by_the_schema_and_marks_while_typing(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.policy["text"] = "pools:\n  cards:\n    spare: 1\n"
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_selector("text=version 1, by root")
-    page.locator(TEXT).focus()
-    page.keyboard.press("Control+End")
-    page.keyboard.type("    ev")
-    page.wait_for_selector("#policy-text .cm-tooltip-autocomplete >> text=evidence")
-    assert "spare" not in page.inner_text("#policy-text .cm-tooltip-autocomplete")
-    assert "How use is seen." in page.inner_text("#policy-text .cm-completionInfo")
-    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('evidence')")
-    page.keyboard.type("pro")
-    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('process')")
-    assert in_editor(page) == "pools:\n  cards:\n    spare: 1\n    evidence: process"
-    stage.findings = [{"line": 3, "column": 5, "level": "error", "sentence": "Too few."}]
-    page.keyboard.type("\n")
-    page.wait_for_selector("#policy-text .cm-lintRange-error")
-    page.wait_for_selector("#policy-findings >> text=Too few.")
-
-
-def test_the_editor_completes_within_braces(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.policy["text"] = "pools:\n"
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_selector("text=version 1, by root")
-    page.locator(TEXT).focus()
-    page.keyboard.press("Control+End")
-    page.keyboard.type("  cards: {spare: 1, ev")
-    page.wait_for_selector("#policy-text .cm-tooltip-autocomplete >> text=evidence")
-    assert "spare" not in page.inner_text("#policy-text .cm-tooltip-autocomplete")
-    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('evidence')")
-    page.keyboard.type("pro")
-    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('process')")
-    assert in_editor(page) == "pools:\n  cards: {spare: 1, evidence: process"
-
-
 def test_every_device_is_on_the_map_with_who_and_why(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     stage.devices = [
@@ -479,27 +267,6 @@ def test_the_audit_is_searched(stage: Stage, page: Any) -> None:
     assert "Because of idle." in page.inner_text("#audit tbody tr")
     page.fill("#audit-search", "nobody")
     page.wait_for_selector("#audit >> text=Nothing is found.")
-
-
-def test_a_conflict_of_documents_shows_both_sides_and_keeps_the_edit(
-    stage: Stage, page: Any
-) -> None:
-    stage.reader = ADMIN
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_selector("text=version 1, by root")
-    put_in_editor(page, "mine: 1\n")
-    stage.answers["PUT policy"] = (409, CHANGED)
-    stage.policy |= {"version": 2, "text": "theirs: 2\n", "author": "joan"}
-    stage.versions.append(dict(stage.policy))
-    page.click("#policy-save")
-    page.wait_for_selector("#policy-conflict:has-text('joan saved version 2 meanwhile.')")
-    page.wait_for_selector(".gl-version:has-text('Version 2 (in force)')")
-    assert page.locator(".gl-line-differs").all_text_contents() == ["theirs: 2\n", "mine: 1\n"]
-    assert in_editor(page) == "mine: 1\n"
-    stage.answers.clear()
-    page.click("text=Save mine over it")
-    wait_for(lambda: len(stage.called("PUT", "policy")) == 2)
-    assert stage.called("PUT", "policy")[1] == {"text": "mine: 1\n", "base_version": 2}
 
 
 def test_health_names_what_is_wrong_while_the_service_answers_503(stage: Stage, page: Any) -> None:
