@@ -39,7 +39,7 @@ def configure(c: Config, options: DemoOptions | None = None) -> None:
 def service_command(demo: DemoOptions) -> list[str]:
     """Return the command that runs the lease service of this demo."""
     time_outs = [
-        f"--GPULeaseService.first_time_outs={name}={seconds}"
+        f"--GPULeaseService.first_time_outs={name}={seconds:g}"
         for name, seconds in demo.time_outs().items()
     ]
     return [

@@ -147,6 +147,14 @@ class HubAPI:
             found = (await self.servers(user, fresh=True)).get(server)
         return found is not None and found.active
 
+    async def look(self) -> None:
+        """Ask the hub who we are: ``problem`` is then of now, also while nobody has a lease.
+
+        Raises:
+            HubUnreachableError: the hub did not answer.
+        """
+        await self._call("GET", "user")
+
     async def knows(self, user: str, server: str) -> bool:
         """Tell whether the hub has this server of this user, be it stopped; a default one is there.
 

@@ -120,6 +120,7 @@ class Servers:
         for lease_id in self._missed.keys() - {lease.id for lease in live}:
             del self._missed[lease_id]
         if not users:
+            await self._hub.look()
             return
         asked_at = self._loop.clock()
         servers = await self._hub.running(users)

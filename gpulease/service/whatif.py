@@ -76,7 +76,7 @@ class WhatIf:
             raise GPULeaseError(
                 "no_history",
                 "Nobody had a GPU in this time: there is nothing to replay.",
-                next_step="Ask for more days, or try `gpulease simulate` with a scenario.",
+                next_step="Try again when GPUs were used, or `gpulease simulate` a scenario.",
                 numbers={"days": days, "requests": question["requests"]},
                 status=409,
             )

@@ -16,8 +16,8 @@ from gpulease.errors import GPULeaseError
 _CAUSES = (
     ("disk is full", "the disk that holds the database is full", "Free space on that disk."),
     ("no space left", "the disk that holds the database is full", "Free space on that disk."),
-    ("is locked", "another process holds the database", "End the other process; then try again."),
-    ("lock timeout", "another session holds the database", "End the other session; try again."),
+    ("is locked", "another process holds the database", "End the other process."),
+    ("lock timeout", "another session holds the database", "End the other session."),
     ("readonly", "the database cannot be written", "Give the service the right to write it."),
     ("not a database", "the file is not a database", "Point the service at the right file."),
     (
@@ -46,7 +46,7 @@ def unavailable(cause: str, next_step: str) -> GPULeaseError:
     return GPULeaseError(
         "store_unavailable",
         f"The lease database cannot be used at present: {cause}. Nothing was changed.",
-        next_step=next_step,
+        next_step=f"Try again in a minute. If it stays so, an administrator can help: {next_step}",
         status=503,
     )
 

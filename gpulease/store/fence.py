@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -125,10 +126,17 @@ class _Advisory:
             )
         except sa.exc.SQLAlchemyError:
             # The session is gone and its lock with it; a reconnected one would not have it.
-            self.release()
+            self._close()
             return False
 
     def release(self) -> None:
+        """Give the lock back now: the server notices some time later that a session was closed."""
+        if self._connection is not None:
+            with suppress(sa.exc.SQLAlchemyError):
+                self._connection.execute(sa.select(sa.func.pg_advisory_unlock(LOCK_KEY)))
+            self._close()
+
+    def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -3,6 +3,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { day } from './time';
 import type { IProject } from './wire';
 
 /** What the person may still spend. */
@@ -15,7 +16,6 @@ export function Budgets(props: {
   if (found.length === 0) {
     return null;
   }
-  const day = { day: 'numeric', month: 'short' } as const;
   return (
     <section>
       <h3>{trans.__('Budget left')}</h3>
@@ -27,7 +27,7 @@ export function Budgets(props: {
               '%1 of %2 GPU-hours, until %3',
               round(budget!.left),
               round(budget!.of),
-              new Date(budget!.until).toLocaleDateString(undefined, day)
+              day(budget!.until)
             )}
           </li>
         ))}

@@ -22,6 +22,7 @@ import { INotebooks, Notebooks } from './notebooks';
 import { Notifier } from './notifications';
 import { PLUGIN } from './options';
 import { StatusItem } from './statusbar';
+import { speak } from './time';
 import { GPUButton } from './toolbar';
 
 const DOMAIN = 'gpulease';
@@ -41,6 +42,7 @@ const leases: JupyterFrontEndPlugin<ILeases> = {
   activate: (app: JupyterFrontEnd, translator: ITranslator | null) => {
     const { events, serverSettings } = app.serviceManager;
     const { languageCode } = translator ?? nullTranslator;
+    speak(languageCode);
     return new Leases(events, serverSettings, languageCode, app.serviceManager);
   }
 };

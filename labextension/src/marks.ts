@@ -8,7 +8,7 @@ import { IDisposable } from '@lumino/disposable';
 import { gpuIcon } from './icon';
 import type { NotebookLink } from './notebooks';
 import type { Options } from './options';
-import { hour, roughly, size } from './time';
+import { day, hour, roughly, size } from './time';
 import type { ICellRun } from './wire';
 
 /** The cell's metadata of this extension. */
@@ -116,11 +116,7 @@ export class Marks implements IDisposable {
       kept.moved_bytes
         ? trans.__('%1 moved in %2', size(kept.moved_bytes), took(kept.moved_seconds))
         : trans.__('No variables moved'),
-      trans.__(
-        'Ended %1, %2',
-        new Date(kept.ended).toLocaleDateString(),
-        hour(kept.ended)
-      )
+      trans.__('Ended %1, %2', day(kept.ended), hour(kept.ended))
     ];
     return lines.join('\n');
   }

@@ -3,7 +3,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { hour } from './time';
+import { day, hour } from './time';
 import type { ILease } from './wire';
 import { here } from './words';
 
@@ -38,9 +38,5 @@ export function Past(props: {
 
 function when(lease: ILease): string {
   const at = lease.end?.at ?? lease.created;
-  const day = new Date(at).toLocaleDateString(undefined, {
-    day: 'numeric',
-    month: 'short'
-  });
-  return `${day}, ${hour(at)}:`;
+  return `${day(at)}, ${hour(at)}:`;
 }

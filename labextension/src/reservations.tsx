@@ -4,7 +4,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { IReserved, upcoming } from './reserved';
-import { hour, roughly, until } from './time';
+import { day, hour, roughly, until } from './time';
 import type { IReservation } from './wire';
 
 export function Reservations(props: {
@@ -40,14 +40,9 @@ function when(window: IReserved, now: number, trans: TranslationBundle): string 
   if (left <= 0) {
     return trans.__('now, until %1', hour(window.end));
   }
-  const day = new Date(window.start).toLocaleDateString(undefined, {
-    weekday: 'short',
-    day: 'numeric',
-    month: 'short'
-  });
   return trans.__(
     '%1, %2 to %3 (in %4)',
-    day,
+    day(window.start, true),
     hour(window.start),
     hour(window.end),
     roughly(left)

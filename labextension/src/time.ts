@@ -46,10 +46,28 @@ export function size(bytes: number): string {
   return `${value.toFixed(digits)} ${UNITS[unit]}`;
 }
 
+let language: string | undefined;
+
+/** Write dates as Lab's language does (`de_DE`), in the reader's own variant of it where they have one. */
+export function speak(code: string, preferred = navigator.languages): void {
+  const wanted = code.replace('_', '-');
+  const [base] = wanted.split('-');
+  language = preferred.find(each => each.split('-')[0] === base) ?? wanted;
+}
+
 /** The wall clock in the reader's zone: `14:32`. */
-export function hour(at: string, locale?: string): string {
-  return new Date(at).toLocaleTimeString(locale, {
+export function hour(at: string): string {
+  return new Date(at).toLocaleTimeString(language, {
     hour: '2-digit',
     minute: '2-digit'
+  });
+}
+
+/** The day in the reader's zone: `3 Nov`, with `weekday` `Tue, 3 Nov`. */
+export function day(at: string, weekday = false): string {
+  return new Date(at).toLocaleDateString(language, {
+    ...(weekday ? { weekday: 'short' } : {}),
+    day: 'numeric',
+    month: 'short'
   });
 }

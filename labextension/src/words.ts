@@ -152,12 +152,12 @@ const UTC = /\b(\d{1,2}):(\d\d)(?::\d\d)? UTC\b/g;
 const DAY = 86_400_000;
 
 /** The service's sentence, with its UTC times in the reader's zone (the one nearest to `now`). */
-export function here(sentence: string, now: number, locale?: string): string {
+export function here(sentence: string, now: number): string {
   return sentence.replace(UTC, (_, hours: string, minutes: string) => {
     const at = new Date(now);
     at.setUTCHours(Number(hours), Number(minutes), 0, 0);
     const away = at.getTime() - now;
     const days = away > DAY / 2 ? -1 : away < -DAY / 2 ? 1 : 0;
-    return hour(new Date(at.getTime() + days * DAY).toISOString(), locale);
+    return hour(new Date(at.getTime() + days * DAY).toISOString());
   });
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { clock, roughly, size, until } from '../src/time';
+import { clock, day, hour, roughly, size, speak, until } from '../src/time';
 import type { IGPUClass, ILease, LeaseState } from '../src/wire';
 import { available, here, short, shortWithGPU } from '../src/words';
 
@@ -148,13 +148,28 @@ test('where a machine is added for who asks, that is told', () => {
 
 test('a time in UTC is told in the reader\u2019s zone, on the day that is near', () => {
   process.env.TZ = 'Europe/Berlin';
-  const told = (text: string, now: string) => here(text, Date.parse(now), 'de');
+  speak('de_DE', []);
+  const told = (text: string, now: string) => here(text, Date.parse(now));
   assert.equal(
     told('It leaves at 04:50:41 UTC.', '2026-01-05T04:50:00Z'),
     'It leaves at 05:50.'
   );
   assert.equal(told('until 00:10 UTC', '2026-07-05T23:50:00Z'), 'until 02:10');
   assert.equal(told('No time here.', '2026-01-05T04:50:00Z'), 'No time here.');
+});
+
+test('dates are in the language of Lab, in the variant that the browser has of it', () => {
+  process.env.TZ = 'UTC';
+  const at = '2026-11-03T17:05:00Z';
+  speak('de_DE', ['en-US', 'de-AT']);
+  assert.equal(day(at, true), 'Di., 3. Nov.');
+  assert.equal(hour(at), '17:05');
+  speak('en', ['fr-FR', 'en-GB']);
+  assert.equal(day(at), '3 Nov');
+  speak('en', ['fr-FR', 'en-US']);
+  assert.match(hour(at), /^05:05\sPM$/);
+  speak('fr_FR', []);
+  assert.equal(day(at), '3 nov.');
 });
 
 test('where nothing else tells, it says that it is about a GPU', () => {

@@ -122,6 +122,15 @@ async def test_a_hub_that_does_not_answer_is_named(site: Site, hub) -> None:
     assert (refused.value.reason, refused.value.status) == ("hub_unreachable", 502)
 
 
+async def test_a_hub_that_stopped_is_on_health_while_nobody_has_a_lease(site: Site, hub) -> None:
+    services = site.service.services
+    hub.down = True
+    await wait_for_async(lambda: services.health()["status"] == "degraded", 30, "it is noticed")
+    assert "the hub answered" in services.health()["hub"]
+    hub.down = False
+    await wait_for_async(lambda: services.health()["hub"] == "ok", 30, "it is back")
+
+
 async def test_a_round_that_fails_is_tried_again(site: Site, monkeypatch) -> None:
     services = site.service.services
     whole = services.provider.observe

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpulease.errors import GPULeaseError
-from gpulease.store import Store, upgrade
+from gpulease.store import Store, fence, upgrade
 from gpulease.store.fence import LOCK_KEY
 from tests.helpers import wait_for
 from tests.policy.build import NOW, request
@@ -34,6 +34,18 @@ def test_a_second_writer_is_refused(address):
     second = Store.open(address)
     second.save([new(request(1))], NOW)
     second.close()
+
+
+def test_the_lock_is_free_before_the_server_notices_that_the_session_was_closed(
+    address, monkeypatch
+):
+    late: list[fence._Advisory] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(fence._Advisory, "_close", lambda self: late.append(self))
+        Store.open(address).close()
+        Store.open(address).close()
+    for each in late:
+        each._close()
 
 
 def test_after_kill_9_the_next_one_takes_over(address):

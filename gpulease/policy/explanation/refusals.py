@@ -102,7 +102,7 @@ REFUSALS: Final[Words] = {
     "not_found": ("There is nothing at this address.", "See api/openapi.json."),
     "may_not_tell": ("This group is not yours to write to.", "Name a group that you teach."),
     "not_your_group": ("You do not teach this group.", "See the list at groups."),
-    "no_history": ("Nobody had a GPU in this time.", "Ask for more days."),
+    "no_history": ("Nobody had a GPU in this time.", "Try again when GPUs were used."),
     "whatif_busy": ("Another what-if is being worked out.", "Ask again in a minute."),
     "whatif_too_long": ("Replaying these days takes too long.", "Ask for fewer days."),
     "no_such_version": ("There is no such version of the policy.", "Look at the list of them."),
