@@ -123,6 +123,7 @@ class UnixClient(ThreadedEnd):
         pushed: on the client's thread, gets what the server tells.
         lost: on the client's thread, called when a connection broke.
         gone: see ``ThreadedEnd``.
+        late: what a call fails with that has no answer in time; as ``gone`` where it is left out.
         read: is given the text of each message before it is parsed.
     """
 
@@ -134,9 +135,11 @@ class UnixClient(ThreadedEnd):
         pushed: Callable[[Message], None],
         lost: Callable[[], None],
         gone: Callable[[], GPULeaseError],
+        late: Callable[[], GPULeaseError] | None = None,
         read: Callable[[str], str] = str,
     ) -> None:
         super().__init__(self._write, pushed, gone)
+        self._late = late or gone
         self._path = path
         self._name = name
         self._on_lost = lost
@@ -148,16 +151,18 @@ class UnixClient(ThreadedEnd):
         self._thread.start()
 
     def call(self, name: str, args: Mapping[str, Any], timeout: float = 30.0) -> Any:
-        """Return the server's answer.
+        """Return the server's answer; one that takes longer than ``timeout`` seconds is taken back.
 
         Raises:
-            GPULeaseError: its problem, or that of ``gone``.
+            GPULeaseError: its problem, or that of ``gone`` or ``late``.
         """
         self._connected.wait(min(timeout, _CONNECT_SECONDS))
+        answer = self.start_call(name, args)
         try:
-            return self.start_call(name, args).result(timeout)
+            return answer.result(timeout)
         except TimeoutError:
-            raise self._gone() from None
+            answer.cancel()
+            raise self._late() from None
 
     def close(self) -> None:
         """Close the connection for good."""

@@ -32,6 +32,7 @@ def connect(
         pushed=take,
         lost=lambda: take({"event": "link", "up": False}),
         gone=_down,
+        late=_late,
         read=own_times,  # no sentence of the service's is shown with another clock
     )
 
@@ -41,5 +42,15 @@ def _down() -> GPULeaseError:
         "server_link_down",
         "The notebook server's gpulease extension cannot be reached.",
         next_step="Run the cell again in a moment; if it stays so, restart your server.",
+        status=503,
+    )
+
+
+def _late() -> GPULeaseError:
+    """The extension is connected: whom it asked has not answered."""
+    return GPULeaseError(
+        "service_unreachable",
+        "The lease service does not answer.",
+        next_step="Run the cell again in a moment.",
         status=503,
     )

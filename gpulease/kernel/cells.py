@@ -20,8 +20,8 @@ from gpulease.kernel.notices import stopped_word
 from gpulease.kernel.options import CellOptions, parse_duration
 from gpulease.kernel.outputs import CARRIER
 from gpulease.kernel.parts import Parts
+from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import say
-from gpulease.kernel.wait import QueueProgress
 from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.kernel.parts import Parts
+from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import say
 from gpulease.kernel.route import Route
 from gpulease.kernel.tokens import missing
-from gpulease.kernel.wait import QueueProgress
 from gpulease.transfer.api import Progress, SwitchReport
 
 _NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")

@@ -22,10 +22,11 @@ from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.lease import LeaseLink
 from gpulease.kernel.options import parse_options
 from gpulease.kernel.outputs import Results
+from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.sources import Sources
 from gpulease.kernel.tokens import parse_shared
-from gpulease.kernel.wait import QueueProgress, Waiter
+from gpulease.kernel.wait import Waiter
 from gpulease.protocol import ENV_CELL_OPTIONS, ENV_SHARED
 from gpulease.transfer.api import Home, SwitchReport
 

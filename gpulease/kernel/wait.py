@@ -1,16 +1,12 @@
-"""Waiting for a GPU: the ask, the queue and the progress that a cell shows meanwhile.
+"""Waiting for a GPU: the ask and the queue.
 
 Owns the rules of ``%%gpu``'s wait: bounded, the ask stays queued after the bound, an interrupt
-withdraws only an ask that this cell made.  Progress is one display, cleared when the cell starts,
-so that no queue text is saved in the notebook.
+withdraws only an ask that this cell made.
 """
 
 from __future__ import annotations
 
-import functools
-import html
 import time
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -22,6 +18,7 @@ from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.lease import USABLE, LeaseLink
 from gpulease.kernel.options import CellOptions
 from gpulease.kernel.phase import Phase
+from gpulease.kernel.progress import QueueProgress
 from gpulease.protocol import LeaseView
 
 if TYPE_CHECKING:
@@ -36,6 +33,9 @@ OUTAGES = frozenset(
 #: How long a cell waits for them where it says nothing else, and how often it tries (seconds).
 OUTAGE_SECONDS = 60.0
 RETRY_SECONDS = 1.0
+#: How long one ask waits for its answer, whatever the cell's bound is: what a busy service may
+#: take at least, what none takes at most (seconds).
+ASK_MIN, ASK_MAX = 5.0, 30.0
 #: The lease ended while nobody could tell this kernel: the service or its channel was away.
 ENDED = frozenset(("not_active", "lease_ended"))
 #: The connection or the companion was gone before anything of this notebook had run there.
@@ -44,46 +44,6 @@ BROKEN = frozenset(("lease_unreachable", "companion_died"))
 
 class GPUNotReady(GPULeaseError):  # noqa: N818 - the name that people read
     """No GPU within the wait; the ask stays queued."""
-
-
-class QueueProgress:
-    """One display under the cell, updated in place.
-
-    ``alone``: tells whether the cell shows nothing else so far.
-    """
-
-    def __init__(self, shell: Any, alone: Callable[[], bool] = lambda: False) -> None:
-        self._shell = shell
-        self._alone = alone
-        self._shown = ""
-        self.used = False
-
-    @functools.cached_property
-    def display_id(self) -> str:
-        """Its id; most cells have nothing to show, and need none."""
-        return f"gpulease-{uuid.uuid4().hex}"
-
-    def show(self, text: str) -> None:
-        """Show or replace the text; an equal text is not sent again."""
-        if text != self._shown:
-            self._shown = text
-            self._shell.display_pub.publish(
-                {
-                    "text/plain": text,
-                    "text/html": f'<div role="status">{html.escape(text)}</div>' if text else "",
-                },
-                transient={"display_id": self.display_id},
-                update=self.used,
-            )
-            self.used = True
-
-    def clear(self) -> None:
-        """Leave nothing of it in the notebook: no text, and no empty line where it can be."""
-        if self.used and self._alone():
-            self._shell.display_pub.clear_output()
-            self._shown, self.used = "", False
-        elif self.used:
-            self.show("")
 
 
 class Waiter:
@@ -103,6 +63,7 @@ class Waiter:
         self._link = link
         self._default_class = default_class
         self._away_since: float | None = None  # since when the service does not answer
+        self._patience = ASK_MAX  # how long the next ask may take for its answer (seconds)
         self._differences: list[str] = []  # how the GPU's image differs from this notebook
         self._said_not_asked: list[str] = []  # the options of which it was said
         self._said_longer = ""  # the lease of which it was said that --for does not shorten it
@@ -138,10 +99,11 @@ class Waiter:
         """Obtain a companion; while the service is away wait for it, as long as for a GPU."""
         bound = OUTAGE_SECONDS if options.wait is None else options.wait
         self._away_since = None
+        self._patience = bound
         while (error := self._try(options, progress)) is not None:
             now = time.monotonic()
             since = self._away_since = self._away_since or now
-            left = since + bound - now
+            left = self._patience = since + bound - now
             if left <= 0:
                 raise _still_away(error, bound)
             until = clock(datetime.now(UTC) + timedelta(seconds=left))
@@ -176,11 +138,35 @@ class Waiter:
                 link.leases.pop(lease["id"], None)
             self._obtain(options, progress, again=True)
 
-    def ask(self, options: CellOptions) -> LeaseView:
-        """Ask for a lease; a repeated ask gives the same one back."""
+    def ask(self, options: CellOptions, patience: float = ASK_MAX) -> LeaseView:
+        """Ask for a lease; a repeated ask gives the same one back.
+
+        Args:
+            patience: how long the answer may take (seconds), within ``ASK_MIN`` and ``ASK_MAX``.
+
+        Raises:
+            GPULeaseError: why there is none; of ``OUTAGES`` where nobody answered.
+        """
         bus = self._link.bus
         if bus is None:
             raise no_service()
+        asked = time.monotonic()
+        try:
+            lease: LeaseView = bus.call(
+                "ask", self._wanted(options), min(max(patience, ASK_MIN), ASK_MAX)
+            )
+        except GPULeaseError as error:
+            if error.reason in OUTAGES:
+                self._away_since = self._away_since or asked
+            raise
+        self._away_since = None
+        self._differences = lease.get("differences", [])
+        known = self._link.leases.get(lease["id"])
+        if known is None or known["version"] < lease["version"]:
+            self._link.on_bus({"event": "lease", "lease": lease})
+        return self._link.leases.get(lease["id"], lease)
+
+    def _wanted(self, options: CellOptions) -> AskBody:
         body: AskBody = {"kernel_id": self._link.kernel_id, "origin": "magic"}
         gpu_class = options.gpu_class or self._default_class()
         if gpu_class is not None:
@@ -197,13 +183,7 @@ class Waiter:
             body["needs"] = options.needs
         if options.in_quota_only:
             body["in_quota_only"] = True
-        lease: LeaseView = bus.call("ask", body)
-        self._away_since = None
-        self._differences = lease.get("differences", [])
-        known = self._link.leases.get(lease["id"])
-        if known is None or known["version"] < lease["version"]:
-            self._link.on_bus({"event": "lease", "lease": lease})
-        return self._link.leases.get(lease["id"], lease)
+        return body
 
     def describe(self, lease: LeaseView) -> str:
         """Say where this kernel's own request stands, and what it will find on the GPU."""
@@ -299,7 +279,7 @@ class Waiter:
             return before
         if self._away_since is None:
             progress.show("Asking for a GPU ...")
-        lease = self.ask(options)
+        lease = self.ask(options, self._patience)
         if lease["state"] not in USABLE and options.no_wait:
             raise self._not_ready(lease, 0.0)
         bound = lease.get("wait", DEFAULT_WAIT) if options.wait is None else options.wait

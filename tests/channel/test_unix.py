@@ -9,8 +9,11 @@ import weakref
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from gpulease.channel.lines import BACKLOG
-from gpulease.channel.unix import UnixServer
+from gpulease.channel.unix import UnixClient, UnixServer
+from gpulease.errors import GPULeaseError
 from tests.helpers import wait_for_async
 
 
@@ -84,4 +87,28 @@ async def test_what_a_client_asked_is_done_though_it_has_gone(tmp_path) -> None:
     gc.collect()
     go_on[0].set_result(None)
     await wait_for_async(lambda: done == ["ask"], 30, "what was asked")
+    await server.close()
+
+
+async def test_a_call_that_is_late_says_so_and_is_taken_back(tmp_path) -> None:
+    taken_back = asyncio.Event()
+
+    async def called(client: str, name: str, args: dict[str, Any]) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            taken_back.set()
+
+    server = UnixServer(tmp_path / "s", lambda: [{"event": "hello"}], called, "It failed")
+    await server.open()
+    client = UnixClient(
+        str(server.path), "k1", pushed=lambda _: None, lost=lambda: None,
+        gone=lambda: GPULeaseError("gone", "It is gone."),
+        late=lambda: GPULeaseError("late", "It is late."),
+    )  # fmt: skip
+    await wait_for_async(lambda: server.clients == {"k1"}, 30, "the client")
+    with pytest.raises(GPULeaseError, match="It is late"):
+        await asyncio.to_thread(client.call, "ask", {}, 0.2)
+    await asyncio.wait_for(taken_back.wait(), 30)
+    client.close()
     await server.close()
