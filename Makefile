@@ -21,7 +21,7 @@ HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend texts test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
+.PHONY: help setup setup-system setup-cluster demo frontend test test-frontend test-site texts test-hub55 test-frameworks test-gpu test-cluster test-nightly test-images check bench docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,13 +50,15 @@ frontend: $(VENV)/.ready-demo ## build what is bundled after a change of labexte
 	@$(BIN)/python tools/frontend.py build
 	@$(BIN)/python tools/pagelibs.py build
 
-test-frontend: $(VENV)/.ready-test $(VENV)/.ready-lab ## test the pages and JupyterLab in Chromium; lint and test the extension, build what is bundled anew and compare
+test-frontend: $(VENV)/.ready-test $(VENV)/.ready-lab ## lint and test the extension, build what is bundled anew and compare
 	@$(BIN)/python tools/frontend.py test
 	@$(BIN)/python tools/pagelibs.py test
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m browser $(ARGS)
 
-test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the suite, without a browser (ARGS="-k name" for a part)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "not browser" $(ARGS)
+test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the suite, but for whole sites (ARGS="-k name" for a part)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "not browser and not site" $(ARGS)
+
+test-site: $(VENV)/.ready-test $(VENV)/.ready-lab ## test whole sites, hub to kernels, and pages and JupyterLab in Chromium
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "browser or site" $(ARGS)
 
 test-hub55: $(VENV)/.ready-test ## test what meets the hub with the oldest JupyterHub and KubeSpawner that fit
 	@$(or $(PYTHON),python3) tools/set_up_hub55.py

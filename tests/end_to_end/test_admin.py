@@ -11,7 +11,7 @@ from gpulease.demo.browse import Browser
 from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import LONG, at_work
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
 
 
 def gpulease(demo: RunningDemo, token: str, *words: str) -> subprocess.CompletedProcess[str]:

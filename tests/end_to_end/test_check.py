@@ -12,7 +12,7 @@ from gpulease.demo.check import check_demo
 from gpulease.demo.launch import choose_ports
 from gpulease.demo.options import DemoOptions
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
 
 
 def living_in(directory: Path) -> list[str]:

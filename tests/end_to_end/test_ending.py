@@ -11,7 +11,7 @@ import pytest
 from tests.browser.demo import running_demo
 from tests.end_to_end.people import end_and_see, with_a_runaway
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)

@@ -8,7 +8,7 @@ import pytest
 from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import end_and_see, with_a_runaway
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
 
 
 def test_nothing_is_left(demo: RunningDemo) -> None:

@@ -12,7 +12,7 @@ from tests.helpers import wait_for_async
 
 #: What %gpu auto sends to the GPU in every environment.
 ABOUT = "!nvidia-smi > /dev/null 2>&1\n"
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
 
 
 def test_a_click_runs_cells_about_the_gpu_on_it(demo: RunningDemo):

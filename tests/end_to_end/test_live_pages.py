@@ -9,7 +9,7 @@ from gpulease.demo.browse import Browser
 from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import LONG
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
 
 PAGES = 20
 

@@ -12,7 +12,7 @@ from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import LONG, at_work, server_of, service_of
 from tests.helpers import process_is_gone, wait_for_async
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
 
 
 def test_two_students_and_one_gpu(demo: RunningDemo):

@@ -9,7 +9,7 @@ from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import LONG, Person, at_work
 from tests.helpers import wait_for_async
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
 
 IDLE, QUIET = 4.0, 8.0
 

@@ -14,7 +14,7 @@ from tests.browser.demo import RunningDemo
 from tests.end_to_end.people import LONG, at_work, server_of
 from tests.helpers import wait_for_async
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.site, pytest.mark.timeout(900)]
 
 TRAIN = [
     "n = 1",

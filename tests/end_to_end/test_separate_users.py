@@ -23,6 +23,8 @@ from gpulease.demo.browse import Browser
 from tests.end_to_end.people import LONG
 from tests.helpers import free_port, is_root, process_is_gone, wait_for, wait_for_async
 
+pytestmark = pytest.mark.site
+
 NOBODY = 65534  # whoever runs the service: it owns its database and nothing else
 READY_FILE = Path(__file__).parents[2] / "hub_config/local_jupyterhub_config.py"
 OURS = """
