@@ -19,7 +19,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 #: Where a function holds something: an index into ``__closure__``, or this for ``__globals__``.
@@ -181,6 +181,11 @@ class Borrowed:
         with self._lock:
             out, self._dropped = self._dropped, []
         return out
+
+    @property
+    def objects(self) -> Mapping[str, Any]:
+        """The table itself: whoever asks what refers to an object finds it."""
+        return self._objects
 
     @property
     def thread_id(self) -> int | None:

@@ -51,6 +51,20 @@ BOUNDED = {
     "yield": ("def f():\n    yield a\n    yield from b", "a b", "f"),
 }  # fmt: skip
 
+#: Source, names that it may have changed what they were bound to.
+HANDLED = {
+    "a.append(b)": "a b", "f(a)": "f a", "del a": "", "a = a[0] + b": "b", "a = f(a)": "f a",
+    "a += b": "a b", "a[0] = b": "a b", "a = b = a": "", "for x in a: x.y = 1": "a x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", HANDLED)
+def test_what_may_have_been_changed_before_it_was_bound_anew(source):
+    assert HANDLED[source].split() == [
+        n for n in ("f", "a", "b", "x") if n in cell_use(source).handled
+    ]
+
+
 UNBOUNDED = (
     "eval(a)", "exec('x')", "globals()['x']", "vars()", "locals()", "dir()", "%who", "!ls {x}",
     "%%time\nx", "%run a.py", "get_ipython().run_cell('x')", "from os import *", "import __main__",

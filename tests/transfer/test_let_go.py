@@ -34,8 +34,17 @@ class Any:
     __hash__ = None
 
 
+@pytest.fixture(params=[0.2, 0], ids=["", "late"])
+def prompt(new_pair, request):
+    """A pair whose GPU cells end before their changes are home, or after that."""
+    pair = new_pair(settings={"reply_wait": request.param})
+    pair.attach()
+    return pair
+
+
 @pytest.mark.parametrize("case", PARTS)
-def test_the_holder_sees_the_change(pair, case):
+def test_the_holder_sees_the_change(prompt, case):
+    pair = prompt
     make, part, change, right = PARTS[case]
     pair.home(make)
     held = [eval(part, pair.ns)]
@@ -101,6 +110,85 @@ def test_memory_of_large_ones_falls_within_the_cell(pair):
     pair.gpu(f"import gc; before = {left}\nc.clear()")
     pair.home("before")
     assert len(held) == 4_000_000
+
+
+#: As above, of kinds of which no copy waits beside the GPU, or which are replaced.
+NAMED = {
+    "an instance": ("class K: pass\nc = [K()]", "c[0]", "c[0].n = [1, 2]; del c"),
+    "an instance taken out": ("class K: pass\nc = [K()]", "c[0]", "c[0].n = 1; c.clear()"),
+    "an instance, by a function": (
+        "class K: pass\nc = [K()]\ndef f():\n    global c\n    c[0].n = 1\n    del c",
+        "c[0]", "f()",
+    ),
+    "a list of instances": ("class K: pass\nc = [[K()]]", "c[0]", "c[0].clear(); c = 1"),
+    "an array": ("import numpy as np\nc = [np.zeros(2)]", "c[0]", "c[0][:] = 2; del c"),
+    "a large list": ("c = [list(range(99_999))]", "c[0]", "c[0].append(2); del c"),
+    "a frame": ("import pandas as pd\nc = pd.DataFrame({'a': [1]})", "c", "c['b'] = 2; del c"),
+    "a frame bound anew": (
+        "import pandas as pd\nc = pd.DataFrame({'a': [1]})", "c", "c['b'] = 2; c = c.copy()",
+    ),
+    "a part beside a frame": (
+        "import pandas as pd\nc = [[1], pd.DataFrame()]", "c[0]", "c[0].append(2)",
+    ),
+    "a part in a tuple": (
+        "from collections import namedtuple\nN = namedtuple('N', 'a')\nc = (N([]), [1])", "c[1]",
+        "c[1].append(2)",
+    ),
+    "a frame in a list": (
+        "import pandas as pd\nc = [pd.DataFrame({'a': [1]})]", "c[0]", "c[0]['b'] = 2",
+    ),
+    "a part with a frame, let go of": (
+        "import pandas as pd\nc = [[1], pd.DataFrame()]", "c[0]", "c[0].append(2); del c",
+    ),
+}  # fmt: skip
+
+
+def told(pair):
+    notes = (*pair.after.notes, *pair.last.notes)
+    return [name for note in notes if note.reason == "kept_old_object" for name in note.names]
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_what_cannot_be_brought_is_named_once(prompt, case):
+    pair = prompt
+    make, part, change = NAMED[case]
+    pair.home(make)
+    held = [eval(part, pair.ns)]
+    pair.gpu(change)
+    pair.home("pass")
+    assert told(pair) == ["c"]
+    pair.home(make)
+    held.append(eval(part, pair.ns))
+    pair.gpu(change)
+    pair.home("pass")
+    assert told(pair) == []
+
+
+@pytest.mark.parametrize("case", [*PARTS, *NAMED])
+def test_nothing_is_said_where_nobody_holds_it(pair, case):
+    """Nor where IPython's results do, or another variable."""
+    make, _, change, *_ = (PARTS | NAMED)[case]
+    pair.home(f"{make}\n_oh = {{1: c}}\n_ = c")
+    pair.gpu(change)
+    pair.home("pass")
+    assert told(pair) == []
+    pair.home(f"{make}\nz = {{'in': (c, list(c))}}")
+    pair.gpu(change)
+    pair.home("pass")
+    assert told(pair) == []
+
+
+UNCHANGED = ("del c", "c = 5", "c = c[:0]", "c = [d for d in c]", "c = [1]; c.append(2); del c")
+
+
+@pytest.mark.parametrize("change", UNCHANGED)
+def test_nothing_is_said_of_what_the_cell_cannot_have_changed(pair, change):
+    pair.home("class K: pass\nc = [K()]")
+    held = [pair.ns["c"][0], pair.ns["c"]]
+    pair.gpu(change)
+    pair.home("pass")
+    assert told(pair) == []
+    assert held[1][0] is held[0]
 
 
 CHANGES = (

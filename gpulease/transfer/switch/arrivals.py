@@ -15,12 +15,15 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note
+from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import names_of
 from gpulease.transfer.values.ledger import Absent
+from gpulease.transfer.values.loans import lent_in
 from gpulease.transfer.values.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
 from gpulease.wire.message import Message
 
+from .let_go import let_go_notes, part_notes, replaced_notes
 from .messages import sealed_notes
 from .peer import Peer
 from .stale_references import kept_notes
@@ -83,6 +86,8 @@ class Arrivals:
         self._notes: list[Note] = []
         #: Names that GPU cells bound: others who hold what they were bound to keep it rightly.
         self.bound_away: set[str] = set()
+        #: What the GPU cell that ran last may have touched.
+        self.use = Use()
         self._told_kept: set[str] = set()
         #: The shipment acknowledged last: a question that comes by another way is to wait for it.
         self.acknowledged = ""
@@ -105,13 +110,19 @@ class Arrivals:
             any_done = True
         return any_done
 
+    def cell_begins(self, use: Use) -> None:
+        """A GPU cell of this use is about to run."""
+        self.bound_away |= use.writes
+        self.use = use
+
     def accept(self, arrival: Arrival) -> tuple[tuple[str, ...], bool]:
         """Commit, then tell the companion; return names and whether it was taken."""
         unavailable = self._unavailable
         before = set(unavailable.conflicts.open)
         olds = self._held_now(arrival)
+        side = self._side
         try:
-            outcome = self._side.receive(
+            outcome = side.receive(
                 arrival.incoming,
                 may_bind=unavailable.may_bind,
                 may_remove=unavailable.may_bind,
@@ -122,10 +133,18 @@ class Arrivals:
             arrival.done.set()
         self._notes += unavailable.conflict_notes(set(unavailable.conflicts.open) - before)
         if outcome.ok:
-            silent = self.bound_away | self._told_kept | unavailable.conflicts.open.keys()
-            for name in silent & olds.keys():
+            deleted = set(arrival.incoming.deleted)
+            left = self.bound_away.intersection(arrival.names) | deleted
+            for name in (self._told_kept | unavailable.conflicts.open.keys()) & olds.keys():
                 del olds[name]
-            kept = kept_notes(olds, self._side.ns)
+            kept = replaced_notes(side, self.use, olds, left)
+            kept += part_notes(side, self.use, olds, left)
+            for name in left & olds.keys():
+                del olds[name]
+            home = [oid for group in arrival.incoming.groups for oid in lent_in(group.roots)]
+            let_go = side.lent.let_go(arrival.incoming.gone, home)
+            kept += kept_notes(olds, side.ns) + let_go_notes(side, self.use, let_go)
+            kept = [note for note in kept if self._told_kept.isdisjoint(note.names)]
             self._told_kept.update(*(note.names for note in kept))
             self._notes += kept
             self.bound_away.difference_update(arrival.names)
@@ -142,7 +161,7 @@ class Arrivals:
             for name in names_of(group.roots)
         )
         self.whole.update(dict.fromkeys(names, self.cell))
-        self._notes += sealed_notes(names, self._side.ns)
+        self._notes += sealed_notes(names, side.ns)
         return names, not self.comes_sealed
 
     def confirmed(self, arrival: Arrival) -> bool:
@@ -157,8 +176,8 @@ class Arrivals:
             self.acknowledged = number
 
     def _held_now(self, arrival: Arrival) -> dict[str, Any]:
-        """Return home's present values of the names that arrive."""
-        names = set(arrival.names)
+        """Return home's present values of the names that arrive or are deleted."""
+        names = {*arrival.names, *arrival.incoming.deleted}
         held = {n: self._side.ns[n] for n in names if n in self._side.ns}
         return held | {n: v for n, v in self._unavailable.aside.items() if n in names - held.keys()}
 

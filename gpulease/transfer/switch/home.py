@@ -193,7 +193,7 @@ class HomeSide:
         self.unavailable.handed_over(use, running)
         self._dirty = False
         self._use = self._last_use = use
-        self.arrivals.bound_away |= use.writes
+        self.arrivals.cell_begins(use)
         return report
 
     def expect_gpu_cell(self) -> dict[str, Any]:

@@ -388,7 +388,7 @@ def _shipment(
         side.ledger.blocked.pop(name, None)
     return Shipment(
         items, absent, tuple(deleted), tuple(sorted(same)), complete, side.state.capture(),
-        tuple(side.registry.prune()), {n: side.absent(n, survey) for n in sorted(put_away)},
+        side.ledger.gone(side.registry), {n: side.absent(n, survey) for n in sorted(put_away)},
     )  # fmt: skip
 
 

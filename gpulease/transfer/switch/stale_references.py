@@ -12,13 +12,14 @@ import logging
 import sys
 import types
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from gpulease.transfer.api import Note
 from gpulease.transfer.values.groups import ATOMIC
 
 #: Larger values are not looked into.
-_LIMIT = 20_000
+LIMIT = 20_000
 #: References of our own while counting: the table of old values and the call that counts.
 _OURS = 2
 _CUT = (type, types.ModuleType, types.FunctionType, logging.Logger)
@@ -27,37 +28,46 @@ _CUT = (type, types.ModuleType, types.FunctionType, logging.Logger)
 def kept_notes(olds: dict[str, Any], ns: dict[str, Any]) -> list[Note]:
     """Return a note for each name of ``olds`` whose older value is held outside; empties it."""
     for name in list(olds):
-        kind = type(olds[name])
-        same = ns.get(name) is olds[name]
-        if same or kind in ATOMIC or kind in (tuple, frozenset) or issubclass(kind, _CUT):
+        if ns.get(name) is olds[name] or not may_be_held(olds[name]):
             del olds[name]
-    for name in list(olds):
-        if sys.getrefcount(olds[name]) <= _OURS:
-            del olds[name]
-    held = _held(olds, ns) if olds else []
     notes = []
-    if held:
+    if olds and held(olds, ns):
         # What looks like a holder may be garbage that waits for the collector (a figure's manager).
         gc.collect()
-        notes = [_note(name, _holder(olds, name)) for name in sorted(_held(olds, ns))]
+        notes = [_note(name, holder(olds, name)) for name in sorted(held(olds, ns))]
     olds.clear()
     return notes
 
 
-def _held(olds: dict[str, Any], ns: dict[str, Any]) -> list[str]:
-    """Return the names whose older value has more references than we know of."""
-    known = _inside(list(olds.values()))
+def may_be_held(obj: Any) -> bool:
+    """Say whether it matters who holds the object of before; not where nobody does."""
+    kind = type(obj)
+    if kind in ATOMIC or kind in (tuple, frozenset) or issubclass(kind, _CUT):
+        return False
+    return sys.getrefcount(obj) > _OURS + 1
+
+
+def held(
+    olds: Mapping[str, Any], ns: dict[str, Any], ours: Mapping[str, int] | None = None
+) -> list[str]:
+    """Return the keys whose object has more references than we know of; ``ours`` has further."""
+    more = ours or {}
+    known = inside(list(olds.values()))
     known.update(map(id, olds.values()))
-    known.update(_own_results(ns, set(map(id, olds.values()))))
-    return [n for n in olds if sys.getrefcount(olds[n]) > _OURS - 1 + known[id(olds[n])]]
+    known.update(own_results(ns, set(map(id, olds.values()))))
+    return [
+        n
+        for n in olds
+        if sys.getrefcount(olds[n]) > _OURS - 1 + known[id(olds[n])] + more.get(n, 0)
+    ]
 
 
-def _inside(values: list[Any]) -> Counter[int]:
+def inside(values: list[Any]) -> Counter[int]:
     """Return how often each object is referred to from within these values."""
     seen: set[int] = set()
     count: Counter[int] = Counter()
     frontier = values
-    while frontier and len(seen) < _LIMIT:
+    while frontier and len(seen) < LIMIT:
         fresh = [o for o in {id(o): o for o in frontier}.values() if id(o) not in seen]
         seen.update(map(id, fresh))
         if not fresh:
@@ -68,7 +78,7 @@ def _inside(values: list[Any]) -> Counter[int]:
     return count
 
 
-def _own_results(ns: dict[str, Any], wanted: set[int]) -> list[int]:
+def own_results(ns: dict[str, Any], wanted: set[int]) -> list[int]:
     """Return ids of those that IPython's results refer to, once for each time."""
     results = ns.get("_oh")
     # The plain dict's method: a subclass fetches a result that is away when it is asked for it.
@@ -77,10 +87,10 @@ def _own_results(ns: dict[str, Any], wanted: set[int]) -> list[int]:
     return [id(value) for value in kept if id(value) in wanted]
 
 
-def _holder(olds: dict[str, Any], name: str) -> str:
-    """Say in words what still refers to an older value."""
+def holder(olds: Mapping[str, Any], name: str, own: Any = None) -> str:
+    """Say in words what still refers to an older value, but for a table of our ``own``."""
     for found in gc.get_referrers(olds[name]):
-        if found is olds or isinstance(found, types.FrameType):
+        if found is olds or found is own or isinstance(found, types.FrameType):
             continue
         if isinstance(found, dict):
             module = sys.modules.get(str(dict.get(found, "__name__", "")))
@@ -88,15 +98,16 @@ def _holder(olds: dict[str, Any], name: str) -> str:
                 return f"the module {module.__name__}"
             for owner in gc.get_referrers(found):
                 if type(owner).__dictoffset__:  # the dictionary is its attributes
-                    return _called(owner)
+                    return called(owner)
         if isinstance(found, types.CellType | types.FunctionType | types.MethodType):
             return "a function"
-        return _called(found)
+        return called(found)
     return "something"
 
 
-def _called(holder: Any) -> str:
-    kind = type(holder).__name__
+def called(obj: Any) -> str:
+    """Say in words what kind of object this is."""
+    kind = type(obj).__name__
     return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
 

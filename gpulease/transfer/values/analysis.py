@@ -41,6 +41,7 @@ class Use:
         writes: names it may bind.
         changes: names whose value it plainly changes: bound, subscripted, given an attribute,
             or called a method of as a statement.
+        handled: names whose value it does more with than compute a new one for the same name.
         imports: names that it binds by importing and in no other way.
         unbounded: True when any name may be touched.
     """
@@ -51,6 +52,7 @@ class Use:
     changes: frozenset[str] = frozenset()
     imports: frozenset[str] = frozenset()
     unbounded: bool = False
+    handled: frozenset[str] = frozenset()
 
     @property
     def touched(self) -> frozenset[str]:
@@ -75,6 +77,7 @@ def cell_use(source: str) -> Use:
         frozenset(visitor.changes | visitor.writes | visitor.imports),
         frozenset(visitor.imports - visitor.writes),
         visitor.unbounded or bool(visitor.words & _DOORS),
+        frozenset(visitor.handled),
     )
 
 
@@ -197,6 +200,8 @@ class _Visitor(ast.NodeVisitor):
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
     changes: set[str] = field(default_factory=set)
+    handled: set[str] = field(default_factory=set)
+    renewed: frozenset[str] = frozenset()
     words: set[str] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
     unbounded: bool = False
@@ -222,6 +227,8 @@ class _Visitor(ast.NodeVisitor):
         if self._is_own(node.id):
             return
         self.reads.add(node.id)
+        if isinstance(node.ctx, ast.Load) and node.id not in self.renewed:
+            self.handled.add(node.id)
         if isinstance(node.ctx, ast.Del):
             self.writes.add(node.id)
         elif node.id in _UNBOUNDED:
@@ -274,7 +281,15 @@ class _Visitor(ast.NodeVisitor):
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name) and not self._is_own(node.target.id):
             self.reads.add(node.target.id)
+            self.handled.add(node.target.id)
         self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """What is called may change its arguments; an operator makes something new."""
+        if not any(isinstance(part, ast.Call) for part in ast.walk(node.value)):
+            self.renewed = frozenset(_targets(node.targets))
+        self.generic_visit(node)
+        self.renewed = frozenset()
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if node.attr in _DOORS:

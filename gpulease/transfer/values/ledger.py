@@ -12,6 +12,7 @@ from typing import Any
 
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.frameworks.sealed import Culprit
+from gpulease.transfer.registry import Registry
 
 from .groups import Group, name_root
 from .pickling import Packed
@@ -96,6 +97,8 @@ class Ledger:
     withheld: set[str] = field(default_factory=set)
     #: Whether code of the user's ran on the other side beside its cells, when it was last heard.
     peer_runs_on: bool = False
+    #: What is gone here, and nobody has told the other side.
+    untold: set[str] = field(default_factory=set)
     bulk: dict[str, Bulk] = field(default_factory=dict)
 
     def forget_peer(self) -> None:
@@ -106,6 +109,7 @@ class Ledger:
         self.memory.clear()
         self.culprits.clear()
         self.withheld.clear()
+        self.untold.clear()
         self.peer_runs_on = False
 
     def agree_alike(self, roots: Iterable[str], digest: bytes, seconds: float, size: int) -> None:
@@ -144,6 +148,11 @@ class Ledger:
         """Return ids of objects that were written to since both sides were last the same."""
         known = self.versions
         return tuple(oid for oid, v in packed.versions.items() if known.get(oid, v) != v)
+
+    def gone(self, registry: Registry) -> tuple[str, ...]:
+        """Return the ids of objects that are gone, again until the other side has heard."""
+        self.untold.update(registry.prune())
+        return tuple(sorted(oid for oid in self.untold if registry.get(oid) is None))
 
     def forget(self, oids: Iterable[str]) -> None:
         """The other side has no objects of these ids."""

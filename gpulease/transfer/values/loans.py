@@ -122,6 +122,40 @@ class Loans:
             del self._held[before]
 
 
+class Lent:
+    """At home: which names led to what the other side knows by an id."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, set[str]] = {}
+
+    def sent(self, names: Collection[str], oids: Iterable[str]) -> None:
+        """The other side has these names now, with these objects in them."""
+        self.left(names)
+        known = set(oids)
+        if known:
+            self._by_name.update(dict.fromkeys(names, known))
+
+    def left(self, names: Iterable[str]) -> None:
+        """These names are deleted here, or the other side is gone."""
+        for name in names:
+            self._by_name.pop(name, None)
+
+    def clear(self) -> None:
+        """The other side is gone."""
+        self._by_name.clear()
+
+    def let_go(self, gone: Collection[str], home: Collection[str]) -> dict[str, set[str]]:
+        """Return names by what is ``gone`` there, but for what came ``home`` before that."""
+        out: dict[str, set[str]] = {}
+        for name, known in self._by_name.items() if gone or home else ():
+            known.difference_update(home)
+            for oid in known.intersection(gone):
+                out.setdefault(oid, set()).add(name)
+        for known in self._by_name.values() if out else ():
+            known.difference_update(out)
+        return out
+
+
 def _size(objects: list[Any], most: float) -> int | None:
     """Return the bytes of containers; None where it holds other than plain values, or is more."""
     seen: set[int] = set()

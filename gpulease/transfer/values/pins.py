@@ -57,7 +57,7 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
 
 def may_have_pins(side: Side, group: Group) -> bool:
     """Say whether objects of a group may be filled after all of it was loaded."""
-    if len(group.inner) > _LIMIT or not all(map(_is_plain, group.inner.values())):
+    if len(group.inner) > _LIMIT or not all(map(is_plain, group.inner.values())):
         return False
     culprits = side.packer.culprits  # of these the other side could not make an empty one
     return not any(sealed.is_wanted(obj, culprits) for obj in culprits and group.inner.values())
@@ -90,7 +90,7 @@ def seen_outside(side: Side, group: Group, survey: Survey) -> bool:
     return any(sys.getrefcount(obj) > known[id(obj)] + _OURS for obj in group.inner.values())
 
 
-def _is_plain(obj: Any) -> bool:
+def is_plain(obj: Any) -> bool:
     """Say whether loading ``obj`` never reads what it refers to.
 
     A pinned object has its old content until the commit, so nobody may look into it before: no

@@ -21,7 +21,7 @@ from .commit import commit, undisturbed
 from .groups import Check, Group, Survey, counted_with, merge, name_root
 from .kept import Kept
 from .ledger import Absent, Base, Ledger
-from .loans import Loans, lent_in
+from .loans import Lent, Loans, lent_in
 from .pickling import Packed, Packer
 from .process_state import ProcessState
 from .shipment import Incoming, Outcome, Shipment
@@ -56,6 +56,7 @@ class Side:
         self.kept = Kept(namespace, self.registry, self.ledger)
         #: On the GPU's side: what home holds besides its names.
         self.loans = Loans()
+        self.lent = Lent()
         self._hidden = hidden
         self._makers: dict[str, tuple[int, int | None]] = {}
         self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
@@ -197,10 +198,13 @@ class Side:
             self.ledger.agree(packed)
             self.ledger.peer_units.update(packed.skeletons)
             self.loans.forget(lent_in(packed.roots))
+            self.lent.sent(names, packed.skeletons)
+        self.lent.left(shipment.deleted)
         self.ledger.differ(name_root(name) for name in (*shipment.absent, *shipment.deleted))
         told = {*shipment.names, *shipment.same, *shipment.absent, *shipment.deleted}
         self.ledger.withheld = (self.ledger.withheld - told) | shipment.withheld.keys()
         self.ledger.superseded -= {*shipment.names, *shipment.absent, *shipment.deleted}
+        self.ledger.untold.difference_update(shipment.gone)
         if shipment.state:
             self.state.agreed(shipment.state)
 
@@ -220,6 +224,7 @@ class Side:
         self.state.forget_peer()
         self.withheld.clear()
         self.loans.clear()
+        self.lent.clear()
 
     # ---- receiving
 
@@ -333,8 +338,7 @@ class Side:
         self.loans.forget(incoming.gone)
         self.loans.left(set(dropped))
         for loaded in staging.loaded.values():
-            units = {o: staging.units[o] for o, c in loaded.contents.items() if not _is_space(c)}
-            self.loans.arrived(loaded.names, units)
+            self.loans.arrived(loaded.names, staging.objects(loaded))
 
     def _leave_broken(self, incoming: Incoming, broken: Mapping[int, str]) -> None:
         """What a commit could not finish is newer on the other side, and absent here."""
@@ -390,8 +394,3 @@ class Side:
                 self.ledger.differ(loaded.arrived.roots)
                 continue
             self.ledger.agree(packed)
-
-
-def _is_space(content: Any) -> bool:
-    """Say whether this is the content of a dictionary that functions have as their globals."""
-    return type(content) is tuple and content[0] == "globals"

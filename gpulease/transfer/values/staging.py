@@ -186,6 +186,14 @@ class Staging:
             loaded.contents.items(), key=lambda each: isinstance(self.units[each[0]], type)
         )
 
+    def objects(self, loaded: Loaded) -> dict[str, Any]:
+        """Return what a group brought with an id; not what functions have as their globals."""
+        return {
+            oid: self.units[oid]
+            for oid, content in loaded.contents.items()
+            if type(content) is not tuple or content[0] != "globals"
+        }
+
     def _fill(self, index: int) -> None:
         """Give units that nobody can see yet their content, so that later loads can use them."""
         for oid, content in self.contents(self.loaded[index]):

@@ -1,0 +1,102 @@
+"""Which parts of replaced values are still held by something that did not travel.
+
+Owns the look into containers and instances of the notebook's classes.  Where all of a value is of
+kinds that are updated in place, its parts are: nobody looks.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpulease.transfer.libraries import library
+from gpulease.transfer.values.containers import is_container
+from gpulease.transfer.values.groups import ATOMIC
+from gpulease.transfer.values.pins import is_plain
+from gpulease.transfer.values.units import is_unit, own_space
+
+from .stale_references import LIMIT, inside, own_results
+
+_OPEN = frozenset({list, dict, set, tuple, frozenset})
+#: References of our own while counting: the table of parts and the call that counts.
+_OURS = 2
+
+
+def held_parts(olds: Mapping[str, Any], ns: dict[str, Any]) -> dict[str, Any]:
+    """Return by name a part of its older value that neither old nor new values account for."""
+    parts: dict[int, Any] = {}
+    owners: dict[str, set[int]] = {}
+    tops = set(map(id, olds.values()))
+    for name in olds:
+        if ns.get(name) is not olds[name]:
+            owners[name] = _replaced(olds[name], parts) - tops
+    if not any(owners.values()):
+        return {}
+    known = inside(list(olds.values()))
+    if len(known) >= LIMIT:
+        return {}
+    known.update(own_results(ns, set(parts)))
+    new = _parts(ns[name] for name in owners if name in ns).keys()
+
+    def are_held() -> set[int]:
+        return {
+            key
+            for key in parts  # its items would be held once more
+            if sys.getrefcount(parts[key]) > known[key] + _OURS
+            and key not in new
+            and _counts(parts[key])
+        }
+
+    found = are_held()
+    if found:
+        gc.collect()  # what looks like a holder may be garbage that waits for the collector
+        found &= are_held()
+    return {name: parts[key] for name, keys in owners.items() for key in sorted(keys & found)[:1]}
+
+
+def _replaced(old: Any, into: dict[int, Any]) -> set[int]:
+    """Enter the parts of a value; none where all of them are updated in place."""
+    if type(old) in ATOMIC:
+        return set()
+    parts = _parts([old])
+    if len(parts) >= LIMIT or all(map(is_plain, parts.values())):
+        return set()
+    into |= parts
+    return set(parts)
+
+
+def _parts(values: Iterable[Any]) -> dict[int, Any]:
+    out: dict[int, Any] = {}
+    spaces: set[int] = set()
+    frontier = list(values)
+    while frontier and len(out) < LIMIT:
+        fresh = {id(o): o for o in frontier if type(o) not in ATOMIC and id(o) not in out}
+        out |= fresh
+        spaces.update(id(own_space(o)) for o in fresh.values() if is_unit(type(o)))
+        frontier = gc.get_referents(*(o for o in fresh.values() if _is_open(o)))
+    for key in spaces & out.keys():
+        del out[key]  # part of its instance
+    return out
+
+
+def _is_open(obj: Any) -> bool:
+    kind = type(obj)
+    return kind in _OPEN or is_container(obj) or issubclass(kind, tuple) or _is_instance(kind)
+
+
+def _is_instance(kind: type) -> bool:
+    return is_unit(kind) and not issubclass(kind, type)
+
+
+def _counts(obj: Any) -> bool:
+    """Say whether a part is something that a person would hold for itself."""
+    kind = type(obj)
+    numpy, pandas = library("numpy"), library("pandas")
+    known: tuple[type, ...] = (list, dict, set, bytearray)
+    if numpy is not None:
+        known += (numpy.ndarray,)
+    if pandas is not None:
+        known += (pandas.DataFrame, pandas.Series)
+    return issubclass(kind, known) or is_container(obj) or _is_instance(kind)
