@@ -109,6 +109,45 @@ def test_an_instructor_reserves_by_dragging_and_takes_the_nearest_window(
     assert_accessible(teacher)
 
 
+def drag(page: Any, name: str, days: int, minutes: int) -> None:
+    """Drag a window of the calendar to another day or time."""
+    page.locator("#calendar").scroll_into_view_if_needed()
+    event = page.locator(f".ec-event:has-text('{name}')").bounding_box()
+    column = page.locator(".ec-body .ec-day").first.bounding_box()
+    x, y = event["x"] + event["width"] / 2, event["y"] + event["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    there = (x + days * column["width"], y + column["height"] / 48 * minutes / 30)
+    page.mouse.move(*there, steps=12)
+    page.mouse.up()
+
+
+def test_a_window_is_moved_by_dragging_and_goes_back_where_there_is_no_room(teacher: Any) -> None:
+    for _ in range(4):
+        teacher.click(".ec-next")
+
+    def reserve(name: str, day: int) -> tuple[datetime, datetime]:
+        drag_over(teacher, day, minutes=60)
+        teacher.fill("#book-name", name)
+        teacher.fill("#book-seats", "3")
+        teacher.wait_for_selector("#book-found:has-text('It fits.')")
+        found = times(teacher)
+        teacher.click("#book-submit")
+        teacher.wait_for_selector(f".ec-event:has-text('{name}')")
+        return found
+
+    start, end = reserve("first", 1)
+    reserve("full", 3)
+    drag(teacher, "first", days=1, minutes=60)
+    later = [each + timedelta(days=1, hours=1) for each in (start, end)]
+    shown = " – ".join(f"{each:%H:%M}" for each in later)
+    teacher.wait_for_selector(f".ec-event:has-text('first'):has-text('{shown}')")
+    teacher.wait_for_selector("#gl-live >> text=first is moved.", state="attached")
+    drag(teacher, "first", days=1, minutes=-60)
+    teacher.wait_for_selector("#gl-alerts:has-text('will not fit'):has-text('The nearest time')")
+    teacher.wait_for_selector(f".ec-event:has-text('first'):has-text('{shown}')")
+
+
 def test_an_instructor_reserves_what_a_calendar_file_holds(
     teacher: Any, assert_accessible: Callable[..., None]
 ) -> None:
@@ -199,6 +238,13 @@ def test_a_lab_that_is_open_shows_who_came_is_told_and_extended(
     hers = "tr[data-kind=none]:has-text('student'):not(:has-text('student2'))"
     teacher.wait_for_selector(f"{hers}:has-text('had one until')")
     context.close()
+    # It is over before its time; a first click asks.
+    teacher.click(".gl-window-open")
+    teacher.click("[data-action=end-now]")
+    teacher.wait_for_selector("#session-ask >> text=End today now?")
+    teacher.click("[data-action=end-now] >> text=Yes, do it")
+    teacher.wait_for_selector("#session-dialog", state="hidden")
+    teacher.wait_for_selector(".gl-window-over:has-text('today')")
 
 
 def test_an_admin_sees_what_time_outs_would_do_and_saves_them(

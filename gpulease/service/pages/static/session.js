@@ -21,6 +21,8 @@ export class Session {
     this.of = reservation;
     this.window = window_;
     this.came = null;
+    this.asked = null; // the action that a second click confirms
+    $("ask").textContent = "";
     this.#draw();
     $("dialog").showModal();
     if (["open", "over"].includes(window_.state) && reservation.manages) this.#readAttendance();
@@ -55,7 +57,7 @@ export class Session {
 
   #actions() {
     const { of, window: one } = this;
-    const button = (action, text, more = {}) => h("button", { type: "button", class: "btn btn-outline-contrast", "data-action": action, "data-key": `${action}-${more["data-minutes"] ?? ""}`, ...more }, text);
+    const button = (action, text, more = {}) => h("button", { type: "button", class: "btn btn-outline-contrast", "data-action": action, "data-key": `${action}-${more["data-minutes"] ?? ""}`, ...more }, action === this.asked ? _("Yes, do it") : text);
     const open = one.state === "open";
     const series = of.windows_ahead > 1;
     return [
@@ -71,10 +73,10 @@ export class Session {
   #act(action, target) {
     const { of, window: one } = this;
     const asks = { cancel: _("Cancel {name}? Its GPUs go to others.", of), "end-now": _("End {name} now? Its GPUs go to others.", of), "cancel-one": _("Cancel this window? Its GPUs go to others.") };
-    if (asks[action] && target.dataset.sure !== "yes") {
+    if (asks[action] && action !== this.asked) {
       // A second click on the same button: no dialog over a dialog.
-      target.dataset.sure = "yes";
-      target.textContent = _("Yes, do it");
+      this.asked = action;
+      this.#draw();
       announce(asks[action]);
       $("ask").textContent = asks[action];
       return;
@@ -98,6 +100,7 @@ export class Session {
 
   async #do(work) {
     $("ask").textContent = "";
+    this.asked = null;
     try {
       await work();
       clearAlert();
