@@ -140,7 +140,7 @@ def test_a_window_is_moved_by_dragging_and_goes_back_where_there_is_no_room(teac
     reserve("full", 3)
     drag(teacher, "first", days=1, minutes=60)
     later = [each + timedelta(days=1, hours=1) for each in (start, end)]
-    shown = " – ".join(f"{each:%H:%M}" for each in later)
+    shown = " \N{EN DASH} ".join(f"{each:%H:%M}" for each in later)
     teacher.wait_for_selector(f".ec-event:has-text('first'):has-text('{shown}')")
     teacher.wait_for_selector("#gl-live >> text=first is moved.", state="attached")
     drag(teacher, "first", days=1, minutes=-60)
