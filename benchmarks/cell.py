@@ -110,6 +110,5 @@ async def _moved_bytes(kernel: OwnKernel) -> dict[str, float]:
     cells = ((ALTERNATING, "pass", plain), (CHANGED, _change(), plain), (READ, _change(), READER))
     for name, between, cell in cells:
         await run(kernel, between)
-        await run(kernel, cell)
-        moved[name] = kernel.state.get("last_cell", {}).get("bytes", 0)
+        moved[name] = (await kernel.told_of(cell))["moved_bytes"]
     return moved

@@ -73,6 +73,7 @@ class OwnKernel:
         self._client: Any = None
         #: What the kernel extension tells front ends, once ``listen`` was called.
         self.state: dict[str, Any] = {}
+        self._told = asyncio.Condition()
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -103,11 +104,21 @@ class OwnKernel:
         self._client.shell_channel.send(self._client.session.msg("comm_open", content))
         await run(self, "pass")
 
+    async def told_of(self, source: str) -> dict[str, Any]:
+        """Run a GPU cell and return what front ends are told of it; after ``listen``."""
+        before = self.state.get("last_cell")
+        await run(self, source)
+        async with asyncio.timeout(60), self._told:
+            await self._told.wait_for(lambda: self.state.get("last_cell") != before)
+        return dict(self.state["last_cell"])
+
     async def _read(self, get: Any) -> None:
         while True:
             message = await get()
             if message["header"]["msg_type"] == "comm_msg":
-                self.state.update(message["content"]["data"].get("state", {}))
+                async with self._told:
+                    self.state.update(message["content"]["data"].get("state", {}))
+                    self._told.notify_all()
             else:
                 await self._messages.put(message)
 
