@@ -57,6 +57,40 @@ def test_an_interrupt_during_a_switch_leaves_both_as_before(pair):
     pair.home("assert n == 1")
 
 
+SLOW = """
+class Slow:
+    def __getstate__(self): return dict(vars(self))
+    def __setstate__(self, state):
+        import os, time  # the names of the notebook are not there yet
+        vars(self).update(state)
+        open(self.begun, 'w').close()
+        while not os.path.exists(self.ended): time.sleep(0.01)
+"""
+
+
+def test_an_interrupt_does_not_wait_for_the_other_side(pair, tmp_path):
+    """It is loading what it got, which nobody can stop; whether it took it is asked later."""
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    pair.home(f"{SLOW}\nx = Slow(); x.begun = {str(begun)!r}; x.ended = {str(ended)!r}")
+
+    def interrupt():
+        wait_for(begun.exists, 30, "the companion loads")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        pair.gpu("x")
+    other.join()
+    assert not ended.exists()
+    begun.unlink()
+    ended.touch()
+    pair.home("y = [2]")
+    pair.gpu("assert y == [2] and x.begun; y.append(3)")
+    assert not begun.exists(), "what it took is not sent again"
+    pair.home("assert y == [2, 3]")
+
+
 def test_too_big_for_home_stays_away_and_says_so(new_pair):
     pair = new_pair(available=lambda: 300 * 2**20)
     pair.attach()

@@ -154,6 +154,7 @@ class HomeSide:
             self._behind.close()
             self._behind = None
         self._expected = None  # its number means nothing on another wire
+        self._sending.forget()
         self.peer.close()
 
     def _unpark(self, path: str) -> list[Note]:
@@ -376,6 +377,7 @@ class HomeSide:
             self.peer.wire.cancel(expected)
         if self._behind is not None:
             self._behind.pause()
+        self._sending.settle()
         self.commit_pending()
 
     def _wake(self, late: Pending | None = None) -> None:

@@ -16,7 +16,7 @@ from gpulease.transfer.values.groups import name_root, names_of
 from gpulease.transfer.values.shipment import Outcome, Shipment
 from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.variables import builtin_names
-from gpulease.wire.message import Pending
+from gpulease.wire.message import Message, Pending
 
 from .messages import cannot_move, not_taken
 from .peer import Peer
@@ -24,6 +24,8 @@ from .planning import Wanted, plan
 
 #: How often a shipment is planned anew: the receiver may lack a unit it was thought to have.
 _TRIES = 4
+#: Seconds after which the other side is taken to know nothing.
+_SILENCE = 60
 
 
 class Sending:
@@ -32,6 +34,8 @@ class Sending:
     def __init__(self, side: Side, peer: Peer) -> None:
         self._side = side
         self._peer = peer
+        #: What an interrupt left open: whether the other side has taken it.
+        self._open: tuple[Pending, Shipment] | None = None
 
     def wanted(self, use: Use) -> Wanted:
         """Return what the coming cell needs of what is here."""
@@ -88,23 +92,34 @@ class Sending:
             reply = pending.wait()
         except KeyboardInterrupt:
             wire.abort(pending)
-            self._settle(pending, shipment)
+            self._open = pending, shipment.emptied()
             raise
         assert reply is not None
         outcome = Outcome.from_json(reply.body)
         self._side.acknowledge(shipment, outcome)
         return outcome
 
-    def _settle(self, pending: Pending, shipment: Shipment) -> None:
-        """After an interrupt: learn whether the other side committed; assume nothing if silent."""
+    def settle(self) -> None:
+        """Learn whether the other side took what was interrupted; assume nothing if it is silent.
+
+        An interrupt does not wait for that: the other side may be loading, and cannot be stopped.
+        """
+        if self._open is None:
+            return
+        pending, shipment = self._open
         try:
-            reply = pending.wait(5)
+            reply = pending.wait(_SILENCE)
         except GPULeaseError:
-            return  # it did not
+            reply = Message(0, "", Outcome(False).to_json())
+        self._open = None
         if reply is None:
             self._side.ledger.forget_peer()
             return
         self._side.acknowledge(shipment, Outcome.from_json(reply.body))
+
+    def forget(self) -> None:
+        """The other side is gone, or another one."""
+        self._open = None
 
 
 def _refuse_load(shipment: Shipment, outcome: Outcome) -> None:
