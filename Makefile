@@ -50,7 +50,7 @@ frontend: $(VENV)/.ready-demo ## build what is bundled after a change of labexte
 	@$(BIN)/python tools/frontend.py build
 	@$(BIN)/python tools/pagelibs.py build
 
-test-frontend: $(VENV)/.ready-test $(VENV)/.ready-lab ## lint and test the extension, build what is bundled anew and compare
+test-frontend: $(VENV)/.ready-test $(VENV)/.ready-lab ## build the JupyterLab extension and what else is bundled anew, and compare
 	@$(BIN)/python tools/frontend.py test
 	@$(BIN)/python tools/pagelibs.py test
 
@@ -84,12 +84,13 @@ test-images: ## as root on Debian: build the images of containers/ on stand-in b
 texts: $(VENV)/.ready-check ## write new texts of the service's pages into the catalogues of their languages
 	@$(BIN)/python tools/texts.py update
 
-check: $(VENV)/.ready-check ## format, lint, types, layers, translations
+check: $(VENV)/.ready-check ## format, lint, types, layers, translations; the same of the JupyterLab extension, with its unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/texts.py check
+	$(BIN)/python tools/frontend.py check
 
 bench: $(VENV)/.ready-bench ## measure what the README's figures come from (minutes)
 	@$(BIN)/python -m benchmarks all $(ARGS)

@@ -1,7 +1,8 @@
-"""Builds the JupyterLab extension: labextension/ to the bundle that the repository keeps.
+"""Checks and builds the JupyterLab extension: labextension/ to the bundle that is kept here.
 
 The bundle stands beside the other shared data, with the hash of its source, so that a machine
-without Node has it too.  `test` builds it anew elsewhere and compares.  Standard library alone.
+without Node has it too.  `check` looks at types and style and runs the unit tests, `test` also
+builds the bundle anew elsewhere and compares.  Standard library alone.
 """
 
 import argparse
@@ -38,21 +39,22 @@ CORE = "node_modules/@jupyterlab/core-meta/core.package.json"
 def main(arguments=None):
     """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(description="The JupyterLab extension's bundle.")
-    parser.add_argument("command", choices=("build", "test", "install"))
+    parser.add_argument("command", choices=("build", "check", "test", "install"))
     command = parser.parse_args(arguments).command
     if command == "install":
         install(BUNDLE, Path(sys.prefix) / INSTALLED)
         return 0
     run = Tools()
     run.packages()
-    run.npm("run", "types")
     if command == "build":
+        run.npm("run", "types")
         shutil.rmtree(BUNDLE, ignore_errors=True)
         run.bundle(BUNDLE)
         install(BUNDLE, Path(sys.prefix) / INSTALLED)
         return 0
-    run.npm("run", "lint")
-    run.npm("test")
+    run.check()
+    if command == "check":
+        return 0
     with tempfile.TemporaryDirectory() as directory:
         built = Path(directory) / "gpulease"
         run.bundle(built)
@@ -83,6 +85,16 @@ class Tools:
         if not stamp.exists() or stamp.read_text() != wanted:
             self.npm("ci")
             stamp.write_text(wanted)
+
+    def check(self):
+        """Look at types and style and run the unit tests, unless nothing changed since."""
+        stamp = self._source / "node_modules" / ".gpulease-checked"
+        files = [*self._source.glob("*.*"), *(self._source / "test").rglob("*.ts")]
+        now = hash_of([*files, *source_files()])
+        if not stamp.exists() or stamp.read_text() != now:
+            for script in (("run", "types"), ("run", "lint"), ("test",)):
+                self.npm(*script)
+            stamp.write_text(now)
 
     def bundle(self, target):
         """Compile and bundle into ``target``, with the hash of the source."""
@@ -141,14 +153,24 @@ def write_json(path, value):
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-def source_hash():
-    """Return the SHA-256 over everything that the bundle is made of."""
+def source_files():
+    """Return everything that the bundle is made of."""
     own = ("package.json", "package-lock.json", "tsconfig.json", "bundle.config.js")
     files = [SOURCE / name for name in own]
     for folder in ("src", "style", "schema"):
         files += [path for path in (SOURCE / folder).rglob("*") if path.is_file()]
+    return files
+
+
+def source_hash():
+    """Return the SHA-256 over everything that the bundle is made of."""
+    return hash_of(source_files())
+
+
+def hash_of(files):
+    """Return the SHA-256 over the names and contents of files of the source."""
     found = hashlib.sha256()
-    for path in sorted(files):
+    for path in sorted({path for path in files if path.is_file()}):
         found.update(path.relative_to(SOURCE).as_posix().encode() + b"\0")
         found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()

@@ -38,6 +38,28 @@ def test_a_changed_source_has_another_hash(frontend, tmp_path, monkeypatch):
     assert frontend.source_hash() != same_without_style
 
 
+def test_it_is_checked_again_where_it_or_its_tests_changed(frontend, tmp_path, monkeypatch):
+    for folder in ("src", "test", "node_modules"):
+        (tmp_path / folder).mkdir()
+    for name in ("package.json", "package-lock.json", "tsconfig.json", "bundle.config.js"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(frontend, "SOURCE", tmp_path)
+    ran = []
+
+    class Recorded(frontend.Tools):
+        def npm(self, *arguments):
+            ran.append(arguments[-1])
+
+    tools = Recorded(tmp_path)
+    every = ["types", "lint", "test"]
+    for changed in ("src/index.ts", "test/words.test.ts", "eslint.config.mjs"):
+        (tmp_path / changed).write_text("export default [];")
+        tools.check()
+        tools.check()
+        assert ran == every, changed
+        ran.clear()
+
+
 def test_a_bundle_that_differs_is_named(frontend, tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     for root in (one, other):
