@@ -202,7 +202,7 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
     if snapshot.capacity_known and there < ask.count:
         raise _bad_count(ask.count, gpu_class, there, "there are")
     if ask.nodes > 1:
-        _check_nodes(ask, snapshot)
+        _check_nodes(ask, gpu_class, snapshot)
     if ask.wanted is not None and ask.wanted <= 0:
         raise GPULeaseError(
             "bad_duration",
@@ -215,14 +215,24 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
     return gpu_class
 
 
-def _check_nodes(ask: Ask, snapshot: Snapshot) -> None:
+def _check_nodes(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> None:
     """Refuse several nodes where they cannot be had, and GPUs that cannot be divided equally."""
     numbers = {"count": ask.count, "nodes": ask.nodes}
     if not snapshot.several_nodes:
         raise GPULeaseError(
             "bad_nodes",
             "The GPUs of one request are of one machine here.",
-            next_step="Ask for several GPUs without --nodes: --count 4.",
+            next_step="Ask for several GPUs without --nodes: --count 4. On Kubernetes an admin can"
+            " allow several nodes: helm-values/several-nodes.",
+            numbers=numbers,
+            status=422,
+        )
+    if gpu_class.queue is not None:
+        raise GPULeaseError(
+            "bad_nodes",
+            f"A queue of the cluster's admits what waits for class {gpu_class.name}, pod by pod: a"
+            " request there is of one machine.",
+            next_step="Ask without --nodes, or for a class without a queue.",
             numbers=numbers,
             status=422,
         )

@@ -348,7 +348,7 @@ class Snapshot:
     ``away``: from when until when nobody watched, before the service was started last.
     ``wait_spread``: what ``explanation.waits`` found of late: the logarithms of the ratios of waits
     to what had been expected, between which 8 of 10 lie.
-    ``several_nodes``: the provider can start a lease as several nodes.
+    ``several_nodes``: the provider can start a lease as several nodes now.
     ``grows``: whether elastic pools grow where leases run; a lone machine does not.
     """
 

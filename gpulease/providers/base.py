@@ -133,6 +133,10 @@ class Provider(Protocol):
     grows: bool
 
     @property
+    def several_nodes(self) -> bool:
+        """Whether a request may be for several nodes now."""
+
+    @property
     def server_started(self) -> ServerStarted | None:
         """What the notebook servers are told and tell; ``None`` where they start no companion."""
 

@@ -151,7 +151,7 @@ class Reconciler:
             spent=self._spent(now),
             away=self._away,
             wait_spread=self._waits.spread,
-            several_nodes=self._provider.server_started is not None,
+            several_nodes=self._provider.several_nodes,
             grows=self._provider.grows,
         )
 

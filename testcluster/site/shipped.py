@@ -23,6 +23,8 @@ USER_NAMESPACES = SHIPPED / "user-namespaces"
 KUEUE = SHIPPED / "kueue"
 #: What only policies with pods that stand ready need.
 WARM = SHIPPED / "warm"
+#: What only requests for several nodes need.
+SEVERAL_NODES = SHIPPED / "several-nodes"
 _LEFT_OUT = {"Kustomization", "Deployment", "DaemonSet", "Service", "PersistentVolumeClaim"}
 #: What the chart's own hub may do, as far as KubeSpawner needs it here.
 _HUB_RULES = [
@@ -37,7 +39,7 @@ _HUB_RULES = [
 
 def documents(folder: Path = SHIPPED) -> Iterator[Object]:
     """Yield every shipped object; those for some sites only from their own folder."""
-    apart = {folder / each.name for each in (USER_NAMESPACES, KUEUE, WARM)}
+    apart = {folder / each.name for each in (USER_NAMESPACES, KUEUE, WARM, SEVERAL_NODES)}
     for path in sorted(folder.rglob("*.yaml")):
         if not apart.isdisjoint(path.parents):
             continue
@@ -68,6 +70,16 @@ def apply(api: Api, folder: Path = SHIPPED) -> None:
         version = "v1" if kind == "ServiceAccount" else "rbac.authorization.k8s.io/v1"
         metadata = {"name": "hub", "namespace": HUB_NAMESPACE}
         create(api, {"apiVersion": version, "kind": kind, "metadata": metadata, **rest})
+
+
+def remove(api: Api, folder: Path) -> None:
+    """Remove what `apply` made of one of the folders for some sites only."""
+    for document in documents(folder):
+        if document["kind"] in _LEFT_OUT:
+            continue
+        path = path_of(_for_this_site(document))
+        if api.find(path) is not None:
+            api.delete(path)
 
 
 def create(api: Api, document: Object) -> None:

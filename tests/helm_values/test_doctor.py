@@ -216,6 +216,33 @@ async def test_a_whole_installation_is_all_right(doctor, installed):
 
 
 @pytest.mark.cluster
+async def test_several_nodes_are_allowed_within_their_bounds_or_not_at_all(doctor, installed):
+    from testcluster.api import path_of
+
+    off = await settled(doctor, "several_nodes", "ok")
+    assert "refused" in off.sentence
+    made = [installed.object(each) for each in several_nodes()]
+    bounds = [each for each in made if each["kind"].startswith("ValidatingAdmissionPolicy")]
+    for each in [each for each in made if each not in bounds]:
+        installed.api.create(each)
+    wrong = await settled(doctor, "several_nodes", "wrong")
+    assert "any network policy" in wrong.sentence
+    assert "helm-values/several-nodes" in wrong.next_step
+    for each in bounds:
+        installed.api.create(each)
+    try:
+        on = await settled(doctor, "several_nodes", "ok")
+        assert "may talk" in on.sentence
+    finally:
+        for each in made:
+            installed.api.delete(path_of(each))
+
+
+def several_nodes():
+    return shipped.load(*(f"several-nodes/{name}.yaml" for name in ("bounds", "rights")))
+
+
+@pytest.mark.cluster
 async def test_missing_rights_are_named(doctor, installed):
     names = [
         each["metadata"]["name"]

@@ -9,6 +9,7 @@ from gpulease.policy import lifecycle
 from gpulease.policy.asking import Ask, answer
 from gpulease.policy.model import Device, EndReason, LeaseState, Start
 from gpulease.policy.planner import plan
+from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine
 from tests.policy.build import (
     NOW,
     active,
@@ -165,6 +166,17 @@ def test_the_gpus_of_several_nodes_are_granted_together_and_divided_equally():
 def test_several_nodes_are_refused_where_a_request_is_of_one_machine():
     error = refused(snapshot([], 4), replace(ASK, count=4, nodes=2))
     assert (error.reason, error.status) == ("bad_nodes", 422)
+    assert "helm-values/several-nodes" in error.next_step
+
+
+def test_several_nodes_are_refused_where_a_queue_of_the_clusters_admits_pod_by_pod():
+    queue = ClusterQueue(QueueEngine.KUEUE, "students")
+    queued = replace(policy().classes[0], pod=PodAsk(queue=queue))
+    rules = policy(classes=(queued, *policy().classes[1:]))
+    view = snapshot([], 4, several_nodes=True, policy=rules)
+    error = refused(view, replace(ASK, count=4, nodes=2))
+    assert (error.reason, error.status) == ("bad_nodes", 422)
+    assert "queue" in error.sentence
 
 
 @pytest.mark.parametrize(("nodes", "serves"), [(1, True), (2, True), (4, False)])

@@ -84,6 +84,7 @@ class Place:
     name = "test"
     home_memory = 0.0
     grows = False
+    several_nodes = False
     server_started = None
     warm_pods = None
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from gpulease import labels
 from gpulease.protocol import ENV_SERVICE_URL
+from gpulease.providers.kubernetes import pod_network
 from gpulease.providers.kubernetes.checkup_network import faults, server_path
 from gpulease.providers.kubernetes.checkup_pods import examine_pods
 from gpulease.providers.kubernetes.client import (
@@ -100,6 +101,7 @@ async def examine(client: Client, wanted: Installation) -> AsyncIterator[Result]
         else:
             yield _network(policies, wanted.pod, own, namespace, mend)
             yield _server_path(policies, own, namespace)
+        yield await _several_nodes(client, wanted.pod, namespace)
         yield await _homes(client, own, namespace)
     if len(wanted.namespaces) > 1 or len(plain) < len(wanted.namespaces):
         yield await _wide(client)
@@ -241,6 +243,18 @@ def _network(
         f"By the network policies of {namespace} lease pods reach the service, and servers lease"
         " pods. Whether the network enforces them and carries that traffic only a lease shows.",
     )
+
+
+async def _several_nodes(client: Client, settings: PodSettings, namespace: str) -> Result:
+    """Whether leases may have several pods that talk to each other, within their bounds."""
+    if not await pod_network.may(client, namespace):
+        said = f"Requests for several nodes (--nodes) are refused in {namespace}"
+        return Result("several_nodes", "ok", f"{said}; {pod_network.APPLY} allows them.")
+    wrong = await pod_network.refused(client, namespace, settings.instance)
+    if wrong:
+        said = f"The service lets the pods of a lease talk to each other, but {wrong}."
+        return Result("several_nodes", "wrong", said, pod_network.APPLY)
+    return Result("several_nodes", "ok", f"The pods of one lease in {namespace} may talk.")
 
 
 async def _homes(client: Client, servers: Sequence[Manifest], namespace: str) -> Result:

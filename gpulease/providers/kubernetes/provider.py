@@ -30,6 +30,7 @@ from gpulease.providers.kubernetes.held import Held, Looks
 from gpulease.providers.kubernetes.homes import Homes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.parts import Granted, Part, slots_of
+from gpulease.providers.kubernetes.pod_network import PodNetwork
 from gpulease.providers.kubernetes.settings import Settings
 from gpulease.providers.kubernetes.start_reader import StartReader
 from gpulease.providers.kubernetes.starts import MIRROR_SECONDS, Start, Starts
@@ -84,6 +85,7 @@ class KubernetesProvider:
             client, self._cluster, self._deletes, self._tokens, settings,
             limiter=limiter, classes=classes, wake=wake, clock=clock,
         )  # fmt: skip
+        self._network = PodNetwork(client, settings.namespaces)
         self._starts = Starts(
             client,
             self._cluster,
@@ -92,6 +94,7 @@ class KubernetesProvider:
             classes=lambda: {each.name: each for each in classes()},
             settings=settings.pod,
             wake=wake,
+            network=self._network,
             warm=self._warm,
         )
         self._reader = StartReader(self._cluster, settings, classes, clock)
@@ -102,13 +105,14 @@ class KubernetesProvider:
         self._check = ClassCheck(
             client, self._cluster, settings.pod, settings.namespaces, classes=classes, images=images
         )
-        self._beside = KeptTasks(log, "the classes' pods are not checked any more")
+        self._beside = KeptTasks(log, "what the cluster lets us do is not looked at any more")
         self._held: dict[str, Held] = {}
 
     async def open(self) -> None:
         """Watch the cluster; returns when nodes and pods are known, however long that takes."""
         await self._cluster.open()
         self._beside.keep(self._check.run())
+        self._beside.keep(self._network.run())
 
     async def close(self) -> None:
         """Let the cluster go; leases are left running."""
@@ -123,6 +127,11 @@ class KubernetesProvider:
     @property
     def server_started(self) -> None:
         """Nothing: the service itself starts the pod."""
+
+    @property
+    def several_nodes(self) -> bool:
+        """Whether the service may let the pods of a lease talk to each other."""
+        return self._network.possible
 
     @property
     def warm_pods(self) -> WarmPods:

@@ -43,6 +43,7 @@ from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest import PodSettings, lease_pod, notebook_container
 from gpulease.providers.kubernetes.manifest_describe import owned_by
 from gpulease.providers.kubernetes.parts import granted_node
+from gpulease.providers.kubernetes.pod_network import PodNetwork
 from gpulease.providers.kubernetes.reasons import read_refusal
 from gpulease.providers.kubernetes.volumes import MIRROR, Files, KnownNode, Situation, decide
 from gpulease.providers.kubernetes.warm import WarmPods
@@ -93,6 +94,7 @@ class Starts:
         settings: what the site says of all lease pods.
         wake: called when a start failed.
         warm: the pods that stand ready, which are taken first.
+        network: lets the pods of one lease talk to each other.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Starts:
         classes: Callable[[], Mapping[str, GPUClass]],
         settings: PodSettings,
         wake: Callable[[], None],
+        network: PodNetwork,
         warm: WarmPods | None = None,
     ) -> None:
         self._client = client
@@ -115,6 +118,7 @@ class Starts:
         self._settings = settings
         self._wake = wake
         self._warm = warm
+        self._network = network
         self._line = asyncio.Lock()  # who waits for the limiter, first come first
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._mirrored: dict[str, tuple[str, datetime]] = {}
@@ -185,14 +189,10 @@ class Starts:
         if server is None:
             self._fail(start, "server_pod_missing", f"no pod of server {lease.user}/{lease.server}")
             return
-        gpu_class = self._classes().get(lease.gpu_class)
-        if gpu_class is not None and lease.needs:
-            gpu_class = replace(gpu_class, pod=narrowed(ask_of(gpu_class), lease.needs))
+        gpu_class = self._class_for(lease)
         if gpu_class is None:
             self._fail(start, "unschedulable", f"class {lease.gpu_class} is not on offer any more")
             return
-        if lease.image:
-            gpu_class = replace(gpu_class, pod=replace(ask_of(gpu_class), image=lease.image))
         start.owner = str(server["metadata"]["uid"])
         taken = await self._warm.take(lease, gpu_class, server) if self._warm is not None else None
         if taken is not None:
@@ -210,7 +210,8 @@ class Starts:
                 # would fill with the templates of all that was ever asked for.
                 owner = owned_by(server) if lease.needs else None
                 await self._template(gpu_class, lease.per_node, key_of(server)[0], owner)
-            for rank in sorted(set(range(lease.nodes)) - start.created):
+            missing = sorted(set(range(lease.nodes)) - start.created)
+            for rank in missing:
                 body = lease_pod(
                     lease, gpu_class, server, files, self._settings,
                     now=datetime.now(UTC), keeps_off=keeps_off, rank=rank,
@@ -219,12 +220,23 @@ class Starts:
                     await self._turn(start)
                 if start.unwanted:
                     return
+                if rank and rank == max(1, missing[0]):  # the first one is there, and no other
+                    await self._network.open(lease, key_of(body)[0])
                 start.keys[rank] = key_of(body)
                 await self._put(body)
                 start.created.add(rank)
         start.detail = ""
         log.info("lease pod created, files: %s (%s)", files.way, files.code,
                  extra={"lease": lease.id, "attempt": lease.attempt})  # fmt: skip
+
+    def _class_for(self, lease: Lease) -> GPUClass | None:
+        """Return the class on offer with what this lease asks beyond it, None without a class."""
+        gpu_class = self._classes().get(lease.gpu_class)
+        if gpu_class is not None and lease.needs:
+            gpu_class = replace(gpu_class, pod=narrowed(ask_of(gpu_class), lease.needs))
+        if gpu_class is not None and lease.image:
+            gpu_class = replace(gpu_class, pod=replace(ask_of(gpu_class), image=lease.image))
+        return gpu_class
 
     async def _put(self, body: Manifest) -> None:
         try:

@@ -52,6 +52,7 @@ class LocalProvider:
     name = "local"
     home_memory = 0.0
     grows = False
+    several_nodes = True
 
     def __init__(
         self,

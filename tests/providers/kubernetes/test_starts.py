@@ -11,9 +11,14 @@ import pytest
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import AskKind, PodAsk
 from gpulease.providers.kubernetes import starts as module
-from gpulease.providers.kubernetes.client import CLAIM_TEMPLATES, UnavailableError
+from gpulease.providers.kubernetes.client import (
+    CLAIM_TEMPLATES,
+    NETWORK_POLICIES,
+    UnavailableError,
+)
 from gpulease.providers.kubernetes.deletes import Deletes
 from gpulease.providers.kubernetes.limiter import Limiter
+from gpulease.providers.kubernetes.pod_network import PodNetwork
 from gpulease.providers.kubernetes.starts import Start, Starts
 from tests.helpers import wait_for_async
 from tests.providers.kubernetes.server_pods import SETTINGS, lease, server
@@ -26,6 +31,7 @@ class SlowClient:
         self.open = asyncio.Event()
         self.created, self.images, self.failures = [], [], 0
         self.templates, self.claimed = [], set()
+        self.bodies = {}
         self.now = self.most = self.fail_at = 0
 
     async def create(self, resource, body, namespace="", *, dry_run=False):
@@ -36,14 +42,22 @@ class SlowClient:
         if self.failures or len(self.created) + 1 == self.fail_at:
             self.failures, self.fail_at = max(0, self.failures - 1), 0
             raise UnavailableError("away")
+        if resource is NETWORK_POLICIES:
+            self.created.append("network of " + body["metadata"]["ownerReferences"][0]["uid"])
+            return body
         if resource is CLAIM_TEMPLATES:
             self.templates.append(body)
             return body
         claims = body["spec"].get("resourceClaims", [])
         self.claimed |= {each["resourceClaimTemplateName"] for each in claims}
         self.created.append(body["metadata"]["name"])
+        self.bodies[body["metadata"]["name"]] = body
         self.images.append(body["spec"]["containers"][0]["image"])
         return body
+
+    async def get(self, resource, name, namespace=""):
+        body = self.bodies[name]
+        return {**body, "metadata": body["metadata"] | {"uid": f"uid of {name}"}}
 
 
 class World:
@@ -74,6 +88,7 @@ class World:
             classes=lambda: {"gpu": GPUClass("gpu", "cards", pod=pod)},
             settings=SETTINGS,
             wake=lambda: None,
+            network=PodNetwork(self.client, ["hub"]),
         )
 
     def begin(self, number, *, there=True, **changed):
@@ -170,13 +185,16 @@ async def test_a_lease_on_several_nodes_gets_a_pod_for_each_of_them_in_its_turn(
     start = world.begin(0, **several)
     await wait_for_async(lambda: start.complete, 60, "all pods")
     names = ["gpulease-lease000-2", "gpulease-lease000-2-1", "gpulease-lease000-2-2"]
-    assert world.client.created == names
+    between = "network of uid of gpulease-lease000-2"
+    assert world.client.created == [names[0], between, *names[1:]]
     assert [start.keys[rank][1] for rank in range(3)] == names
     assert world.waits == 3
     again = world.begin(1, **several)
-    again.created.add(1)  # it was there already
+    again.created.add(0)  # it was there already, and perhaps no network
+    first = "gpulease-lease001-2"
+    world.client.bodies[first] = {"metadata": world.client.bodies[names[0]]["metadata"]}
     await wait_for_async(lambda: again.complete, 60, "what was missing")
-    assert world.client.created[3:] == ["gpulease-lease001-2", "gpulease-lease001-2-2"]
+    assert world.client.created[4:] == [f"network of uid of {first}", f"{first}-1", f"{first}-2"]
     await world.close([start, again])
 
 
@@ -186,9 +204,10 @@ async def test_pods_that_were_created_stay_so_when_the_next_one_has_no_answer(
     monkeypatch.setattr(module, "_FIRST_WAIT", 0.01)
     world = World(rate=10000)
     world.client.open.set()
-    world.client.fail_at = 2
+    world.client.fail_at = 3
     start = world.begin(0, count=3, nodes=3, devices=("a/gpu/0", "b/gpu/0", "c/gpu/0"))
     await wait_for_async(lambda: start.complete, 60, "all pods")
-    assert len(world.client.created) == 3
-    assert len(set(world.client.created)) == 3
+    pods = [each for each in world.client.created if not each.startswith("network")]
+    assert len(pods) == 3
+    assert len(set(pods)) == 3
     await world.close([start])
