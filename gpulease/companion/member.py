@@ -16,6 +16,7 @@ from gpulease.channel.conversation import Message
 from gpulease.channel.curve import Client, CurveServer
 from gpulease.channel.websocket import WebsocketClient
 from gpulease.companion import tree
+from gpulease.companion.activity import ActivitySampler, Batches
 from gpulease.companion.config import SupervisorConfig
 from gpulease.companion.jobs import Jobs
 from gpulease.companion.ports import Ports
@@ -30,6 +31,7 @@ log = logging.getLogger("gpulease.companion")
 
 _PING_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
+_BATCH_SECONDS = 5.0
 
 
 class Member:
@@ -42,6 +44,8 @@ class Member:
     def __init__(self, config: SupervisorConfig) -> None:
         self.config = config
         self._jobs = Jobs()
+        self._sampler = ActivitySampler(lambda: ())
+        self._batches = Batches(_BATCH_SECONDS)
         self._mark = f"{config.lease_id}/{config.rank}"
         self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._beside = KeptTasks(log, "the node's work failed")
@@ -83,6 +87,17 @@ class Member:
             waited_for = self._jobs.pids
             if waited_for is not None:  # whoever takes a status first is the only one who has it
                 tree.reap_orphans(spare_children=waited_for)
+            try:
+                self._tell_activity()
+            except Exception:  # without a sample the first node's word counts alone
+                log.exception("a sample could not be taken")
+
+    def _tell_activity(self) -> None:
+        """Tell what lives here; of nothing the first node tells: its silence is none of ours."""
+        batch = self._batches.add(self._sampler.sample(()))
+        alive = [sample for sample in batch if sample["processes"]]
+        if alive:
+            self._channel.push(dict(FromSupervisor(type="activity", samples=alive)))
 
     def _hear(self, message: Message) -> None:
         """Do what the service says; the rest of what it tells is for the first node."""

@@ -280,10 +280,10 @@ class SupervisorSocket(Answers, _Socket):
         log.info("supervisor connected", extra={"lease": lease.id, "attempt": lease.attempt})
 
     def _said(self, lease: Lease, said: FromSupervisor) -> None:
-        if self._rank:
-            self.services.links.heard_member(lease, self._rank, said)
-        elif said["type"] == "activity":
+        if said["type"] == "activity":
             self.services.heard(lease, said.get("samples", []))
+        elif self._rank:
+            self.services.links.heard_member(lease, self._rank, said)
         else:
             self.services.links.heard(lease.id, said)
 

@@ -216,3 +216,24 @@ async def test_a_status_is_taken_by_whoever_waits_for_it() -> None:
     assert jobs.pids == pids, "it is ended: its status is not taken yet"
     await ending
     assert jobs.pids == set()
+
+
+async def test_what_runs_on_a_further_pod_is_told_while_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(
+        "import os, pathlib, signal\n"
+        "if os.environ['RANK'] == '0': signal.pause()\n"
+        "while not pathlib.Path('enough').exists(): pass\n"
+        "raise SystemExit(3)\n"
+    )
+    async with group(tmp_path) as pods, pods.cells(tmp_path) as cells:
+        service = pods.services[1]
+        assert not service.samples(), "of nothing it says nothing"
+        cell = cells.begin(f"{RUN} work.py")
+
+        def worked() -> bool:
+            return any(each["use"] > 0.1 for each in service.samples())
+
+        await wait_for_async(worked, 60, "its work told")
+        assert all(each["processes"] and not each["cells"] for each in service.samples())
+        (tmp_path / "enough").touch()
+        await cells.reply(cell)
