@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -125,3 +126,11 @@ def process_is_gone(pid: int) -> bool:
 def is_root() -> bool:
     """Tell whether the tests run as root (PostgreSQL's programs refuse to)."""
     return os.geteuid() == 0
+
+
+def may_mount() -> bool:
+    """Tell whether a process may be given mounts of its own."""
+    if not is_root() or shutil.which("unshare") is None:
+        return False
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    return tried.returncode == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from gpulease.channel.curve import CurveClient
 from gpulease.channel.iothread import IOThread
 from gpulease.channel.keys import Endpoint, KeyPair
+from gpulease.companion.launch_files import LaunchFiles
 from gpulease.companion.nodes import Node
 from gpulease.errors import GPULeaseError
 
@@ -75,6 +77,26 @@ class FarNodes:
         self._keys = keys
         self._io = IOThread()
         self._clients: dict[str, CurveClient] = {}
+        self._launch = secrets.token_hex(8)
+        self._files = LaunchFiles(keys, Path.cwd())
+
+    async def prepare(self, nodes: Sequence[Node]) -> None:
+        """Have this directory's files on other nodes, where their homes are mirrored.
+
+        Raises:
+            GPULeaseError: ``not_mirrored``; ``node_lost`` where one does not answer.
+        """
+        keys = {"wire_key": self._keys.public}
+        args = {"launch": self._launch, "root": str(Path.cwd()), **keys}
+        found = [await _answer(self._client(node), "mirror", args) for node in nodes]
+        await self._files.send([view for view in found if view is not None])
+
+    async def finish(self) -> None:
+        """Take what was written on other nodes, before they are let go."""
+        await self._files.bring_back()
+        for client in self._clients.values():
+            with suppress(GPULeaseError):  # its node is gone
+                await _answer(client, "unmirror", {"launch": self._launch})
 
     async def start(self, node: Node, words: Sequence[str], place: Mapping[str, str]) -> FarProcess:
         """Start a process on a node, in this directory and with this process's environment.
@@ -84,7 +106,7 @@ class FarNodes:
         Raises:
             GPULeaseError: ``not_launched``; ``node_lost`` where the node does not answer.
         """
-        client = self._clients.get(node.supervisor) or self._connect(node)
+        client = self._client(node)
         args = {
             "words": list(words),
             "environment": dict(os.environ),
@@ -98,6 +120,9 @@ class FarNodes:
         for client in self._clients.values():
             client.close()
         self._io.stop()
+
+    def _client(self, node: Node) -> CurveClient:
+        return self._clients.get(node.supervisor) or self._connect(node)
 
     def _connect(self, node: Node) -> CurveClient:
         def gone() -> GPULeaseError:

@@ -134,6 +134,12 @@ class _Starter:
         self._alone = alone
         self._far: FarNodes | None = None
 
+    async def prepare(self, found: Sequence[nodes.Node]) -> None:
+        """Have the files of this directory on the lease's other machines."""
+        others = list({node.supervisor: node for node in found if node.supervisor}.values())
+        if others:
+            await self._others().prepare(others)
+
     async def start(self, node: nodes.Node, place: Mapping[str, str]) -> _Running:
         if node.supervisor:
             told = {"PYTHONUNBUFFERED": "1", **place}
@@ -147,8 +153,9 @@ class _Starter:
             )
         return _NearProcess(await jobs.start(self._words, environment, None))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         if self._far is not None:
+            await self._far.finish()
             self._far.close()
 
     def _others(self) -> FarNodes:
@@ -170,6 +177,7 @@ async def _all(places: Sequence[tuple[nodes.Node, Mapping[str, str]]], words: Se
     showing: list[asyncio.Task[None]] = []
     starter = _Starter(words, alone=len(places) == 1)
     try:
+        await starter.prepare([node for node, _ in places])
         for node, place in places:
             process = await starter.start(node, place)
             processes.append(process)
@@ -181,7 +189,7 @@ async def _all(places: Sequence[tuple[nodes.Node, Mapping[str, str]]], words: Se
             _, late = await asyncio.wait(showing, timeout=_LAST_WORDS)
             for task in late:
                 task.cancel()
-        starter.close()
+        await starter.close()
 
 
 async def _ended(processes: Sequence[_Running], stop: asyncio.Event) -> int:

@@ -18,7 +18,9 @@ from gpulease.channel.websocket import WebsocketClient
 from gpulease.companion import tree
 from gpulease.companion.activity import ActivitySampler, Batches
 from gpulease.companion.config import SupervisorConfig
+from gpulease.companion.guests import Guests
 from gpulease.companion.jobs import Jobs
+from gpulease.companion.mirrors import Mirrors
 from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from gpulease.kept_tasks import KeptTasks
@@ -49,7 +51,9 @@ class Member:
         self._mark = f"{config.lease_id}/{config.rank}"
         self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._beside = KeptTasks(log, "the node's work failed")
-        port = Ports(config.ports).take(1, config.ip)[0]
+        ports = Ports(config.ports)
+        self._guests = Guests(Mirrors(config.mirror, config.mirror_limit, config.ip, ports))
+        port = ports.take(1, config.ip)[0]
         failed = f"Node {config.rank} of the lease failed"
         self._control = CurveServer(config.ip, self._called, port, failed)
         self._channel = WebsocketClient(
@@ -70,6 +74,7 @@ class Member:
         self._beside.keep(self._watch())
         reason = await asyncio.shield(self._ending)
         await self._jobs.end_all()
+        await self._guests.end_all()
         await tree.end_tree({self._mark}, os.getpid(), grace=0.5)
         self._channel.close(dict(FromSupervisor(type="bye", reason="ended")))
         self._beside.cancel()
@@ -84,6 +89,7 @@ class Member:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             await self._jobs.end_silent()
+            await self._guests.end_silent()
             waited_for = self._jobs.pids
             if waited_for is not None:  # whoever takes a status first is the only one who has it
                 tree.reap_orphans(spare_children=waited_for)
@@ -123,8 +129,11 @@ class Member:
 
     async def _called(self, client: Client, name: str, args: Message) -> Any:
         self._jobs.heard(client)
+        self._guests.heard(client)
         if name == "ping":
             return True
+        if name in ("mirror", "unmirror"):
+            return await self._guests.called(client, name, args)
         if name == "run":
             environment = launched_environment(os.environ, args["environment"]) | args["place"]
             environment[ENV_LEASE] = self._mark

@@ -36,6 +36,10 @@ class Mirrors:
         self._ends: dict[str, tuple[AwayEnd, int]] = {}
         self._lock = threading.Lock()
 
+    def has(self, path: str) -> bool:
+        """Whether a directory of home's lies in the mirror."""
+        return self._lies_inside(path)
+
     def make_directory(self, path: str) -> None:
         """See to it that home's working directory exists here, where it lies in the mirror."""
         if self._lies_inside(path):

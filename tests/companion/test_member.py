@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from gpulease import protocol
+from gpulease.companion import guests as guests_module
 from gpulease.companion import jobs as jobs_module
+from gpulease.companion.guests import Guests
 from gpulease.companion.jobs import Jobs
+from gpulease.companion.mirrors import Mirrors
+from gpulease.companion.ports import Ports
 from gpulease.errors import GPULeaseError
 from tests.companion.parts import Cells, Home, LeaseService, closing
 from tests.companion.pods import Pod, admitted
 from tests.companion.test_launch import MEET
-from tests.helpers import process_is_gone, wait_for_async
+from tests.helpers import may_mount, process_is_gone, wait_for_async
 
+ELSEWHERE = 'mount --make-rprivate / && mount -t tmpfs -o mode=755 none {home} && exec "$@"'
 RUN = f"!{sys.executable} -P -m gpulease launch {sys.executable}"
 
 
@@ -41,9 +47,12 @@ class Group:
 
 
 @contextlib.asynccontextmanager
-async def group(directory: Path, gpus: int = 4) -> AsyncIterator[Group]:
-    """Start two pods, and introduce them as the service does."""
-    services, pods, home = [LeaseService(), LeaseService()], [], None
+async def group(directory: Path, gpus: int = 4, home: Path | None = None) -> AsyncIterator[Group]:
+    """Start two pods, and introduce them as the service does.
+
+    ``home``: a directory in which the second one sees a mirror of its own.
+    """
+    services, pods, kernel = [LeaseService(), LeaseService()], [], None
     try:
         for rank, service in enumerate(services):
             place = directory / f"pod{rank}"
@@ -54,7 +63,12 @@ async def group(directory: Path, gpus: int = 4) -> AsyncIterator[Group]:
                 protocol.ENV_COUNT: str(gpus),
                 "IMAGE": f"image of {rank}",
             }
-            pods.append(await asyncio.to_thread(Pod, place, service.url, more=more))
+            wrapper: list[str] = []
+            if home is not None and rank:
+                more[protocol.ENV_MIRROR] = str(home)
+                wrapper = ["unshare", "--mount", "sh", "-c", ELSEWHERE.format(home=home), "sh"]
+            made = await asyncio.to_thread(Pod, place, service.url, wrapper=wrapper, more=more)
+            pods.append(made)
         first, second = [await service.hello() for service in services]
         assert "launch_key" not in second
         key = {"client_key": first["launch_key"], "kernel_id": ""}
@@ -62,11 +76,11 @@ async def group(directory: Path, gpus: int = 4) -> AsyncIterator[Group]:
         await wait_for_async(lambda: services[1].of_type("admitted"), 60, "the key admitted")
         where = {"address": second["address"], "public_key": second["public_key"]}
         services[0].tell({"type": "nodes", "nodes": [where]})
-        home = await admitted(services[0])
-        yield Group(pods, services, home)
+        kernel = await admitted(services[0])
+        yield Group(pods, services, kernel)
     finally:
-        if home is not None:
-            home.close()
+        if kernel is not None:
+            kernel.close()
         for pod in pods:
             await asyncio.to_thread(pod.clean_up)
         for service in services:
@@ -237,3 +251,56 @@ async def test_what_runs_on_a_further_pod_is_told_while_it_runs(tmp_path: Path) 
         assert all(each["processes"] and not each["cells"] for each in service.samples())
         (tmp_path / "enough").touch()
         await cells.reply(cell)
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs root and mount namespaces")
+async def test_where_homes_are_mirrored_a_launch_sends_its_files_and_brings_back_what_was_written(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    work = home / "lab" / "one"
+    work.mkdir(parents=True)
+    (work / "show.py").write_text(
+        "import os, pathlib, sys\n"
+        "rank = os.environ['RANK']\n"
+        "print('read', pathlib.Path('data/in').read_text())\n"
+        "pathlib.Path('of' + rank).write_text('by ' + rank)\n"
+        "pathlib.Path('same').write_text('by ' + rank + pathlib.Path('data/in').read_text())\n"
+    )
+    (work / "data").mkdir()
+    (work / "data" / "in").write_text("first")
+    (home / "beside").write_text("not below the launch")
+    async with group(tmp_path, home=home) as pods, pods.cells(work) as cells:
+        for text in ("first", "second"):
+            (work / "data" / "in").write_text(text)
+            said = await cells.text(f"{RUN} show.py")
+            for rank in range(2):
+                assert f"[{rank}] read {text}" in said, said
+                assert (work / f"of{rank}").read_text() == f"by {rank}"
+                (work / f"of{rank}").unlink()
+            assert (work / "same").read_text() == f"by 0{text}"
+            assert "same was changed here and by the GPU" in said
+        kept = {each.read_text() for each in work.glob("*same*")}
+        assert kept == {"by 0second", "by 1first", "by 1second"}
+
+
+async def test_the_files_of_a_launch_that_is_silent_are_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrors = Mirrors(str(tmp_path), 2**20, "127.0.0.1", Ports((20_000, 20_001)))
+    guests, clients = Guests(mirrors), [object(), object()]
+    now: Any = 1000.0
+    monkeypatch.setattr(guests_module.time, "monotonic", lambda: now)
+    asked = {"root": str(tmp_path / "lab"), "wire_key": zmq.curve_keypair()[0].decode()}
+    elsewhere = {**asked, "launch": "x", "root": "/"}
+    assert await guests.called(clients[0], "mirror", elsewhere) is None  # type: ignore[arg-type]
+    for client, launch in zip(clients, "ab", strict=True):
+        assert await guests.called(client, "mirror", {**asked, "launch": launch})  # type: ignore[arg-type]
+    with pytest.raises(GPULeaseError, match="port"):
+        await guests.called(clients[0], "mirror", {**asked, "launch": "c"})  # type: ignore[arg-type]
+    for _ in range(int(guests_module.LOST_AFTER) + 1):
+        now += 1
+        guests.heard(clients[1])  # type: ignore[arg-type]
+        await guests.end_silent()
+    assert await guests.called(clients[1], "mirror", {**asked, "launch": "c"})  # type: ignore[arg-type]
+    await guests.end_all()

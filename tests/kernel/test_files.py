@@ -7,8 +7,6 @@ system at the same path, as an ``emptyDir`` in home's place is.
 import asyncio
 import json
 import os
-import shutil
-import subprocess
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -21,20 +19,13 @@ import zmq
 from gpulease import protocol
 from tests.companion.parts import LeaseService
 from tests.companion.pods import Pod
-from tests.helpers import is_root, wait_for
+from tests.helpers import may_mount, wait_for
 from tests.kernel.parts import Cell, HomeKernel
 
 ELSEWHERE = 'mount --make-rprivate / && mount -t tmpfs -o mode=755 none {home} && exec "$@"'
 
 
-def _may_mount() -> bool:
-    if not is_root() or shutil.which("unshare") is None:
-        return False
-    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
-    return tried.returncode == 0
-
-
-pytestmark = pytest.mark.skipif(not _may_mount(), reason="needs root and mount namespaces")
+pytestmark = pytest.mark.skipif(not may_mount(), reason="needs root and mount namespaces")
 
 
 class Site:
