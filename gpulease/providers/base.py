@@ -99,6 +99,9 @@ class WarmPods(Protocol):
             devices: as they were shown last.
         """
 
+    def places(self) -> Mapping[str, Sequence[str]]:
+        """Called for the map of devices: by node, the class of each pod that is ready there."""
+
     def seconds(self) -> Mapping[str, float]:
         """Called each minute: for how long devices were held by them since, by class."""
 

@@ -13,13 +13,14 @@ from typing_extensions import TypedDict  # pydantic takes no other one before Py
 
 from gpulease.policy import capacity, queue
 from gpulease.policy.admission.holds import holds
-from gpulease.policy.model import Device, Lease, LeaseState, Snapshot, Verdict
+from gpulease.policy.model import Device, Lease, LeaseState, PolicyDocument, Snapshot, Verdict
 from gpulease.policy.reservations.seats import in_hold, seating
 from gpulease.texts import Text
 
 Use = Literal[
     "free",
     "reserved",
+    "ready",
     "starting",
     "busy",
     "quiet",
@@ -50,15 +51,40 @@ class DeviceState(TypedDict):
     why: str
 
 
-def device_map(snapshot: Snapshot) -> list[DeviceState]:
-    """Return every device, by pool, node and name."""
+def device_map(
+    snapshot: Snapshot, pods: Mapping[str, Sequence[str]] | None = None
+) -> list[DeviceState]:
+    """Return every device, by pool, node and name.
+
+    Args:
+        snapshot: what there is.
+        pods: by node, the class of each pod that stands ready there.
+    """
     held = {uuid: lease for lease in queue.holding(snapshot) for uuid in lease.devices}
     kept = _kept(snapshot)
     ordered = sorted(
         snapshot.devices,
         key=lambda d: (d.pool, *map(_natural, (d.node, d.name, d.uuid))),
     )
-    return [_state(snapshot, device, held.get(device.uuid), kept) for device in ordered]
+    found = [_state(snapshot, device, held.get(device.uuid), kept) for device in ordered]
+    for node, classes in (pods or {}).items():
+        _stand_ready(found, node, classes, snapshot.policy)
+    return found
+
+
+def _stand_ready(
+    found: Sequence[DeviceState], node: str, classes: Sequence[str], policy: PolicyDocument
+) -> None:
+    """Mark as many free devices of a node: which of them a pod has, its node alone knows."""
+    pools = {each.name: each.pool for each in policy.classes}
+    free = [each for each in found if each["node"] == node and each["use"] == "free"]
+    for name in classes:
+        device = next((each for each in free if each["pool"] == pools.get(name)), None)
+        if device is not None:
+            free.remove(device)
+            device["use"] = "ready"
+            device["gpu_class"] = name
+            device["why"] = Text("A pod of the class {name} stands ready on it.", name=name)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

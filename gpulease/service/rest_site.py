@@ -202,7 +202,9 @@ class DeviceList(BaseHandler):
     @answers({200: Items[DeviceState]})
     async def get(self) -> None:
         """Answer every device, by pool, node and name."""
-        self.answer({"items": device_map(self.services.loop.shown())})
+        pods = self.services.provider.warm_pods
+        ready = pods.places() if pods is not None else None
+        self.answer({"items": device_map(self.services.loop.shown(), ready)})
 
 
 class Me(BaseHandler):

@@ -25,7 +25,7 @@ def uses(view: Snapshot) -> list[tuple[str, str]]:
 
 
 def test_every_use_of_a_device_is_told_with_who_has_it() -> None:
-    names = [device.uuid for device in cards(12)]
+    names = [device.uuid for device in cards(13)]
     leases = [
         active(0, names[0]),
         active(1, names[1]),
@@ -35,21 +35,23 @@ def test_every_use_of_a_device_is_told_with_who_has_it() -> None:
         replace(draining(5), devices=(names[5],)),
         starting(6, names[6]),
     ]
-    there = list(cards(12))
+    there = list(cards(13))
     there[7] = replace(there[7], healthy=False)
     there[8] = replace(there[8], lost=True)
     there[9] = replace(there[9], occupied_by="foreign")
     evidence = {"r0": busy(), "r1": quiet(10), "r2": idle(10)}
     view = snapshot(leases, tuple(there), evidence, windows=(window(start=-60.0, seats=1),))
-    found = uses(view)
+    pods = {"": ["t4", "of another pool"], "elsewhere": ["t4"]}
+    found = [(each["use"], each["user"]) for each in device_map(view, pods)]
     assert found == [
         ("busy", "user0"), ("quiet", "user1"), ("idle", "user2"), ("unknown", "user3"),
         ("warned", "user4"),
         ("draining", "user5"), ("starting", "user6"), ("quarantined", ""), ("lost", ""),
-        ("occupied", ""), ("free", ""), ("reserved", ""),
+        ("occupied", ""), ("ready", ""), ("free", ""), ("reserved", ""),
     ]  # fmt: skip
     assert {use for use, _ in found} == set(get_args(Use)), "one that is missing here is untested"
-    whys = [each["why"] for each in device_map(view)]
+    whys = [each["why"] for each in device_map(view, pods)]
+    assert whys[-3] == "A pod of the class t4 stands ready on it."
     assert whys[-1] == "It is reserved for “lab” of cs101."
     assert "14:00:30" in whys[4]
 

@@ -39,6 +39,9 @@ class Pods:
     def keep(self, standing, devices):
         self.kept += 1
 
+    def places(self):
+        return {"": ["simulated-gpu"] * len(self.lines)}
+
     def seconds(self):
         found, self.held = self.held, {}
         return found
@@ -73,6 +76,16 @@ async def test_a_pod_that_is_ready_is_told_whose_it_becomes(site: Site, pods: Po
     }
     channel.close()
     await wait_for_async(lambda: not pods.lines, 30, "the pod to be lost")
+
+
+async def test_the_map_of_devices_shows_it(site: Site, pods: Pods) -> None:
+    client = site.client(site.hub.admin_token())
+    channel = await opened(site)
+    await said(channel, type="ready", protocol=PROTOCOL_VERSION)
+    await wait_for_async(lambda: pods.lines, 30, "the pod is ready")
+    found = (await client.call("GET", "devices"))["items"]
+    assert [each["use"] for each in found].count("ready") == 1
+    channel.close()
 
 
 @pytest.mark.parametrize(("token", "status"), [("", 401), ("of-another", 403)])

@@ -262,6 +262,15 @@ class WarmPods:
                 self._making[each.name] += 1
                 self._beside.keep(self._make(each))
 
+    def places(self) -> dict[str, list[str]]:
+        """Return the class of each pod that is ready, by node."""
+        found: dict[str, list[str]] = {}
+        for pod in self._alive():
+            if pod["metadata"]["uid"] in self._lines:
+                node = str(pod["spec"].get("nodeName") or "")
+                found.setdefault(node, []).append(self._class_of(pod))
+        return found
+
     def seconds(self) -> dict[str, float]:
         """Return for how long devices were held by pods that stood ready, by class, and forget."""
         found, self._seconds = self._seconds, {}

@@ -10,6 +10,7 @@ const ALWAYS = 30_000; // ms: some devices change without any lease
 const USES = {
   free: _("free"),
   reserved: _("reserved"),
+  ready: _("a pod stands ready"),
   starting: _("starting"),
   busy: _("busy"),
   quiet: _("quiet"),
