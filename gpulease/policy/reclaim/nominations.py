@@ -53,11 +53,10 @@ def nominations(
         doubts: where nothing is reclaimed.
     """
     taken, rest = Taken(), queue.without(snapshot, settled)
-    for pool in sorted({each.pool for each in admitted.lacking.values()}):
+    for pool, wants in sorted(_wants(snapshot, admitted).items()):
         if not doubts.reclaims(pool):
             continue
         supply = _Supply(rest, pool, reclaims=doubts.reclaims_at_all)
-        wants = _Wants(snapshot, admitted, pool)
         supply.pair(wants)
         taken.borrowed.update(supply.take_of_runs(wants))
         borrowed = Borrowed(snapshot, pool, supply.taken_for, settled)
@@ -68,21 +67,33 @@ def nominations(
     return taken
 
 
+def _wants(snapshot: Snapshot, admitted: Admission) -> dict[str, _Wants]:
+    """Return who lacks devices, by pool; runs that stand back are left out."""
+    found: dict[str, _Wants] = {}
+    for each in admitted.lacking.values():
+        wants = found.get(each.pool)
+        if wants is None:
+            wants = found[each.pool] = _Wants(admitted, each.pool)
+        if each.request.batch and stands_back(each.request, snapshot):
+            wants.back.add(each.request.id)
+        else:
+            wants.all.append(each)
+    return found
+
+
 class _Wants:
     """Those who lack devices of a pool: ``all`` in any order, itself in the order of turns.
 
-    Runs that stand back are left out: nothing is taken back for them.
+    Nothing is taken back for runs that stand ``back``.
     """
 
-    def __init__(self, snapshot: Snapshot, admitted: Admission, pool: str) -> None:
+    def __init__(self, admitted: Admission, pool: str) -> None:
         self._admitted, self._pool = admitted, pool
-        lacking = admitted.lacking.values()
-        back = {x.request.id for x in lacking if x.request.batch and stands_back(x[0], snapshot)}
-        self._back = back
-        self.all = [x for x in lacking if x.pool == pool and x.request.id not in back]
+        self.all: list[Unmet] = []
+        self.back: set[str] = set()
 
     def __iter__(self) -> Iterator[Unmet]:
-        back = self._back
+        back = self.back
         return (x for x in self._admitted.unmet(self._pool) if x.request.id not in back)
 
 
