@@ -16,9 +16,11 @@ import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from gpulease.companion import jobs, nodes
+from gpulease.companion.mpi import MPI, called
 from gpulease.errors import GPULeaseError
 from gpulease.protocol import ENV_LAUNCH_KEYS, ENV_NODES
 
@@ -37,6 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--per-gpu", action="store_true", help="a process for each GPU; by default for each node"
     )
     number.add_argument("--procs", type=int, metavar="N", help="so many processes on each node")
+    once = parser.add_mutually_exclusive_group()
+    once.add_argument(
+        "--mpi",
+        action="store_true",
+        help="COMMAND is mpirun or mpiexec: run it once, and tell it of all nodes; by default a"
+        " process for each GPU",
+    )
+    once.add_argument("--agent", action="store_true", help=argparse.SUPPRESS)  # as MPI calls ssh
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="to be run")
 
 
@@ -56,6 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
             status=409,
         )
     found = nodes.from_text(text)
+    if arguments.agent:
+        return asyncio.run(_all(_at(found, words)))
+    arguments.per_gpu |= arguments.mpi and arguments.procs is None
     each = _processes_on_each(arguments, found[0])
     if not words:
         raise _bad("Say what is to be run.")
@@ -67,9 +80,39 @@ def run(arguments: argparse.Namespace) -> int:
             next_step="Install it in this environment, or name its path.",
             status=404,
         )
-    told = nodes.environments(found, each, _port())
-    places = [(found[rank // each], place) for rank, place in enumerate(told)]
-    return asyncio.run(_all(places, [program, *words[1:]]))
+    command = [program, *words[1:]]
+    if arguments.mpi:
+        with MPI(found, each) as told:
+            return asyncio.run(_all(_Launch([(found[0], told)], command, found, plain=True)))
+    ranks = enumerate(nodes.environments(found, each, _port()))
+    places = [(found[rank // each], place) for rank, place in ranks]
+    return asyncio.run(_all(_Launch(places, command, found)))
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """What is run where.
+
+    Attributes:
+        places: of each process: its node, and what it is told.
+        words: the command.
+        files: the nodes that shall have this directory's files.
+        plain: whether it speaks for itself: what it shows is passed on as it is.
+    """
+
+    places: Sequence[tuple[nodes.Node, Mapping[str, str]]]
+    words: Sequence[str]
+    files: Sequence[nodes.Node] = ()
+    plain: bool = False
+
+
+def _at(found: Sequence[nodes.Node], words: Sequence[str]) -> _Launch:
+    """Return what an MPI's launcher wants to have run on one of the nodes."""
+    host, command = called(words)
+    node = next((each for each in found if each.address == host), None)
+    if node is None:
+        raise _bad(f"{host!r} is none of this lease's nodes.")
+    return _Launch([(node, {})], command, plain=True)
 
 
 def _processes_on_each(arguments: argparse.Namespace, node: nodes.Node) -> int:
@@ -167,7 +210,7 @@ class _Starter:
         return self._far
 
 
-async def _all(places: Sequence[tuple[nodes.Node, Mapping[str, str]]], words: Sequence[str]) -> int:
+async def _all(launch: _Launch) -> int:
     """Run a process at each place until all have ended, or one has failed."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -175,14 +218,14 @@ async def _all(places: Sequence[tuple[nodes.Node, Mapping[str, str]]], words: Se
         loop.add_signal_handler(number, stop.set)
     processes: list[_Running] = []
     showing: list[asyncio.Task[None]] = []
-    starter = _Starter(words, alone=len(places) == 1)
+    starter = _Starter(launch.words, alone=len(launch.places) == 1)
     try:
-        await starter.prepare([node for node, _ in places])
-        for node, place in places:
+        await starter.prepare(launch.files)
+        for rank, (node, place) in enumerate(launch.places):
             process = await starter.start(node, place)
             processes.append(process)
-            showing += _show(process, place["RANK"])
-        return await _ended(processes, stop)
+            showing += _show(process, b"" if launch.plain else f"[{rank}] ".encode())
+        return await _ended(processes, stop, quiet=launch.plain)
     finally:
         await asyncio.gather(*(process.end() for process in processes))
         if showing:
@@ -192,7 +235,7 @@ async def _all(places: Sequence[tuple[nodes.Node, Mapping[str, str]]], words: Se
         await starter.close()
 
 
-async def _ended(processes: Sequence[_Running], stop: asyncio.Event) -> int:
+async def _ended(processes: Sequence[_Running], stop: asyncio.Event, *, quiet: bool) -> int:
     """Wait for the first failure, for an interrupt, or for all; return the status."""
     stopped = asyncio.ensure_future(stop.wait())
     ranks = {asyncio.ensure_future(each.wait()): rank for rank, each in enumerate(processes)}
@@ -208,8 +251,9 @@ async def _ended(processes: Sequence[_Running], stop: asyncio.Event) -> int:
                 rank, status = failed[0]
                 how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"{status=}"
                 others = "; the others are ended" if left else ""
-                sys.stderr.write(f"gpulease launch: rank {rank} failed ({how}){others}.\n")
-                sys.stderr.flush()
+                if not quiet:
+                    sys.stderr.write(f"gpulease launch: rank {rank} failed ({how}){others}.\n")
+                    sys.stderr.flush()
                 return status if status > 0 else 128 - status
         return 0
     finally:
@@ -217,10 +261,10 @@ async def _ended(processes: Sequence[_Running], stop: asyncio.Event) -> int:
             task.cancel()
 
 
-def _show(process: _Running, rank: str) -> list[asyncio.Task[None]]:
+def _show(process: _Running, prefix: bytes) -> list[asyncio.Task[None]]:
     streams = ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer))
     return [
-        asyncio.create_task(_pass_on(stream, f"[{rank}] ".encode(), out))
+        asyncio.create_task(_pass_on(stream, prefix, out))
         for stream, out in streams
         if stream is not None
     ]
