@@ -39,7 +39,12 @@ class Accounts:
             self._spent[home, use.user] += use.hours(*period)
 
     def use(self, now: datetime) -> dict[tuple[str, str, str], float]:
-        """Return device-seconds, decayed until now, by project, person and pool."""
+        """Return device-seconds, decayed until now, by project, person and pool.
+
+        Empty where nothing is decided by them: there are as many as people, and each plan asks.
+        """
+        if not self.projects.use_counts:
+            return {}
         factor = self._weight(self._reference, now)
         return {key: seconds * factor for key, seconds in self._decayed.items()}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from gpulease.policy.model import Snapshot
 
@@ -21,10 +21,12 @@ def once(question: Callable[[Snapshot], R]) -> Callable[[Snapshot], R]:
 
     @wraps(question)
     def answered(snapshot: Snapshot) -> R:
-        known = snapshot.memo
-        if question not in known:
-            known[question] = question(snapshot)
-        return cast("R", known[question])
+        memo = snapshot.memo
+        if question in memo:
+            known: R = memo[question]  # a plan asks thousands of times
+            return known
+        answer = memo[question] = question(snapshot)
+        return answer
 
     return answered
 

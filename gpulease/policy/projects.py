@@ -137,6 +137,11 @@ class Projects:
     strength: float = 1.0
 
     @cached_property
+    def use_counts(self) -> bool:
+        """Whether past use decides anything."""
+        return bool(self.all) and self.strength > 0 and self.half_life > 0
+
+    @cached_property
     def by_name(self) -> Mapping[str, Project]:
         """The projects by name."""
         return {each.name: each for each in self.all}

@@ -352,7 +352,7 @@ def _count_use(snapshot: Snapshot, trees: Mapping[str, Tree], units: Mapping[str
     that never becomes active leaves nothing behind.
     """
     projects = snapshot.policy.projects
-    if projects.strength <= 0 or projects.half_life <= 0:
+    if not projects.use_counts:
         return
     full = projects.half_life / log(2)
     for (name, user, pool), seconds in snapshot.use.items():
