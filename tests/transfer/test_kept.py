@@ -69,6 +69,12 @@ def test_nothing_is_said_where_nobody_holds_it(pair, make, change):
     assert kept(pair) == []
 
 
+def test_a_view_does_not_count_as_a_holder(pair):
+    pair.home("import numpy as np\nx = np.arange(6.0); y = x[1:3]")
+    pair.gpu("y[0] = 9")
+    assert kept(pair) == []
+
+
 def test_a_displayed_result_does_not_count(pair):
     pair.home(FRAME[0] + "\n_oh = {1: x}\n_ = x\n_1 = x")
     pair.gpu(FRAME[1])

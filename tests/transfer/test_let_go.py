@@ -134,6 +134,15 @@ NAMED = {
         "from collections import namedtuple\nN = namedtuple('N', 'a')\nc = (N([]), [1])", "c[1]",
         "c[1].append(2)",
     ),
+    "an array of objects": (
+        "import numpy as np\nc = [np.array([[1], None], dtype=object)]", "c[0]", "c[0][1] = 2",
+    ),
+    "arrays that share": (
+        "import numpy as np\nc = [np.arange(6.0)]; c.append(c[0][1:3])", "c[1]", "c[0][1] = 9",
+    ),
+    "an index in a list": (
+        "import pandas as pd\nc = [pd.Index([1])]", "c[0]", "c[0].name = 'q'",
+    ),
     "a frame in a list": (
         "import pandas as pd\nc = [pd.DataFrame({'a': [1]})]", "c[0]", "c[0]['b'] = 2",
     ),

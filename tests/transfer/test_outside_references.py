@@ -86,6 +86,36 @@ CASES = {
         "    def __setstate__(self, s): self.n = s['n']\nx = C(); x.n = 1",
         "x.n = 2", lambda v: v.n == 2,
     ),
+    "view": ("import numpy as np\nx = np.arange(9.0)[2:8]", "x += 1", lambda v: v[0] == 3),
+    "matrix": (
+        "import numpy as np\nx = np.eye(2).view(np.matrix)", "x[0, 1] = 7", lambda v: v[0, 1] == 7,
+    ),
+    "records": (
+        "import numpy as np\nx = np.rec.array([(1, 2.0)], names='a,b')", "x.b[0] = 7",
+        lambda v: v.b[0] == 7,
+    ),
+    "array of a class": (
+        "import numpy as np\nclass A(np.ndarray): pass\nx = np.zeros(3).view(A); x.more = [1]",
+        "x[0] = 2; x.more.append(3); x.n = 4",
+        lambda v: (v[0], v.more, v.n) == (2, [1, 3], 4),
+    ),
+    "array of another shape": (
+        "import numpy as np\nx = np.arange(6.0)", "x.shape = (2, 3); x[1, 1] = 9",
+        lambda v: v.tolist() == [[0, 1, 2], [3, 9, 5]],
+    ),
+    "array that may be written again": (
+        "import numpy as np\nx = np.zeros(2); x.flags.writeable = False",
+        "x.flags.writeable = True; x[0] = 9", lambda v: v[0] == 9 and v.flags.writeable,
+    ),
+    "index": ("import pandas as pd\nx = pd.Index([1, 2])", "x.name = 'q'", lambda v: v.name == "q"),
+    "index of an axis": (
+        "import pandas as pd\nx = pd.date_range('2020', periods=2)", "x.name = 'q'",
+        lambda v: v.name == "q" and len(v) == 2,
+    ),
+    "index of levels": (
+        "import pandas as pd\nx = pd.MultiIndex.from_tuples([(1, 2)])", "x.names = ['a', 'b']",
+        lambda v: list(v.names) == ["a", "b"],
+    ),
     "namespace": (
         "import argparse\nx = argparse.Namespace(a=1)", "x.a = [2]", lambda v: v.a == [2],
     ),
@@ -189,6 +219,8 @@ INSIDE = {
     "ordered dict of a class": ("O(5)", "v['k'] = 1; v.n += 1", "dict(v) == {'k': 1} and v.n == 6"),
     "counter of a class": ("N('ab')", "v['c'] = 4; v.more = 2", "v['c'] == 4 and v.more == 2"),
     "dataclass": ("P(1, [2])", "v.b.append(3); v.a = 4", "v == P(4, [2, 3])"),
+    "array of a class": ("np.zeros(2).view(A)", "v[0] = 5; v.n = 1", "v[0] == 5 and v.n == 1"),
+    "view": ("np.arange(9.0)[2:5]", "v[0] = 0", "v.tolist() == [0, 3, 4]"),
     "dataclass with slots": ("T(1)", "v.a = [v]", "v.a[0] is v"),
 }  # fmt: skip
 CLASSES = """
@@ -213,6 +245,8 @@ class P:
 @dataclass(slots=True)
 class T:
     a: object
+import numpy as np
+class A(np.ndarray): pass
 """
 
 

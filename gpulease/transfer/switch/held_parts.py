@@ -6,16 +6,18 @@ kinds that are updated in place, its parts are: nobody looks.
 
 from __future__ import annotations
 
+import array
 import gc
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpulease.transfer.libraries import library
+from gpulease.transfer.values.arrays_in_place import is_array
 from gpulease.transfer.values.containers import is_container
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.pins import is_plain
-from gpulease.transfer.values.units import is_unit, own_space
+from gpulease.transfer.values.units import can_pin, is_unit, own_space
 
 from .stale_references import LIMIT, inside, own_results
 
@@ -57,14 +59,21 @@ def held_parts(olds: Mapping[str, Any], ns: dict[str, Any]) -> dict[str, Any]:
 
 
 def _replaced(old: Any, into: dict[int, Any]) -> set[int]:
-    """Enter the parts of a value; none where all of them are updated in place."""
+    """Enter the parts of a value; none where all of them are updated in place.
+
+    An array that shares its memory is not.
+    """
     if type(old) in ATOMIC:
         return set()
     parts = _parts([old])
-    if len(parts) >= LIMIT or all(map(is_plain, parts.values())):
+    if len(parts) >= LIMIT or all(map(_is_in_place, parts.values())):
         return set()
     into |= parts
     return set(parts)
+
+
+def _is_in_place(obj: Any) -> bool:
+    return is_plain(obj) and not (is_array(obj) and (obj.base is not None or not can_pin(obj)))
 
 
 def _parts(values: Iterable[Any]) -> dict[int, Any]:
@@ -94,9 +103,9 @@ def _counts(obj: Any) -> bool:
     """Say whether a part is something that a person would hold for itself."""
     kind = type(obj)
     numpy, pandas = library("numpy"), library("pandas")
-    known: tuple[type, ...] = (list, dict, set, bytearray)
+    known: tuple[type, ...] = (list, dict, set, bytearray, array.array)
     if numpy is not None:
         known += (numpy.ndarray,)
     if pandas is not None:
-        known += (pandas.DataFrame, pandas.Series)
+        known += (pandas.DataFrame, pandas.Series, pandas.Index, pandas.Categorical)
     return issubclass(kind, known) or is_container(obj) or _is_instance(kind)

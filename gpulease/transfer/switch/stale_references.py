@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpulease.transfer.api import Note
+from gpulease.transfer.libraries import library
 from gpulease.transfer.values.groups import ATOMIC
 
 #: Larger values are not looked into.
@@ -64,6 +65,7 @@ def held(
 
 def inside(values: list[Any]) -> Counter[int]:
     """Return how often each object is referred to from within these values."""
+    numpy = library("numpy")
     seen: set[int] = set()
     count: Counter[int] = Counter()
     frontier = values
@@ -73,6 +75,10 @@ def inside(values: list[Any]) -> Counter[int]:
         if not fresh:
             break
         found = gc.get_referents(*fresh)
+        if numpy is not None:  # the collector does not see what an array is a view of
+            found += [
+                o.base for o in fresh if issubclass(type(o), numpy.ndarray) and o.base is not None
+            ]
         count.update(map(id, found))
         frontier = [o for o in found if type(o) not in ATOMIC and not isinstance(o, _CUT)]
     return count

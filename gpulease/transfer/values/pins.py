@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpulease.transfer.arrays import SharedMemory, buffer_owner
 from gpulease.transfer.frameworks import sealed
-from gpulease.transfer.libraries import library
 
+from .arrays_in_place import is_array
 from .containers import is_container
 from .pickling import Packed
 from .units import can_pin, is_plain_instance, own_space
@@ -98,8 +98,7 @@ def is_plain(obj: Any) -> bool:
     """
     if type(obj) in _PLAIN:
         return True
-    numpy = library("numpy")
-    if numpy is not None and type(obj) is numpy.ndarray:
+    if is_array(obj):
         return True
     made_hash: Any = type(obj).__hash__
     hashed = made_hash is not None and made_hash is not object.__hash__

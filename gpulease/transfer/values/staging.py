@@ -23,7 +23,7 @@ from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
-from . import classes, containers, enums
+from . import arrays_in_place, classes, containers, enums
 from .culprit import find_culprit
 from .module_files import module_digest
 from .units import apply_content
@@ -191,7 +191,7 @@ class Staging:
         return {
             oid: self.units[oid]
             for oid, content in loaded.contents.items()
-            if type(content) is not tuple or content[0] != "globals"
+            if type(content) is not tuple or type(content[0]) is not str
         }
 
     def _fill(self, index: int) -> None:
@@ -367,8 +367,7 @@ def _make_plain(kind: str, args: list[Any]) -> Any:
     if kind == "cell":
         return types.CellType()
     if kind == "array":
-        shape, dtype, order = args
-        return importlib.import_module("numpy").empty(shape, dtype, order=order)
+        return arrays_in_place.make(*args)
     if kind == "instance":
         return object.__new__(args[0])
     if kind == "container":

@@ -58,12 +58,14 @@ def may_last(cls: Any) -> bool:
     if not cls.__weakrefoffset__ or hasattr(cls, "__del__") or frameworks.of(cls) is not None:
         return False
     solid = solid_base(cls)
-    return solid is not None and cls is not object and cls.__new__ is solid.__new__
+    made_alike = solid is not None and (cls.__new__ is solid.__new__ or _is_index(cls))
+    return made_alike and cls is not object
 
 
 def _is_alone(obj: Any, weak: int | None = 0) -> bool:
     """Say whether nothing finds ``obj`` by a weak reference, and its keys run no code."""
-    if weak is not None and weakref.getweakrefcount(obj) > weak + _is_frame(type(obj)):
+    known = _is_frame(type(obj)) or _is_index(type(obj))  # by pandas itself
+    if weak is not None and weakref.getweakrefcount(obj) > weak + known:
         return False
     keys: Iterator[Any] = iter(())
     if isinstance(obj, dict):
@@ -94,6 +96,15 @@ def transplant(old: Any, new: Any) -> None:
         theirs = vars(space["_flags"])
         vars(flags).update({**theirs, "_obj": vars(flags)["_obj"]})
         space["_flags"] = flags
+    shared = space.get("_references") if _is_index(kind) else None
+    if shared is not None:  # who shares a block with it copies before writing
+        shared.add_index_reference(old)
+
+
+def _is_index(cls: type) -> bool:
+    """Say whether this is an index: its ``__new__`` chooses the class, and no more."""
+    pandas = library("pandas")
+    return pandas is not None and issubclass(cls, pandas.Index)
 
 
 def _is_frame(cls: type) -> bool:

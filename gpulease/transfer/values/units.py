@@ -13,11 +13,10 @@ import sys
 import types
 from typing import Any
 
-from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, is_dead
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
-from . import classes, cloudpickle_names, containers, enums
+from . import arrays_in_place, classes, cloudpickle_names, containers, enums
 from .analysis import code_use
 from .containers import fill_dict
 
@@ -75,9 +74,8 @@ class UnitBook:
             return ("object",)
         if type(obj) in (list, dict, set, bytearray):
             return (type(obj).__name__,)
-        if _is_array(obj):
-            order = "F" if obj.flags.f_contiguous and not obj.flags.c_contiguous else "C"
-            return ("array", obj.shape, obj.dtype, order)
+        if arrays_in_place.is_array(obj):
+            return ("array", *arrays_in_place.shell_of(obj))
         if containers.is_container(obj):
             return ("container", *containers.shell_of(obj))
         return ("instance", type(obj))
@@ -105,8 +103,8 @@ class UnitBook:
             return list(obj)
         if type(obj) is bytearray:
             return bytes(obj)
-        if _is_array(obj):
-            return obj.view()
+        if arrays_in_place.is_array(obj):
+            return arrays_in_place.content_of(obj)
         if type(obj) is object:
             return None
         if containers.is_container(obj):
@@ -194,8 +192,8 @@ def apply_content(  # noqa: C901 - one line a kind
     elif type(obj) is set:
         obj.intersection_update(content)
         obj.update(content)
-    elif _is_array(obj):
-        _apply_array(obj, content)
+    elif arrays_in_place.is_array(obj):
+        arrays_in_place.fill(obj, content)
     elif containers.is_container(obj):
         containers.fill(obj, content)
     elif type(obj) is not object:
@@ -216,14 +214,6 @@ def _apply_cell(obj: types.CellType, content: Any) -> None:
         obj.cell_contents = value
     elif _cell_contents(obj) is not _EMPTY:
         del obj.cell_contents
-
-
-def _apply_array(obj: Any, content: Any) -> None:
-    writeable = obj.flags.writeable
-    if not writeable:
-        obj.flags.writeable = True
-    obj[...] = content
-    obj.flags.writeable = content.flags.writeable
 
 
 def own_space(obj: Any) -> Any:
@@ -264,18 +254,12 @@ def _apply_instance(obj: Any, content: tuple[dict[str, Any] | None, dict[str, An
         object.__setattr__(obj, name, value)
 
 
-def _is_array(obj: Any) -> bool:
-    numpy = library("numpy")
-    return numpy is not None and type(obj) is numpy.ndarray
-
-
 def can_pin(obj: Any) -> bool:
     """Say whether the receiver may put a new content into its own ``obj`` (same identity)."""
     if type(obj) in (list, dict, set, bytearray):
         return True
-    if _is_array(obj):
-        contiguous = obj.flags.c_contiguous or obj.flags.f_contiguous
-        return bool(contiguous and not obj.dtype.hasobject and obj.base is None)
+    if arrays_in_place.is_array(obj):
+        return arrays_in_place.can_be_filled(obj)
     return is_plain_instance(obj) or containers.is_container(obj)
 
 

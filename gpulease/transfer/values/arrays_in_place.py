@@ -1,0 +1,83 @@
+"""Arrays whose elements are put into the array that is there already, views and subclasses too.
+
+Owns which arrays these are: their memory is numpy's own, in one piece, and no object's but theirs.
+A class of arrays may have attributes; its code runs only where an empty one is made.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+from gpulease.transfer.libraries import library
+
+from .containers import fill_dict, slots_of
+
+
+def is_array(obj: Any) -> bool:
+    """Say whether ``obj`` is an array that is its elements and attributes, and nothing else."""
+    numpy = library("numpy")
+    if numpy is None or not issubclass(type(obj), numpy.ndarray):
+        return False
+    cls: Any = type(obj)
+    if cls is numpy.ndarray:
+        return True
+    own = (cls.__reduce__, cls.__reduce_ex__, cls.__setstate__)
+    usual = (numpy.ndarray.__reduce__, numpy.ndarray.__reduce_ex__, numpy.ndarray.__setstate__)
+    return own == usual and not issubclass(cls, numpy.memmap) and not slots_of(cls)
+
+
+def can_be_filled(array: Any) -> bool:
+    """Say whether an array, which ``is_array``, may be given other elements."""
+    if array.dtype.hasobject or not (array.flags.c_contiguous or array.flags.f_contiguous):
+        return False
+    base = array.base
+    if base is not None and not array.flags.writeable:
+        return False  # its memory is another's, which may be protected
+    while base is not None:
+        if not is_array(base):
+            return False
+        base = base.base
+    return True
+
+
+def shell_of(array: Any) -> tuple[Any, ...]:
+    """Return what ``make`` needs for an empty one."""
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    return array.shape, array.dtype, order, type(array)
+
+
+def make(shape: tuple[int, ...], dtype: Any, order: Any, cls: type) -> Any:
+    """Return an array of any elements."""
+    numpy = sys.modules["numpy"]  # its dtype has imported it
+    made = numpy.empty(shape, dtype, order=order)
+    return made if cls is numpy.ndarray else numpy.ndarray.view(made, cls)
+
+
+def content_of(array: Any) -> tuple[Any, dict[str, Any] | None]:
+    """Return its elements, without a copy, and its attributes."""
+    space = getattr(array, "__dict__", None)
+    return _plain(array), None if space is None else dict(space)
+
+
+def fill(array: Any, content: tuple[Any, dict[str, Any] | None]) -> None:
+    """Make its elements and attributes these; raises ValueError where its size is another."""
+    elements, space = content
+    plain = array if type(array) is type(elements) else _plain(array)
+    if not plain.flags.writeable:
+        plain.flags.writeable = array.flags.writeable = True
+    if (array.shape, array.dtype) != (elements.shape, elements.dtype):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # newer numpy would rather have a new array
+            array.dtype, array.shape = elements.dtype, elements.shape
+        plain = _plain(array)
+    plain[...] = elements
+    array.flags.writeable = elements.flags.writeable
+    if space is not None:
+        fill_dict(array.__dict__, space)
+
+
+def _plain(array: Any) -> Any:
+    numpy = sys.modules["numpy"]
+    return numpy.ndarray.view(array, numpy.ndarray)
