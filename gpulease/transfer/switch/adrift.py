@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.transfer.refuse import RefusedError
-from gpulease.transfer.values.groups import Group, Survey, merge, name_root, names_of
+from gpulease.transfer.values.groups import Group, Survey, merge, names_of
 from gpulease.transfer.values.loans import lent_in, loan_root
 from gpulease.transfer.values.pickling import Packed
 from gpulease.transfer.values.pins import may_have_pins, pins_of
@@ -93,5 +93,5 @@ def is_unchanged(side: Side, packed: Packed) -> bool:
 
 def gone_names(side: Side) -> set[str]:
     """Return the names that the other side has, or had, and this one has no more."""
-    held = {root[2:] for root in side.ledger.base if root == name_root(root[2:])}
+    held = set(names_of(side.ledger.base))
     return (held | side.ledger.superseded) - side.ns.keys() - side.ledger.remote.keys()

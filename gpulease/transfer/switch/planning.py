@@ -315,7 +315,8 @@ def _leave_unneeded(state: _State) -> None:
         if group.names or id(group) in wanted or not peer.isdisjoint(group.oids)
     }
     needed: set[str] = set()
-    queue = [g for g in state.survey.groups if id(g) in stay & travels]
+    first = stay & travels  # once: there may be thousands
+    queue = [g for g in state.survey.groups if id(g) in first]
     while queue:
         group = queue.pop()
         fresh = (state.packed.get(id(group)) or group).needs - needed
