@@ -15,7 +15,13 @@ from gpulease.policy.explanation.decision import Decision, decision
 from gpulease.policy.model import Action, Alert, Snapshot
 from gpulease.service.ledger import Ledger
 from gpulease.service.shapes import DecisionView, LeaseEvent
-from gpulease.store import KeptPlan, PlanRecord, TransitionRecord, snapshots
+from gpulease.store import (
+    KeptPlan,
+    PlanRecord,
+    TransitionRecord,
+    read_last_snapshot,
+    snapshots,
+)
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +68,20 @@ class Plans:
         else:
             self._since += size
         self._before = packed.parts
+
+
+def last_spread(address: str) -> tuple[float, float] | None:
+    """Return how far waits ended from what was expected, as the newest plan that is kept knew it.
+
+    None where there is no such plan, or one that another version kept: then it is learnt anew.
+    """
+    try:
+        snapshot = read_last_snapshot(address)
+    except Exception:
+        log.warning("the last plan cannot be read: expected times have no interval for now")
+        log.debug("why", exc_info=True)
+        return None
+    return snapshot.wait_spread if snapshot is not None else None
 
 
 async def decisions(

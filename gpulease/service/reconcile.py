@@ -70,6 +70,7 @@ class Reconciler:
         use: what leases that are over have used, decayed until an instant; ``Snapshot.use``.
         spent: what they have taken of the present budgets; ``Snapshot.spent``.
         away_from: when the service before this one was there last, if that is known.
+        wait_spread: what that one had found of waits.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Reconciler:
         use: Callable[[datetime], Mapping[tuple[str, str, str], float]] = lambda _: {},
         spent: Callable[[datetime], Mapping[tuple[str, str], float]] = lambda _: {},
         away_from: datetime | None = None,
+        wait_spread: tuple[float, float] | None = None,
     ) -> None:
         self._ledger = ledger
         self._provider = provider
@@ -110,7 +112,7 @@ class Reconciler:
         self._plans = Plans()
         self._orphans = Orphans(ledger, PLANNER)
         self._contended = ContendedCapacity()
-        self._waits = ExpectedWaits()
+        self._waits = ExpectedWaits(wait_spread)
         self._shown: Snapshot | None = None
         self._wanted = asyncio.Event()
         self._closed = False

@@ -44,6 +44,7 @@ from gpulease.service.notify import Notifier, channels
 from gpulease.service.options import Options, choose_probe, first_time_outs, secret_of
 from gpulease.service.pages import Site
 from gpulease.service.parts import Services
+from gpulease.service.plans import last_spread
 from gpulease.service.policies import Policies
 from gpulease.service.reconcile import Reconciler
 from gpulease.service.reservation_watch import ReservationWatch
@@ -171,6 +172,7 @@ class RunningService:
             use=usage.use,
             spent=usage.spent,
             away_from=store.last_beat,
+            wait_spread=await asyncio.to_thread(last_spread, options.database_url),
         )
         servers = Servers(ledger, loop, links, hub, every=options.hub_seconds)
         runs = Runs(

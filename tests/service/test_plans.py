@@ -8,15 +8,18 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.explanation.decision import decision
 from gpulease.policy.model import Action, Alert, Bound, Snapshot
 from gpulease.policy.planner import plan
-from gpulease.service.plans import Plans
+from gpulease.service.plans import Plans, last_spread
 from gpulease.store import Ages, KeptPlan, snapshots
+from gpulease.store.engine import make_engine
 from tests.policy.build import NOW, cards, policy
 from tests.policy.world import Habit, World
+from tests.service import kit
 from tests.service.kit import Site, active_lease
 
 DAY = timedelta(days=1)
@@ -170,3 +173,28 @@ async def test_why_a_lease_was_decided_about_is_told_to_admins_alone(site: Site)
     assert refused.value.status == 403
     await supervisor.close()
     await channel.close()
+
+
+async def test_how_far_waits_end_from_what_was_expected_is_known_after_a_restart(run) -> None:
+    async with run() as site:
+        site.service.services.loop._waits.spread = (-0.5, 0.25)
+        _, channel, supervisor = await active_lease(site)  # a plan that is kept
+        await supervisor.close()
+        await channel.close()
+    async with run() as again:
+        assert again.service.services.loop.shown().wait_spread == (-0.5, 0.25)
+
+
+async def test_a_last_plan_that_cannot_be_read_is_no_reason_not_to_start(run, tmp_path) -> None:
+    async with run() as site:
+        _, channel, supervisor = await active_lease(site)
+        await supervisor.close()
+        await channel.close()
+        address = kit.options(tmp_path).database_url
+    engine = make_engine(address)
+    with engine.begin() as connection:
+        connection.execute(sa.text("update plans set body = x'00'"))
+    engine.dispose()
+    assert last_spread(address) is None
+    async with run() as again:
+        assert again.service.services.loop.shown().wait_spread is None

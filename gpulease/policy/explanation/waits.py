@@ -34,12 +34,16 @@ class EndedWait:
 
 
 class ExpectedWaits:
-    """Compares what was expected of requests with what came."""
+    """Compares what was expected of requests with what came.
 
-    def __init__(self) -> None:
+    Args:
+        spread: what was found before, which holds until enough waits have ended here.
+    """
+
+    def __init__(self, spread: tuple[float, float] | None = None) -> None:
         self._said: dict[str, tuple[datetime, Forecast | None]] = {}
         self._ratios: deque[float] = deque(maxlen=MOST)
-        self.spread: tuple[float, float] | None = None
+        self.spread = spread
 
     def look(self, snapshot: Snapshot) -> list[EndedWait]:
         """Note who waits; return the waits of those who have started since the last look."""
