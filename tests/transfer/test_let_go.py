@@ -91,6 +91,19 @@ def test_what_home_let_go_of_itself_is_left_alone(pair):
     assert held == [1, 2]
 
 
+@pytest.mark.parametrize("change", ["c = [[1]]", "c[0] = [1]", "c = [list(d) for d in c]"])
+def test_an_equal_one_in_its_place_is_another(pair, change):
+    pair.home("c = [[1]]")
+    held = pair.ns["c"], pair.ns["c"][0]
+    pair.gpu(change)
+    pair.home("c")
+    pair.gpu("c[0].append(2)")
+    pair.home("c")
+    assert pair.ns["c"] == [[1, 2]]
+    assert held[1] == [1]
+    assert held[0][0] is (held[1] if "c =" in change else pair.ns["c"][0])
+
+
 def test_nothing_of_it_is_sent_again(pair):
     pair.home("c = [[1]]")
     held = pair.ns["c"][0]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.transfer.refuse import RefusedError
-from gpulease.transfer.values.groups import Group, Survey, merge, names_of
+from gpulease.transfer.values.groups import Group, Survey, merge, name_root, names_of
 from gpulease.transfer.values.loans import lent_in, loan_root
 from gpulease.transfer.values.pickling import Packed
 from gpulease.transfer.values.pins import may_have_pins, pins_of
@@ -21,18 +21,27 @@ from gpulease.transfer.values.units import can_pin
 
 @dataclass
 class Adrift:
-    """``items`` stand alone; ``joined`` are groups of names that share something with one."""
+    """``items`` stand alone; ``joined`` are groups of names that share something with one.
+
+    Those and others are ``changed``, even if they look the same: another object is in the place of
+    one that home holds.
+    """
 
     items: list[Item] = field(default_factory=list)
     joined: list[Group] = field(default_factory=list)
+    changed: list[Group] = field(default_factory=list)
 
 
 def find_adrift(side: Side, survey: Survey) -> Adrift:
     """Find what names no longer lead to; ``joined`` groups are changed, and must be sent."""
     out = Adrift()
-    values = side.loans.adrift(survey, gone_names(side), side.survey) if side.loans else {}
+    if not side.loans:
+        return out
+    values, names = side.loans.adrift(survey, gone_names(side), side.survey)
     if not values:
         return out
+    roots = [name_root(name) for name in sorted(names)]
+    out.changed = [survey.by_root[root] for root in roots if root in survey.by_root]
     alone = side.survey_roots(list(values), (), values)
     for group in alone.groups:
         oids = [name for name in group.names if name in values]
@@ -44,6 +53,7 @@ def find_adrift(side: Side, survey: Survey) -> Adrift:
         ]
         if shared:
             out.joined += _join(side, shared, group)
+            out.changed += out.joined
         elif (item := _item(side, group, alone, oids)) is not None:
             out.items.append(item)
     return out

@@ -40,6 +40,7 @@ class _State:
     survey: Survey
     check: Check
     same: set[int] = field(default_factory=set)
+    changed: set[int] = field(default_factory=set)
     packed: dict[int, Packed] = field(default_factory=dict)
     chosen: set[int] = field(default_factory=set)
     required: set[int] = field(default_factory=set)
@@ -90,7 +91,7 @@ def plan(
     else:
         survey, left = survey or side.survey(names, check), {}
     adrift = Adrift() if fetch else find_adrift(side, survey)
-    state = _State(side, survey, check, room=room)
+    state = _State(side, survey, check, room=room, changed=set(map(id, adrift.changed)))
     _want(state, wanted)
     state.soft.update(map(id, adrift.joined))
     for group in survey.groups:
@@ -102,7 +103,6 @@ def plan(
         state.in_use = names_in_use(side, survey) if withhold else None
         _look_at_rest(state, eager)
         _tell_of_holders(state, eager)
-    state.same.difference_update(map(id, adrift.joined))
     for group in survey.groups:
         # A unit that the receiver has may be in use there by what only it knows: never left old.
         must = id(group) in state.soft or any(oid in side.ledger.peer_units for oid in group.oids)
@@ -167,7 +167,7 @@ def _verify(state: _State, group: Group, strict: str | None) -> None:
         side.ledger.blocked.pop(name, None)
     state.packed[id(group)] = packed
     base = side.ledger.common(group)
-    if base is None:
+    if base is None or id(group) in state.changed:
         return
     if base.roots == group.key:
         if side.unchanged(group, state.survey, packed, base):

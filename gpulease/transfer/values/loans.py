@@ -90,12 +90,13 @@ class Loans:
 
     def adrift(
         self, survey: Survey, gone: Collection[str], look: Callable[[list[str]], Survey]
-    ) -> dict[str, Any]:
-        """Return what no name leads to any more.
+    ) -> tuple[dict[str, Any], set[str]]:
+        """Return what no name leads to any more, and the names that did.
 
         ``survey`` is of all names that were touched, ``look`` surveys others.
         """
         found: dict[str, Any] = {}
+        before: set[str] = set()
         for names, held in list(self._held.items()):
             near = [g for n in names if (g := survey.by_root.get(name_root(n))) is not None]
             if not near and names.isdisjoint(gone):
@@ -110,7 +111,8 @@ class Loans:
                 if not left:
                     break
             found |= left
-        return found
+            before.update(names if left else ())
+        return found, before
 
     def _led_to(self, oids: list[str], before: frozenset[str], names: frozenset[str]) -> None:
         """Other names lead to these than before."""
