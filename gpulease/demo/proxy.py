@@ -105,6 +105,7 @@ class Handler(ProxyHandler):
     def open(self, *_args: str, **_kwargs: str) -> None:
         """Begin to pass on what the server says."""
         self.closed = False
+        self.set_nodelay(True)  # small messages follow each other
         self._pump = asyncio.ensure_future(self._pass_on())
 
     async def _pass_on(self) -> None:

@@ -109,8 +109,9 @@ class EventsSocket(BaseHandler, _Socket):
         with self.bounds.channels.counted(self.whose, most):
             await super().get(*args, **kwargs)  # returns when the channel is closed
 
-    def open(self, *args: str, **kwargs: str) -> None:  # noqa: ARG002
+    def open(self, *args: str, **kwargs: str) -> None:
         """Send the snapshot, or what changed since the resume id."""
+        super().open(*args, **kwargs)
         self._reader = Reader(self.asker, self, self._server)
         self.services.events.join(self._reader, self._resume)
         if self._server is not None:
@@ -190,8 +191,9 @@ class SupervisorSocket(Answers, _Socket):
         with self.bounds.channels.counted(self.whose, PEERS_MAX):
             await super().get(*args, **kwargs)  # returns when the channel is closed
 
-    def open(self, *args: str, **kwargs: str) -> None:  # noqa: ARG002
+    def open(self, *args: str, **kwargs: str) -> None:
         """Wait for the supervisor to say who it is, and not for ever."""
+        super().open(*args, **kwargs)
         loop = asyncio.get_running_loop()
         self._silence = loop.call_later(self.hello_seconds, self._still_silent)
 

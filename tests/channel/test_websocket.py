@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import logging
+import socket
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -149,6 +150,7 @@ class Telling(ServerEnd):
         self.ends, self.written = ends, written
 
     def open(self, *args: str, **kwargs: str) -> None:
+        super().open(*args, **kwargs)
         self.words = args[0]
         self.ends.append(self)
 
@@ -186,6 +188,12 @@ async def test_what_is_said_in_one_turn_arrives_whole_and_in_order() -> None:
         for text in texts:
             end.send({"text": text})
         assert [json.loads(await client.read_message())["text"] for _ in texts] == texts
+
+
+async def test_a_message_does_not_wait_until_the_one_before_it_was_received() -> None:
+    async with readers("en") as ((end,), _written, _clients):
+        connection = end.ws_connection.stream.socket
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_a_message_is_written_once_for_all_who_read_it_in_the_same_words() -> None:
