@@ -153,7 +153,7 @@ def test_a_server_that_refuses_a_key_loses_its_client_alone() -> None:
             call = asyncio.wrap_future(client.start_call("x", {}))
             await asyncio.wait([call], timeout=60)
             assert isinstance(call.exception(), GPULeaseError)
-            assert lost == [True]
+            await wait_for_async(lambda: lost == [True], 30, "the loss is told")
             assert await asyncio.to_thread(io.call, lambda: "the others' thread goes on")
         finally:
             client.close()

@@ -54,7 +54,7 @@ class CellError(AssertionError):
 class Pair:
     """Home and companion; `home(source)` and `gpu(source)` run cells as a notebook would."""
 
-    def __init__(self, monkeypatch, settings=None, available=None):
+    def __init__(self, monkeypatch, settings=None, available=None, *, imports_ahead=False):
         self.main = types.ModuleType("__main__")
         monkeypatch.setitem(sys.modules, "__main__", self.main)
         self.ns = self.main.__dict__
@@ -64,6 +64,7 @@ class Pair:
         self.settings = settings or {}
         self.hidden = hidden
         self.extra = {} if available is None else {"available": available}
+        self.imports_ahead = imports_ahead
         self.side = self.make_side()
         self.count = self.homes = 0
         self.companion = None
@@ -72,7 +73,11 @@ class Pair:
 
     def make_side(self):
         settings = TransferSettings(**self.settings)
-        return HomeSide(self.ns, hidden=self.hidden, settings=settings, **self.extra)
+        side = HomeSide(self.ns, hidden=self.hidden, settings=settings, **self.extra)
+        if not self.imports_ahead:
+            # Other tests of this process have imported what each companion would then import.
+            side._imports.tell = lambda: None
+        return side
 
     def attach(self, parked=""):
         self.companion = Companion(self.keys, self.settings)

@@ -4,7 +4,7 @@ import pickle
 from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.transfer.values import containers
@@ -133,6 +133,7 @@ MAKE = {
 
 
 @pytest.mark.parametrize("kind", MAKE)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_holders_see_what_a_plain_interpreter_shows(eager, kind, data):
     make, *changes = MAKE[kind]

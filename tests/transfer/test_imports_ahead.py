@@ -21,6 +21,13 @@ def takes_long(monkeypatch, tmp_path):
     sys.modules.pop("takes_long", None)
 
 
+@pytest.fixture
+def pair(new_pair):
+    made = new_pair(imports_ahead=True)
+    made.attach()
+    return made
+
+
 def test_the_companion_imports_what_a_home_cell_imported(pair):
     pair.gpu(LOOK + "; before = there")
     pair.home("import takes_long")
@@ -30,7 +37,7 @@ def test_the_companion_imports_what_a_home_cell_imported(pair):
 
 
 def test_a_new_companion_imports_what_the_notebook_has(new_pair):
-    pair = new_pair()
+    pair = new_pair(imports_ahead=True)
     pair.home("import takes_long")
     pair.attach()
     pair.gpu(LOOK)
