@@ -185,20 +185,30 @@ def test_sliders_move_the_time_outs_and_say_what_last_week_would_have_been(
     page.wait_for_selector("#outs-replay >> text=There is nothing to replay.")
 
 
-def test_the_editor_completes_by_the_schema_and_marks_while_typing(stage: Stage, page: Any) -> None:
+def type_evidence(stage: Stage, page: Any, text: str, typed: str) -> None:
+    """Type the beginning of the key behind a document, to where the editor offers it."""
     stage.reader = ADMIN
-    stage.policy["text"] = "pools:\n  cards:\n    spare: 1\n"
+    stage.policy["text"] = text
     page.goto(stage.url + "policy#advanced")
     page.wait_for_selector("text=version 1, by root")
     page.locator(TEXT).focus()
     page.keyboard.press("Control+End")
-    page.keyboard.type("    ev")
+    page.keyboard.type(typed)
     page.wait_for_selector("#policy-text .cm-tooltip-autocomplete >> text=evidence")
     assert "spare" not in page.inner_text("#policy-text .cm-tooltip-autocomplete")
-    assert "How use is seen." in page.inner_text("#policy-text .cm-completionInfo")
+
+
+def choose_process(page: Any) -> None:
+    """Take the key that is offered, and then a value of it."""
     page.click("#policy-text .cm-tooltip-autocomplete li:has-text('evidence')")
     page.keyboard.type("pro")
     page.click("#policy-text .cm-tooltip-autocomplete li:has-text('process')")
+
+
+def test_the_editor_completes_by_the_schema_and_marks_while_typing(stage: Stage, page: Any) -> None:
+    type_evidence(stage, page, "pools:\n  cards:\n    spare: 1\n", "    ev")
+    assert "How use is seen." in page.inner_text("#policy-text .cm-completionInfo")
+    choose_process(page)
     assert in_editor(page) == "pools:\n  cards:\n    spare: 1\n    evidence: process"
     stage.findings = [{"line": 3, "column": 5, "level": "error", "sentence": "Too few."}]
     page.keyboard.type("\n")
@@ -207,18 +217,8 @@ def test_the_editor_completes_by_the_schema_and_marks_while_typing(stage: Stage,
 
 
 def test_the_editor_completes_within_braces(stage: Stage, page: Any) -> None:
-    stage.reader = ADMIN
-    stage.policy["text"] = "pools:\n"
-    page.goto(stage.url + "policy#advanced")
-    page.wait_for_selector("text=version 1, by root")
-    page.locator(TEXT).focus()
-    page.keyboard.press("Control+End")
-    page.keyboard.type("  cards: {spare: 1, ev")
-    page.wait_for_selector("#policy-text .cm-tooltip-autocomplete >> text=evidence")
-    assert "spare" not in page.inner_text("#policy-text .cm-tooltip-autocomplete")
-    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('evidence')")
-    page.keyboard.type("pro")
-    page.click("#policy-text .cm-tooltip-autocomplete li:has-text('process')")
+    type_evidence(stage, page, "pools:\n", "  cards: {spare: 1, ev")
+    choose_process(page)
     assert in_editor(page) == "pools:\n  cards: {spare: 1, evidence: process"
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpulease import labels
 from gpulease.protocol import ENV_SERVICE_URL
-from gpulease.providers.kubernetes import pod_network
+from gpulease.providers.kubernetes import namespaces, pod_network
 from gpulease.providers.kubernetes.checkup_network import faults, server_path
 from gpulease.providers.kubernetes.checkup_pods import examine_pods
 from gpulease.providers.kubernetes.client import (
@@ -25,12 +25,11 @@ from gpulease.providers.kubernetes.client import (
     Client,
     ClientError,
     Manifest,
-    Resource,
 )
 from gpulease.providers.kubernetes.findings import Result
 from gpulease.providers.kubernetes.manifest import PodSettings
+from gpulease.providers.kubernetes.rights import may
 
-_REVIEWS: Final = Resource("selfsubjectaccessreviews", "authorization.k8s.io")
 #: What is watched in the servers' namespace, or in the whole cluster where there are several.
 WIDE: Final = ("events", "resourcequotas")
 #: What the service needs: verb, API group, resource, and whether in the servers' namespaces alone.
@@ -85,7 +84,7 @@ async def examine(client: Client, wanted: Installation) -> AsyncIterator[Result]
         UnavailableError: there is no answer.
     """
     servers = (await client.list_all(PODS, labels=_SERVERS)).items
-    plain = [each for each in wanted.namespaces if not is_pattern(each)]
+    plain = namespaces.plain(wanted.namespaces)
     found, unseen = _matching(servers, wanted)
     for namespace in [*plain, *found]:
         own = [each for each in servers if each["metadata"]["namespace"] == namespace]
@@ -110,11 +109,6 @@ async def examine(client: Client, wanted: Installation) -> AsyncIterator[Result]
     yield await _agents(client, wanted.agents)
 
 
-def is_pattern(namespace: str) -> bool:
-    """Whether this is a pattern of names, not a name."""
-    return bool(set(namespace) & set("*?["))
-
-
 def _matching(servers: Sequence[Manifest], wanted: Installation) -> tuple[list[str], list[Result]]:
     """Return the namespaces of patterns in which servers run, and what could not be looked at."""
     instance = labels.label_value(wanted.pod.instance)
@@ -124,7 +118,7 @@ def _matching(servers: Sequence[Manifest], wanted: Installation) -> tuple[list[s
         if (each["metadata"].get("labels") or {}).get(labels.INSTANCE) == instance
     }
     found, unseen = set[str](), []
-    for pattern in filter(is_pattern, wanted.namespaces):
+    for pattern in filter(namespaces.is_pattern, wanted.namespaces):
         mine = {each for each in inhabited if fnmatchcase(each, pattern)}
         found |= mine
         if not mine:
@@ -143,7 +137,7 @@ async def _wide(client: Client) -> Result:
         f"{verb} {kind}"
         for kind in WIDE
         for verb in ("list", "watch")
-        if not await _may(client, verb, "", kind, "")
+        if not await may(client, verb, "", kind, "")
     ]
     if missing:
         sentence = f"With several namespaces the service must, and may not, {', '.join(missing)}."
@@ -156,7 +150,7 @@ async def _rights(client: Client, namespace: str, mend: str) -> Result:
     missing = [
         f"{verb} {resource}{' in ' + namespace if inside else ''}"
         for verb, group, resource, inside in NEEDS
-        if not await _may(client, verb, group, resource, namespace if inside else "")
+        if not await may(client, verb, group, resource, namespace if inside else "")
     ]
     if missing:
         return Result("rights", "wrong", f"The service may not {', '.join(missing)}.", mend)
@@ -167,7 +161,7 @@ async def _no_more_rights(client: Client, namespace: str) -> Result:
     extra = [
         f"{verb} {resource}"
         for verb, group, resource, inside in _TOO_MUCH
-        if await _may(client, verb, group, resource, namespace if inside else "")
+        if await may(client, verb, group, resource, namespace if inside else "")
     ]
     if extra:
         return Result(
@@ -177,24 +171,6 @@ async def _no_more_rights(client: Client, namespace: str) -> Result:
             "Remove what gives this account more than helm-values/service/rights.yaml.",
         )
     return Result("least_rights", "ok", f"It can read no Secret of {namespace} and run nothing.")
-
-
-async def _may(client: Client, verb: str, group: str, resource: str, namespace: str) -> bool:
-    plain, _, part = resource.partition("/")
-    asked = {
-        "verb": verb,
-        "group": group,
-        "resource": plain,
-        "subresource": part,
-        "namespace": namespace,
-    }
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
-    }
-    answer = await client.create(_REVIEWS, body)
-    return bool(answer.get("status", {}).get("allowed"))
 
 
 async def _policies(client: Client, namespace: str) -> Sequence[Manifest] | None:
@@ -247,7 +223,7 @@ def _network(
 
 async def _several_nodes(client: Client, settings: PodSettings, namespace: str) -> Result:
     """Whether leases may have several pods that talk to each other, within their bounds."""
-    if not await pod_network.may(client, namespace):
+    if not await pod_network.may_make(client, namespace):
         said = f"Requests for several nodes (--nodes) are refused in {namespace}"
         return Result("several_nodes", "ok", f"{said}; {pod_network.APPLY} allows them.")
     wrong = await pod_network.refused(client, namespace, settings.instance)

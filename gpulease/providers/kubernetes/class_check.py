@@ -18,6 +18,7 @@ from gpulease.providers.kubernetes.checkup_pods import refusal, sample
 from gpulease.providers.kubernetes.client import Client, ClientError
 from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.manifest import PodSettings
+from gpulease.providers.kubernetes.namespaces import plain
 from gpulease.providers.kubernetes.watch import key_of
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class ClassCheck:
         self._client = client
         self._cluster = cluster
         self._settings = settings
-        self._plain = [each for each in namespaces if not set(each) & set("*?[")]
+        self._plain = plain(namespaces)
         self._classes = classes
         self._images = images
         self._seen: tuple[GPUClass, ...] = ()

@@ -24,6 +24,7 @@ from gpulease.providers.kubernetes.client import (
     Manifest,
 )
 from gpulease.providers.kubernetes.index import PodIndex
+from gpulease.providers.kubernetes.namespaces import only
 from gpulease.providers.kubernetes.watch import Key, Watched, key_of
 
 log = logging.getLogger(__name__)
@@ -55,9 +56,8 @@ class Cluster:
         self.version = 0
         self._namespaces = tuple(namespaces)
         self._changed = changed
-        plain = [each for each in self._namespaces if not set(each) & set("*?[")]
         #: One namespace is watched alone; several, or patterns, need the whole cluster's events.
-        where = plain[0] if len(self._namespaces) == len(plain) == 1 else ""
+        where = only(self._namespaces)
         self._index = PodIndex(instance)
         self._pods = Watched(
             client, PODS, keep=self._kept_pod, changed=self._pod_changed, streamed=True

@@ -22,9 +22,10 @@ from gpulease.providers.kubernetes.client import (
     ClientError,
     ConflictError,
     Manifest,
-    Resource,
 )
 from gpulease.providers.kubernetes.manifest_describe import owned_by
+from gpulease.providers.kubernetes.namespaces import is_pattern
+from gpulease.providers.kubernetes.rights import may
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 APPLY: Final = "kubectl apply -k helm-values/several-nodes"
 #: Seconds between two looks: rights are given and taken without a word.
 _EVERY: Final = 30.0
-_REVIEWS: Final = Resource("selfsubjectaccessreviews", "authorization.k8s.io")
 #: By these a pod is one of the very attempt.
 _MARKS: Final = (labels.NAME, labels.COMPONENT, labels.INSTANCE, labels.LEASE, labels.ATTEMPT)
 
@@ -75,9 +75,9 @@ class PodNetwork:
 
     def __init__(self, client: Client, namespaces: Sequence[str]) -> None:
         self._client = client
-        plain = {each for each in namespaces if not set(each) & set("*?[")}
         # Which namespaces a pattern will mean nobody knows: the right is needed in all.
-        self._namespaces = sorted(plain) if len(plain) == len(set(namespaces)) else [""]
+        wide = any(is_pattern(each) for each in namespaces)
+        self._namespaces = [""] if wide else sorted(set(namespaces))
         self.possible = False
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class PodNetwork:
         Raises:
             ClientError: the API server does not answer.
         """
-        possible = all([await may(self._client, each) for each in self._namespaces])
+        possible = all([await may_make(self._client, each) for each in self._namespaces])
         if possible != self.possible:
             log.info("a lease may %s several pods", "have" if possible else "no longer have")
         self.possible = possible
@@ -116,20 +116,13 @@ class PodNetwork:
             return  # its answer was lost, or an earlier service made it
 
 
-async def may(client: Client, namespace: str) -> bool:
+async def may_make(client: Client, namespace: str) -> bool:
     """Whether this account may make network policies in a namespace ("" is everywhere).
 
     Raises:
         ClientError: the API server does not answer.
     """
-    asked = {"verb": "create", "group": NETWORK_POLICIES.group, "resource": "networkpolicies"}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked | ({"namespace": namespace} if namespace else {})},
-    }
-    answer = await client.create(_REVIEWS, body)
-    return bool(answer.get("status", {}).get("allowed"))
+    return await may(client, "create", NETWORK_POLICIES.group, "networkpolicies", namespace)
 
 
 async def refused(client: Client, namespace: str, instance: str) -> str:

@@ -34,6 +34,7 @@ from gpulease.providers.kubernetes.cluster import Cluster
 from gpulease.providers.kubernetes.deletes import Deletes
 from gpulease.providers.kubernetes.limiter import Limiter
 from gpulease.providers.kubernetes.manifest_warm import claim, has_other_data, told, warm_pod
+from gpulease.providers.kubernetes.namespaces import only
 from gpulease.providers.kubernetes.parts import granted_node
 from gpulease.providers.kubernetes.pods import runs, warm_class
 from gpulease.providers.kubernetes.settings import Settings
@@ -94,8 +95,7 @@ class WarmPods:
         self._seconds: dict[str, float] = {}
         self._problem = ""
         self._beside = KeptTasks(log, "a pod could not be made ahead")
-        plain = [each for each in settings.namespaces if not set(each) & set("*?[")]
-        self._namespace = plain[0] if len(settings.namespaces) == len(plain) == 1 else ""
+        self._namespace = only(settings.namespaces)
         self._shapes = Shapes(cluster, settings.pod, self._namespace)
 
     @property
