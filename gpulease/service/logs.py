@@ -108,7 +108,8 @@ class OncePerMinute(logging.StreamHandler[TextIO]):
     def _finish(self, now: float) -> None:
         """Write the last record of each event whose minute is over."""
         # The oldest stand first: each is put behind when it is said anew.
-        for key, event in list(self._said.items()):
+        while self._said:
+            key, event = next(iter(self._said.items()))
             if event.until > now:
                 return
             del self._said[key]

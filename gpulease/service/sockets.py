@@ -53,7 +53,14 @@ class _Socket(ServerEnd):
         return services.bounds
 
     def account(self) -> int | None:
-        """Return the user id at the other end, where it is on this machine."""
+        """Return the user id at the other end, where it is on this machine and counts there.
+
+        It counts for companions that notebook servers start.  Elsewhere nobody looks for it: the
+        kernel's table has a line for each connection, and is read whole.
+        """
+        services: Services = self.settings["services"]
+        if services.provider.server_started is None:
+            return None
         stream = getattr(self.ws_connection, "stream", None)
         connection = getattr(stream, "socket", None)
         if connection is None:

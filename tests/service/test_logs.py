@@ -112,6 +112,29 @@ def test_what_repeated_and_stopped_is_said_with_the_next_line_after_its_minute()
     ]
 
 
+def test_a_line_costs_the_same_however_many_were_said_within_the_minute():
+    def looked_at(many: int) -> int:
+        said = Said()
+        for number in range(many):
+            said.log.info("asked", extra={"lease": f"L{number}"})
+        counted = said.handler._said = Counted(said.handler._said)
+        said.log.info("one more")
+        return counted.seen
+
+    assert looked_at(900) == looked_at(9) <= 2
+
+
+class Counted(dict):
+    """Counts the events that somebody goes through."""
+
+    seen = 0
+
+    def items(self):
+        for each in super().items():
+            self.seen += 1
+            yield each
+
+
 def test_events_about_different_things_are_each_said():
     said = Said()
     for lease in ("L1", "L2"):

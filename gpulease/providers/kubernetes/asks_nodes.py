@@ -9,7 +9,7 @@ Refuses to know pods and claims.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, Final
@@ -75,15 +75,24 @@ def tolerations(ask: PodAsk) -> list[dict[str, str]]:
     return [_toleration(each) for each in dict.fromkeys((*ALWAYS, *ask.tolerations))]
 
 
-def fits(ask: PodAsk, node_labels: Mapping[str, str], instance: str = "") -> bool:
-    """Whether the scheduler would let this class's pod onto a node with these labels.
+def fitting(ask: PodAsk, instance: str = "") -> Callable[[Mapping[str, str]], bool]:
+    """Return the question whether the scheduler would let this class's pod onto a node.
 
+    It is put with the labels of each of thousands of nodes: what the class asks is worked out once.
     ``instance`` "" leaves out whose node it is.
     """
-    if any(node_labels.get(key) != value for key, value in ask.node_selector):
-        return False
     terms = both(node_terms(ask), instance_terms(instance)) if instance else node_terms(ask)
-    return any_holds(terms, node_labels)
+
+    def fits(node_labels: Mapping[str, str]) -> bool:
+        selected = all(node_labels.get(key) == value for key, value in ask.node_selector)
+        return selected and any_holds(terms, node_labels)
+
+    return fits
+
+
+def fits(ask: PodAsk, node_labels: Mapping[str, str]) -> bool:
+    """Whether the scheduler would let this class's pod onto this node, whosoever the node is."""
+    return fitting(ask)(node_labels)
 
 
 def compute_of(node_labels: Mapping[str, str]) -> tuple[int, int] | None:
@@ -112,13 +121,22 @@ def any_holds(terms: Terms, node_labels: Mapping[str, str]) -> bool:
     return any(all(_holds(each, node_labels) for each in term) for term in terms)
 
 
-def bears(ask: PodAsk, taints: Iterable[Mapping[str, str]]) -> bool:
-    """Whether the class's pod may be placed on a node with these taints."""
+def bearing(ask: PodAsk) -> Callable[[Iterable[Mapping[str, str]]], bool]:
+    """Return the question whether the class's pod may be placed on a node with these taints."""
     borne = tolerations(ask)
-    return all(
-        taint.get("effect") == "PreferNoSchedule" or any(_bears(each, taint) for each in borne)
-        for taint in taints
-    )
+
+    def bears(taints: Iterable[Mapping[str, str]]) -> bool:
+        return all(
+            taint.get("effect") == "PreferNoSchedule" or any(_bears(each, taint) for each in borne)
+            for taint in taints
+        )
+
+    return bears
+
+
+def bears(ask: PodAsk, taints: Iterable[Mapping[str, str]]) -> bool:
+    """Whether the class's pod may be placed on this node, for its taints."""
+    return bearing(ask)(taints)
 
 
 def _all_of(*parts: Terms) -> Terms:

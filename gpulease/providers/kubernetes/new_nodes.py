@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpulease.policy.model import Device
 from gpulease.policy.pods import PodAsk
-from gpulease.providers.kubernetes.asks_nodes import Terms, condition, fits
+from gpulease.providers.kubernetes.asks_nodes import Terms, condition, fitting
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.parts import Part
 
@@ -30,7 +30,8 @@ def hostname(node: Manifest) -> str:
 
 def there(nodes: Iterable[Manifest], ask: PodAsk, instance: str) -> tuple[str, ...]:
     """Return the hostnames of the nodes that serve a class or soon may."""
-    serving = [n for n in nodes if fits(ask, n["metadata"].get("labels") or {}, instance)]
+    fits = fitting(ask, instance)
+    serving = [node for node in nodes if fits(node["metadata"].get("labels") or {})]
     return tuple(sorted(hostname(each) for each in serving))
 
 

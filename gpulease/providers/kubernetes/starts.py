@@ -22,7 +22,7 @@ from gpulease.providers.kubernetes import new_nodes
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_claims import claim_template
 from gpulease.providers.kubernetes.asks_nodes import narrowed
-from gpulease.providers.kubernetes.candidates import candidates, place
+from gpulease.providers.kubernetes.candidates import Candidates, place
 from gpulease.providers.kubernetes.client import (
     CLAIM_TEMPLATES,
     CLAIMS,
@@ -122,6 +122,7 @@ class Starts:
         self._line = asyncio.Lock()  # who waits for the limiter, first come first
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._mirrored: dict[str, tuple[str, datetime]] = {}
+        self._candidates = Candidates(settings.instance)
 
     def begin(self, start: Start) -> None:
         """Begin to create an attempt's pod."""
@@ -317,9 +318,7 @@ class Starts:
                 server=place(home) if home is not None else None,
                 candidates=new
                 if adding
-                else candidates(
-                    self._cluster.nodes, ask_of(gpu_class), granted, self._settings.instance
-                ),
+                else self._candidates.of(self._cluster.nodes, ask_of(gpu_class), granted),
                 granted=granted,
                 home=self._settings.home,
                 mirror_because=self.mirrored(lease.user, datetime.now(UTC)),

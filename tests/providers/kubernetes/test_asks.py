@@ -25,6 +25,7 @@ from gpulease.providers.kubernetes.asks_nodes import (
     compute_of,
     ecc_of,
     fits,
+    fitting,
     narrowed,
     tolerations,
 )
@@ -178,9 +179,10 @@ def test_whole_cards_and_shares_keep_apart():
 
 
 def test_a_node_of_another_installation_is_left_alone():
-    assert fits(PodAsk(), {"gpulease/instance": "a"}, "a")
-    assert fits(PodAsk(), {}, "a")
-    assert not fits(PodAsk(), {"gpulease/instance": "b"}, "a")
+    ours = fitting(PodAsk(), "a")
+    assert ours({"gpulease/instance": "a"})
+    assert ours({})
+    assert not ours({"gpulease/instance": "b"})
 
 
 def test_a_node_selector_is_obeyed():

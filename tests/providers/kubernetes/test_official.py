@@ -294,3 +294,35 @@ async def test_a_server_that_is_away_is_asked_for_a_stream_again(tmp_path):
         await client.list_all(PODS, streamed=True)
     assert client._streams
     await client.close()
+
+
+async def test_the_proxy_of_the_environment_is_used(tmp_path, monkeypatch):
+    async with playing(tmp_path, said(200, {"metadata": {"name": "p"}})) as (proxy, path):
+        config = (tmp_path / "kubeconfig").read_text().replace("127.0.0.1", "api.test")
+        (tmp_path / "kubeconfig").write_text(config)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        await called(path, "get", PODS, "p", "ns")
+    assert proxy.asked[0][0].startswith("GET http://api.test:")
+
+
+@pytest.mark.parametrize("exempt", ["127.0.0.1", "*"])
+async def test_a_server_that_the_environment_exempts_is_met_without_it(
+    tmp_path, monkeypatch, exempt
+):
+    async with playing(tmp_path, said(200, {"metadata": {"name": "p"}})) as (api, path):
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+        monkeypatch.setenv("no_proxy", exempt)
+        await called(path, "get", PODS, "p", "ns")
+    assert api.asked[0][0].startswith("GET /api/v1/")
+
+
+async def test_what_a_netrc_says_of_the_server_never_replaces_the_token(tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password else")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with playing(tmp_path, said(200, {"metadata": {"name": "p"}})) as (api, path):
+        await called(path, "get", PODS, "p", "ns")
+    assert api.asked[0][1]["authorization"] == "Bearer first-token"
