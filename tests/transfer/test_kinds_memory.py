@@ -95,3 +95,13 @@ KINDS = {
 def test_memory_is_shared_as_in_one_process(name, beside_gpu, lazy):
     cells = KINDS[name]
     assert play(lazy, cells, beside_gpu=beside_gpu) == plain(cells)
+
+
+def test_an_array_in_an_attribute_can_be_resized_in_place(pair):
+    """numpy refuses where anything but its one holder refers to the array, weakly too."""
+    pair.home("import numpy as np\nclass K: pass\nk = K(); k.a = np.arange(3.0)")
+    pair.gpu("k.a.resize(5)")
+    pair.home("k.a.resize(6)")
+    pair.gpu("k.a.resize(4)")
+    pair.home("seen = k.a.tolist()")
+    assert pair.ns["seen"] == [0.0, 1.0, 2.0, 0.0]

@@ -6,7 +6,7 @@ is ``values.loans``'s to say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpulease.transfer.refuse import RefusedError
@@ -33,13 +33,17 @@ class Adrift:
 
 
 def find_adrift(side: Side, survey: Survey) -> Adrift:
-    """Find what names no longer lead to; ``joined`` groups are changed, and must be sent."""
+    """Find what names no longer lead to; ``joined`` groups are changed, and must be sent.
+
+    An item has in ``risen`` what of it may be changed.
+    """
     out = Adrift()
     if not side.loans:
         return out
     values, names = side.loans.adrift(survey, gone_names(side), side.survey)
     if not values:
         return out
+    changed = side.loans.changed(values)
     roots = [name_root(name) for name in sorted(names)]
     out.changed = [survey.by_root[root] for root in roots if root in survey.by_root]
     alone = side.survey_roots(list(values), (), values)
@@ -51,11 +55,14 @@ def find_adrift(side: Side, survey: Survey) -> Adrift:
         shared = [
             g for g in survey.groups if g.names and not g.inner.keys().isdisjoint(group.inner)
         ]
+        if changed.isdisjoint(oids):  # home has but to know that it is no news
+            shared = []
         if shared:
             out.joined += _join(side, shared, group)
             out.changed += out.joined
         elif (item := _item(side, group, alone, oids)) is not None:
-            out.items.append(item)
+            risen = () if changed.isdisjoint(oids) else tuple(oids)
+            out.items.append(replace(item, risen=risen))
     return out
 
 

@@ -8,7 +8,7 @@ read is known from its code and what it was given (``concurrent``); a write is k
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -19,9 +19,11 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import Survey, merge, name_root, names_of
 from gpulease.transfer.values.ledger import Absent, Base
+from gpulease.transfer.values.loans import lent_in
 from gpulease.transfer.values.shipment import Incoming
 from gpulease.transfer.values.side import Side
-from gpulease.transfer.values.staging import Staging
+from gpulease.transfer.values.staging import Loaded, Staging
+from gpulease.transfer.values.units import apply_content
 
 from .concurrent import ConcurrentThreads, Reader, tasks_alive
 
@@ -38,11 +40,15 @@ class How(Enum):
 
 @dataclass(frozen=True)
 class Conflict:
-    """``group``: the names that it takes part with; ``thread``: who read it at home."""
+    """``group``: the names that it takes part with; ``thread``: who read it at home.
+
+    ``theirs`` are objects of home, and what the GPU made of them before it let go of them.
+    """
 
     group: frozenset[str]
     how: How
     thread: str = ""
+    theirs: Sequence[tuple[Any, Any]] = ()
 
     def note(self, name: str) -> Note:
         """Say so, and what to do."""
@@ -78,6 +84,8 @@ class Conflicts:
         #: Whether code of home may run that no cell begins: a thread or a task that was there.
         self._alive = False
         self.open: dict[str, Conflict] = {}
+        #: Of these the names that the GPU's side deleted.
+        self._deleted: set[str] = set()
 
     # ---- one GPU cell
 
@@ -143,24 +151,37 @@ class Conflicts:
     def find(self, staging: Staging, incoming: Incoming) -> set[int]:
         """Return the staged groups to leave out; what is in conflict is set apart.
 
-        Names that are declared newer away are left out of ``incoming.absent`` likewise.
+        Names that are declared newer away or deleted are left out of ``incoming`` likewise.
         """
         found: set[int] = set()
-        for index, loaded in staging.loaded.items():
+        lent_first = sorted(
+            staging.loaded.items(), key=lambda each: not lent_in(each[1].arrived.roots)
+        )
+        for index, loaded in lent_first:
             live = ["u:" + oid for oid in loaded.contents if oid not in staging.fresh]
-            roots = [*map(name_root, loaded.names), *live]
+            lent = lent_in(loaded.arrived.roots)
+            if len(lent) == len(loaded.arrived.roots) and not loaded.arrived.risen:
+                found.add(index)  # nobody changed there what nobody there has any more
+                continue
+            names = [*loaded.names, *self._leading_to([*lent, *(root[2:] for root in live)])]
+            roots = [*map(name_root, names), *live]
             known = any(name in self.open for name in loaded.names)
-            if known or self._meets(roots, arrived=True):
+            theirs = _contents_of(lent, loaded, staging)
+            if known or self._meets(roots, arrived=True, theirs=theirs):
                 found.add(index)
         if self._window.dirty:
             for name in list(incoming.absent):
                 if name in self.open or self._meets([name_root(name)], arrived=False):
                     del incoming.absent[name]
+        self._deleted.update(name for name in incoming.deleted if name in self.open)
+        incoming.deleted = tuple(name for name in incoming.deleted if name not in self.open)
         if incoming.complete:
             self._window = _Window(changed=self._window.changed)
         return found
 
-    def _meets(self, roots: list[str], *, arrived: bool) -> bool:
+    def _meets(
+        self, roots: list[str], *, arrived: bool, theirs: Sequence[tuple[Any, Any]] = ()
+    ) -> bool:
         """Set apart a group that changed away if home wrote or read it; say whether it did.
 
         Where nothing of home ran meanwhile it cannot have: what looks like a write was there
@@ -179,7 +200,7 @@ class Conflicts:
                 return False
             how = How.READ_HERE
         everything = frozenset(roots).union(*(base.roots for base in bases.values()))
-        self._set_apart(self._names_of(everything), everything, how, thread)
+        self._set_apart(self._names_of(everything), everything, how, thread, theirs)
         return True
 
     def _read_by(self, roots: set[str]) -> str:
@@ -220,6 +241,17 @@ class Conflicts:
     def _dead(self, root: str) -> bool:
         return root.startswith("u:") and self._side.registry.get(root[2:]) is None
 
+    def _leading_to(self, oids: list[str]) -> list[str]:
+        """Return the names of home that lead to any of these objects, and went there with it."""
+        side = self._side
+        if not self._window.dirty and not self._alive:
+            return []
+        values = self._held()
+        near = [name for name in side.lent.names_of(oids) if name in values]
+        wanted = {id(obj) for oid in oids if (obj := side.registry.get(oid)) is not None}
+        groups = side.survey_roots(near, (), values).groups if near else ()
+        return [n for g in groups if not wanted.isdisjoint(g.inner) for n in g.names]
+
     def _names_of(self, roots: frozenset[str]) -> list[str]:
         """Return the names of a group; of a unit that has none, those that need it."""
         names = names_of(roots)
@@ -230,10 +262,16 @@ class Conflicts:
         return [n for n in side.names() if roots & side.closure([n], survey, reads=False)]
 
     def _set_apart(
-        self, names: list[str], roots: frozenset[str], how: How, thread: str = ""
+        self,
+        names: list[str],
+        roots: frozenset[str],
+        how: How,
+        thread: str = "",
+        theirs: Sequence[tuple[Any, Any]] = (),
     ) -> None:
         side = self._side
-        conflict = Conflict(frozenset(names), how, thread)
+        conflict = Conflict(frozenset(names), how, thread, theirs)
+        self._deleted.difference_update(names)
         for name in names:
             self.open[name] = conflict
             self._doubtful.discard(name)
@@ -245,20 +283,23 @@ class Conflicts:
     # ---- the end of it
 
     def resolve(self, name: str, keep: str) -> list[str]:
-        """End a conflict; return all names of its group."""
+        """End a conflict; return all names of its group that the chosen side has."""
         if name not in self.open:
             raise GPULeaseError("no_conflict", f"{name} is not in conflict.")
         if keep not in ("home", "gpu"):
             raise GPULeaseError("bad_choice", f"{keep!r} is neither home nor gpu.")
         group = sorted(self.open[name].group)
+        deleted = self._deleted if keep == "gpu" else set()
+        for obj, content in self.open[name].theirs if keep == "gpu" else ():
+            apply_content(obj, content, None)
         for member in group:
             self.open.pop(member, None)
             value = self._aside.pop(member, None)
             if keep == "home" and value is not None:
                 self._side.ns[member] = value
-            elif keep == "gpu":
+            elif keep == "gpu" and member not in deleted:
                 self._side.ledger.remote[member] = Absent(type(value).__name__)
-        return group
+        return [member for member in group if member not in deleted]
 
     def companion_gone(self) -> list[Note]:
         """Only home's versions are left: they are used; return what to say."""
@@ -275,3 +316,8 @@ class Conflicts:
             )
             for name in ended
         ]
+
+
+def _contents_of(lent: list[str], loaded: Loaded, staging: Staging) -> list[tuple[Any, Any]]:
+    """Return the objects here that no name there leads to, with what they are to be."""
+    return [(staging.units[oid], loaded.contents[oid]) for oid in lent if oid in loaded.contents]

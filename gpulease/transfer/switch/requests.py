@@ -80,6 +80,6 @@ class Requests:
         others = self._unavailable.conflicts.resolve(name, keep)
         if keep == "home" and self._peer.connected:
             self._peer.ask("drop", {"names": others})
-        if keep == "gpu":
+        if keep == "gpu" and others:
             self._peer.need()
             self._bringing.fetch(others, strict=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import pickle
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -17,6 +18,8 @@ from .groups import ATOMIC, Survey, name_root
 
 #: Bytes of all that is held.
 _MOST = 2**20
+#: Bytes that are pickled to know of what arrives together whether it is changed later.
+_MARKED = 2 * _MOST
 #: Of a value that cannot be held as a whole, how many parts are looked at one by one.
 _EACH = 1000
 _LENT = frozenset({list, dict, set, bytearray})
@@ -40,6 +43,7 @@ class Loans:
     def __init__(self) -> None:
         self._held: dict[frozenset[str], dict[str, Any]] = {}
         self._sizes: dict[str, float] = {}
+        self._marks: dict[str, object] = {}
 
     def __bool__(self) -> bool:
         return bool(self._held)
@@ -48,6 +52,17 @@ class Loans:
         """These names came, with these objects that the other side knows by id."""
         self.left(names)
         self.lend(names, units)
+        room = _MARKED
+        for oid in units.keys() & self._sizes.keys():
+            mark, size = _mark(units[oid]) if room > 0 else (None, 0)
+            room -= size
+            if mark is not None:
+                self._marks[oid] = mark
+
+    def changed(self, found: Mapping[str, Any]) -> set[str]:
+        """Return the ids of those that may be other than they arrived."""
+        marks = self._marks
+        return {oid for oid, obj in found.items() if marks.get(oid) != (_mark(obj)[0] or obj)}
 
     def lend(self, names: Collection[str], units: Mapping[str, Any]) -> None:
         """Hold these, which the other side knows by id and holds, and these names lead to."""
@@ -80,6 +95,7 @@ class Loans:
             for known, held in list(self._held.items()):
                 for oid in held.keys() & set(oids):
                     del held[oid], self._sizes[oid]
+                    self._marks.pop(oid, None)
                 if not held:
                     del self._held[known]
 
@@ -87,6 +103,7 @@ class Loans:
         """The other side is gone."""
         self._held.clear()
         self._sizes.clear()
+        self._marks.clear()
 
     def adrift(
         self, survey: Survey, gone: Collection[str], look: Callable[[list[str]], Survey]
@@ -146,6 +163,11 @@ class Lent:
         """The other side is gone."""
         self._by_name.clear()
 
+    def names_of(self, oids: Collection[str]) -> list[str]:
+        """Return the names that led to any of these."""
+        wanted = set(oids)
+        return [n for n, known in self._by_name.items() if not known.isdisjoint(wanted)]
+
     def let_go(self, gone: Collection[str], home: Collection[str]) -> dict[str, set[str]]:
         """Return names by what is ``gone`` there, but for what came ``home`` before that."""
         out: dict[str, set[str]] = {}
@@ -156,6 +178,26 @@ class Lent:
         for known in self._by_name.values() if out else ():
             known.difference_update(out)
         return out
+
+
+def _mark(obj: Any) -> tuple[object, int]:
+    """Return what differs where ``obj`` is another or holds others, and its bytes; None: unknown.
+
+    An equal container in the place of one that was there is another.
+    """
+    parts: dict[int, Any] = {}
+    found = [obj]
+    while found:
+        fresh = {
+            id(part): part for part in found if type(part) in _INSIDE and id(part) not in parts
+        }
+        parts |= fresh
+        found = gc.get_referents(*fresh.values()) if fresh else []
+    try:
+        content = pickle.dumps(obj, 5)
+    except RecursionError:
+        return None, 0
+    return (frozenset(parts), content), len(content)
 
 
 def _size(objects: list[Any], most: float) -> int | None:

@@ -35,12 +35,14 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     """Return oid to object for what keeps its identity on the other side."""
     if not may_have_pins(side, group):
         return {}
-    shared = SharedMemory(group.arrays).ids | _spaces(group)
+    spaces = _spaces(group)
+    shared = SharedMemory(group.arrays).ids | spaces.keys()
     shared.update(map(id, map(buffer_owner, group.arrays)))
     able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
     if not able:
         return {}
-    known = Counter(map(id, gc.get_referents(*group.inner.values())))
+    # An instance may have got its dictionary only now: the walk saw its attributes without one.
+    known = Counter(map(id, gc.get_referents(*(group.inner | spaces).values())))
     known.update(id(side.ns[name]) for name in group.names)
     for oid in group.oids:
         unit = survey.units.get(oid)
@@ -105,10 +107,10 @@ def is_plain(obj: Any) -> bool:
     return not hashed and (is_plain_instance(obj) or is_container(obj))
 
 
-def _spaces(group: Group) -> set[int]:
-    """Return ids of instances' own attribute dictionaries: they are part of the instance."""
+def _spaces(group: Group) -> dict[int, Any]:
+    """Return by id the instances' own attribute dictionaries: they are part of the instance."""
     spaces = (own_space(obj) for obj in group.inner.values() if type(obj) not in _PLAIN)
-    return {id(space) for space in spaces if space is not None}
+    return {id(space): space for space in spaces if space is not None}
 
 
 def _owner(view: memoryview) -> Any:

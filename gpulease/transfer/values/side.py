@@ -189,6 +189,8 @@ class Side:
         for index, item in enumerate(shipment.items):
             packed = item.packed
             names = [root[2:] for root in packed.roots if root.startswith("n:")]
+            if index in outcome.skipped:
+                self.loans.forget(lent_in(packed.roots))
             if index in outcome.failed or index in outcome.deferred or index in outcome.skipped:
                 self.ledger.differ(packed.roots)
                 self.ledger.forget(packed.needs)  # what else came for it is held by nothing there
