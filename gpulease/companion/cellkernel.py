@@ -20,6 +20,7 @@ from ipykernel.ipkernel import IPythonKernel
 from gpulease.channel.pair import ChildEnd
 from gpulease.companion.loopwork import user_code
 from gpulease.protocol import EXECUTE_METADATA, ReplyMetadata
+from gpulease.sides.magics import magics_of
 from gpulease.sides.sources import learn
 from gpulease.transfer.api import Away
 
@@ -85,6 +86,7 @@ class CompanionKernel(IPythonKernel):
         self.watch: CellWatch | None = None
         self._result: Any = None
         self._nothing_new: int | None = None
+        self._magics = magics_of(self.shell)
         self.shell.events.register("post_run_cell", self._keep_result)
         self._show_error = self.shell.showtraceback
         self.shell.showtraceback = self._explain_error
@@ -130,9 +132,16 @@ class CompanionKernel(IPythonKernel):
         await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
 
     def finish_metadata(self, parent: Any, metadata: Any, reply_content: Any) -> Any:
-        """Let the reply say what the cell's end answered already."""
+        """Let the reply say what the cell's end answered already, and which magics it made."""
+        said = ReplyMetadata()
         if self._nothing_new is not None:
-            metadata[EXECUTE_METADATA] = ReplyMetadata(nothing_new=self._nothing_new)
+            said["nothing_new"] = self._nothing_new
+        before, self._magics = self._magics, magics_of(self.shell)
+        new = [magic for magic, made in self._magics.items() if before.get(magic) is not made]
+        if new and not parent["content"].get("silent"):  # else home has told of them itself
+            said["magics"] = new
+        if said:
+            metadata[EXECUTE_METADATA] = said
         return super().finish_metadata(parent, metadata, reply_content)  # type: ignore[no-untyped-call]
 
     def _publish_execute_input(self, *_: Any) -> None:

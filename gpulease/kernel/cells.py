@@ -146,6 +146,7 @@ class GPUCells:
         seconds = time.monotonic() - began
         after = parts.home.after_gpu_cell(count, said.get("nothing_new"))
         parts.say_report(report, after)
+        self._gate.made_away(said.get("magics", ()))
         self._bring_files()
         self.cost = self._cost(seconds, report, after)
         self._finish(reply["content"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpulease.errors import GPULeaseError
@@ -19,6 +19,7 @@ from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import say
 from gpulease.kernel.route import Route
 from gpulease.kernel.tokens import missing
+from gpulease.sides.magics import Magic, enter
 from gpulease.transfer.api import Progress, SwitchReport
 
 _NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")
@@ -32,6 +33,7 @@ class Gate:
         self._running: list[str] = []
         self._both: dict[str, str] = {}  # settings made so far, for a companion that comes later
         self._told_companion: object = None
+        self._magics: list[Magic] = []  # made by GPU cells, of functions that are not here yet
 
     @property
     def running(self) -> str:
@@ -55,6 +57,7 @@ class Gate:
             finally:
                 progress.clear()
             parts.say_report(report)
+        self._magics = enter(parts.shell, self._magics)
         self._running.append(way.body)
 
     def _bring(self, way: Route, show: Progress) -> SwitchReport:
@@ -84,6 +87,12 @@ class Gate:
                 self.tell_companion()
             if way.installs:
                 self._install_away(way.installs)
+
+    def made_away(self, magics: Iterable[Magic]) -> None:
+        """A GPU cell defined these: they are magics here, too, once their functions are home."""
+        new = [(kind, name, variable) for kind, name, variable in magics]
+        made = {(kind, name) for kind, name, _ in new}
+        self._magics = [magic for magic in self._magics if magic[:2] not in made] + new
 
     def line_magic(self, line: str) -> None:
         """Run one line magic at home, inside the running cell."""

@@ -7,10 +7,10 @@ Owns the program that puts them in place in the companion before the cell.  Resu
 from __future__ import annotations
 
 import re
-from types import FunctionType
 from typing import Any
 
 from gpulease.kernel.outputs import CARRIER
+from gpulease.sides.magics import is_own
 
 _INPUTS = re.compile(r"(?<!\w)(?:In|_ih|_i{1,3}|_i(\d+))(?!\w)")
 _MAGIC = re.compile(r"^\s*(?:\w+\s*=\s*)?(%%?)([A-Za-z_]\w*)", re.MULTILINE)
@@ -44,7 +44,7 @@ def _magics(shell: Any, source: str, values: dict[str, Any]) -> list[str]:
     for signs, name in dict.fromkeys(_MAGIC.findall(source)):
         kind = "cell" if signs == "%%" else "line"
         function = shell.magics_manager.magics[kind].get(name)
-        if isinstance(function, FunctionType) and function.__globals__ is shell.user_ns:
+        if is_own(shell, function):
             key = signs + name
             values[key] = function
             lines.append(

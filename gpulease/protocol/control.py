@@ -41,10 +41,11 @@ class ExecuteMetadata(TypedDict):
     expect: NotRequired[dict[str, Any]]  # for ``Away.expect``: what is wanted at the cell's end
 
 
-class ReplyMetadata(TypedDict):
+class ReplyMetadata(TypedDict, total=False):
     """What a companion adds to an ``execute_reply``'s metadata, under ``EXECUTE_METADATA``."""
 
     nothing_new: int  # for ``Home.after_gpu_cell``: the number that ``expect`` had
+    magics: list[tuple[str, str, str]]  # made by the cell: line or cell, its name, its variable's
 
 
 class CompanionOpen(TypedDict):

@@ -148,6 +148,25 @@ def test_inputs_and_magics_are_the_notebooks_own(
         assert away.run(code).result == plain.run(code).result, code
 
 
+def test_magics_that_a_gpu_cell_defines_are_the_notebooks_own(
+    pair: tuple[HomeKernel, HomeKernel],
+) -> None:
+    plain, away = pair
+    cells = (
+        "from IPython.core.magic import register_cell_magic, register_line_magic\nless = 2\n"
+        "@register_cell_magic\ndef twice(line, cell): return cell.strip() * less\n"
+        "@register_line_magic\ndef hush(line): return line.lower() * less",
+        "%%cpu\n%%twice\nab", "%%cpu\ny = %hush HI\ny", "%hush HO",
+        "%%cpu\n@register_line_magic\ndef hush(line): return line.lower()",
+        "%hush HA", "%%cpu\n%hush HA",
+        "@register_line_magic\ndef hush(line): return line", "%%cpu\n%hush HA",
+        "%%cpu\nless = 3", "%%twice\nab", "%%cpu\n%%twice\nab",
+    )  # fmt: skip
+    for code in cells:
+        found = away.run(code).result
+        assert found == plain.run(code.removeprefix("%%cpu\n")).result, code
+
+
 def order(cell: Cell) -> list[Any]:
     """What a cell published, in order; one stream's text in a row is one."""
     found: list[Any] = []
