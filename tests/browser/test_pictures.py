@@ -20,7 +20,7 @@ ROLES = {
 SENTENCES = {
     "queued": ("All GPUs of this class are in use.", "Your notebook goes on meanwhile."),
     "starting": ("Your GPU starts.", ""),
-    "active": ("The GPU runs beside your notebook.", "Run cells with %%gpu."),
+    "active": ("The GPU is ready.", "Run a cell with %%gpu, or %gpu on for every cell."),
     "warned": ("The GPU was not used for 5 min.", "Use it, or press Keep."),
     "draining": ("Your variables come back to the notebook.", ""),
     "ended": ("The GPU was released: it was idle.", "Your variables are in the notebook."),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gpulease.service.pages import PageReader
+from gpulease.service.shapes import HealthView
 from tests.pages.stage import Stage, lease, soon
 
 pytestmark = pytest.mark.browser
@@ -122,6 +123,11 @@ def test_health_is_shown_part_by_part(stage: Stage, page: Any) -> None:
     page.wait_for_selector("dl >> text=Devices")
     assert "local" in page.inner_text("#health")
     assert page.inner_text("[data-key=device_problem] dd") == "none"
+    parts = page.locator("#health [data-key]")
+    keys = parts.evaluate_all("(all) => all.map((one) => one.dataset.key)")
+    named = [text.strip() for text in parts.locator("dt").all_inner_texts()]
+    assert set(keys) == set(HealthView.__annotations__)
+    assert not [name for key, name in zip(keys, named, strict=True) if name == key]
 
 
 def incident(number: int, **changed: Any) -> dict[str, Any]:
@@ -271,12 +277,12 @@ def test_the_audit_is_searched(stage: Stage, page: Any) -> None:
 
 def test_health_names_what_is_wrong_while_the_service_answers_503(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
-    stage.health = {"status": "error", "store": "the disk is full", "planning": "ok", "hub": "ok"}
+    stage.health.update(status="error", store="the disk is full")
     page.goto(stage.url + "health")
     page.wait_for_selector("[data-trouble=store] >> text=The database does not take changes.")
     assert "the disk is full" in page.inner_text("[data-trouble=store]")
     assert page.locator("[data-trouble]").count() == 1
-    stage.health = {"status": "ok", "store": "ok"}
+    stage.health.update(status="ok", store="ok")
     page.reload()
     page.wait_for_selector("text=Everything works.")
 

@@ -25,6 +25,7 @@ from gpulease.protocol import ClassView, LeaseView
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.pages import PageReader, Site, handlers
 from gpulease.service.queries import EventsQuery
+from gpulease.service.shapes import HealthView
 
 PREFIX = "/services/gpulease/"
 HUB_STATIC = next(
@@ -52,7 +53,7 @@ def lease(state: str = "active", **changes: Any) -> LeaseView:
         "simulated": True,
         "state": state,
         "reason": "",
-        "sentence": "The GPU runs beside your notebook.",
+        "sentence": "The GPU is ready.",
         "next_step": "Run cells with %%gpu.",
         "position": None,
         "expected_start": None,
@@ -130,10 +131,23 @@ class Stage:
             "assumption": "People behave as they did.",
             "complete": True,
         }
-        self.health: dict[str, Any] = {
+        self.health: HealthView = {
+            "status": "ok",
+            "version": "1.0.0",
+            "store": "ok",
+            "planning": "ok",
+            "hub": "ok",
+            "provider": "local",
+            "devices": 2,
+            "simulated": True,
             "device_problem": "",
-            "status": "ok", "provider": {"name": "local", "devices": 2}
-        }  # fmt: skip
+            "gaps": [],
+            "pools": ["cards"],
+            "alerts": [],
+            "policy_version": 1,
+            "policy_pinned": False,
+            "supervisors": 0,
+        }
         self.findings: list[dict[str, Any]] = []
         self.changes: list[str] = []
         self.calls: list[tuple[str, str, Any]] = []

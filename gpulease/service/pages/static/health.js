@@ -4,7 +4,7 @@ import { alertError, cell, clearAlert, h, onAction, update } from "./dom.js";
 import { badge } from "./lease.js";
 import { pager } from "./pager.js";
 import { _ } from "./texts.js";
-import { capital, when } from "./words.js";
+import { when } from "./words.js";
 
 const EVERY = 10000; // ms
 const SIZE = 20;
@@ -12,7 +12,6 @@ let offset = 0;
 const $ = (id) => document.getElementById(id);
 const STATES = { ok: _("ok"), up: _("up"), degraded: _("degraded"), error: _("error"), down: _("down") };
 const COLOURS = { ok: "success", up: "success", degraded: "warning", error: "danger", down: "danger" };
-// The parts that everybody's health has; what a provider adds has its own names.
 const NAMES = {
   status: _("Status"),
   store: _("Database"),
@@ -32,13 +31,11 @@ const NAMES = {
 };
 // What is empty where all is well.
 const NOTHING = { device_problem: _("none") };
-const words = (name) => NAMES[name] ?? capital(name.replaceAll("_", " "));
 
 function value(what) {
   if (what === null || what === undefined || what === "") return "-";
   if (typeof what === "boolean") return what ? _("yes") : _("no");
   if (Array.isArray(what)) return what.length ? h("ul", { class: "mb-0 ps-3" }, what.map((one) => h("li", {}, value(one)))) : _("none");
-  if (typeof what === "object") return facts(what);
   return COLOURS[what] ? badge([STATES[what], COLOURS[what]]) : String(what);
 }
 
@@ -46,7 +43,7 @@ const facts = (object) =>
   h(
     "dl",
     { class: "gl-health" },
-    Object.entries(object).map(([name, one]) => h("div", { "data-key": name }, h("dt", {}, words(name)), h("dd", {}, NOTHING[name] && !one ? NOTHING[name] : value(one)))),
+    Object.entries(object).map(([name, one]) => h("div", { "data-key": name }, h("dt", {}, NAMES[name] ?? name), h("dd", {}, NOTHING[name] && !one ? NOTHING[name] : value(one)))),
   );
 
 function incidents(answer) {
