@@ -41,6 +41,7 @@ class Sample:
     """Device use at one instant.  ``utilisation`` 0..1, or ``None``: a gap, with its reason.
 
     ``level`` says how finely this very sample could be attributed, ``None``: as the pool declares.
+    ``memory_used``: bytes that its holder has of the device's memory, where they can be told.
     ``tenancy``: of a shared card, where its memory can be told apart.
     """
 

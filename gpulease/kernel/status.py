@@ -35,9 +35,22 @@ def lease_lines(lease: LeaseView) -> list[str]:
     if lease["simulated"]:
         what += " (simulated)"
     lines = [f"{what}: {lease['state']}. {lease['sentence']}".rstrip()]
+    facts = _facts(lease)
+    if facts:
+        line = ", ".join(facts)
+        lines.append(f"{line[0].upper()}{line[1:]}.")
+    if lease["next_step"] and lease["next_step"] not in _ALREADY_SAID:
+        lines.append(lease["next_step"])
+    return lines
+
+
+def _facts(lease: LeaseView) -> list[str]:
     facts = []
     if lease["utilisation"] is not None:
         facts.append(f"utilisation {lease['utilisation']:.0%} ({lease['verdict']})")
+    if (used := lease.get("memory_used")) is not None:
+        whole = sum(device["memory"] for device in lease["devices"])
+        facts.append(f"{used / 2**30:.1f} of {whole / 2**30:.0f} GB GPU memory in use")
     if lease["warned_until"]:
         facts.append(f"leaves at {clock(lease['warned_until'])} unless it is used")
     elif lease["idle_end"] and lease["verdict"] == "idle":
@@ -46,12 +59,7 @@ def lease_lines(lease: LeaseView) -> list[str]:
         facts.append(f"at most {time_left(lease['hard_end'], datetime.now(UTC))} left")
     if (budget := lease.get("budget")) is not None:
         facts.append(f"{budget['left']:g} of {budget['of']:g} GPU-hours of its budget left")
-    if facts:
-        line = ", ".join(facts)
-        lines.append(f"{line[0].upper()}{line[1:]}.")
-    if lease["next_step"] and lease["next_step"] not in _ALREADY_SAID:
-        lines.append(lease["next_step"])
-    return lines
+    return facts
 
 
 def connection_line(view: ConnectionView) -> str:

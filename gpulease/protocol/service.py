@@ -105,6 +105,7 @@ class LeaseView(TypedDict):
     idle_end: str | None  # when it would be warned if it stays as it is
     verdict: str  # busy | quiet | idle | unknown
     utilisation: float | None  # 0..1, peak of the last 10 s; None is no data
+    memory_used: NotRequired[int | None]  # bytes that it holds of its devices; None is not known
     keep: KeepView
     devices: list[DeviceView]
     end: EndView | None

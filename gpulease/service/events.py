@@ -25,7 +25,7 @@ from gpulease.service.details import with_detail
 _KEPT = 2000
 _CLASSES = ""
 #: What moves all the time and decides nothing by itself.
-FIGURES = frozenset({"utilisation", "busy_share", "idle_end"})
+FIGURES = frozenset({"utilisation", "memory_used", "busy_share", "idle_end"})
 #: Seconds between two messages to a page in which nothing but figures of one lease moved.
 FIGURES_EVERY = 5.0
 #: Seconds between two messages of what is free: all who read are told, also where hundreds ask.

@@ -54,6 +54,7 @@ class Watch:
         self.gaps: dict[str, str] = {}  # device -> why its last sample is missing
         self._sampled: dict[str, datetime] = {}  # device -> when it was read last
         self._tenancies: dict[str, tuple[datetime, Tenancy]] = {}  # device -> when, and its part
+        self._memory: dict[str, tuple[datetime, int]] = {}  # device -> when, and bytes in use
         self._harms: dict[str, datetime] = {}  # lease -> since when others lack what it took
 
     def hear(self, lease_id: str, samples: Iterable[Activity], now: datetime | None = None) -> None:
@@ -79,6 +80,8 @@ class Watch:
         for sample in samples:
             self._sampled[sample.uuid] = sample.at
             self._devices[sample.uuid].append(DeviceSample(sample.at, sample.utilisation))
+            if sample.memory_used is not None:
+                self._memory[sample.uuid] = (sample.at, sample.memory_used)
             if sample.tenancy is not None:
                 self._tenancies[sample.uuid] = (sample.at, sample.tenancy)
             if sample.level is EvidenceLevel.CELLS:
@@ -151,6 +154,17 @@ class Watch:
         self._harms = {lease_id: self._harms.get(lease_id, now) for lease_id in harming}
         return found
 
+    def memory_used(self, lease: Lease) -> int | None:
+        """Return how much memory a lease holds of its devices (bytes), in whole pieces.
+
+        ``None`` while one of them does not tell it, and where it has none yet or any more.
+        """
+        held = [self._memory.get(uuid) for uuid in lease.devices]
+        if lease.state not in _WATCHED or not held:
+            return None
+        known = [size for found in held if found is not None for _, size in (found,)]
+        return sum(known) // _PIECE * _PIECE if len(known) == len(held) else None
+
     def verdict(self, lease_id: str) -> Verdict:
         """Return the last verdict on a lease."""
         state = self._states.get(lease_id)
@@ -196,6 +210,8 @@ class Watch:
                 del seen[uuid]
         for uuid in [u for u, (at, _) in self._tenancies.items() if now - at >= window]:
             del self._tenancies[uuid]
+        for uuid in [u for u, (at, _) in self._memory.items() if now - at >= window]:
+            del self._memory[uuid]
         for uuid in [uuid for uuid, at in self._sampled.items() if now - at >= _UNREAD]:
             del self._sampled[uuid]
             self.gaps.pop(uuid, None)

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.capacity import with_drained
-from gpulease.policy.model import Device, Evidence, Observed
+from gpulease.policy.model import Device, Evidence, Lease, Observed
 from gpulease.providers.base import Provider
 from gpulease.service.evidence import Watch
 from gpulease.service.ledger import Ledger
@@ -62,6 +62,14 @@ class Observer:
         self.observed_state = ObservedState()
         self.minutes = Minutes()
         self._unwritten: list[VerdictChange] = []
+
+    def busy_share(self, lease: Lease) -> float | None:
+        """Return the share of its time that a lease was busy, ``None`` when that is not known."""
+        return self.minutes.busy_share(lease.id)
+
+    def memory_used(self, lease: Lease) -> int | None:
+        """Return how much memory a lease holds of its devices, bytes; ``None`` is not known."""
+        return self._watch.memory_used(lease)
 
     async def look(self) -> None:
         """Ask the provider, judge each lease's use, and store what changed.

@@ -106,7 +106,7 @@ class Reconciler:
         self.alerts: list[Alert] = []
         self.rounds = 0
         self.problem = ""
-        self._observer = Observer(ledger, provider, watch, policies, metrics=metrics, clock=clock)
+        self.observer = Observer(ledger, provider, watch, policies, metrics=metrics, clock=clock)
         self.effects = Effects(ledger, provider)
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._plans = Plans()
@@ -120,7 +120,7 @@ class Reconciler:
     @property
     def observed_state(self) -> ObservedState:
         """What the provider showed last."""
-        return self._observer.observed_state
+        return self.observer.observed_state
 
     @property
     def policy(self) -> PolicyDocument:
@@ -130,10 +130,6 @@ class Reconciler:
     def wake(self) -> None:
         """Ask for a round soon; many calls make one round."""
         self._wanted.set()
-
-    def busy_share(self, lease_id: str) -> float | None:
-        """Return the share of its time that a lease was busy, ``None`` when that is not known."""
-        return self._observer.minutes.busy_share(lease_id)
 
     def snapshot(self) -> Snapshot:
         """Return what is known now; a plan reads more of those who wait: bounds and homes."""
@@ -182,9 +178,7 @@ class Reconciler:
         """
         self.observed_state.devices = devices
         known = list(self._ledger.leases)
-        self._observer.minutes.begin(
-            await self._ledger.call(self._ledger.store.busy_seconds, known)
-        )
+        self.observer.minutes.begin(await self._ledger.call(self._ledger.store.busy_seconds, known))
         await Incidents(self._ledger).recall(
             self._policies.current, self._contended, self._orphans, self._provider, self.clock()
         )
@@ -221,7 +215,7 @@ class Reconciler:
 
     async def round(self) -> None:
         """Observe, plan, store, have it performed and tell, once."""
-        await self._observer.look()
+        await self.observer.look()
         async with self._ledger.lock:
             await self._adopt()
             await self._record(self._parentless())

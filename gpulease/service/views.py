@@ -53,6 +53,7 @@ class Figures(TypedDict):
     verdict: str
     utilisation: float | None
     busy_share: float | None
+    memory_used: int | None
     budget: BudgetView | None
 
 
@@ -180,7 +181,8 @@ class Views:
             ),
             "verdict": evidence.verdict.value if evidence else "unknown",
             "utilisation": _stepped(evidence.utilisation if evidence else None),
-            "busy_share": _stepped(self._loop.busy_share(lease.id)),
+            "busy_share": _stepped(self._loop.observer.busy_share(lease)),
+            "memory_used": self._loop.observer.memory_used(lease),
             "budget": _budget(lease, snapshot),
         }
 
@@ -203,6 +205,7 @@ class Views:
             "verdict": figures["verdict"],
             "utilisation": figures["utilisation"],
             "busy_share": figures["busy_share"],
+            "memory_used": figures["memory_used"],
             "budget": figures["budget"],
             "id": lease.id,
             "version": lease.version,
@@ -274,7 +277,7 @@ def _moved(view: LeaseView, figures: Figures) -> LeaseView:
     moved = view.copy()
     moved["idle_end"], moved["verdict"] = figures["idle_end"], figures["verdict"]
     moved["utilisation"], moved["busy_share"] = figures["utilisation"], figures["busy_share"]
-    moved["budget"] = figures["budget"]
+    moved["budget"], moved["memory_used"] = figures["budget"], figures["memory_used"]
     return moved
 
 

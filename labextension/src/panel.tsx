@@ -249,7 +249,7 @@ function LeaseFacts(props: {
         {lease.utilisation !== null && (
           <Fact
             name={trans.__('In use')}
-            value={<Sparkline lease={lease} trans={trans} />}
+            value={<Sparkline lease={lease} now={props.now} trans={trans} />}
           />
         )}
         {typeof lease.busy_share === 'number' && (

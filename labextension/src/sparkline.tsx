@@ -3,38 +3,22 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { size } from './time';
+import { history, POINTS } from './use';
 import type { ILease } from './wire';
+import { memoryInUse } from './words';
 
-const POINTS = 40;
 const WIDTH = 40;
 const HEIGHT = 12;
 
-/** Past use of each lease, 0 to 1, one point an event; kept for as long as the page lives. */
-const past = new Map<string, { version: number; points: number[] }>();
-
-export function history(lease: ILease): readonly number[] {
-  const known = past.get(lease.id) ?? { version: -1, points: [] };
-  if (lease.version !== known.version && lease.utilisation !== null) {
-    known.version = lease.version;
-    known.points = [...known.points, lease.utilisation].slice(-POINTS);
-    past.set(lease.id, known);
-  }
-  return known.points;
-}
-
 export function Sparkline(props: {
   lease: ILease;
+  now: number;
   trans: TranslationBundle;
 }): JSX.Element {
   const { lease, trans } = props;
-  const points = history(lease);
+  const points = history(lease, props.now);
   const use = Math.round((lease.utilisation ?? 0) * 100);
-  const memory = lease.devices.reduce((sum, each) => sum + each.memory, 0);
-  const used =
-    typeof lease.memory_used === 'number'
-      ? trans.__('%1 of %2 GPU memory', size(lease.memory_used), size(memory))
-      : '';
+  const used = memoryInUse(lease, trans);
   const line = points
     .map((point, n) => {
       const x = WIDTH - (points.length - 1 - n) * (WIDTH / (POINTS - 1));

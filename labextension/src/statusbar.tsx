@@ -47,7 +47,7 @@ export class StatusItem extends ReactWidget {
             {leases.up ? said.text : trans.__('%1 (connecting)', said.text)}
           </span>
           {lease !== null && lease.utilisation !== null && (
-            <Sparkline lease={lease} trans={trans} />
+            <Sparkline lease={lease} now={leases.now()} trans={trans} />
           )}
         </button>
         {/* Read out when it changes, which a countdown does not make it do. */}

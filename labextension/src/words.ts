@@ -18,6 +18,20 @@ export interface IShort {
   level: Level;
 }
 
+/** How much of its GPUs' memory a lease holds, "" where nobody knows; a card's GB are GiB. */
+export function memoryInUse(lease: ILease, words: IWords): string {
+  if (typeof lease.memory_used !== 'number') {
+    return '';
+  }
+  const whole = lease.devices.reduce((sum, each) => sum + each.memory, 0);
+  const used = lease.memory_used / 2 ** 30;
+  return words.__(
+    '%1 of %2 GB GPU memory',
+    used.toFixed(used < 10 ? 1 : 0),
+    (whole / 2 ** 30).toFixed(0)
+  );
+}
+
 /** The GPU's name: its class, and how many. */
 export function gpuName(
   lease: ILease,

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import { clock, day, hour, roughly, size, speak, until } from '../src/time';
 import type { IGPUClass, ILease, LeaseState } from '../src/wire';
-import { available, here, short, shortWithGPU } from '../src/words';
+import { available, here, memoryInUse, short, shortWithGPU } from '../src/words';
 
 const NOW = Date.parse('2026-01-05T12:00:00+00:00');
 
@@ -179,4 +179,19 @@ test('where nothing else tells, it says that it is about a GPU', () => {
     'GPU · Idle: released in 0:45'
   );
   assert.equal(shortWithGPU(lease('active'), [T4], NOW, words).text, 'T4');
+});
+
+test('memory is said in the GB of cards, and not where nobody knows it', () => {
+  const devices = [0, 1].map(n => ({
+    uuid: `G${n}`,
+    name: 'T4',
+    memory: 16 * 2 ** 30,
+    simulated: false
+  }));
+  const held = (memory_used: number | null) =>
+    memoryInUse(lease('active', { devices, memory_used }), words);
+  assert.equal(held(3.25 * 2 ** 30), '3.3 of 32 GB GPU memory');
+  assert.equal(held(12 * 2 ** 30), '12 of 32 GB GPU memory');
+  assert.equal(held(0), '0.0 of 32 GB GPU memory');
+  assert.equal(held(null), '');
 });

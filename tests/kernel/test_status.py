@@ -20,6 +20,13 @@ def test_the_lease_in_three_lines() -> None:
     assert step == "Go on."
 
 
+def test_the_memory_of_its_gpus_is_said_where_it_is_known() -> None:
+    card = {"uuid": "G", "name": "T4", "memory": 16 << 30, "simulated": False}
+    held = lease_view("l", state="active", position=None, devices=[card], memory_used=3 << 30)
+    assert lease_lines(held)[1] == "3.0 of 16 GB GPU memory in use."
+    assert len(lease_lines({**held, "memory_used": None})) == len(lease_lines(held)) - 1
+
+
 def test_a_warned_lease_says_when_it_leaves() -> None:
     lease = lease_view("l", state="warned", sentence="", warned_until=in_seconds(20), position=None)
     assert lease_lines(lease)[1].startswith("Leaves at ")

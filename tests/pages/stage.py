@@ -73,7 +73,7 @@ def lease(state: str = "active", **changes: Any) -> LeaseView:
     if state in {"active", "warned", "draining", "ended"}:
         device = {"uuid": "SIM-0", "name": "Simulated GPU 0", "memory": 8 << 30, "simulated": True}
         view |= {"active_since": soon(-100), "hard_end": soon(3600), "devices": [device]}
-        view |= {"verdict": "busy", "utilisation": 0.4}
+        view |= {"verdict": "busy", "utilisation": 0.4, "memory_used": 3 << 30}
     if state == "queued":
         view |= {"position": 1, "reason": "no_capacity"}
     if state == "starting":

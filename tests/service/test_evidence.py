@@ -275,3 +275,39 @@ def test_memory_beyond_a_share_is_told_and_since_when_it_harms() -> None:
     assert look(6, None).harms_since == START + timedelta(seconds=4)  # the next word is awaited
     assert (look(7, 6).harms_since, look(8, 13).harms_since) == (None, START + timedelta(seconds=8))
     assert look(30, None).taken == 0  # nothing is known of it any more
+
+
+GIB = 2**30
+
+
+def _with(*memory: int | None, at: float = 0.0) -> Watch:
+    watch = Watch()
+    now = START + timedelta(seconds=at)
+    watch.sampled([Sample(f"G{n}", now, 0.5, each) for n, each in enumerate(memory)])
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("memory", "devices", "wanted"),
+    [
+        ((3 * GIB + 5,), ("G0",), 3 * GIB),  # in whole pieces
+        ((GIB, 2 * GIB), ("G0", "G1"), 3 * GIB),
+        ((0,), ("G0",), 0),
+        ((GIB, None), ("G0", "G1"), None),  # of one it is not known
+        ((GIB,), (), None),
+        ((None,), ("G0",), None),
+    ],
+)
+def test_a_leases_memory_is_what_all_its_devices_tell(memory, devices, wanted) -> None:
+    assert _with(*memory).memory_used(lease(devices=devices)) == wanted
+
+
+def test_memory_is_not_known_before_and_after_a_lease_runs_and_once_nobody_tells() -> None:
+    watch = _with(GIB)
+    mine = lease(devices=("G0",))
+    for state in (LeaseState.STARTING, LeaseState.ENDED):
+        assert watch.memory_used(replace(mine, state=state)) is None
+    watch.judge([mine], POLICY, START + timedelta(seconds=5))
+    assert watch.memory_used(mine) == GIB
+    watch.judge([mine], POLICY, START + timedelta(minutes=1))
+    assert watch.memory_used(mine) is None

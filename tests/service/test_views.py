@@ -48,7 +48,9 @@ class Round:
             return whole(lease, *args, **more)
 
         monkeypatch.setattr(module, "explain", explain)
-        loop: Any = SimpleNamespace(busy_share=lambda _: 0.5)
+        self.memory = 2 << 30
+        observer = SimpleNamespace(busy_share=lambda _: 0.5, memory_used=lambda _: self.memory)
+        loop: Any = SimpleNamespace(observer=observer)
         self.views = Views(loop, None)
         self.events = Events(lambda _, view: view, lambda: 0.0)
         self.sink = Sink()
@@ -112,3 +114,13 @@ def test_views_of_leases_that_are_forgotten_are_forgotten(monkeypatch) -> None:
     rounds.end(rounds.view)
     rounds.views.forget({"r1"})
     assert list(rounds.views._made) == ["r1"]
+
+
+def test_memory_that_grows_is_a_figure_of_the_same_view(monkeypatch) -> None:
+    rounds = Round(monkeypatch, 1)
+    rounds.end(rounds.view)
+    before = rounds.views.leases(rounds.view.leases, rounds.view)[0]
+    rounds.memory = 3 << 30
+    assert rounds.end(later(rounds.view)) == 0, "a new view was made"
+    after = rounds.views.leases(rounds.view.leases, rounds.view)[0]
+    assert (before["memory_used"], after["memory_used"]) == (2 << 30, 3 << 30)

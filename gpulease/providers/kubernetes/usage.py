@@ -217,7 +217,7 @@ def _of_batch(
     found: list[Sample] = []
     for second in batch["seconds"]:
         uuid = second["device"]
-        for slot in slots.get(uuid, ()):
+        for number, slot in enumerate(slots.get(uuid, ())):
             level = levels.get(uuid, EvidenceLevel.CELLS)
             use, level = own_use(second, pod.uid, level, beside.get(uuid))
             gap = second.get("gap") or ""
@@ -225,9 +225,12 @@ def _of_batch(
             at = _instant(second["at"])
             tenancy = None
             if uuid in beside and memory is not None and "memories" in second:
-                own = second["memories"].get(pod.uid, 0)
-                tenancy = Tenancy(f"{pod.node}/{uuid}", own, sizes.get(uuid, 0) - memory)
-            found.append(Sample(slot, at, use, memory, gap=gap, level=level, tenancy=tenancy))
+                taken = second["memories"].get(pod.uid, 0)
+                tenancy = Tenancy(f"{pod.node}/{uuid}", taken, sizes.get(uuid, 0) - memory)
+            own = tenancy.used if tenancy is not None else None if uuid in beside else memory
+            # Each of several slots on one device is told its use; its memory is held once.
+            own = 0 if number and own is not None else own
+            found.append(Sample(slot, at, use, own, gap=gap, level=level, tenancy=tenancy))
     unknown = [slot for uuid, each in slots.items() if uuid not in levels for slot in each]
     return [*found, *(Sample(slot, now, None, gap="unknown_device") for slot in unknown)]
 

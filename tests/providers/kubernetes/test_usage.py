@@ -149,6 +149,25 @@ def test_what_each_holds_of_a_shared_card_is_told_with_what_is_left_of_it() -> N
         assert found.tenancy == Tenancy("n1/G", used, 30)
 
 
+def test_the_memory_of_a_card_is_its_holders_and_of_a_shared_one_what_each_holds() -> None:
+    def told_of(holders: list[dict[str, Any]], **more: Any) -> int | None:
+        word = {"seconds": [second(0.0, memory=70, **more)], "holders": holders}
+        return one(**word, devices=[device(memory=100)]).memory_used
+
+    assert told_of(ALONE) == 70
+    assert told_of(SHARED, memories={"uid-1": 50, "uid-9": 20}) == 50
+    assert told_of(SHARED) is None, "nobody can tell them apart"
+
+
+def test_the_memory_of_two_slots_on_one_card_counts_once() -> None:
+    pod = LeasePod("uid-1", "hub", "lease-1", "n1", ("s0", "s1"))
+    found = told(
+        pod, seconds=[second(0.1, memory=70)], holders=[held("G::0"), held("G::1")],
+        devices=[device(memory=100)],
+    )  # fmt: skip
+    assert [each.memory_used for each in found] == [70, 0]
+
+
 @pytest.mark.parametrize(
     ("holders", "more"),
     [

@@ -104,6 +104,12 @@ export function useMeter(lease) {
   ];
 }
 
+function memoryFact(lease) {
+  if (lease.memory_used === null || lease.memory_used === undefined) return null;
+  const whole = bytes(lease.devices.reduce((sum, device) => sum + device.memory, 0));
+  return fact(_("GPU memory in use"), _("{used} of {whole}", { used: bytes(lease.memory_used) || _("{size} MB", { size: 0 }), whole }));
+}
+
 function fact(name, ...value) {
   return h("div", { class: "gl-fact", "data-key": name }, h("dt", {}, name), h("dd", {}, ...value));
 }
@@ -142,6 +148,7 @@ function activeFacts(lease, now) {
     lease.notebook ? fact(_("Notebook"), lease.notebook) : null,
     lease.devices.length ? fact(lease.devices.length > 1 ? _("Devices") : _("Device"), devices(lease)) : null,
     fact(_("GPU use, last 10 s"), useMeter(lease)),
+    memoryFact(lease),
     fact(_("Counts as"), verdictBadge(lease)),
     fact(_("Held for"), since(lease.active_since, now)),
     lease.busy_share === null || lease.busy_share === undefined ? null : fact(_("Busy"), _("{share} of that time", { share: percent(lease.busy_share) })),

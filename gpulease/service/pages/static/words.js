@@ -36,7 +36,8 @@ export function about(iso, now) {
 export function bytes(size) {
   if (!size) return "";
   const gib = size / 2 ** 30;
-  return gib >= 1 ? `${gib.toLocaleString(locale, { maximumFractionDigits: gib < 10 ? 1 : 0 })} GB` : `${Math.round(size / 2 ** 20)} MB`;
+  if (gib < 1) return _("{size} MB", { size: Math.round(size / 2 ** 20) });
+  return _("{size} GB", { size: gib.toLocaleString(locale, { maximumFractionDigits: gib < 10 ? 1 : 0 }) });
 }
 
 export const percent = (share) => (share === null || share === undefined ? _("no data") : `${Math.round(share * 100)} %`);
