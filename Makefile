@@ -54,8 +54,9 @@ test-frontend: $(VENV)/.ready-test $(VENV)/.ready-lab ## build the JupyterLab ex
 	@$(BIN)/python tools/frontend.py test
 	@$(BIN)/python tools/pagelibs.py test
 
-test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the suite, but for whole sites (ARGS="-k name" for a part)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "not browser and not site" $(ARGS)
+test: $(VENV)/.ready-test $(VENV)/.ready-lab ## run the suite, but for whole sites, clusters and frameworks (ARGS="-k name" for a part)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --ignore tests/browser --ignore tests/frameworks \
+		-m "not browser and not site and not cluster and not frameworks" $(ARGS)
 
 test-site: $(VENV)/.ready-test $(VENV)/.ready-lab ## test whole sites, hub to kernels, and pages and JupyterLab in Chromium
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "browser or site" $(ARGS)
