@@ -45,6 +45,9 @@ class Leaving(Protocol):
     def end(self, lease: LeaseView | None) -> None:
         """End it now, whatever is still away."""
 
+    def end_companion(self, *, now: bool) -> None:
+        """End the companion, whatever is still there; the lease stays."""
+
 
 class Departure:
     """How one kernel leaves its leases.
@@ -90,6 +93,21 @@ class Departure:
             GPULeaseError: ``not_home`` names what would be lost; the lease is then kept.
         """
         lease = self._link.mine()
+        left = self._bring_all("%gpu return", "gives it back", force=force)
+        self._link.end(lease)
+        return left
+
+    def restart(self, *, force: bool = False) -> list[str]:
+        """Bring everything home and end the companion (``%gpu restart``); the lease stays.
+
+        Returns and raises what ``give_back`` does.
+        """
+        left = self._bring_all("%gpu restart", "ends it", force=force)
+        self._link.end_companion(now=force)
+        return left
+
+    def _bring_all(self, command: str, does: str, *, force: bool) -> list[str]:
+        """Bring everything home before the companion is closed, which parks nothing."""
         left: list[str] = []
         if self._link.attachment is not None:
             try:
@@ -103,13 +121,12 @@ class Departure:
                 raise GPULeaseError(
                     "not_home",
                     f"These cannot come home: {', '.join(left)}.",
-                    next_step="%gpu says why. Delete them in a GPU cell and return it again, or "
-                    "%gpu return --force gives it back without them.",
+                    next_step=f"%gpu says why. Delete them in a GPU cell and try again, or "
+                    f"{command} --force {does} without them.",
                     numbers={"names": left},
                     status=409,
                 )
-        self.lost = tuple(left)  # its companion is closed, which parks nothing
-        self._link.end(lease)
+        self.lost = tuple(left)
         return left
 
     def _bring_home(self) -> list[str]:

@@ -21,6 +21,7 @@ from gpulease.kernel.route import Route
 from gpulease.kernel.tokens import missing
 from gpulease.sides.magics import Magic, enter
 from gpulease.transfer.api import Progress, SwitchReport
+from gpulease.transfer.values import module_files
 
 _NOT_DEFINED = re.compile(r"name '([^']+)' is not defined")
 
@@ -79,6 +80,7 @@ class Gate:
     def after(self, way: Route, *, failed: bool) -> None:
         """The home cell ended: its settings reach the companion."""
         self._running.pop()
+        module_files.look()  # also long before the first GPU cell
         if self._parts.connected_once and way.reads:
             self._parts.home.after_home_cell(max(1, int(self._parts.shell.execution_count) - 1))
         if not failed:
@@ -130,6 +132,8 @@ class Gate:
         """A new companion was attached: it needs the settings before its first cell."""
         if self._parts.link.attachment is not self._told_companion:
             self._told_companion = self._parts.link.attachment
+            if not any(line.startswith("%autoreload") for line in self._both.values()):
+                self._remember(tuple(module_files.autoreload_lines()))  # of before gpulease
             self.tell_companion()
 
     def explain(self, name: str) -> str:
@@ -158,7 +162,9 @@ class Gate:
             # The environment travels with every switch; a later setting replaces an earlier one.
             words = line.split()
             if words[0] != "%env":
-                self._both[" ".join(words[:2])] = line
+                key = " ".join(words[:2])
+                self._both.pop(key, None)  # they are made again in this order
+                self._both[key] = line
 
     def _install_away(self, installs: tuple[str, ...]) -> None:
         """Repeat an install on the GPU where that is another environment."""

@@ -341,6 +341,16 @@ class LeaseLink:
         self.phase = Phase.NONE
         self._changed()
 
+    def end_companion(self, *, now: bool) -> None:
+        """End the companion and keep the lease; ``now`` without asking it."""
+        assert self.attachment is not None
+        how = "abandon" if now else "close"
+        self.attachment.control.call(how, {"kernel_id": self.kernel_id}, CLOSE_SECONDS)
+        self.notices.add(*self._detach(died=False))
+        self.detached()
+        self.phase = Phase.NONE
+        self._changed()
+
     def _detach(self, *, died: bool) -> list[str]:
         """Let the companion go; return a sentence for each value that was not home."""
         attachment, self.attachment = self.attachment, None

@@ -157,6 +157,29 @@ def _return(session: Session, words: list[str]) -> str:
     return f"The GPU was given back. Your variables are here{but}."
 
 
+def _restart(session: Session, words: list[str]) -> str:
+    force = words == ["--force"]
+    _none([] if force else words)
+    if session.link.attachment is None:
+        away = session.link.mine() is not None or session.link.target is not None
+        raise (
+            _nothing(session)
+            if not away
+            else GPULeaseError(
+                "no_companion",
+                "Nothing of this notebook runs on the GPU.",
+                next_step="The next GPU cell starts a companion.",
+                status=409,
+            )
+        )
+    lost = session.link.departure.restart(force=force)
+    but = f", but not what could not come: {', '.join(lost)}" if lost else ""
+    return (
+        f"The companion has ended. Your variables are here{but}. The next GPU cell starts a new "
+        f"one, which imports modules anew."
+    )
+
+
 def _fetch(session: Session, words: list[str]) -> str:
     names = _names(session, words)
     report = session.home.fetch(names)
@@ -273,6 +296,7 @@ def _nothing(session: Session) -> GPULeaseError:
 
 COMMANDS: dict[str, Callable[[Session, list[str]], str]] = {
     "on": _on, "off": _off, "auto": _auto, "request": _request, "keep": _keep, "return": _return,
+    "restart": _restart,
     "fetch": _fetch, "resolve": _resolve, "recover": _recover, "config": _config,
     "connect": _connect, "help": _help, "variables": _variables,
     "status": _status, "submit": _submit,

@@ -27,6 +27,7 @@ COMMANDS = """\
 %gpu request [options]       ask for a GPU without running anything (options as %%gpu)
 %gpu keep                    keep an unused GPU a while longer
 %gpu return [--force]        bring everything home and give the GPU back
+%gpu restart [--force]       bring everything home, and use a new companion from now on
 %gpu fetch NAME...           bring variables home now
 %gpu resolve NAME home|gpu   end a conflict: which value stays
 %gpu recover NAME...         accept the older value of a lost variable

@@ -156,6 +156,44 @@ def test_return_gives_back_and_keeps_the_variables(fresh: HomeKernel) -> None:
     assert "%gpu connect local" in refused.error, "no hub, and no companion any more"
 
 
+def test_restart_brings_everything_home_and_imports_anew(fresh: HomeKernel) -> None:
+    file = fresh.directory / "mylib.py"
+    file.write_text("def f(): return 1\n")
+    fresh.run("import sys; sys.dont_write_bytecode = True\nfrom mylib import f")
+    fresh.connect()
+    pid = companion_pid(fresh)
+    assert fresh.run("%%gpu\nsys.dont_write_bytecode = True; values = {'a': [f()]}").ok
+    file.write_text("def f(): return 2002\n")
+    assert fresh.run("%%gpu\nf()").result == "1", "loaded nowhere anew"
+    fresh.run("import importlib, mylib; importlib.reload(mylib); from mylib import f")
+    assert "%gpu restart" in fresh.run("%%gpu\nf()").error
+    assert "starts a new one" in fresh.run("%gpu restart").text()
+    wait_for(lambda: process_is_gone(pid), what="the companion's end")
+    assert fresh.run("%%gpu\nf(), values").result == "(2002, {'a': [1]})"
+    assert companion_pid(fresh) != pid
+    fresh.run("%%gpu\nlock = __import__('threading').Lock()")
+    assert "%gpu restart --force" in fresh.run("%gpu restart").traceback
+    assert "could not come: lock" in fresh.run("%gpu restart --force").text()
+    assert "Nothing of this notebook" in fresh.run("%gpu restart").error
+    assert fresh.run("%%gpu\nvalues").result == "{'a': [1]}"
+
+
+def test_autoreload_loads_what_was_edited_on_both_sides(fresh: HomeKernel) -> None:
+    file = fresh.directory / "mylib.py"
+    file.write_text("def f(): return 1\n")
+    fresh.run("import sys; sys.dont_write_bytecode = True\n%load_ext autoreload\n%autoreload 2")
+    fresh.run("import mylib; from mylib import f; fs = [f]")
+    fresh.connect()
+    both = "mylib.f(), f(), fs[0]()"
+    assert fresh.run(f"%%gpu\n{both}").result == "(1, 1, 1)"
+    file.write_text("def f(): return 2002\n")
+    assert fresh.run(f"%%gpu\n{both}").result == "(2002, 2002, 2002)"
+    assert fresh.run(both).result == "(2002, 2002, 2002)"
+    file.write_text("def f(): return 30003\n")
+    assert fresh.run(both).result == "(30003, 30003, 30003)"
+    assert fresh.run(f"%%gpu\n{both}").result == "(30003, 30003, 30003)"
+
+
 def test_a_connection_file_that_others_can_read_is_refused(fresh: HomeKernel) -> None:
     fresh.run("%load_ext gpulease")
     fresh.run("open('c.json', 'w').write('{}'); import os; os.chmod('c.json', 0o644)")

@@ -746,6 +746,17 @@ def test_a_forced_return_brings_what_can_come_and_names_what_is_lost(
     assert "no GPU lease" in kernel.run("%gpu return --force").error
 
 
+def test_a_restart_keeps_the_lease(stage: Stage, kernel: HomeKernel) -> None:
+    assert "no GPU lease" in kernel.run("%gpu restart").error
+    give(stage)
+    before = kernel.run("%%gpu\nanswer = 42\n__import__('os').getpid()").result
+    assert kernel.run("%gpu restart").ok
+    assert not [call for call in stage.calls if call[0] == "end"]
+    again = kernel.run("%%gpu\nassert answer == 42\n__import__('os').getpid()")
+    assert again.ok
+    assert again.result != before
+
+
 def test_keep_takes_the_warning_away_and_says_until_when(stage: Stage, kernel: HomeKernel) -> None:
     give(stage)
     assert "no GPU lease" in kernel.run("%gpu keep").error

@@ -18,6 +18,7 @@ from typing import Any
 from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
+from gpulease.transfer.values import module_files
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
 from gpulease.transfer.values.shipment import Incoming, Item, Outcome, Shipment
@@ -113,6 +114,7 @@ class AwaySide:
         told = None
         with self._lock:
             self.side.state.look()
+            module_files.look()
             self._running = max(0, self._running - 1)
             self._generation += 1
             if execution_count is not None:

@@ -24,6 +24,7 @@ from gpulease.transfer.api import (
     TransferSettings,
     VariableStatus,
 )
+from gpulease.transfer.values import module_files
 from gpulease.transfer.values.analysis import Use, cell_use
 from gpulease.transfer.values.groups import names_of
 from gpulease.transfer.values.ledger import Absent
@@ -289,6 +290,7 @@ class HomeSide:
     def after_home_cell(self, execution_count: int = 0) -> None:
         """Home code ran (a cell or a callback): everything here is unverified."""
         self._origins.cell_ended(execution_count)
+        module_files.look()
         self._dirty = True
         self.side.supersede()
         self.unavailable.rebound()

@@ -154,13 +154,15 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, Storage):
             return tokens.storage, (obj.buffer(),)
         if type(obj) is types.ModuleType and sys.modules.get(obj.__name__) is obj:
-            return tokens.module, (obj.__name__, module_digest(obj))
+            return tokens.module, (obj.__name__, module_digest(obj.__name__))
         if isinstance(obj, io.IOBase) and (
             obj in (sys.stdout, sys.stderr, sys.stdin) or files.is_closed_file(obj)
         ):
             return files.reduce_closed(obj) if obj.closed else super().reducer_override(obj)
         if isinstance(obj, type) and (name := cloudpickle_names.alias(obj)):
             return getattr, (sys.modules[obj.__module__], name)
+        if isinstance(obj, type | types.FunctionType) and (own := _own_module(obj)) is not None:
+            return tokens.attribute, (own, obj.__qualname__)
         if is_interpreters(obj) and not cloudpickle_names.is_named(obj):
             raise RefusedError(f"the type {obj.__name__}, which has no name to import it by")
         refused = refused_kind(obj)
@@ -211,6 +213,14 @@ class ShellPickler(GroupPickler):
             return ("namespace",)
         shell = self.context.shells.get(id(obj))
         return ("unit", self.context.refer(shell)) if shell is not None else None
+
+
+def _own_module(obj: Any) -> types.ModuleType | None:
+    """Return the module of a person's own that has a class or function by its name."""
+    name = obj.__module__
+    if type(name) is not str or not module_digest(name) or "<" in obj.__qualname__:
+        return None
+    return sys.modules[name]
 
 
 def _bases(kind: type) -> tuple[type, ...]:

@@ -25,7 +25,7 @@ from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
 from . import arrays_in_place, classes, containers, enums
 from .culprit import find_culprit
-from .module_files import module_digest
+from .module_files import is_alike
 from .units import apply_content
 
 
@@ -339,9 +339,10 @@ class Staging:
 
     def _module(self, name: str, digest: str) -> types.ModuleType:
         module = sys.modules.get(name) or importlib.import_module(name)
-        if digest and module_digest(module) != digest:
+        if digest and not is_alike(name, digest):
             raise LoadError(
-                f"the module file {name} differs between the two sides (restart the companion)"
+                f"its module {name} was loaded from another version of its file on the other side: "
+                f"run importlib.reload({name}) where the older one is, or %gpu restart"
             )
         return module
 

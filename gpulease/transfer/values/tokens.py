@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 from typing import Any
 
 from .hashing import buffer_digest
@@ -26,6 +27,11 @@ def namespace() -> Any:
 def module(name: str, digest: str) -> Any:
     """Stand for an installed module, or a person's own module file with this digest."""
     raise RuntimeError(f"module {name} {digest} outside a staging")
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """Return what a person's own module has under a dotted name."""
+    return operator.attrgetter(name)(owner)
 
 
 def array(buffer: Any, dtype: Any, shape: tuple[int, ...], order: Any, writeable: bool) -> Any:

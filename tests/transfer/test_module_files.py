@@ -1,0 +1,66 @@
+"""Modules of the student's own: a file that was edited never runs in two versions in silence."""
+
+import sys
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from tests.transfer.pair import CellError
+
+ONE = "value = [1]\ndef f(): return 1\nclass K:\n    def g(self): return 1\n"
+TWO = ONE.replace("1", "2002")  # another size: Python looks at it before it trusts a cache
+
+
+@pytest.fixture
+def lib(monkeypatch, tmp_path):
+    file = tmp_path / "mylib.py"
+    file.write_text(ONE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield file
+    sys.modules.pop("mylib", None)
+
+
+USES = {
+    "the module": ("import mylib", "got = mylib.f()"),
+    "a function of it": ("from mylib import f", "got = f()"),
+    "an instance of its class": ("import mylib as m; k = m.K(); del m", "got = k.g()"),
+    "what holds a function": ("from mylib import f as h; fs = [h]; del h", "got = fs[0]()"),
+    "a method": ("from mylib import K; g = K().g; del K", "got = g()"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_file_edited_after_home_imported_it_is_refused(lib, new_pair, use):
+    imports, uses = USES[use]
+    pair = new_pair()
+    pair.attach()
+    pair.home(imports)
+    lib.write_text(TWO)
+    with pytest.raises((GPULeaseError, CellError), match=r"mylib.*importlib\.reload"):
+        pair.gpu(uses)
+    pair.home("import sys, importlib; importlib.reload(sys.modules['mylib'])\n" + imports)
+    pair.gpu(uses)
+    assert pair.home("got") == 2002
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_file_edited_after_both_imported_it_can_be_loaded_anew_on_both(lib, new_pair, use):
+    imports, uses = USES[use]
+    pair = new_pair()
+    pair.attach()
+    pair.home(imports)
+    pair.gpu(uses)
+    assert pair.home("got") == 1
+    lib.write_text(TWO)
+    pair.gpu(uses)
+    assert pair.home("got") == 1, "neither has loaded it anew"
+    again = "import sys, importlib; importlib.reload(sys.modules['mylib'])\n"
+    pair.home(again + imports)
+    with pytest.raises((GPULeaseError, CellError), match=r"mylib.*importlib\.reload"):
+        pair.gpu(uses)
+    pair.gpu("import sys, importlib; importlib.reload(sys.modules['mylib'])")
+    pair.gpu(uses)
+    assert pair.home("got") == 2002
