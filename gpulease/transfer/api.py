@@ -82,6 +82,8 @@ class TransferSettings:
     eager_bytes: int = 64 * 2**20
     eager_seconds: float = 0.100
     reply_wait: float = 0.200
+    #: How long a cell waits for a companion that still loads what an interrupted one sent.
+    settle_wait: float = 5.0
     memory_margin: int = 256 * 2**20
     #: Results of GPU cells that are kept for home, as many as IPython's ``Out`` keeps.
     results: int = 1000

@@ -91,6 +91,39 @@ def test_an_interrupt_does_not_wait_for_the_other_side(pair, tmp_path):
     pair.home("assert y == [2, 3]")
 
 
+def test_the_next_cell_waits_no_longer_than_is_bearable(new_pair, tmp_path):
+    pair = new_pair(settings={"settle_wait": 0.1})
+    pair.attach()
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    pair.home(f"{SLOW}\nx = Slow(); x.begun = {str(begun)!r}; x.ended = {str(ended)!r}")
+    pending = pair.side.peer.need().request
+    offered = []
+
+    def offer(*args):
+        offered.append(pending(*args))
+        return offered[-1]
+
+    pair.side.peer.wire.request = offer
+
+    def interrupt():
+        wait_for(begun.exists, 30, "the companion loads")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        pair.gpu("x")
+    other.join()
+    for _ in range(2):
+        with pytest.raises(GPULeaseError, match="still loads what the interrupted cell sent"):
+            pair.gpu("1")
+    pair.home("y = [2]")
+    ended.touch()
+    wait_for(offered[0].done.is_set, 30, "it has loaded")
+    pair.gpu("y.append(x.begun)")
+    pair.home("assert len(y) == 2")
+
+
 def test_too_big_for_home_stays_away_and_says_so(new_pair):
     pair = new_pair(available=lambda: 300 * 2**20)
     pair.attach()

@@ -64,3 +64,15 @@ def test_a_file_edited_after_both_imported_it_can_be_loaded_anew_on_both(lib, ne
     pair.gpu("import sys, importlib; importlib.reload(sys.modules['mylib'])")
     pair.gpu(uses)
     assert pair.home("got") == 2002
+
+
+def test_what_was_forgotten_and_imported_again_is_looked_at_again(lib, new_pair):
+    pair = new_pair()
+    pair.attach()
+    pair.home("import mylib")
+    pair.home("import sys; del sys.modules['mylib'], mylib")
+    lib.write_text(TWO)
+    pair.home("import mylib")
+    lib.write_text(ONE)
+    with pytest.raises((GPULeaseError, CellError), match=r"mylib.*importlib\.reload"):
+        pair.gpu("mylib.f()")

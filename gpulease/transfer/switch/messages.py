@@ -142,6 +142,15 @@ def not_taken() -> GPULeaseError:
     )
 
 
+def still_loading() -> GPULeaseError:
+    """Return the refusal of a switch after one that was interrupted."""
+    return GPULeaseError(
+        "still_loading",
+        "The companion still loads what the interrupted cell sent to the GPU.",
+        next_step="Run the cell again in a moment; %gpu restart --force ends the companion.",
+    )
+
+
 def cannot_move(name: str, kind: str) -> GPULeaseError:
     """Return the refusal of a needed name."""
     return GPULeaseError(

@@ -18,14 +18,12 @@ from gpulease.transfer.values.side import Side
 from gpulease.transfer.values.variables import builtin_names
 from gpulease.wire.message import Message, Pending
 
-from .messages import cannot_move, not_taken
+from .messages import cannot_move, not_taken, still_loading
 from .peer import Peer
 from .planning import Wanted, plan
 
 #: How often a shipment is planned anew: the receiver may lack a unit it was thought to have.
 _TRIES = 4
-#: Seconds after which the other side is taken to know nothing.
-_SILENCE = 60
 
 
 class Sending:
@@ -100,7 +98,7 @@ class Sending:
         return outcome
 
     def settle(self) -> None:
-        """Learn whether the other side took what was interrupted; assume nothing if it is silent.
+        """Learn whether the other side took what was interrupted; raises ``still_loading``.
 
         An interrupt does not wait for that: the other side may be loading, and cannot be stopped.
         """
@@ -108,13 +106,12 @@ class Sending:
             return
         pending, shipment = self._open
         try:
-            reply = pending.wait(_SILENCE)
+            reply = pending.wait(self._side.settings.settle_wait)
         except GPULeaseError:
             reply = Message(0, "", Outcome(False).to_json())
-        self._open = None
         if reply is None:
-            self._side.ledger.forget_peer()
-            return
+            raise still_loading()
+        self._open = None
         self._side.acknowledge(shipment, Outcome.from_json(reply.body))
 
     def forget(self) -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import gc
+import operator
+import random
 import sys
 import types
 import typing
@@ -76,9 +79,10 @@ def _rule(kind: type) -> Rule | None:
         return _is_found
     if issubclass(kind, _ALWAYS) or any(kind in _kinds(name) for name in _LIBRARIES):
         return _always
-    if kind in _SOME:
-        return _SOME[kind]
     numpy = library("numpy")
+    some = {**_SOME, _random_state(numpy): _is_the_generator}
+    if kind in some:
+        return some[kind]
     if numpy is not None and issubclass(kind, (numpy.dtype, numpy.ufunc)):
         return is_one_of_a_kind if issubclass(kind, numpy.dtype) else _is_compiled
     return (lambda obj: bool(name_of(obj))) if _named(kind) else None
@@ -122,6 +126,10 @@ def reduce(obj: Any) -> Any:
     """
     kind = type(obj)
     numpy = library("numpy")
+    if obj is _GENERATOR:
+        return getattr, (random, "_inst")
+    if kind is _random_state(numpy) and _is_the_generator(obj):
+        return getattr, (sys.modules["numpy.random.mtrand"], "_rand")
     if numpy is not None and isinstance(obj, numpy.dtype):
         if not is_one_of_a_kind(obj):
             return NotImplemented
@@ -148,7 +156,34 @@ def _is_kept_zone(zone: Any) -> bool:
     return zone.key is not None and bool(zone.__reduce__()[1][1])
 
 
+def is_cached_by_name(function: Any) -> bool:
+    """Say whether a module has this function with a cache by its name: each side its own."""
+    module = sys.modules.get(str(function.__module__))
+    if module is None or module.__name__ == "__main__":
+        return False
+    try:
+        return operator.attrgetter(function.__qualname__)(module) is function
+    except AttributeError:
+        return False
+
+
+def _random_state(numpy: Any) -> Any:
+    """Return the class of numpy's one generator, None where that is not imported."""
+    made = getattr(sys.modules.get("numpy.random.mtrand"), "RandomState", None)
+    return made if numpy is not None else None
+
+
+def _is_the_generator(state: Any) -> bool:
+    """Say whether this is what ``numpy.random.rand`` draws from: its state travels by itself."""
+    return state is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
+
+
+#: What ``random.random`` draws from; the same.
+_GENERATOR: Any = random.seed.__self__  # type: ignore[attr-defined]
+LRU_CACHE: Any = type(functools.lru_cache(len))
 _SOME: dict[type, Rule] = {
+    random.Random: lambda generator: generator is _GENERATOR,
+    LRU_CACHE: is_cached_by_name,
     zoneinfo.ZoneInfo: _is_kept_zone,
     types.MappingProxyType: lambda proxy: proxy is _NO_METADATA,
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 _SITE = tuple({str(Path(path)) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
 
-#: Modules that were looked at, and of a person's own which load (its ``__spec__``) had which digest.
+#: Modules that were looked at; of a person's own, which load (its ``__spec__``) had which digest.
 _seen: set[str] = set()
 _digests: dict[str, tuple[Any, str]] = {}
 
@@ -25,6 +25,7 @@ def look() -> None:
 
     To be called when code has run: later the file may be another.
     """
+    _seen.intersection_update(sys.modules)
     for name in sys.modules.keys() - _seen:
         _seen.add(name)
         module_digest(name)

@@ -39,7 +39,6 @@ _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items())
 
 
 _CONTAINERS = (list, dict, set, collections.deque)
-_LRU_CACHE: Any = type(functools.lru_cache(len))
 
 
 @dataclass
@@ -161,7 +160,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return files.reduce_closed(obj) if obj.closed else super().reducer_override(obj)
         if isinstance(obj, type) and (name := cloudpickle_names.alias(obj)):
             return getattr, (sys.modules[obj.__module__], name)
-        if isinstance(obj, type | types.FunctionType) and (own := _own_module(obj)) is not None:
+        by_name = isinstance(obj, type | types.FunctionType | imported.LRU_CACHE)
+        if by_name and (own := _own_module(obj)) is not None:
             return tokens.attribute, (own, obj.__qualname__)
         if is_interpreters(obj) and not cloudpickle_names.is_named(obj):
             raise RefusedError(f"the type {obj.__name__}, which has no name to import it by")
@@ -170,7 +170,7 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise RefusedError(refused, obj)
         if type(obj) in _VIEWS:
             return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[type(obj)])
-        if isinstance(obj, _LRU_CACHE):
+        if isinstance(obj, imported.LRU_CACHE) and not imported.is_cached_by_name(obj):
             bounds = obj.cache_parameters()
             return tokens.lru_cache, (obj.__wrapped__, bounds["maxsize"], bounds["typed"])
         if type(obj) is functools.cached_property:
@@ -219,6 +219,8 @@ def _own_module(obj: Any) -> types.ModuleType | None:
     """Return the module of a person's own that has a class or function by its name."""
     name = obj.__module__
     if type(name) is not str or not module_digest(name) or "<" in obj.__qualname__:
+        return None
+    if isinstance(obj, imported.LRU_CACHE) and not imported.is_cached_by_name(obj):
         return None
     return sys.modules[name]
 

@@ -1,0 +1,48 @@
+"""Functions of modules that hold state: they are the module's on both sides, and join nothing."""
+
+import pytest
+
+from tests.transfer.kinds import plain, play
+
+CELLS = {
+    "random": [
+        "from random import random, seed, shuffle\nimport random as r\nseed(1); a = [random()]",
+        "a.append(random()); shuffle(a)",
+        "a += [random(), r.random()]; seed(5)",
+        "a += [r.random(), random()]",
+        "seen = a, seed.__self__ is r._inst, random.__self__ is seed.__self__",
+    ],
+    "numpy": [
+        "from numpy.random import rand, seed\nimport numpy as np\nseed(1); a = [rand()]",
+        "a.append(rand())",
+        "a += [np.random.rand(), rand()]; seed(5)",
+        "a += [rand(), np.random.rand()]",
+        "seen = a, rand.__self__ is np.random.mtrand._rand",
+    ],
+    "cached": [
+        "import fnmatch as m\nc = m._compile_pattern\na = [m._compile_pattern is c]",
+        "a.append(c is m._compile_pattern); c('x*')",
+        "a.append(c is m._compile_pattern)",
+        "d = {'c': c}",
+        "a.append(d['c'] is m._compile_pattern); seen = a",
+    ],
+}
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_as_in_one_process(eager, case):
+    assert play(eager, CELLS[case], beside_gpu=False) == plain(CELLS[case])
+
+
+def test_names_of_one_module_share_nothing(pair):
+    pair.home("from random import random, seed\na = [random]")
+    groups = pair.side.side.survey(["random", "seed", "a"]).groups
+    assert sorted(len(group.names) for group in groups if group.names) == [1, 1, 1]
+
+
+def test_a_generator_of_ones_own_travels_by_value(pair):
+    pair.home("import random, numpy as np\ng = random.Random(1); n = np.random.RandomState(1)")
+    pair.gpu("x = g.random(), n.rand()")
+    pair.home("h = random.Random(1), np.random.RandomState(1)\ny = h[0].random(), h[1].rand()")
+    pair.home("assert x == y; y = h[0].random(), h[1].rand()")
+    pair.home("assert (g.random(), n.rand()) == y")
