@@ -100,6 +100,10 @@ class Client:
         """Keep an idle lease for a while."""
         return cast("LeaseView", await self.call("POST", f"{_lease(lease_id)}/keep", {}))
 
+    async def upgrade(self, lease_id: str) -> LeaseView:
+        """Let a lease become what was asked for, as far as that is free."""
+        return cast("LeaseView", await self.call("POST", f"{_lease(lease_id)}/upgrade", {}))
+
     async def connection(self, lease_id: str, client_key: str, kernel_id: str) -> ConnectionView:
         """Have a home kernel's key admitted; only a server's own token can."""
         body = {"client_key": client_key, "kernel_id": kernel_id}

@@ -6,6 +6,7 @@ Owns the table of subcommands and the status text.  Each command is a few calls 
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 SHOWN_VARIABLES = 10
 #: States of a request that has brought no GPU yet.
 _NOT_GRANTED = ("queued", "starting")
+#: Seconds after which the service has heard that a cell of this kernel is over: its companion's
+#: words come in batches.
+_HEARD_SECONDS = 15.0
 
 
 def line_magic(session: Session, text: str) -> None:
@@ -139,6 +143,22 @@ def _keep(session: Session, words: list[str]) -> str:
     kept: LeaseView = session.link.bus.call("keep", {"lease_id": lease["id"]})
     session.link.notices.withdraw()
     return f"Kept. {kept['sentence']}"
+
+
+def _upgrade(session: Session, words: list[str]) -> str:
+    _none(words)
+    lease = _held(session)
+    assert session.link.bus is not None
+    enough = time.monotonic() + _HEARD_SECONDS
+    while True:
+        try:
+            changed: LeaseView = session.link.bus.call("upgrade", {"lease_id": lease["id"]})
+        except GPULeaseError as error:
+            if error.reason != "cell_running" or time.monotonic() >= enough:
+                raise
+            session.inbox.wait_for(lambda: False, time.monotonic() + 1)
+        else:
+            return changed["sentence"]
 
 
 def _return(session: Session, words: list[str]) -> str:
@@ -296,7 +316,7 @@ def _nothing(session: Session) -> GPULeaseError:
 
 COMMANDS: dict[str, Callable[[Session, list[str]], str]] = {
     "on": _on, "off": _off, "auto": _auto, "request": _request, "keep": _keep, "return": _return,
-    "restart": _restart,
+    "restart": _restart, "upgrade": _upgrade,
     "fetch": _fetch, "resolve": _resolve, "recover": _recover, "config": _config,
     "connect": _connect, "help": _help, "variables": _variables,
     "status": _status, "submit": _submit,

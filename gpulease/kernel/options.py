@@ -15,8 +15,8 @@ from gpulease.errors import GPULeaseError
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 USAGE = (
-    "%%gpu [--class NAME] [--count N] [--nodes N] [--for 30m] [--wait 5m] [--no-wait] "
-    "[--else cpu] [--needs memory>=20GiB] [--project NAME] [--in-quota-only]"
+    "%%gpu [--class NAME] [--count N] [--min-count N] [--nodes N] [--for 30m] [--wait 5m] "
+    "[--no-wait] [--else cpu] [--needs memory>=20GiB] [--project NAME] [--in-quota-only]"
 )
 #: What ``%gpu`` can do.
 COMMANDS = """\
@@ -26,6 +26,7 @@ COMMANDS = """\
 %gpu auto                    run cells that use a GPU library on the GPU, the others here
 %gpu request [options]       ask for a GPU without running anything (options as %%gpu)
 %gpu keep                    keep an unused GPU a while longer
+%gpu upgrade                 move to what you asked for, once it is free: class, more GPUs
 %gpu return [--force]        bring everything home and give the GPU back
 %gpu restart [--force]       bring everything home, and use a new companion from now on
 %gpu fetch NAME...           bring variables home now
@@ -45,6 +46,7 @@ Run this cell on a GPU; asks for one, and waits for it, where there is none yet.
 
   --class NAME      a GPU class (%gpu config class NAME: for the whole notebook)
   --count N         so many GPUs
+  --min-count N     start with fewer where there are no more, and give up some rather than all
   --nodes N         divide them among so many nodes (see: gpulease launch --help)
   --for 30m         for at most so long
   --wait 5m         wait so long in the queue; the request stays queued after that
@@ -72,6 +74,7 @@ class CellOptions:
     needs: str | None = None
     project: str | None = None
     nodes: int | None = None
+    min_count: int | None = None
     help: bool = False
 
     def of_the_request(self) -> list[str]:
@@ -131,7 +134,7 @@ _FLAGS = {
     "-h": "help",
 }
 _TEXTS = {"--class": "gpu_class", "--needs": "needs", "--project": "project"}
-_NUMBERS = {"--count": "count", "--nodes": "nodes"}
+_NUMBERS = {"--count": "count", "--min-count": "min_count", "--nodes": "nodes"}
 _VALUES = frozenset((*_TEXTS, *_NUMBERS, "--for", "--wait", "--else"))
 
 

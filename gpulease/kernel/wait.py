@@ -173,6 +173,8 @@ class Waiter:
             body["gpu_class"] = gpu_class
         if options.count is not None:
             body["count"] = options.count
+        if options.min_count is not None:
+            body["min_count"] = options.min_count
         if options.nodes is not None:
             body["nodes"] = options.nodes
         if options.seconds is not None:

@@ -210,6 +210,8 @@ class Core:
             return await client.lease(lease_id)
         if name == "keep":
             return await client.keep(lease_id)
+        if name == "upgrade":
+            return await client.upgrade(lease_id)
         if name == "end":
             return await client.end(lease_id, force=bool(args.get("force")))
         if name == "connection":

@@ -143,6 +143,15 @@ class KeepHandler(_Handler):
         self.finish(json.dumps(await self.core.call("", "keep", {"lease_id": lease_id})))
 
 
+class UpgradeHandler(_Handler):
+    """POST lets a lease become what was asked for."""
+
+    @web.authenticated
+    async def post(self, lease_id: str) -> None:
+        """Change it."""
+        self.finish(json.dumps(await self.core.call("", "upgrade", {"lease_id": lease_id})))
+
+
 class HistoryHandler(_Handler):
     """GET: the person's newest leases, with those that ended."""
 
@@ -179,4 +188,5 @@ HANDLERS: list[tuple[str, type[_Handler]]] = [
     (r"/gpulease/api/reservations", ReservationsHandler),
     (_LEASE, LeaseHandler),
     (rf"{_LEASE}/keep", KeepHandler),
+    (rf"{_LEASE}/upgrade", UpgradeHandler),
 ]

@@ -31,7 +31,8 @@ class Ask:
 
     ``wanted`` is how long in seconds (``None``: as long as the policy allows).  ``project`` is what
     it is charged to; ``None`` is ``charged_to``'s choice.  ``needs`` is as people write it.  The
-    ``count`` devices are divided equally among ``nodes``.
+    ``count`` devices are divided equally among ``nodes``.  With ``min_count`` of them it can live
+    as well (``None``: all or nothing).
     """
 
     user: str
@@ -48,6 +49,7 @@ class Ask:
     batch: bool = False
     needs: str = ""
     nodes: int = 1
+    min_count: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _serves(lease: Lease, gpu_class: GPUClass, ask: Ask) -> bool:
     """Whether a lease is what is asked for, be it by a fall-back of it."""
     right_class = gpu_class.name in (lease.gpu_class, lease.asked_class)
     same_needs = str(needs.parse(ask.needs)) in ("", lease.needs)
-    enough = lease.count >= ask.count and same_needs
+    enough = max(lease.count, lease.asked_count) >= ask.count and same_needs
     same_nodes = ask.nodes in (1, lease.nodes)
     return right_class and enough and same_nodes and ask.project in (None, lease.project)
 
@@ -194,6 +196,8 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
         )
     if not 1 <= ask.count <= gpu_class.max_count:
         raise _bad_count(ask.count, gpu_class, gpu_class.max_count, "a request may have")
+    if ask.min_count is not None:
+        _check_min_count(ask, ask.min_count)
     others = [queue.class_of(policy, name) for name in gpu_class.fallback]
     pools = [gpu_class.pool, *(other.pool for other in others if other is not None)]
     there = max(
@@ -213,6 +217,26 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
         )
     _check_needs(ask, gpu_class, snapshot, pools)
     return gpu_class
+
+
+def _check_min_count(ask: Ask, least: int) -> None:
+    """Refuse a least number of GPUs that is none, and one of several nodes: their parts are equal.
+
+    Fewer parts would be another program: its ranks are numbered when it starts.
+    """
+    if 1 <= least <= ask.count and ask.nodes == 1:
+        return
+    raise GPULeaseError(
+        "bad_count",
+        "A request for several nodes is all or nothing."
+        if ask.nodes > 1
+        else f"{least} of {say_count(ask.count, 'GPU', 'GPUs')} cannot be the fewest to live with.",
+        next_step="Ask without --min-count."
+        if ask.nodes > 1
+        else f"Name a --min-count from 1 to {ask.count}.",
+        numbers={"asked": ask.count, "min_count": least},
+        status=422,
+    )
 
 
 def _check_nodes(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> None:
@@ -363,5 +387,6 @@ def _new(
         batch=ask.batch,
         needs=str(needs.parse(ask.needs)),
         nodes=ask.nodes,
+        min_count=ask.min_count if ask.min_count is not None and ask.min_count < ask.count else 0,
         server_ready=ask.server_ready,
     )

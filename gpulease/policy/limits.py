@@ -51,7 +51,7 @@ class Limits:
     @classmethod
     def of(cls, snapshot: Snapshot, *, bounds: bool = False) -> Limits:
         """Return what is held now; ``bounds``: with those of the site."""
-        held = queue.holding(snapshot)
+        held = (*queue.holding(snapshot), *queue.reshaping(snapshot))
         unpaid = budgets.ended(snapshot)
         return cls(snapshot.policy, held, snapshot.bounds if bounds else (), unpaid)
 
@@ -88,13 +88,14 @@ class Limits:
                 why = None
             else:
                 why = kept_waiting(request, now, self)
-            if granting and why is None:
+            if granting and why is None and not request.kept:
                 self.grant(request)
             yield request, why
 
     def start(self, lease: Lease) -> None:
         """Count a lease that this plan starts, as the class it is served by."""
-        self.grant(lease)
+        if not lease.kept:
+            self.grant(lease)
         key = (lease.id, lease.gpu_class)
         for index in self._meant.get(key, ()):
             self._left[index] -= self.bounds[index].takes[key]
@@ -191,6 +192,8 @@ def kept_waiting(lease: Lease, now: datetime, limits: Limits) -> str | None:
         return "server_starting"
     if lease.not_before is not None and lease.not_before > now:
         return lease.reason or "backing_off"
+    if lease.kept:  # a lease in another shape: what it holds is counted already
+        return None
     if exceeded := limits.exceeded(lease):
         return exceeded
     return QUOTA if limits.bounds and limits.bound(lease) is not None else None

@@ -39,7 +39,9 @@ from gpulease.policy.steps import (
     Nominate,
     Progress,
     Requeue,
+    Reshape,
     Resume,
+    Shape,
     Start,
     Wait,
     Warn,
@@ -67,7 +69,9 @@ __all__ = [
     "Pool",
     "Progress",
     "Requeue",
+    "Reshape",
     "Resume",
+    "Shape",
     "Snapshot",
     "Start",
     "TimeOuts",
@@ -226,6 +230,8 @@ class Lease:
     in_quota_only: bool = False
     needs: str = ""  # what it demands of each device beyond the class: ``policy.needs``
     nodes: int = 1  # into so many equal parts its devices are divided, in their order
+    min_count: int = 0  # with so few devices it can live as well; 0 is all or nothing
+    asked_count: int = 0  # what was asked for, where it has fewer; 0 is ``count``
     batch: bool = False  # of a whole notebook's run: nobody sits at it
     reason: str = ""
     attempt: int = 0
@@ -245,6 +251,9 @@ class Lease:
     keeps: int = 0
     kept_until: datetime | None = None
     nominated_for: str | None = None
+    becomes: Shape | None = None  # what it is after this drain, instead of ended
+    kept: tuple[str, ...] = ()  # devices held for it from such a drain until it is active again
+    gave: tuple[tuple[str, str], ...] = ()  # (device, request): what it gave up so, for whom
     server_ready: bool = True
     end_reason: EndReason | None = None
     end_note: str = ""
@@ -265,6 +274,22 @@ class Lease:
     def per_node(self) -> int:
         """How many devices stand together on one machine: an equal part for each of its nodes."""
         return self.count // self.nodes
+
+    @property
+    def giving(self) -> tuple[str, ...]:
+        """The devices that it gives up when it leaves: all, but for those that it keeps."""
+        if self.becomes is None:
+            return self.devices
+        return tuple(uuid for uuid in self.devices if uuid not in self.becomes.devices)
+
+    @property
+    def spares(self) -> int:
+        """How many of its devices it can live without."""
+        return max(0, len(self.devices) - self.min_count) if self.min_count else 0
+
+    def shrunk(self, fewer: int) -> Shape:
+        """Return what it becomes with so many devices fewer."""
+        return Shape(self.gpu_class, self.devices[: len(self.devices) - fewer])
 
 
 @dataclass(frozen=True)

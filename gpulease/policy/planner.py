@@ -6,6 +6,8 @@ of the order in which the snapshot lists things; each lease gets at most one act
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, admit, came_free, holds
 from gpulease.policy.health import reactions, stuck
@@ -27,6 +29,10 @@ def plan(snapshot: Snapshot) -> list[Action]:
 
 def _steps(snapshot: Snapshot) -> list[Action]:
     healed = reactions(snapshot)
+    over = {request.id for request in queue.reshaping(snapshot)} & healed.keys()
+    if over:  # what waits for them is not to be started in the same plan
+        still = tuple([each for each in snapshot.leases if each.id not in over])
+        snapshot = replace(snapshot, leases=still)
     ending = frozenset(a.lease_id for a in healed.values() if isinstance(a, End))
     admitted, back = Admission(), dict[str, Requeue]()
     if snapshot.capacity_known:

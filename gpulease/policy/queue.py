@@ -38,6 +38,12 @@ def waiting_ids(snapshot: Snapshot) -> frozenset[str]:
 
 
 @once
+def reshaping(snapshot: Snapshot) -> tuple[Lease, ...]:
+    """Return the requests that are leases in another shape: what they need is held for them."""
+    return tuple([lease for lease in waiting(snapshot) if lease.kept])
+
+
+@once
 def holding(snapshot: Snapshot) -> tuple[Lease, ...]:
     """Return the leases that hold devices, by ticket."""
     return tuple(sorted([x for x in snapshot.leases if x.state in HOLDING], key=_ORDER))

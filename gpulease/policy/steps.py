@@ -14,6 +14,22 @@ from gpulease.policy.states import EndReason
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What a lease becomes once its variables are home: so many devices of a class.
+
+    ``devices``: those that it keeps of its own, and free ones that are held for it.
+    """
+
+    gpu_class: str
+    devices: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """How many devices it has then."""
+        return len(self.devices)
+
+
+@dataclass(frozen=True)
 class Action:
     """One thing to do, with the reason that is recorded; the kinds are the subclasses.
 
@@ -28,6 +44,8 @@ class Action:
 @dataclass(frozen=True)
 class Start(Action):
     """Grant these devices and start the lease, as ``gpu_class`` where that is a fallback.
+
+    They may be fewer than were asked for, where the request allows it.
 
     ``price`` is that of one device an hour, and holds for as long as the lease does.  ``image`` is
     that of the group in whose window it has a seat, "" for the class's.
@@ -78,11 +96,12 @@ class Requeue(Action):
 
 @dataclass(frozen=True)
 class Warn(Action):
-    """Say that the lease will be taken at ``until`` for ``reason``."""
+    """Say that the lease will be taken at ``until`` for ``reason``, or what it ``becomes`` then."""
 
     until: datetime
     end_reason: EndReason
     nominated_for: str | None = None
+    becomes: Shape | None = None
 
 
 @dataclass(frozen=True)
@@ -92,12 +111,20 @@ class Clear(Action):
 
 @dataclass(frozen=True)
 class Drain(Action):
-    """Bring the variables home until ``until``; then the lease ends for ``end_reason``."""
+    """Bring the variables home until ``until``; then the lease ends for ``end_reason``, or is what
+    it ``becomes``.
+    """
 
     until: datetime
     end_reason: EndReason
     park: bool
     nominated_for: str | None = None
+    becomes: Shape | None = None
+
+
+@dataclass(frozen=True)
+class Reshape(Action):
+    """Its variables are home: back to the queue as what it becomes, which is held for it."""
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ from gpulease.protocol.service import (
     LeaseStateName,
     LeaseView,
     MessageView,
+    UpgradeView,
 )
 from gpulease.protocol.supervisor import NodeAddress, ToSupervisor
 
@@ -127,5 +128,6 @@ __all__ = [
     "NodeAddress",
     "ReplyMetadata",
     "ToSupervisor",
+    "UpgradeView",
     "is_understood",
 ]

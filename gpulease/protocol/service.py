@@ -73,6 +73,13 @@ class BudgetView(TypedDict):
     at_zero: Literal["end", "borrow"]
 
 
+class UpgradeView(TypedDict):
+    """What a lease can be now at its holder's word: nearer to what was asked for."""
+
+    gpu_class: str
+    count: int
+
+
 class LeaseView(TypedDict):
     """A request or lease as everyone sees it."""
 
@@ -88,6 +95,9 @@ class LeaseView(TypedDict):
     needs: NotRequired[str]  # what was demanded of each GPU beyond its class
     asked_class: NotRequired[str]  # what was asked for, where a fall-back of it serves; else ""
     count: int  # of all nodes together
+    min_count: NotRequired[int]  # it can live with so few; 0: all or nothing
+    asked_count: NotRequired[int]  # what was asked for, where it has fewer; else 0
+    upgrade: NotRequired[UpgradeView | None]  # what of that is free now; None: nothing
     nodes: NotRequired[int]  # into so many equal parts its devices are divided; absent: 1
     simulated: bool
     state: LeaseStateName

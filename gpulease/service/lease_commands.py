@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import asking, lifecycle
+from gpulease.policy import asking, lifecycle, wishes
 from gpulease.policy.model import Evidence, Lease, LeaseState
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
@@ -79,6 +79,7 @@ class LeaseCommands:
             gpu_class=body.get("gpu_class"),
             count=body.get("count", body.get("nodes", 1)),
             nodes=body.get("nodes", 1),
+            min_count=body.get("min_count"),
             wanted=body.get("seconds"),
             kernel_id=body.get("kernel_id"),
             origin=body.get("origin", "magic"),
@@ -124,6 +125,24 @@ class LeaseCommands:
             outs = time_outs_at(self._loop.snapshot(), lease)
             after = lifecycle.keep(lease, self._loop.clock(), outs)
             return Change(lease, after, asker.name, "kept")
+
+        return await self._turns.change(decide)
+
+    async def upgrade(self, asker: Asker, lease_id: str) -> Lease:
+        """Let a lease become what was asked for, or as much of it as is free.
+
+        Raises:
+            GPULeaseError: ``no_such_lease``, ``nothing_wished``, ``wish_not_free``,
+                ``cell_running``.
+        """
+
+        def decide() -> Change:
+            lease = self.changeable(asker, lease_id)
+            shape = wishes.granted(self._loop.snapshot(), lease)
+            outs = lifecycle.time_outs_of(self._policies.current, lease)
+            cells = _cells(self._loop.observed_state.evidence.get(lease_id))
+            after = lifecycle.reshape(lease, shape, self._loop.clock(), outs, cells=cells)
+            return Change(lease, after, asker.name, "reshaped")
 
         return await self._turns.change(decide)
 

@@ -89,6 +89,18 @@ class Keep(BaseHandler):
         self.answer(self.services.views.lease(lease))
 
 
+class Upgrade(BaseHandler):
+    """``leases/{id}/upgrade``."""
+
+    @needs_scope(SCOPE_REQUEST)
+    @answers({200: LeaseView}, body=EmptyBody, refuses=(409,))
+    async def post(self, lease_id: str) -> None:
+        """Let it become what was asked for, as far as that is free; its variables go home first."""
+        self.parse(EmptyBody)
+        lease = await self.services.commands.upgrade(self.asker, lease_id)
+        self.answer(self.services.views.lease(lease))
+
+
 class Connections(BaseHandler):
     """``leases/{id}/connections``."""
 

@@ -42,6 +42,7 @@ API: Mapping[str, type[RequestHandler]] = {
     "leases": rest_leases.Leases,
     "leases/{id}": rest_leases.OneLease,
     "leases/{id}/keep": rest_leases.Keep,
+    "leases/{id}/upgrade": rest_leases.Upgrade,
     "leases/{id}/connections": rest_leases.Connections,
     "leases/{id}/events": rest_leases.LeaseEvents,
     "leases/{id}/why": rest_leases.Why,

@@ -12,15 +12,16 @@ from datetime import datetime
 from typing import TypedDict
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import budgets, capacity, lifecycle
+from gpulease.policy import budgets, capacity, lifecycle, wishes
 from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import forecast, labs
-from gpulease.policy.explanation.explain import beyond_share, explain
+from gpulease.policy.explanation.explain import beyond_share, explain, wish_is_free
 from gpulease.policy.model import (
     Device,
     Lease,
     LeaseState,
     PolicyDocument,
+    Shape,
     Snapshot,
     TimeOuts,
 )
@@ -33,6 +34,7 @@ from gpulease.protocol import (
     EndView,
     KeepView,
     LeaseView,
+    UpgradeView,
 )
 from gpulease.providers.base import ServerStarted
 from gpulease.service import standing
@@ -70,6 +72,7 @@ class _MadeFrom:
     outs: TimeOuts
     asides: str
     notebook: str
+    upgrade: Shape | None
 
     def same_as(self, other: _MadeFrom) -> bool:
         """Whether the same view comes of it; records and policies are compared by identity."""
@@ -88,6 +91,7 @@ class _MadeFrom:
             self.asides,
             self.outs,
             self.notebook,
+            self.upgrade,
         )
 
 
@@ -161,6 +165,7 @@ class Views:
             time_outs_at(snapshot, lease),
             _asides(lease, snapshot),
             self._notebook_of(lease),
+            wishes.within_reach(snapshot, lease),
         )
         figures = self._figures(lease, snapshot, made_from.outs)
         made = self._made.get(lease.id)
@@ -197,7 +202,7 @@ class Views:
             expected=expected,
             between=ahead.between if ahead else None,
             said=of.said,
-            asides=of.asides,
+            asides=joined(of.asides, wish_is_free(of.upgrade)),
             outs=outs,
         )
         return {
@@ -218,6 +223,9 @@ class Views:
             "asked_class": lease.asked_class,
             "needs": lease.needs,
             "count": lease.count,
+            "min_count": lease.min_count,
+            "asked_count": lease.asked_count,
+            "upgrade": _upgrade(of.upgrade),
             "nodes": lease.nodes,
             "simulated": of.simulated,
             "state": lease.state.value,
@@ -300,6 +308,10 @@ def _asides(lease: Lease, snapshot: Snapshot) -> str:
     lab = labs.about(snapshot, lease)
     share = beyond_share(lease, snapshot.policy, snapshot.evidence.get(lease.id))
     return joined(lab, share) if share else lab
+
+
+def _upgrade(shape: Shape | None) -> UpgradeView | None:
+    return None if shape is None else {"gpu_class": shape.gpu_class, "count": shape.count}
 
 
 def _simulated(lease: Lease, snapshot: Snapshot) -> bool:

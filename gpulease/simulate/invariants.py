@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpulease.policy import budgets, capacity, lifecycle
 from gpulease.policy.capacity.fitting import suits
-from gpulease.policy.fairness.standing import PREEMPTED
+from gpulease.policy.fairness.standing import TAKEN
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -19,12 +19,14 @@ from gpulease.policy.model import (
     EndReason,
     Lease,
     LeaseState,
+    Shape,
     Snapshot,
     Start,
     Verdict,
     Warn,
 )
 
+_NOTHING = Shape("", ())
 #: Reasons of waiting that say that nothing which is left would do.
 _LACKING = frozenset({"no_capacity", "quarantined", "held"})
 
@@ -49,7 +51,7 @@ def check_plan(view: Snapshot, actions: Sequence[Action]) -> None:
         lease = leases[action.lease_id]
         if isinstance(action, Warn):
             _check_warning(view, action, lease)
-            if action.reason == PREEMPTED and not lease.batch:
+            if action.reason in TAKEN and not lease.batch:
                 _check_preemption(view, lease, done)
         elif isinstance(action, Drain):
             early = lease.warned_until is not None and view.now < lease.warned_until
@@ -68,9 +70,10 @@ def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, 
         lease = leases[start.lease_id]
         _hold(all(uuid in free for uuid in start.devices), view, f"{lease.id} gets free devices")
         given = [free[uuid] for uuid in start.devices]
-        _hold(len(given) == lease.count, view, f"{lease.id} gets all or nothing")
-        each = lease.per_node
-        parts = [{d.node for d in given[at : at + each]} for at in range(0, lease.count, each)]
+        enough = (lease.min_count or lease.count) <= len(given) <= lease.count
+        _hold(enough, view, f"{lease.id} gets all, or what it allows")
+        each = min(lease.per_node, len(given))
+        parts = [{d.node for d in given[at : at + each]} for at in range(0, len(given), each)]
         alone = all(len(nodes) == 1 for nodes in parts)
         _hold(alone, view, f"{lease.id} gets the devices of each of its nodes in one machine")
         name = start.gpu_class or lease.gpu_class
@@ -83,6 +86,9 @@ def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, 
 
 def _check_warning(view: Snapshot, action: Warn, lease: Lease) -> None:
     outs = lifecycle.time_outs_of(view.policy, lease)
+    shape = action.becomes
+    smaller = shape is None or lease.min_count <= shape.count < lease.count
+    _hold(smaller, view, f"{lease.id} becomes smaller, and not smaller than it allows")
     left = (action.until - view.now).total_seconds()
     _hold(left >= outs.warning - 1e-3, view, f"{lease.id} is warned for {outs.warning:g} s")
     evidence = view.evidence.get(lease.id)
@@ -126,6 +132,10 @@ def check_state(view: Snapshot, slack: float) -> None:
     holders = [x for x in view.leases if x.state in lifecycle.HOLDING]
     held = Counter(uuid for lease in holders for uuid in lease.devices)
     _hold(max(held.values(), default=0) <= 1, view, "no device is held twice")
+    for lease in holders:
+        least = min(lease.min_count, lease.count) or lease.count
+        enough = not lease.devices or len(lease.devices) >= least
+        _hold(enough, view, f"{lease.id} has as many devices as it can live with")
     _check_bounds(view, holders, slack)
 
 
@@ -143,7 +153,7 @@ def _check_bounds(view: Snapshot, holders: Iterable[Lease], slack: float) -> Non
             late = (view.now - lease.warned_until).total_seconds()
             late -= view.policy.batch_cell if lease.batch else 0.0  # it finishes its cell first
             _hold(late <= slack, view, f"{lease.id} is warned for too long")
-        if lease.hard_end is not None:
+        if lease.hard_end is not None and lease.state is not LeaseState.STARTING:
             late = (view.now - lease.hard_end).total_seconds()
             _hold(late <= outs.warning + leaving + slack, view, f"{lease.id} ends at its hard end")
 
@@ -162,6 +172,8 @@ def _check_conserving(view: Snapshot, done: Sequence[Action]) -> None:
         if x.state is LeaseState.ENDED and x.nominated_for in waiting
         for uuid in x.devices
     }
+    kept |= {uuid for x in view.leases for uuid, name in x.gave if name in waiting}
+    kept |= {uuid for x in view.leases for uuid in (*x.kept, *(x.becomes or _NOTHING).devices)}
     gathering = {x.gpu_class for x in waiting.values() if x.count > 1}
     reasons = {a.lease_id: a.reason for a in done}
     free = capacity.free_devices(view)

@@ -53,6 +53,12 @@ export class Actions {
     }
   }
 
+  async upgrade(lease = this.lease()): Promise<void> {
+    if (lease !== null) {
+      await this.attempt(() => this.leases.api.upgrade(lease.id));
+    }
+  }
+
   /** Return the GPU the way `%gpu return` does: nothing is lost unasked. */
   async giveBack(lease = this.lease(), panel = this.panel): Promise<void> {
     if (lease === null) {

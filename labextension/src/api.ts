@@ -48,6 +48,10 @@ export class Api {
     return this.call('POST', 'leases', wanted);
   }
 
+  upgrade(id: string): Promise<ILease> {
+    return this.call('POST', `leases/${encodeURIComponent(id)}/upgrade`, {});
+  }
+
   keep(id: string): Promise<ILease> {
     return this.call('POST', `leases/${encodeURIComponent(id)}/keep`, {});
   }

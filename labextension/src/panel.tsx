@@ -163,6 +163,17 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
         {lease === null && (
           <Action text={trans.__('Request GPU')} accent act={() => actions.request()} />
         )}
+        {lease?.upgrade && (
+          <Action
+            text={trans.__(
+              'Move to %1 x %2',
+              lease.upgrade.count,
+              lease.upgrade.gpu_class
+            )}
+            accent
+            act={() => actions.upgrade()}
+          />
+        )}
         {lease?.keep.allowed && (
           <Action
             text={trans.__('Keep')}

@@ -35,6 +35,7 @@ export interface ILease {
   verdict: string;
   utilisation: number | null;
   memory_used?: number | null;
+  upgrade?: { gpu_class: string; count: number } | null;
   keep: { allowed: boolean; left: number; seconds: number; reason: string };
   devices: { uuid: string; name: string; memory: number; simulated: boolean }[];
   end: {

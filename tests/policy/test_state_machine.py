@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import asking, capacity, lifecycle, limits, planner, queue
+from gpulease.policy import wishes as wishes_of_leases
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.capacity import fitting
 from gpulease.policy.model import Action, Alert, Lease, LeaseState, Requeue, Snapshot, Start
@@ -87,6 +88,7 @@ wishes = st.tuples(
     st.fixed_dictionaries(
         {
             "count": st.sampled_from([1, 1, 1, 2, 3, 4]),
+            "min_count": st.sampled_from([None, None, 1, 2]),
             "nodes": st.sampled_from([1, 1, 2]),
             "batch": st.sampled_from([False, False, False, True]),
             "needs": st.sampled_from(["", "", "", "memory>=30GiB"]),
@@ -239,7 +241,7 @@ class Core(RuleBasedStateMachine):
         self.site.devices.append(replace(new, uuid=f"GPU-{self.joined}"))
         self.joined += 1
 
-    @rule(which=st.integers(0, 9), how=st.sampled_from(["server", "return", "keep"]))
+    @rule(which=st.integers(0, 9), how=st.sampled_from(["server", "return", "keep", "wish"]))
     def a_person_acts(self, which, how):
         live = self.site.live()
         if not live:
@@ -251,10 +253,15 @@ class Core(RuleBasedStateMachine):
                 after = lifecycle.server_gone(lease, self.site.now)
             elif how == "return":
                 after = lifecycle.give_back(lease, self.site.now, outs)
+            elif how == "wish":
+                shape = wishes_of_leases.granted(self.site.snapshot(), lease)
+                after = lifecycle.reshape(lease, shape, self.site.now, outs)
             else:
                 after = lifecycle.keep(lease, self.site.now, outs)
         except GPULeaseError:
             return
+        if after.state is LeaseState.DRAINING and lease.state is not after.state:
+            self.site.drain_sent[after.id] = self.site.now
         self.site._put(after)
 
     @rule(seconds=st.sampled_from([30, 30, 30, 300, 3600]))

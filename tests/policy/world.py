@@ -24,6 +24,7 @@ from gpulease.policy.model import (
     LeaseState,
     Observed,
     PolicyDocument,
+    Reshape,
     Snapshot,
     Start,
 )
@@ -60,6 +61,7 @@ class World:
     idleness: dict[str, IdleState] = field(default_factory=dict)
     since: dict[str, datetime] = field(default_factory=dict)
     drain_sent: dict[str, datetime] = field(default_factory=dict)
+    old: dict[str, tuple[tuple[str, ...], datetime]] = field(default_factory=dict)
     grants: list[tuple[str, datetime]] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)
     tickets: int = 0
@@ -117,6 +119,10 @@ class World:
             released = self.habits[lease.id].release
             if lease.ended and (self.now - lease.ended).total_seconds() < released:
                 return lease.id
+        for lease_id, (devices, since) in self.old.items():  # of what became another shape
+            released = self.habits[lease_id].release
+            if device.uuid in devices and (self.now - since).total_seconds() < released:
+                return lease_id
         return device.occupied_by
 
     def _observe(self, lease: Lease) -> Observed:
@@ -175,6 +181,8 @@ class World:
         lease = self.leases[action.lease_id]
         outs = lifecycle.time_outs_of(self.policy, lease)
         after = self._put(lifecycle.apply(lease, action, self.now, outs))
+        if isinstance(action, Reshape):
+            self.old[lease.id] = lease.devices, self.now
         if isinstance(action, Start):
             self.grants.append((lease.id, self.now))
         if after.state is LeaseState.DRAINING:
@@ -198,7 +206,8 @@ class World:
             outs = lifecycle.time_outs_of(self.policy, lease)
             bound = self._bound(lease)
             assert bound is None or self._age(lease) <= bound + 3 * TICK, (lease, self._age(lease))
-            if lease.hard_end is not None and lease.state is not LeaseState.ENDED:
+            over = (LeaseState.ENDED, LeaseState.STARTING)  # what starts is warned once it is there
+            if lease.hard_end is not None and lease.state not in over:
                 last = outs.warning + outs.drain_max + 2 * outs.interrupt_grace
                 late = (self.now - lease.hard_end).total_seconds()
                 assert late <= last + 4 * TICK, ("the hard end is the end", lease)

@@ -99,6 +99,7 @@ class _Pass:
         self._growth = Growth(snapshot)
         self._doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()})
         self._kinds: dict[str, Hashable] = {}
+        self._expecting = {each.nominated_for for each in queue.holding(snapshot)}
         self._rooms = Rooms(snapshot)
         #: Pods of each class that a queue of the cluster's has not let in yet.
         self._pending = Counter(
@@ -137,7 +138,7 @@ class _Pass:
         if request.count == 1 and not self._doors.any:
             return (request.gpu_class, request.needs) if request.needs else request.gpu_class
         waits = request.count > 1 and gathers(request, self._snapshot)
-        wish = request.gpu_class, request.needs, request.count, request.nodes
+        wish = request.gpu_class, request.needs, request.count, request.nodes, request.min_count
         return *wish, waits, self._doors.kind(request)
 
     def _open(self, line: Line) -> set[Hashable]:
@@ -169,6 +170,7 @@ class _Pass:
             return not free.has_room(request)
         gathering = request.count > 1 and gathers(request, self._snapshot)
         least, parts = (1, 1) if gathering else (request.per_node, request.nodes)
+        least = min(least, request.min_count or least)
         loose = free.loose(gpu_class.name, request.needs).values()
         enough = (there for there in loose if len(there) >= least)
         return (
@@ -242,10 +244,22 @@ class _Pass:
         choose = fitting.warm_first if free.warm else fitting.for_request
         node, kept = self._preferred_node(request), frozenset(free.kept_for(request))
         chosen = choose(line, request, fitting.Preference(kept, node, free.versatile))
-        if len(chosen) == request.count:
+        if len(chosen) == request.count or self._takes_fewer(request, gpu_class, len(chosen)):
             self.outcome.actions.append(self._grant(request, chosen, gpu_class))
         else:
             self._leave_waiting(request, gpu_class)
+
+    def _takes_fewer(self, request: Lease, gpu_class: GPUClass, number: int) -> bool:
+        """Whether a request starts with fewer devices than it asked for.
+
+        With as many as there are, if it allows it; but not while all of them come by themselves,
+        or somebody leaves in its name.
+        """
+        if not 0 < request.min_count <= number or request.id in self._expecting:
+            return False
+        line = self._line(request, gpu_class)
+        missing = self._rooms.unmet(gpu_class, request, line).missing
+        return min(missing.values(), default=1) > 0
 
     def _hand_over(self, request: Lease, gpu_class: GPUClass, line: ClusterQueue) -> None:
         """Let the cluster's own queue decide, whatever is free; it takes so many at once."""
@@ -313,6 +327,9 @@ class _Pass:
         pool = gpu_class.pool
         self._free[pool].take(chosen)
         served = _as(request, gpu_class)
+        if 0 < len(chosen) < request.count:
+            request = replace(request, count=len(chosen))
+            served = replace(served, count=len(chosen))
         self._limits.start(served)
         window = self._doors.window_for(served)
         terms = self._snapshot.policy.reservations

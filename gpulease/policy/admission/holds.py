@@ -16,6 +16,8 @@ from gpulease.policy.capacity.fitting import by_node, for_request, of_one_node, 
 from gpulease.policy.fairness.turns import lines
 from gpulease.policy.model import Device, Lease, LeaseState, Snapshot
 
+_ByPool = Mapping[str, Sequence[Device]]
+
 #: A request for several devices gathers them in turns: for this long (seconds) it takes what is
 #: there or waits, then for twice as long it holds what comes free, and so on with doubled turns.
 #: So others are served meanwhile, and yet no stream of small requests can starve it.  No turn is
@@ -26,7 +28,7 @@ GATHER_TURN = 600.0
 def holds(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Mapping[str, str]:
     """Return which device is kept for which request: what was reclaimed for somebody is not free.
 
-    Today nominations hold devices; what reservations and gangs keep is held here, too.  A
+    Nominations hold devices, and leases that change their shape what they will be made of.  A
     request's claim stands from its nomination until it starts or ends, while nothing but capacity
     keeps it waiting.  What comes free by itself is claimed in turn.  All claims are served in
     turn, whichever of the devices comes free first.
@@ -35,22 +37,24 @@ def holds(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Mapping[s
         snapshot: with the ended leases whose nominee still waits.
         ending: the leases that end in this same plan.
     """
-    free = free_devices(snapshot)
-    coming = coming_devices(snapshot, ending)
+    held = _for_reshaping(snapshot)
+    free = _but(free_devices(snapshot), held)
+    coming = _but(coming_devices(snapshot, ending), held)
     claims, reclaimed = _nominated(snapshot)
     if not reclaimed and not coming:
-        return {}
+        return held
     pools = {
         pool: _Kept(reclaimed, free.get(pool, ()), coming.get(pool, ()))
         for pool in free.keys() | coming.keys()
     }
     bounds = limits.Limits.of(snapshot, bounds=True)
-    held: dict[str, str] = {}
     for line in lines(snapshot):
         here = {queue.pool_of(snapshot, each) for each in line.all} & pools.keys()
         nominees = {each.id for each in line.all if each.id in claims}
         for request in line:
             nominees.discard(request.id)
+            if request.kept:
+                continue
             kept = pools.get(queue.pool_of(snapshot, request))
             if kept is not None and kept.devices:
                 if limits.kept_waiting(request, snapshot.now, bounds) is None:
@@ -61,6 +65,24 @@ def holds(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Mapping[s
             if not nominees and all(pools[pool].unclaimed == 0 for pool in here):
                 break
     return held
+
+
+def _for_reshaping(snapshot: Snapshot) -> dict[str, str]:
+    """Return which device is held for which lease that becomes another shape, or just did."""
+    held = {uuid: each.id for each in queue.reshaping(snapshot) for uuid in each.kept}
+    for lease in queue.holding(snapshot):
+        if lease.becomes is not None:
+            own = lease.devices
+            held.update((uuid, lease.id) for uuid in lease.becomes.devices if uuid not in own)
+    return held
+
+
+def _but(there: Mapping[str, Sequence[Device]], held: Mapping[str, str]) -> _ByPool:
+    """Return each pool's devices but those that are held."""
+    if not held:
+        return there
+    left = {pool: [d for d in found if d.uuid not in held] for pool, found in there.items()}
+    return {pool: found for pool, found in left.items() if found}
 
 
 class _Kept:
@@ -105,8 +127,12 @@ def _nominated(snapshot: Snapshot) -> tuple[dict[str, int], set[str]]:
     requests = queue.waiting_ids(snapshot)
     for lease in snapshot.leases:
         if lease.nominated_for in requests and lease.nominated_for is not None:
-            claims[lease.nominated_for] = claims.get(lease.nominated_for, 0) + len(lease.devices)
+            claims[lease.nominated_for] = claims.get(lease.nominated_for, 0) + len(lease.giving)
             reclaimed.update(lease.devices if lease.state is LeaseState.ENDED else ())
+        for uuid, name in lease.gave:
+            if name in requests:
+                claims[name] = claims.get(name, 0) + 1
+                reclaimed.add(uuid)
     return claims, reclaimed
 
 

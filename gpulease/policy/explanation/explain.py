@@ -15,7 +15,14 @@ from gpulease.policy.explanation import admin_words, reasons
 from gpulease.policy.explanation.refusals import REFUSALS
 from gpulease.policy.health.checks import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.model import Evidence, Lease, LeaseState, PolicyDocument, TimeOuts
+from gpulease.policy.model import (
+    Evidence,
+    Lease,
+    LeaseState,
+    PolicyDocument,
+    Shape,
+    TimeOuts,
+)
 from gpulease.policy.pods import Elastic
 from gpulease.policy.units import say_duration
 from gpulease.texts import Text, counted, joined
@@ -69,15 +76,18 @@ def explain(
         told += _place(position, expected, between)
         numbers |= {"position": position, "expected_start": _iso(expected)}
     elif lease.state is LeaseState.WARNED:
-        told.append(Text("It is released at {time}.", time=_clock(lease.warned_until)))
+        released = Text("It is released at {time}.", time=_clock(lease.warned_until))
+        changed = Text("It becomes smaller at {time}.", time=_clock(lease.warned_until))
+        told.append(released if lease.becomes is None else changed)
         numbers["warned_until"] = _iso(lease.warned_until)
     elif lease.state is LeaseState.DRAINING:
         until = _clock(lease.drain_until)
-        told.append(Text("It is being given back, until {time} at most.", time=until))
+        given = Text("It is being given back, until {time} at most.", time=until)
+        changing = Text("It is being changed, until {time} at most.", time=until)
+        told.append(given if lease.becomes is None else changing)
         numbers["drain_until"] = _iso(lease.drain_until)
-    elif lease.asked_class and lease.state is not LeaseState.ENDED:
-        classes = {"asked": lease.asked_class, "given": lease.gpu_class}
-        told.append(Text("{asked} was full: you got {given}.", **classes))
+    elif lease.state is not LeaseState.ENDED:
+        told += _less_than_asked(lease)
     if lease.state is LeaseState.STARTING:
         told.append(Text(reasons.PROGRESS.get(said, "")))
     elif lease.state is LeaseState.ACTIVE and grows is not None and grows.spot:
@@ -86,6 +96,17 @@ def explain(
     if lease.end_note:
         told.append(Text("They wrote: {note}", note=lease.end_note))
     return Explanation(joined(*told), next_step, numbers)
+
+
+def _less_than_asked(lease: Lease) -> list[Text]:
+    found = []
+    if lease.asked_class:
+        classes = {"asked": lease.asked_class, "given": lease.gpu_class}
+        found.append(Text("{asked} was full: you got {given}.", **classes))
+    if lease.asked_count:
+        counts = {"count": lease.count, "asked": lease.asked_count}
+        found.append(Text("You have {count} of the {asked} GPUs that you asked for.", **counts))
+    return found
 
 
 def beyond_share(lease: Lease, policy: PolicyDocument, evidence: Evidence | None) -> str:
@@ -100,6 +121,16 @@ def beyond_share(lease: Lease, policy: PolicyDocument, evidence: Evidence | None
         "leave when others lack theirs.",
         used=f"{evidence.taken / 2**30:.1f}",
         share=f"{gpu_class.memory * lease.count / 2**30:.1f}",
+    )
+
+
+def wish_is_free(shape: Shape | None) -> str:
+    """Say that what was asked for is free, or a part of it; "" where nothing is."""
+    if shape is None:
+        return ""
+    return Text(
+        "{count} x {class} is free now: `%gpu upgrade`, or a click, takes this notebook there.",
+        **{"count": shape.count, "class": shape.gpu_class},
     )
 
 
@@ -122,9 +153,15 @@ def refusal(code: str) -> Explanation:
 
 def _numbers(lease: Lease, policy: PolicyDocument, outs: TimeOuts) -> dict[str, Any]:
     nominated = lease.nominated_for is not None
+    shape = lease.becomes
     idle = min(outs.idle, outs.idle_under_pressure) if nominated else outs.idle
     return {
         "lease": lease.id,
+        "count": lease.count,
+        "class": lease.gpu_class,
+        "giving": len(lease.giving),
+        "keeping": len(lease.devices) - len(lease.giving),
+        "becoming": f"{shape.count} x {shape.gpu_class}" if shape is not None else "",
         "idle": say_duration(idle),
         "quiet": say_duration(outs.quiet),
         "busy_max": say_duration(outs.busy_max),

@@ -157,6 +157,10 @@ WAITING: Final[Words] = {
         "It is tried again in a minute; your place in the queue stays.",
     ),
     "came_free": ("A GPU has come free before a machine was added.", "It starts in a moment."),
+    "reshaped": (
+        "Your variables are in your notebook; {count} of class {class} are kept for you.",
+        "It goes on by itself in a moment.",
+    ),
     "queue_preempted": (
         "The cluster's queue gave the GPU to others before it was ready.",
         "It is in the queue anew; its place there is lost.",
@@ -267,6 +271,20 @@ LEAVING: Final[Words] = {
     "preempted": (
         "Somebody with a prior claim needs this GPU.",
         "A running cell is interrupted; your variables are saved to the notebook.",
+    ),
+    "preempted_in_part": (
+        "Somebody with a prior claim needs {giving} of these GPUs; you go on with {keeping}.",
+        "A running cell is interrupted, your variables are saved to the notebook, and the next "
+        "GPU cell goes on with the others.",
+    ),
+    "reserved_in_part": (
+        "{giving} of these GPUs are reserved for a lab; you go on with {keeping}.",
+        "A running cell is interrupted, your variables are saved to the notebook, and the next "
+        "GPU cell goes on with the others.",
+    ),
+    "reshaped": (
+        "You asked for {becoming}: it is kept for you.",
+        "Your variables are saved to the notebook, and it goes on by itself in a moment.",
     ),
     "reserved": (
         "This GPU is reserved for a lab.",

@@ -36,6 +36,14 @@ REFUSALS: Final[Words] = {
         "A cell runs on the GPU that was to be returned.",
         "Wait until it ends, or return the GPU all the same.",
     ),
+    "nothing_wished": (
+        "The lease is what was asked for.",
+        "For another GPU return it first, then ask for that.",
+    ),
+    "wish_not_free": (
+        "What was asked for is not free at present.",
+        "Work on with what you have; you are told when it is.",
+    ),
     "keep_not_possible": ("The lease cannot be kept now.", "Request a GPU again afterwards."),
     "keep_used_up": ("Keep was used as often as allowed.", "Use the GPU: then it stays."),
     "not_possible_now": ("The lease is in another state.", "Look at the lease again."),

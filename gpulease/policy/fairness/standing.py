@@ -22,8 +22,9 @@ from gpulease.policy.reservations.seats import in_hold, required, seating
 
 #: Leases whose budget is used up and which go on as long as nobody else wants what they hold.
 SPENT = "\0spent"
-#: Why a lease leaves that is held over quota and that another project needs.
-PREEMPTED = "preempted"
+#: Why a lease leaves that is held over quota and that another project needs, or becomes smaller.
+PREEMPTED, PREEMPTED_IN_PART = "preempted", "preempted_in_part"
+TAKEN = frozenset({PREEMPTED, PREEMPTED_IN_PART})
 
 
 class Node:
@@ -287,8 +288,9 @@ def standing(snapshot: Snapshot) -> Mapping[str, Tree]:
     over = budgets.exhausted(snapshot)
     for lease in queue.holding(snapshot):
         tree = trees.get(queue.pool_of(snapshot, lease))
-        if tree is not None and stays(snapshot, lease):
-            tree.hold(lease, units_of(lease), spent=lease.id in over)
+        units_held = units_that_stay(snapshot, lease) if tree is not None else 0
+        if tree is not None and units_held:
+            tree.hold(lease, units_held, spent=lease.id in over)
     asked: dict[tuple[str, str, bool], list[Lease]] = {}
     for request in admissible(snapshot):
         key = request.gpu_class, request.project, request.id in over
@@ -319,9 +321,19 @@ def stays(snapshot: Snapshot, lease: Lease) -> bool:
     """Whether a lease counts as held by its project: not on a seat, and not about to go."""
     if lease.id in seating(snapshot).seated or lease.state is LeaseState.DRAINING:
         return False
-    if lease.reason == PREEMPTED and lease.nominated_for not in queue.waiting_ids(snapshot):
+    if lease.reason in TAKEN and lease.nominated_for not in queue.waiting_ids(snapshot):
         return True  # whom it was taken for needs it no more
     return lease.state is not LeaseState.WARNED or lease.end_reason_wanted is EndReason.IDLE
+
+
+def units_that_stay(snapshot: Snapshot, lease: Lease) -> int:
+    """Return the units of its pool that count as held: of what becomes smaller those it keeps."""
+    if stays(snapshot, lease):
+        return units_of(lease)
+    shape = lease.becomes
+    if shape is None or lease.id in seating(snapshot).seated:
+        return 0
+    return shape.count if shape.gpu_class == lease.gpu_class else 0
 
 
 @once

@@ -23,6 +23,7 @@ from gpulease.policy.model import (
     Observed,
     Progress,
     Requeue,
+    Reshape,
     Snapshot,
 )
 
@@ -69,10 +70,7 @@ def _check(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Action | 
     if lease.state is LeaseState.STARTING:
         return _check_start(snapshot, lease, seen)
     if seen is not None and seen.gone:
-        # What was asked for stands: a lease whose supervisor dies while it drains has drained.
-        why = seen.failed if seen.failed in START_FAILURES else "gone"
-        wanted = lease.end_reason_wanted or EndReason.FAILED
-        return End(lease.id, why, wanted, _last_seen(snapshot, lease))
+        return _gone(snapshot, lease, seen)
     if lease.state is LeaseState.DRAINING:
         return None
     broken = device_trouble(snapshot, lease)
@@ -81,6 +79,15 @@ def _check(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Action | 
     time_outs = time_outs_of(snapshot.policy, lease)
     until = snapshot.now + timedelta(seconds=time_outs.drain_max + time_outs.interrupt_grace)
     return Drain(lease.id, broken, until, EndReason.FAILED, True, lease.nominated_for)
+
+
+def _gone(snapshot: Snapshot, lease: Lease, seen: Observed) -> Action:
+    # What was asked for stands: a lease whose supervisor dies while it drains has drained.
+    if lease.state is LeaseState.DRAINING and lease.becomes is not None:
+        return Reshape(lease.id, "reshaped")
+    why = seen.failed if seen.failed in START_FAILURES else "gone"
+    wanted = lease.end_reason_wanted or EndReason.FAILED
+    return End(lease.id, why, wanted, _last_seen(snapshot, lease))
 
 
 def _last_seen(snapshot: Snapshot, lease: Lease) -> datetime | None:

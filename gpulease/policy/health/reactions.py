@@ -7,7 +7,16 @@ from dataclasses import replace
 from gpulease.policy import queue
 from gpulease.policy.health.binding import bindings
 from gpulease.policy.health.checks import check
-from gpulease.policy.model import Action, Activate, Bind, Lease, Progress, Snapshot
+from gpulease.policy.model import (
+    Action,
+    Activate,
+    Bind,
+    End,
+    EndReason,
+    Lease,
+    Progress,
+    Snapshot,
+)
 
 
 def reactions(snapshot: Snapshot) -> dict[str, Action]:
@@ -16,7 +25,19 @@ def reactions(snapshot: Snapshot) -> dict[str, Action]:
     found = {
         lease.id: _bound(lease, check(snapshot, lease), right) for lease in queue.holding(snapshot)
     }
-    return {lease_id: action for lease_id, action in found.items() if action is not None}
+    settled = {lease_id: action for lease_id, action in found.items() if action is not None}
+    return settled | {
+        each.id: End(each.id, "hard_end", EndReason.EXPIRED) for each in _late(snapshot)
+    }
+
+
+def _late(snapshot: Snapshot) -> list[Lease]:
+    """Return the leases in another shape whose time ran out before they were back."""
+    return [
+        each
+        for each in queue.reshaping(snapshot)
+        if each.hard_end is not None and each.hard_end <= snapshot.now
+    ]
 
 
 def _bound(lease: Lease, action: Action | None, right: dict[str, tuple[str, ...]]) -> Action | None:

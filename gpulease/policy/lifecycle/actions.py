@@ -10,7 +10,15 @@ from datetime import datetime, timedelta
 from functools import singledispatch
 
 from gpulease.policy import model
-from gpulease.policy.lifecycle.moves import back, drain, end, move, not_possible, require
+from gpulease.policy.lifecycle.moves import (
+    NO_WARNING,
+    back,
+    drain,
+    end,
+    move,
+    not_possible,
+    require,
+)
 from gpulease.policy.lifecycle.table import HOLDING, LEAVING_CAUSES, START_FAILURES
 from gpulease.policy.model import EndReason, Lease, LeaseState, TimeOuts
 
@@ -21,6 +29,7 @@ _SOURCES: dict[type[model.Action], LeaseState] = {
     model.Activate: LeaseState.STARTING,
     model.Progress: LeaseState.STARTING,
     model.Requeue: LeaseState.STARTING,
+    model.Reshape: LeaseState.DRAINING,
     model.Warn: LeaseState.ACTIVE,
 }
 
@@ -50,7 +59,9 @@ def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lea
     return replace(
         started,
         gpu_class=action.gpu_class or lease.gpu_class,
-        asked_class=lease.gpu_class if instead else "",
+        asked_class=lease.gpu_class if instead else lease.asked_class,
+        count=len(action.devices) or lease.count,
+        asked_count=_wished(lease, len(action.devices) or lease.count),
         devices=action.devices,
         price=action.price,
         pool=action.pool,
@@ -63,12 +74,28 @@ def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lea
     )
 
 
+def _wished(lease: Lease, count: int) -> int:
+    """Return how many devices were asked for, 0 where it has as many."""
+    asked = max(lease.asked_count, lease.count)
+    return asked if asked > count else 0
+
+
 @_applied.register
 def _activate(action: model.Activate, lease: Lease, now: datetime, time_outs: TimeOuts) -> Lease:
     length = min(time_outs.hard_length, lease.wanted or time_outs.hard_length)
     # What runs was made under the policy of its start: a longer one since cannot lengthen it.
     until = now + timedelta(seconds=length)
     active = move(lease, LeaseState.ACTIVE, "connected", now)
+    if lease.kept and lease.hard_end is not None:
+        # It is the lease that it was: another shape lengthens nothing, and protects no longer.
+        return replace(
+            active,
+            charged_from=now,
+            idle_from=now,
+            failures=0,
+            devices=action.devices or lease.devices,
+            kept=(),
+        )
     return replace(
         active,
         active_since=now,
@@ -94,13 +121,39 @@ def _bind(action: model.Bind, lease: Lease, _now: datetime, _: TimeOuts) -> Leas
 @_applied.register
 def _requeue(action: model.Requeue, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
     queued = move(lease, LeaseState.QUEUED, action.reason, now)
+    failures = lease.failures + (1 if action.failure else 0)
+    again = replace(queued, devices=(), not_before=action.not_before, failures=failures)
+    if lease.kept:  # what it became stands: it grows on its holder's word only
+        return again
     return replace(
-        queued,
+        again,
         gpu_class=lease.asked_class or lease.gpu_class,
         asked_class="",
+        count=lease.asked_count or lease.count,
+        asked_count=0,
+    )
+
+
+@_applied.register
+def _reshape(action: model.Reshape, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
+    shape = lease.becomes
+    if shape is None:
+        raise not_possible(lease, "changed into nothing")
+    queued = move(lease, LeaseState.QUEUED, action.reason, now)
+    given = [(uuid, lease.nominated_for) for uuid in lease.giving if lease.nominated_for]
+    asked = lease.asked_class or lease.gpu_class
+    return replace(
+        queued,
+        gpu_class=shape.gpu_class,
+        asked_class="" if shape.gpu_class == asked else asked,
+        count=shape.count,
+        asked_count=_wished(lease, shape.count),
         devices=(),
-        not_before=action.not_before,
-        failures=lease.failures + (1 if action.failure else 0),
+        kept=shape.devices,
+        gave=(*lease.gave, *((uuid, name) for uuid, name in given if name)),
+        not_before=None,
+        failures=0,
+        **NO_WARNING,
     )
 
 
@@ -112,6 +165,7 @@ def _warn(action: model.Warn, lease: Lease, now: datetime, _: TimeOuts) -> Lease
         warned_until=action.until,
         end_reason_wanted=action.end_reason,
         nominated_for=action.nominated_for,
+        becomes=action.becomes,
     )
 
 

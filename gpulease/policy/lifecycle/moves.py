@@ -20,6 +20,7 @@ NO_WARNING: dict[str, Any] = {
     "drain_until": None,
     "end_reason_wanted": None,
     "nominated_for": None,
+    "becomes": None,
     "park": False,
 }
 
@@ -78,6 +79,7 @@ def drain(lease: Lease, action: model.Drain, now: datetime) -> Lease:
         blockers=lease.blockers if lease.state is LeaseState.DRAINING else (),
         parked=0,
         nominated_for=action.nominated_for,
+        becomes=action.becomes,
     )
 
 

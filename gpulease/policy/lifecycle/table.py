@@ -46,6 +46,7 @@ WAIT_REASONS = frozenset(
         "cluster_queue_full",
         "paused",
         "queue_preempted",
+        "reshaped",
     }
 )
 #: What a start does at present, in the order in which it happens.
@@ -96,14 +97,16 @@ OTHER_LEAVING = frozenset(
     {
         "hard_end",
         "preempted",
+        "preempted_in_part",
         "reserved",
+        "reserved_in_part",
         "window_over",
         "node_leaving",
         "budget_over",
         "over_share",
     }
 )
-PERSON_LEAVING = frozenset({"returned", "forced"})
+PERSON_LEAVING = frozenset({"returned", "forced", "reshaped"})
 #: What an ended lease says of itself more exactly than its end's reason does.
 LEAVING_CAUSES = frozenset({"node_leaving", "budget_over", "over_share"})
 LEAVING = IDLE_REASONS | DEVICE_REASONS | OTHER_LEAVING | PERSON_LEAVING
@@ -144,6 +147,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_W, _E, END_REASONS),
     Transition(_D, _D, LEAVING),
     Transition(_D, _A, BACK),
+    Transition(_D, _Q, frozenset({"reshaped"})),
     Transition(_D, _E, END_REASONS),
 )
 TABLE = {(row.source, row.target): row for row in TRANSITIONS}

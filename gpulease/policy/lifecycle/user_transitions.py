@@ -117,7 +117,8 @@ def give_back(
     Raises:
         GPULeaseError: ``cell_running``.
     """
-    insists = force and lease.state is LeaseState.DRAINING and not lease.park
+    goes_on = lease.becomes is not None  # it drains, and would not end
+    insists = lease.state is LeaseState.DRAINING and (goes_on or (force and not lease.park))
     if lease.state in (LeaseState.DRAINING, LeaseState.ENDED) and not insists:
         return lease
     if lease.state is LeaseState.QUEUED:
@@ -132,7 +133,31 @@ def give_back(
             numbers={"cells": cells},
             status=409,
         )
-    return _leave(lease, EndReason.RETURNED, "returned", now, time_outs, park=force)
+    park = force or (goes_on and lease.park)
+    return _leave(lease, EndReason.RETURNED, "returned", now, time_outs, park=park)
+
+
+def reshape(
+    lease: Lease, shape: model.Shape, now: datetime, time_outs: TimeOuts, *, cells: int = 0
+) -> Lease:
+    """The holder lets the lease become another shape: it is drained, and goes on as that.
+
+    Nothing is lost by it: one whose variables cannot all come home stays as it is.
+
+    Raises:
+        GPULeaseError: ``not_possible_now``, ``cell_running``.
+    """
+    require(lease, frozenset({LeaseState.ACTIVE}), "changed")
+    if cells:
+        raise GPULeaseError(
+            "cell_running",
+            Text("A cell is running on this GPU. Changing the lease now would stop it."),
+            next_step=Text("Wait until the cell ends."),
+            numbers={"cells": cells},
+            status=409,
+        )
+    leaving = _leave(lease, EndReason.RETURNED, "reshaped", now, time_outs, park=False)
+    return replace(leaving, becomes=shape)
 
 
 def force_end(lease: Lease, now: datetime, time_outs: TimeOuts, note: str) -> Lease:

@@ -49,9 +49,10 @@ class Givers:
 
     def drop(self, lease: Lease) -> None:
         """Leave a lease out from now on; one that is not here changes nothing."""
-        if self._leases.pop(lease.id, None) is None:
+        gone = self._leases.pop(lease.id, None)
+        if gone is None:
             return
-        there = nodes_of(lease, self._known)
+        there = nodes_of(gone, self._known)
         self.devices.subtract(there)
         for (_, _, place), helping in self._helping.items():
             if place is None or place in there:

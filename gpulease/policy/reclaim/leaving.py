@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from gpulease.policy import budgets
 from gpulease.policy.batch import finishes_cell
 from gpulease.policy.capacity.devices import leaving_devices
-from gpulease.policy.fairness.standing import PREEMPTED
+from gpulease.policy.fairness.standing import PREEMPTED, PREEMPTED_IN_PART, TAKEN
 from gpulease.policy.health.checks import observed_of
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import (
@@ -23,6 +23,7 @@ from gpulease.policy.model import (
     Lease,
     LeaseState,
     Nominate,
+    Reshape,
     Resume,
     Snapshot,
     TimeOuts,
@@ -53,7 +54,7 @@ def decide(snapshot: Snapshot, lease: Lease, taken: Taken, *, reclaims: bool) ->
             or _over_share(snapshot, lease, nominee)
             or _budget_over(snapshot, lease, nominee)
             or (_warned_as_idle(snapshot, lease, nominee) if reclaims else None)
-            or (_preempted(snapshot, lease, nominee) if lease.id in taken.borrowed else None)
+            or (_preempted(snapshot, lease, taken) if lease.id in taken.borrowed else None)
         )
     if lease.state is LeaseState.WARNED:
         action = _warned(snapshot, lease, nominee, reclaims=reclaims)
@@ -95,7 +96,8 @@ def _for_window(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action
     if found is None or snapshot.now < found.until - warning:
         return None
     until = max(found.until, snapshot.now + warning)
-    return Warn(lease.id, found.reason, until, found.end_reason, nominee)
+    shape = lease.shrunk(found.gives) if found.gives else None
+    return Warn(lease.id, found.reason, until, found.end_reason, nominee, shape)
 
 
 def _budget_over(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action | None:
@@ -120,10 +122,12 @@ def _harms_since(snapshot: Snapshot, lease: Lease) -> datetime | None:
     return evidence.harms_since if evidence is not None else None
 
 
-def _preempted(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action:
-    """Warn a lease that is held over quota, however busy it is: its owner needs it."""
+def _preempted(snapshot: Snapshot, lease: Lease, taken: Taken) -> Action:
+    """Warn a lease that is held over quota, however busy it is: its owner needs it, or a part."""
     until = snapshot.now + timedelta(seconds=time_outs_of(snapshot.policy, lease).warning)
-    return Warn(lease.id, PREEMPTED, until, EndReason.PREEMPTED, nominee)
+    fewer = taken.parts.get(lease.id)
+    reason, shape = (PREEMPTED_IN_PART, lease.shrunk(fewer)) if fewer else (PREEMPTED, None)
+    return Warn(lease.id, reason, until, EndReason.PREEMPTED, taken.by.get(lease.id), shape)
 
 
 def _stays_after_all(snapshot: Snapshot, lease: Lease) -> bool:
@@ -164,20 +168,21 @@ def _warned(
         if not reclaims:
             return None
     early = lease.warned_until is not None and snapshot.now < lease.warned_until
-    if early or (reason == PREEMPTED and finishes_cell(lease, snapshot)):
+    if early or (reason in TAKEN and finishes_cell(lease, snapshot)):
         return None
     time_outs = time_outs_of(snapshot.policy, lease)
     until = snapshot.now + _drain_bound(snapshot, lease, time_outs)
     # Without pressure an idle lease may turn out undrainable once; else there is no way back.
     park = nominee is not None or lease.undrainable or wanted is not EndReason.IDLE
-    return Drain(lease.id, reason, until, wanted, park, _name(snapshot, lease, nominee))
+    name = _name(snapshot, lease, nominee)
+    return Drain(lease.id, reason, until, wanted, park, name, lease.becomes)
 
 
 def _called_off(snapshot: Snapshot, lease: Lease, nominee: str | None) -> str:
     """Return why what a lease was warned of does not come, ``""`` where it comes."""
     if not snapshot.capacity_known:
         return ""
-    if lease.reason == PREEMPTED and nominee is None and not _claimed(snapshot, lease):
+    if lease.reason in TAKEN and nominee is None and not _claimed(snapshot, lease):
         return "nobody_waits"
     if lease.reason == NO_BUDGET and lease.id not in budgets.ended(snapshot):
         return "budget_back"
@@ -225,14 +230,16 @@ def _draining(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action |
     drained = seen.drained if seen is not None else ""
     wanted = lease.end_reason_wanted or EndReason.IDLE
     if drained in ("done", "parked"):
-        return End(lease.id, drained, wanted)
+        return _reshaped(snapshot, lease) or End(lease.id, drained, wanted)
     over = _over(lease.drain_until, snapshot.now)
     if drained != "blocked" and not over:
         return None
     if lease.park:
-        return End(lease.id, drained or "drain_timeout", wanted)
+        ends = End(lease.id, drained or "drain_timeout", wanted)
+        return _reshaped(snapshot, lease) or ends
     over_all = lease.hard_end is not None and snapshot.now >= lease.hard_end
-    if wanted is EndReason.RETURNED and nominee is None and not over_all:
+    waited_for = nominee is not None and lease.becomes is None
+    if wanted is EndReason.RETURNED and not waited_for and not over_all:
         # The holder did not say that it may be lost.  That is no way to hold it against somebody
         # who waits, or beyond its end.
         return Resume(lease.id, "not_home")
@@ -242,6 +249,12 @@ def _draining(snapshot: Snapshot, lease: Lease, nominee: str | None) -> Action |
     grace = timedelta(seconds=time_outs_of(snapshot.policy, lease).interrupt_grace)
     until = max(lease.drain_until or snapshot.now, snapshot.now + grace)
     return Drain(lease.id, lease.reason, until, wanted, True, _name(snapshot, lease, nominee))
+
+
+def _reshaped(snapshot: Snapshot, lease: Lease) -> Action | None:
+    """Let a lease go on as what it becomes, if it has any time left."""
+    over_all = lease.hard_end is not None and snapshot.now >= lease.hard_end
+    return None if lease.becomes is None or over_all else Reshape(lease.id, "reshaped")
 
 
 def _over(until: datetime | None, now: datetime) -> bool:

@@ -7,14 +7,14 @@ order: what leaves anyway, what is idle, what is held over quota (``over_quota``
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, Unmet
 from gpulease.policy.batch import gives_way, stands_back
 from gpulease.policy.capacity.devices import known_devices
-from gpulease.policy.fairness.standing import PREEMPTED
+from gpulease.policy.fairness.standing import TAKEN
 from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
 from gpulease.policy.reclaim.doubts import Doubts
 from gpulease.policy.reclaim.givers import Givers
@@ -33,6 +33,8 @@ class Taken:
 
     by: dict[str, str] = field(default_factory=dict)
     borrowed: set[str] = field(default_factory=set)
+    #: Of those, how many devices each gives that goes on with the rest of them.
+    parts: dict[str, int] = field(default_factory=dict)
 
 
 def nominations(
@@ -64,6 +66,7 @@ def nominations(
             borrowed.coming(request)
         taken.borrowed.update(supply.take_over_quota(wants, borrowed))
         taken.by.update(supply.taken_for)
+        taken.parts.update(supply.parts)
     return taken
 
 
@@ -102,6 +105,7 @@ class _Supply:
 
     def __init__(self, snapshot: Snapshot, pool: str, *, reclaims: bool) -> None:
         self.taken_for: dict[str, str] = {}
+        self.parts: dict[str, int] = {}
         self._snapshot = snapshot
         self._waiting = queue.waiting_ids(snapshot)
         devices = known_devices(snapshot)
@@ -110,6 +114,7 @@ class _Supply:
         )
         leases = [x for x in queue.holding(snapshot) if queue.pool_of(snapshot, x) == pool]
         leaving = sorted((x for x in leases if self._leaves(x)), key=self._leaves_first)
+        leaving = [given for x in leaving if (given := _what_it_gives(x)).devices]
         self._own: dict[str, list[Lease]] = {}
         for lease in leaving:
             self._own.setdefault(lease.nominated_for or "", []).append(lease)
@@ -229,9 +234,13 @@ class _Supply:
         taken, at = borrowed.take(request, wanted, number)
         if taken:
             places.aim(want, [choices[each] for each in at])
-        for lease in taken:
-            self._take(lease, want)
-        return taken
+        for each in taken:
+            lease = each.lease
+            if each.units < len(lease.devices) and lease.becomes is None:
+                self.parts[lease.id] = each.units
+                lease = replace(lease, devices=lease.devices[-each.units :])
+            self._take(_what_it_gives(lease), want)
+        return [each.lease for each in taken]
 
     def _kind(self, want: Unmet, borrowed: Borrowed | None = None) -> Hashable:
         """Return what requests have in common of which none gets anything where one does not.
@@ -288,7 +297,7 @@ class _Supply:
             return True
         if lease.state is not LeaseState.WARNED:
             return False
-        if lease.reason == PREEMPTED and lease.nominated_for not in self._waiting:
+        if lease.reason in TAKEN and lease.nominated_for not in self._waiting:
             return False  # whom it was taken for needs it no more
         wanted = lease.end_reason_wanted
         return wanted is not EndReason.IDLE or bool(why_idle(self._snapshot, lease, True))
@@ -302,3 +311,8 @@ class _Supply:
         evidence = self._snapshot.evidence.get(lease.id)
         age = (self._snapshot.now - (lease.active_since or self._snapshot.now)).total_seconds()
         return not lease.batch, -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
+
+
+def _what_it_gives(lease: Lease) -> Lease:
+    """Return a lease with those devices only that it gives up."""
+    return lease if lease.becomes is None else replace(lease, devices=lease.giving)

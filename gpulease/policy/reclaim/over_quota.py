@@ -33,12 +33,28 @@ class Useful:
 
 @dataclass(frozen=True)
 class _Loan:
-    """A lease that may go; ``rank``: told already, most idle, youngest first."""
+    """A lease that may go; ``rank``: told already, most idle, youngest first.
+
+    One that can live with fewer devices is one loan for each of those, and then one for the rest.
+    """
 
     lease: Lease
     leaf: Node
     units: int
     rank: tuple[bool, float, float, object]
+    part: int = 0
+
+    def gives(self, useful: Useful) -> int:
+        """Return how many of its devices a request could use."""
+        return min(self.units, useful.of(self.lease))
+
+
+@dataclass(frozen=True)
+class Given:
+    """A lease that goes, or so many devices of it."""
+
+    lease: Lease
+    units: int
 
 
 @dataclass(frozen=True)
@@ -82,9 +98,17 @@ class Borrowed:
                 self._move(self._leaf(lease), -units_of(lease))
             elif lease.id not in settled and self._may_go(lease):
                 leaf = self._leaf(lease)
-                loan = _Loan(lease, leaf, units_of(lease), self._rank(lease))
-                self._lent.setdefault(_project(leaf), []).append(loan)
-                self._units.setdefault(_project(leaf), set()).add(loan.units)
+                loans = self._parts(lease, leaf)
+                self._lent.setdefault(_project(leaf), []).extend(loans)
+                self._units.setdefault(_project(leaf), set()).update(x.units for x in loans)
+
+    def _parts(self, lease: Lease, leaf: Node) -> list[_Loan]:
+        rank = self._rank(lease)
+        if lease.becomes is not None:  # told already what it gives
+            return [_Loan(lease, leaf, len(lease.giving), rank)]
+        spares = lease.spares
+        fewer = [_Loan(lease, leaf, 1, rank, part) for part in range(spares)]
+        return [*fewer, _Loan(lease, leaf, units_of(lease) - spares, rank, spares)]
 
     @property
     def nothing(self) -> bool:
@@ -98,8 +122,10 @@ class Borrowed:
 
     def take(
         self, request: Lease, choices: Sequence[tuple[Useful, int]], places: int
-    ) -> tuple[list[Lease], list[int]]:
+    ) -> tuple[list[Given], list[int]]:
         """Return the leases that go for a request and which choices they give it, else nothing.
+
+        A lease goes for one request at a time, be it in part.
 
         Args:
             request: who takes.
@@ -115,12 +141,24 @@ class Borrowed:
             if here is not None:
                 taken += here
                 chosen.append(number)
-                spare[useful.kind] += sum(useful.of(loan.lease) for loan in here) - missing
+                spare[useful.kind] += sum(loan.gives(useful) for loan in here) - missing
         if not taken or len(chosen) < places:
             self._put_back(taken)
             return [], []
         self._promise(self._leaf(request), request.count)
-        return [loan.lease for loan in taken], chosen
+        return self._given(taken), chosen
+
+    def _given(self, taken: Iterable[_Loan]) -> list[Given]:
+        """Return the leases of some loans; the rest of these goes for nobody else."""
+        units: Counter[str] = Counter()
+        leases: dict[str, tuple[Lease, Node]] = {}
+        for loan in taken:
+            units[loan.lease.id] += loan.units
+            leases[loan.lease.id] = loan.lease, _project(loan.leaf)
+        for lease, project in leases.values():
+            if lease.spares:
+                self._lent[project] = [x for x in self._lent[project] if x.lease.id != lease.id]
+        return [Given(lease, units[lease.id]) for lease, _ in leases.values()]
 
     def _take_at(self, request: Lease, useful: Useful, missing: int) -> list[_Loan] | None:
         taken: list[_Loan] = []
@@ -132,7 +170,7 @@ class Borrowed:
             taken.append(best)
             self._move(best.leaf, -best.units)
             self._lent[_project(best.leaf)].remove(best)
-            missing -= useful.of(best.lease)
+            missing -= best.gives(useful)
         return taken
 
     def may_take(self, request: Lease) -> bool:
@@ -260,7 +298,7 @@ class Borrowed:
         fair = {units for units in self._units[project] if self._may_lose(theirs, units, right)}
         cutting: _Loan | None = None
         for loan in self._loans(project) if fair else ():
-            if loan.units not in fair or not useful.of(loan.lease):
+            if loan.units not in fair or not loan.gives(useful):
                 continue
             if self._held(project) - loan.units >= project.guarantee:
                 return self._between_projects(project, loan), loan
@@ -301,7 +339,7 @@ class Borrowed:
                 continue
             if not (lacks or self._held(theirs) - units >= theirs.target):
                 continue
-            if not useful.of(loan.lease):
+            if not loan.gives(useful):
                 continue
             if self._held(project) - units >= project.guarantee:
                 return loan
@@ -313,7 +351,7 @@ class Borrowed:
         told, idle, age, order = loan.rank
         held = self._held(project)
         cuts = held - loan.units < project.guarantee
-        return told, cuts, idle, project.target - held, age, order
+        return told, cuts, idle, project.target - held, age, order, loan.part
 
     def _rank(self, lease: Lease) -> tuple[bool, float, float, object]:
         evidence = self._snapshot.evidence.get(lease.id)
@@ -365,7 +403,7 @@ def _project(leaf: Node) -> Node:
 
 def _within_project(loan: _Loan) -> tuple[object, ...]:
     told, idle, age, order = loan.rank
-    return told, idle, loan.leaf.target - loan.leaf.held, age, order
+    return told, idle, loan.leaf.target - loan.leaf.held, age, order, loan.part
 
 
 def _apart(mine: Node, theirs: Node) -> tuple[list[Node], list[Node]]:

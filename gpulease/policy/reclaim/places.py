@@ -30,7 +30,8 @@ class Places:
         self._left: dict[str, dict[NodeChoice, int]] = {}  # request -> what is missing where
         self._least: dict[int, int] = {}  # the fewest that are missing anywhere
         self._ranked: dict[int, list[tuple[bool, int, str]]] = {}
-        self._where: dict[str, Mapping[str, int]] = {}  # lease -> its devices by node
+        #: lease and devices that count of it -> how many on each node
+        self._where: dict[tuple[str, tuple[str, ...]], Mapping[str, int]] = {}
 
     def left(self, want: Unmet) -> Mapping[NodeChoice, int]:
         """Return what is missing where a request gathers; it was settled before."""
@@ -93,9 +94,10 @@ class Places:
 
     def where(self, lease: Lease) -> Mapping[str, int]:
         """Return how many of a lease's devices stand on each node."""
-        known = self._where.get(lease.id)
+        key = lease.id, lease.devices
+        known = self._where.get(key)
         if known is None:
-            known = self._where[lease.id] = nodes_of(lease, self._devices)
+            known = self._where[key] = nodes_of(lease, self._devices)
         return known
 
     def useful(self, want: Unmet, lease: Lease, place: NodeChoice) -> int:

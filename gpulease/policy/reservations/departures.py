@@ -27,18 +27,23 @@ from gpulease.policy.reservations.seats import (
 
 #: Reasons of leaving that this module gives; they are taken back with their cause.
 RESERVED, OVER = "reserved", "window_over"
-REASONS = frozenset({RESERVED, OVER})
+RESERVED_IN_PART = "reserved_in_part"
+REASONS = frozenset({RESERVED, RESERVED_IN_PART, OVER})
 #: So far ahead it is worked out who will have to leave.
 AHEAD = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Departure:
-    """When a lease must go, and for which window: the one that needs it, or its own."""
+    """When a lease must go, and for which window: the one that needs it, or its own.
+
+    ``gives``: so many of its devices are enough, and it goes on with the rest; 0 is all of them.
+    """
 
     reason: str
     until: datetime
     window: Window
+    gives: int = 0
 
     @property
     def end_reason(self) -> EndReason:
@@ -80,8 +85,10 @@ def _choose(snapshot: Snapshot, at: datetime, window: Window, chosen: dict[str, 
     held = [w for w in in_hold(snapshot.windows, at) if w.pool == window.pool]
     needed = sum(required(snapshot, w, then, at) for w in held)
     leases = [x for x in queue.holding(snapshot) if queue.pool_of(snapshot, x) == window.pool]
-    others = [x for x in leases if x.id not in then.seated and not _gone(x, chosen)]
-    excess = _units(others) - max(0, firm(snapshot, window) - needed)
+    standing = [x for x in leases if x.id not in then.seated]
+    others = [x for x in standing if not _gone(x, chosen)]
+    staying = sum(_stays(x, chosen) for x in standing)
+    excess = staying - max(0, firm(snapshot, window) - needed)
     over = [x for x in others if _is_over(x, at, now_seats)]
     excess = max(excess, _wanted_after(snapshot, over))
     for lease in _in_order(snapshot, others, now_seats):
@@ -95,8 +102,27 @@ def _choose(snapshot: Snapshot, at: datetime, window: Window, chosen: dict[str, 
             chosen[lease.id] = Departure(OVER, own.end_for(lease.user), own)
         else:
             cause = held[-1] if held else window
-            chosen[lease.id] = Departure(RESERVED, max(at, _earliest(snapshot, lease)), cause)
+            until = max(at, _earliest(snapshot, lease))
+            fewer = excess if 0 < excess <= _spares(lease) else 0
+            reason = RESERVED_IN_PART if fewer else RESERVED
+            chosen[lease.id] = Departure(reason, until, cause, fewer)
+            excess += _stays(lease, chosen)
         excess -= len(lease.devices)
+
+
+def _spares(lease: Lease) -> int:
+    """Return how many devices a lease can be asked for without ending it."""
+    return lease.spares if lease.becomes is None else len(lease.giving)
+
+
+def _stays(lease: Lease, chosen: Mapping[str, Departure]) -> int:
+    """Return how many devices a lease keeps by what is chosen so far."""
+    found = chosen.get(lease.id)
+    if found is not None:
+        return len(lease.devices) - found.gives if found.gives else 0
+    if not _gone(lease, chosen):
+        return len(lease.devices)
+    return len(lease.devices) - len(lease.giving) if lease.becomes is not None else 0
 
 
 def _earliest(snapshot: Snapshot, lease: Lease) -> datetime:

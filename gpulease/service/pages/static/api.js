@@ -74,6 +74,7 @@ export function ask(body) {
   return post("leases", { origin: "page", ...body }, { "Idempotency-Key": freshKey() });
 }
 
+export const upgrade = (id) => post(`leases/${encodeURIComponent(id)}/upgrade`);
 export const keep = (id) => post(`leases/${encodeURIComponent(id)}/keep`);
 
 /** Return, withdraw or (with a note) end a lease; `force`: though a cell runs or values are lost. */

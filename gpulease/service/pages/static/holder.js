@@ -89,6 +89,7 @@ export class Holder extends EventTarget {
   async act(action, id) {
     const lease = this.live.leases.get(id);
     if (action === "keep") await this.#do(async () => this.live.put(await api.keep(id)));
+    if (action === "upgrade") await this.#do(async () => this.live.put(await api.upgrade(id)));
     if (action === "end") await this.#do(() => this.#end(id, false));
     if (action === "end-anyway") await this.#do(() => this.#end(id, true));
     if (action === "stay") {

@@ -222,6 +222,13 @@ function keepButton(lease, busy) {
   ];
 }
 
+/** What was asked for is free, or more of it: a click moves the notebook there. */
+function upgradeButton(lease, busy) {
+  if (!lease.upgrade) return null;
+  const { count, gpu_class: name } = lease.upgrade;
+  return button("upgrade", lease.id, _("Move to {count} x {class}", { count, class: name }), "btn-primary", { disabled: busy });
+}
+
 /** Returning it would stop or lose something: what, and the two ways on. */
 function returnAnyway(lease, busy, question) {
   const id = lease.id;
@@ -243,6 +250,7 @@ function actions(lease, busy, question, again) {
     case "active":
     case "warned":
       return [
+        upgradeButton(lease, busy),
         keepButton(lease, busy),
         button("end", id, _("Return it now"), "btn-outline-contrast", { disabled: busy }),
         lease.reason === "not_home" ? returnAnyway(lease, busy, "") : null,

@@ -1,0 +1,80 @@
+"""A real notebook goes on with fewer GPUs, and gets the others back at its person's word."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from gpulease.demo.browse import Browser
+from tests.browser.demo import RunningDemo, in_a_thread, put, running_demo
+from tests.end_to_end.people import LONG, Person, at_work
+from tests.helpers import wait_for_async
+
+pytestmark = [pytest.mark.site, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+    """A demo with three simulated GPUs, which all share alike."""
+    with running_demo(tmp_path_factory.mktemp("demo"), "--gpus", "3") as found:
+        found.prepare(idle=600, quiet=600, warning=3, warm_up=1)
+        found.put_policy(time_outs={"minimum_runtime": 1}, projects={"all": {"everyone": True}})
+        in_a_thread(several_at_once(found))
+        yield found
+
+
+async def several_at_once(demo: RunningDemo) -> None:
+    """Let a request have all three."""
+    async with Browser(demo.url) as admin:
+        await admin.log_in("admin", "admin")
+        await admin.open_service()
+        policy = yaml.safe_load((await admin.service_api("GET", "policy"))["text"])
+        for gpu_class in policy["classes"].values():
+            gpu_class["max_count"] = 3
+        await put(admin, policy)
+
+
+async def has(person: Person, count: int) -> dict[str, object]:
+    """Wait until a person has so many GPUs."""
+
+    def there() -> bool:
+        lease = person.watch.lease
+        return lease is not None and (lease["state"], lease["count"]) == ("active", count)
+
+    await wait_for_async(there, LONG, f"{count} GPUs; {person.watch.lease}")
+    assert person.watch.lease is not None
+    return person.watch.lease
+
+
+def test_a_notebook_goes_on_with_fewer_gpus_and_grows_at_its_persons_word(shared: RunningDemo):
+    async def test():
+        async with at_work(shared, "student") as first, at_work(shared, "student2") as second:
+            await first.run("seen = []")
+            await first.run("%gpu request --count 3 --min-count 1")
+            lease = await has(first, 3)
+            await first.run("%%gpu\nimport os\nkept = [1, 2, 3]\nprint(os.getpid())")
+            await second.run("%gpu request")
+            smaller = await has(first, 2)
+            assert smaller["id"] == lease["id"]
+            assert smaller["asked_count"] == 3
+            await has(second, 1)
+            # Its next GPU cell runs on what it has, with what it had.
+            told = await first.run("%%gpu\nkept.append(4)\nprint(kept)")
+            assert "[1, 2, 3, 4]" in told.text
+            assert smaller["upgrade"] is None
+            await second.return_gpu()
+
+            def offered() -> bool:
+                lease = first.watch.lease
+                return lease is not None and lease["upgrade"] is not None
+
+            await wait_for_async(offered, LONG, "the third GPU is offered")
+            assert "%gpu upgrade" in (await first.run("%gpu")).text
+            assert first.watch.lease["count"] == 2, "it grows on its person's word only"
+            await first.run("%gpu upgrade")
+            whole = await has(first, 3)
+            assert (whole["id"], whole["asked_count"]) == (lease["id"], 0)
+            assert "[1, 2, 3, 4]" in (await first.run("%%gpu\nprint(kept)")).text
+
+    asyncio.run(test())
