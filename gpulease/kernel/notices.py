@@ -21,6 +21,7 @@ _END = {
     "forced": "The GPU was taken back by an administrator.",
     "failed": "The GPU is gone: its lease failed.",
     "parent_gone": "The GPU is gone: the notebook server stopped.",
+    "reshaped": "The lease changed its GPUs; your variables are here, and it goes on by itself.",
 }
 
 
@@ -28,6 +29,8 @@ _END = {
 _STOPPED = {
     "idle": "It was not used.",
     "preempted": "It goes to somebody whose share it is.",
+    "preempted_in_part": "Some of its GPUs go to somebody whose share they are.",
+    "reserved_in_part": "Some of its GPUs are reserved for a lab.",
     "expired": "Its time was up.",
     "window_over": "The reserved time is over.",
     "forced": "An administrator ended it.",

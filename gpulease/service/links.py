@@ -337,7 +337,8 @@ def _note(line: _Line, message: FromSupervisor) -> None:
 
 
 def _standing(lease: Lease) -> ToSupervisor | None:
-    why = lease.end_reason_wanted or lease.reason
+    goes_on = lease.becomes is not None
+    why = lease.reason if goes_on else lease.end_reason_wanted or lease.reason
     if lease.state is LeaseState.WARNED and lease.warned_until:
         return {"type": "warn", "until": lease.warned_until.isoformat(), "reason": why}
     if lease.state is LeaseState.DRAINING and lease.drain_until:
