@@ -71,7 +71,7 @@ def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, 
         _hold(all(uuid in free for uuid in start.devices), view, f"{lease.id} gets free devices")
         given = [free[uuid] for uuid in start.devices]
         enough = (lease.min_count or lease.count) <= len(given) <= lease.count
-        _hold(enough, view, f"{lease.id} gets all, or what it allows")
+        _hold(enough, view, f"{lease.id} gets all or nothing, or what it allows")
         each = min(lease.per_node, len(given))
         parts = [{d.node for d in given[at : at + each]} for at in range(0, len(given), each)]
         alone = all(len(nodes) == 1 for nodes in parts)

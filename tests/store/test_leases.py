@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle
-from gpulease.policy.model import EndReason, Lease, LeaseState, Start, Verdict
+from gpulease.policy.model import EndReason, Lease, LeaseState, Shape, Start, Verdict
 from gpulease.store import Change, EvidenceMinute, IdempotencyKey, Store, VerdictChange
 from gpulease.store.records import from_json, to_json
 from tests.policy.build import NOW, OUTS, active, at, draining, request, starting, warned
@@ -33,7 +33,8 @@ def full_lease() -> Lease:
         groups=("b", "a"), project="p", wanted=60.5, in_quota_only=True, batch=True, attempt=3,
         reason="idle", failures=1, not_before=at(1), stage_since=at(-9), devices=("GPU-0", "GPU-1"),
         active_since=at(-8), idle_from=at(-7), claimed=at(-6), hard_end=at(99), warned_until=at(2),
-        drain_until=at(3), asked_class="h200", needs="ecc",
+        drain_until=at(3), asked_class="h200", needs="ecc", min_count=1, asked_count=4,
+        becomes=Shape("t4", ("GPU-0",)), kept=("GPU-8",), gave=(("GPU-9", "r2"),),
         end_reason_wanted=EndReason.IDLE, undrainable=True, park=True, keeps=2, kept_until=at(4),
         nominated_for="r9", server_ready=False, end_reason=EndReason.IDLE, end_note="bye",
         end_cause="evicted", detail="d", blockers=(("g", "why"),), parked=2, ended=at(5), version=4,
