@@ -332,12 +332,14 @@ def test_an_abandoned_tab_is_no_activity(tmp_path):
     async def test():
         async with server(tmp_path) as (service, notebook):
             service.answers["POST", f"leases/{LEASE_ID}/keep"] = (200, lease_view())
+            service.answers["POST", f"leases/{LEASE_ID}/upgrade"] = (200, lease_view())
             before = (await notebook.json("/api/status"))["last_activity"]
             for method, path in (
                 ("GET", "status"),
                 ("GET", "leases"),
                 ("POST", "leases"),
                 ("POST", f"leases/{LEASE_ID}/keep"),
+                ("POST", f"leases/{LEASE_ID}/upgrade"),
                 ("DELETE", f"leases/{LEASE_ID}"),
             ):
                 await notebook.fetch(

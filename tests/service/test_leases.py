@@ -147,6 +147,19 @@ async def test_who_waits_sees_position_and_reason_and_is_next_when_one_ends(hub,
         await channel.close()
 
 
+async def test_a_lease_that_is_what_was_asked_for_has_nothing_to_move_to(site: Site) -> None:
+    lease, channel, _ = await active_lease(site)
+    client = site.client(site.hub.server_token("stu"))
+    with pytest.raises(GPULeaseError) as refused:
+        await client.upgrade(lease["id"])
+    assert (refused.value.reason, refused.value.status) == ("nothing_wished", 409)
+    assert (await client.lease(lease["id"]))["upgrade"] is None
+    with pytest.raises(GPULeaseError) as unknown:
+        await site.client(site.hub.page_token("other")).upgrade(lease["id"])
+    assert unknown.value.reason == "no_such_lease"
+    await channel.close()
+
+
 async def test_an_idle_lease_is_warned_kept_warned_and_taken(run) -> None:
     outs = {"idle": 0.3, "warning": 1.5, "keep": 0.3, "keeps": 1}
     async with run(outs=outs) as site:
