@@ -13,6 +13,7 @@ from gpulease.policy.admission import holds as kept_for
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import (
     Activate,
+    Bind,
     Drain,
     End,
     EndReason,
@@ -164,6 +165,14 @@ def test_whoever_gives_it_back_meanwhile_has_given_it_back():
     draining, _ = through(big(), others=[asks(9, "bio")])
     after = lifecycle.give_back(draining, NOW, OUTS)
     assert (after.becomes, after.end_reason_wanted) == (None, EndReason.RETURNED)
+
+
+def test_what_it_keeps_is_of_the_devices_that_it_really_has():
+    draining, _ = through(big(), others=[asks(9, "bio")])
+    really = tuple(f"GPU-{n}" for n in (4, 5, 6, 7))
+    after = apply(draining, Bind("r0", draining.reason, really), NOW, OUTS)
+    assert after.becomes == Shape("t4", really[:3])
+    assert after.giving == ("GPU-7",)
 
 
 def test_its_time_may_run_out_before_it_is_back():

@@ -115,7 +115,10 @@ def _progress(action: model.Progress, lease: Lease, now: datetime, _: TimeOuts) 
 @_applied.register
 def _bind(action: model.Bind, lease: Lease, _now: datetime, _: TimeOuts) -> Lease:
     require(lease, HOLDING, "bound")
-    return replace(lease, devices=action.devices, version=lease.version + 1)
+    shape, devices = lease.becomes, action.devices
+    if shape is not None and set(shape.devices) <= set(lease.devices):
+        shape = model.Shape(shape.gpu_class, devices[: shape.count])  # of those that it really has
+    return replace(lease, devices=devices, becomes=shape, version=lease.version + 1)
 
 
 @_applied.register
