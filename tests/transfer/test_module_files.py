@@ -7,7 +7,10 @@ import pytest
 from gpulease.errors import GPULeaseError
 from tests.transfer.pair import CellError
 
-ONE = "value = [1]\ndef f(): return 1\nclass K:\n    def g(self): return 1\n"
+ONE = (
+    "value = [1]\ndef f(): return 1\nclass K:\n    def g(self): return 1\n"
+    "def make():\n    def inner(): return value[0]\n    return inner\n"
+)
 TWO = ONE.replace("1", "2002")  # another size: Python looks at it before it trusts a cache
 
 
@@ -28,6 +31,7 @@ USES = {
     "a function of it": ("from mylib import f", "got = f()"),
     "an instance of its class": ("import mylib as m; k = m.K(); del m", "got = k.g()"),
     "what holds a function": ("from mylib import f as h; fs = [h]; del h", "got = fs[0]()"),
+    "a function that it made": ("from mylib import make; f = make(); del make", "got = f()"),
     "a method": ("from mylib import K; g = K().g; del K", "got = g()"),
 }
 
@@ -76,3 +80,18 @@ def test_what_was_forgotten_and_imported_again_is_looked_at_again(lib, new_pair)
     lib.write_text(ONE)
     with pytest.raises((GPULeaseError, CellError), match=r"mylib.*importlib\.reload"):
         pair.gpu("mylib.f()")
+
+
+def test_a_function_that_lives_on_both_sides_is_looked_at_again(lib, new_pair):
+    pair = new_pair()
+    pair.attach()
+    pair.home("import mylib; fs = [mylib.make()]")
+    pair.gpu("got = fs[0]()")
+    lib.write_text(TWO)
+    pair.home("import importlib; importlib.reload(mylib); got = fs[0]()")
+    assert pair.home("got") == 2002
+    with pytest.raises((GPULeaseError, CellError), match=r"mylib.*importlib\.reload"):
+        pair.gpu("got = fs[0]()")
+    pair.gpu("import importlib, sys; importlib.reload(sys.modules['mylib'])")
+    pair.gpu("got = fs[0]()")
+    assert pair.home("got") == 2002

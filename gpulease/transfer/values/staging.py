@@ -277,6 +277,9 @@ class Staging:
 
     def _note_code(self, oid: str, skeleton: tuple[Any, ...]) -> None:
         if skeleton[0] == "function":
+            kind, where, digest = skeleton[2]
+            if kind == "module":
+                self._module(where, digest)
             self.codes[oid] = skeleton[1]
 
     def _make(self, oid: str, skeleton: tuple[Any, ...]) -> Any:
@@ -299,15 +302,15 @@ class Staging:
         self,
         _oid: str,
         code: types.CodeType,
-        space: tuple[str, str],
+        space: tuple[str, str, str],
         cells: tuple[str, ...],
     ) -> types.FunctionType:
         closure = tuple(self._cell(cell) for cell in cells)
-        kind, where = space
+        kind, where, digest = space
         if kind == "ns":
             scope = self.ns
         elif kind == "module":
-            scope = importlib.import_module(where).__dict__
+            scope = self._module(where, digest).__dict__
         else:
             live = self.units.get(where)
             scope = live if live is not None else self.registry.get(where)

@@ -19,6 +19,7 @@ from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 from . import arrays_in_place, classes, cloudpickle_names, containers, enums
 from .analysis import code_use
 from .containers import fill_dict
+from .module_files import module_digest
 
 _EMPTY = object()
 
@@ -111,15 +112,16 @@ class UnitBook:
             return containers.content_of(obj)
         return _instance_state(obj)
 
-    def _globals_ref(self, function: types.FunctionType) -> tuple[str, str]:
+    def _globals_ref(self, function: types.FunctionType) -> tuple[str, str, str]:
+        """Return the kind of a function's globals, which they are, and of what text a module is."""
         space = function.__globals__
         if space is self.ns:
-            return ("ns", "")
+            return ("ns", "", "")
         name = space.get("__name__")
         module = sys.modules.get(name) if isinstance(name, str) else None
         if module is not None and getattr(module, "__dict__", None) is space:
-            return ("module", str(name))
-        return ("unit", self.registry.held_oid(function, GLOBALS_SLOT))
+            return ("module", str(name), module_digest(str(name)))
+        return ("unit", self.registry.held_oid(function, GLOBALS_SLOT), "")
 
     def held(self, obj: Any) -> set[str]:
         """Return the units that the skeleton of ``obj`` names: a function's cells and globals."""
@@ -131,7 +133,7 @@ class UnitBook:
 
     def foreign_globals(self, function: types.FunctionType) -> tuple[str, set[str]] | None:
         """Return oid and used names of a globals dictionary that is no module's and not ours."""
-        kind, oid = self._globals_ref(function)
+        kind, oid, _ = self._globals_ref(function)
         if kind != "unit":
             return None
         names = set(code_use(function.__code__).reads) | {"__name__", "__builtins__"}
