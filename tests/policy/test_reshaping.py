@@ -4,7 +4,7 @@ from dataclasses import replace
 from importlib import import_module
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
@@ -27,9 +27,13 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.policy.planner import plan
+from gpulease.policy.reclaim import leaving
 from tests.policy.build import NOW, OUTS, active, at, busy, cards, policy, request, seen, snapshot
 from tests.policy.fairness.build import asks, holds, project, shared
 from tests.policy.reservations.build import window
+from tests.policy.test_state_machine import OUTS as SHORT
+from tests.policy.test_state_machine import SHARED, Site
+from tests.policy.world import Habit
 
 TWO = shared(project("phys", 1), project("bio", 2))
 FOUR = tuple(f"GPU-{n}" for n in range(4))
@@ -182,6 +186,51 @@ def test_its_time_may_run_out_before_it_is_back():
     assert step.end_reason is EndReason.EXPIRED
 
 
+LASTING = replace(SHORT, hard_length=9999, busy_max=9999)
+SITE = replace(
+    SHARED,
+    time_outs=LASTING,
+    classes=tuple(replace(each, time_outs=LASTING) for each in SHARED.classes),
+)
+
+
+@settings(max_examples=20)
+@given(
+    least=st.integers(1, 2),
+    drain=st.sampled_from(["done", "blocked", "silent"]),
+    release=st.sampled_from([5, 30]),
+    start=st.sampled_from([0, 5, 29]),
+)
+def test_a_whole_story_keeps_every_promise(least, drain, release, start):
+    """Asked for, used, made smaller for others, grown again: what a replay checks holds at each."""
+    site = Site(SITE, list(cards(3)))
+    uses = Habit(start=start, works=10_000, drain=drain, release=release)
+    site.ask_as("a", uses, groups=("phys",), count=3, min_count=least)
+    for _ in range(20):
+        site.step()
+    (big_one,) = site.leases.values()
+    assert (big_one.state, big_one.count) == (LeaseState.ACTIVE, 3)
+    site.ask_as("b", Habit(start=0, works=10_000, returns=400), groups=("bio",))
+    for _ in range(60):
+        site.step()
+    mine, other = site.leases.values()
+    assert (mine.id, mine.state, mine.count) == (big_one.id, LeaseState.ACTIVE, 2)
+    assert (mine.hard_end, mine.active_since) == (big_one.hard_end, big_one.active_since)
+    assert other.state is LeaseState.ACTIVE
+    for _ in range(60):
+        site.step()
+    assert site.leases[mine.id].count == 2, "it grows on its holder's word only"
+    shape = wishes.granted(site.snapshot(), site.leases[mine.id])
+    outs = lifecycle.time_outs_of(SITE, mine)
+    site._put(lifecycle.reshape(site.leases[mine.id], shape, site.now, outs))
+    site.drain_sent[mine.id] = site.now
+    for _ in range(60):
+        site.step()
+    after = site.leases[mine.id]
+    grown = drain == "done"  # what cannot come home stays where it is, and so does the lease
+    assert (after.state, after.count) == (LeaseState.ACTIVE, 3 if grown else 2)
+
+
 # Fewer at the grant
 
 
@@ -291,3 +340,9 @@ def test_a_mutant_that_takes_all_of_a_lease_is_found(monkeypatch):
     monkeypatch.setattr(Lease, "spares", property(lambda _self: 0))
     with pytest.raises(AssertionError):
         test_nobody_loses_more_than_is_needed()
+
+
+def test_a_mutant_that_ends_what_should_go_on_is_found(monkeypatch):
+    monkeypatch.setattr(leaving, "_reshaped", lambda _snapshot, _lease: None)
+    with pytest.raises(AssertionError):
+        test_a_whole_story_keeps_every_promise()
