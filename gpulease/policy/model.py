@@ -123,8 +123,7 @@ class Pool:
 class GPUClass:
     """A kind of GPU share on offer.
 
-    A request of a class that is full is served by the first class of its ``fallback`` that has
-    room; the fallbacks of a fallback are not followed.
+    Where it is full the first class of its ``fallback`` with room serves, and none of theirs.
     """
 
     name: str
@@ -278,9 +277,8 @@ class Lease:
     @property
     def giving(self) -> tuple[str, ...]:
         """The devices that it gives up when it leaves: all, but for those that it keeps."""
-        if self.becomes is None:
-            return self.devices
-        return tuple(uuid for uuid in self.devices if uuid not in self.becomes.devices)
+        kept = self.becomes.devices if self.becomes is not None else ()
+        return tuple(uuid for uuid in self.devices if uuid not in kept) if kept else self.devices
 
     @property
     def spares(self) -> int:

@@ -18,7 +18,8 @@ from gpulease.policy.fairness.standing import TAKEN
 from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
 from gpulease.policy.reclaim.doubts import Doubts
 from gpulease.policy.reclaim.givers import Givers
-from gpulease.policy.reclaim.over_quota import Borrowed, Useful
+from gpulease.policy.reclaim.loans import Useful
+from gpulease.policy.reclaim.over_quota import Borrowed
 from gpulease.policy.reclaim.places import Places
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reservations.seats import claimable, returns_to

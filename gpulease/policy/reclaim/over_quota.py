@@ -11,7 +11,7 @@ be in quota only, nor a lease before its minimum runtime.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from operator import itemgetter
@@ -21,40 +21,7 @@ from gpulease.policy.fairness.standing import Node, Tree, above, standing, stays
 from gpulease.policy.lifecycle import time_outs_of
 from gpulease.policy.model import Lease, LeaseState, Snapshot
 from gpulease.policy.reclaim.firsts import Firsts
-
-
-@dataclass(frozen=True)
-class Useful:
-    """How many devices of a lease a request could use; ``kind`` says who uses the same."""
-
-    kind: Hashable
-    of: Callable[[Lease], int]
-
-
-@dataclass(frozen=True)
-class _Loan:
-    """A lease that may go; ``rank``: told already, most idle, youngest first.
-
-    One that can live with fewer devices is one loan for each of those, and then one for the rest.
-    """
-
-    lease: Lease
-    leaf: Node
-    units: int
-    rank: tuple[bool, float, float, object]
-    part: int = 0
-
-    def gives(self, useful: Useful) -> int:
-        """Return how many of its devices a request could use."""
-        return min(self.units, useful.of(self.lease))
-
-
-@dataclass(frozen=True)
-class Given:
-    """A lease that goes, or so many devices of it."""
-
-    lease: Lease
-    units: int
+from gpulease.policy.reclaim.loans import Given, Loan, Useful
 
 
 @dataclass(frozen=True)
@@ -84,11 +51,11 @@ class Borrowed:
         self._tree: Tree | None = standing(snapshot).get(pool)
         self._moved: dict[Node, int] = {}  # what leaves: nobody holds it any more
         self._coming: dict[Node, int] = {}  # what is promised: it entitles to less, and is not held
-        self._lent: dict[Node, list[_Loan]] = {}  # project -> leases, in the order in which they go
+        self._lent: dict[Node, list[Loan]] = {}  # project -> leases, in the order in which they go
         self._within: dict[Node, dict[int, bool]] = {}  # project -> units that are asked for
         self._units: dict[Node, set[int]] = {}  # how many units one of its leases may hold
         self._ordered: set[Node] = set()  # the projects whose leases stand in that order
-        self._firsts: dict[Hashable, Firsts[Node, _Loan]] = {}
+        self._firsts: dict[Hashable, Firsts[Node, Loan]] = {}
         self._changed: list[Node] = []  # projects, as often as what they hold changed
         gone = set(going)
         for lease in queue.holding(snapshot) if self._tree is not None else ():
@@ -102,13 +69,13 @@ class Borrowed:
                 self._lent.setdefault(_project(leaf), []).extend(loans)
                 self._units.setdefault(_project(leaf), set()).update(x.units for x in loans)
 
-    def _parts(self, lease: Lease, leaf: Node) -> list[_Loan]:
+    def _parts(self, lease: Lease, leaf: Node) -> list[Loan]:
         rank = self._rank(lease)
         if lease.becomes is not None:  # told already what it gives
-            return [_Loan(lease, leaf, len(lease.giving), rank)]
+            return [Loan(lease, leaf, len(lease.giving), rank)]
         spares = lease.spares
-        fewer = [_Loan(lease, leaf, 1, rank, part) for part in range(spares)]
-        return [*fewer, _Loan(lease, leaf, units_of(lease) - spares, rank, spares)]
+        fewer = [Loan(lease, leaf, 1, rank, part) for part in range(spares)]
+        return [*fewer, Loan(lease, leaf, units_of(lease) - spares, rank, spares)]
 
     @property
     def nothing(self) -> bool:
@@ -132,7 +99,7 @@ class Borrowed:
             choices: what is useful at a place and how many devices are missing there, best first.
             places: at how many of them it must get what is missing.
         """
-        taken, chosen = list[_Loan](), list[int]()
+        taken, chosen = list[Loan](), list[int]()
         spare: Counter[Hashable] = Counter()
         for number, (useful, missing) in enumerate(choices if self.may_take(request) else ()):
             if len(chosen) == places:
@@ -148,7 +115,7 @@ class Borrowed:
         self._promise(self._leaf(request), request.count)
         return self._given(taken), chosen
 
-    def _given(self, taken: Iterable[_Loan]) -> list[Given]:
+    def _given(self, taken: Iterable[Loan]) -> list[Given]:
         """Return the leases of some loans; the rest of these goes for nobody else."""
         units: Counter[str] = Counter()
         leases: dict[str, tuple[Lease, Node]] = {}
@@ -160,8 +127,8 @@ class Borrowed:
                 self._lent[project] = [x for x in self._lent[project] if x.lease.id != lease.id]
         return [Given(lease, units[lease.id]) for lease, _ in leases.values()]
 
-    def _take_at(self, request: Lease, useful: Useful, missing: int) -> list[_Loan] | None:
-        taken: list[_Loan] = []
+    def _take_at(self, request: Lease, useful: Useful, missing: int) -> list[Loan] | None:
+        taken: list[Loan] = []
         while missing > 0:
             best = self._best(request, useful)
             if best is None:
@@ -230,15 +197,15 @@ class Borrowed:
         above_target = any(self._held(x.leaf) - x.units >= x.leaf.target for x in over)
         return bool(fair) and (lacks or above_target)
 
-    def _put_back(self, taken: Iterable[_Loan]) -> None:
+    def _put_back(self, taken: Iterable[Loan]) -> None:
         for loan in taken:
             self._move(loan.leaf, loan.units)
             self._lent[_project(loan.leaf)].append(loan)
             self._ordered.discard(_project(loan.leaf))
 
-    def _best(self, request: Lease, useful: Useful) -> _Loan | None:
+    def _best(self, request: Lease, useful: Useful) -> Loan | None:
         leaf, wanted = self._leaf(request), request.count
-        own, found = _project(leaf), list[tuple[tuple[object, ...], _Loan]]()
+        own, found = _project(leaf), list[tuple[tuple[object, ...], Loan]]()
         if own in self._lent and self._held(own) > own.guarantee:
             first = self._first_within(leaf, wanted, self._loans(own), useful)
             if first is not None:
@@ -254,7 +221,7 @@ class Borrowed:
 
     def _first_of_others(
         self, own: Node, rights: tuple[_Right | None, ...], useful: Useful
-    ) -> tuple[tuple[object, ...], _Loan] | None:
+    ) -> tuple[tuple[object, ...], Loan] | None:
         """Return the lease that goes first of all other projects', with its place.
 
         Projects of one department look at the others from the same place: what one of them found
@@ -286,7 +253,7 @@ class Borrowed:
 
     def _first(
         self, theirs: list[Node], right: _Right, useful: Useful
-    ) -> tuple[tuple[object, ...], _Loan] | None:
+    ) -> tuple[tuple[object, ...], Loan] | None:
         """Return the lease of one project that goes first, with its place among all projects'.
 
         One that leaves the project its quota, if there is any.
@@ -296,7 +263,7 @@ class Borrowed:
         if not loans or not all(self._held(node) > node.guarantee for node in theirs):
             return None
         fair = {units for units in self._units[project] if self._may_lose(theirs, units, right)}
-        cutting: _Loan | None = None
+        cutting: Loan | None = None
         for loan in self._loans(project) if fair else ():
             if loan.units not in fair or not loan.gives(useful):
                 continue
@@ -313,7 +280,7 @@ class Borrowed:
             and (right.lacks or self._held(theirs[-1]) - units >= theirs[-1].target)
         )
 
-    def _loans(self, project: Node) -> list[_Loan]:
+    def _loans(self, project: Node) -> list[Loan]:
         """Return what a project holds that may go, in the order in which it goes.
 
         It is put in order when it is asked for: that needs everybody's share.
@@ -326,8 +293,8 @@ class Borrowed:
         return loans
 
     def _first_within(
-        self, mine: Node, wanted: int, loans: Iterable[_Loan], useful: Useful
-    ) -> _Loan | None:
+        self, mine: Node, wanted: int, loans: Iterable[Loan], useful: Useful
+    ) -> Loan | None:
         """Return what goes first from one person of a project to another."""
         if self._due(mine) + wanted > mine.share:
             return None
@@ -346,7 +313,7 @@ class Borrowed:
             cutting = cutting or loan
         return cutting
 
-    def _between_projects(self, project: Node, loan: _Loan) -> tuple[object, ...]:
+    def _between_projects(self, project: Node, loan: Loan) -> tuple[object, ...]:
         """Told already, most idle, most over the share, youngest; whoever is cut into last."""
         told, idle, age, order = loan.rank
         held = self._held(project)
@@ -401,7 +368,7 @@ def _project(leaf: Node) -> Node:
     return leaf.parent
 
 
-def _within_project(loan: _Loan) -> tuple[object, ...]:
+def _within_project(loan: Loan) -> tuple[object, ...]:
     told, idle, age, order = loan.rank
     return told, idle, loan.leaf.target - loan.leaf.held, age, order, loan.part
 
