@@ -8,7 +8,7 @@ never granted by itself, for the lease is drained for it: its holder has to say 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpulease.errors import GPULeaseError
@@ -23,18 +23,27 @@ def has_wish(lease: Lease) -> bool:
     return lease.state is LeaseState.ACTIVE and bool(lease.asked_class or lease.asked_count)
 
 
-def within_reach(snapshot: Snapshot, lease: Lease) -> Shape | None:
-    """Return the best of what was asked for that a lease could be now, ``None`` for nothing.
+def within_reach(snapshot: Snapshot) -> dict[str, Shape]:
+    """Return the best of what was asked for that each lease could be now, all of them at once.
 
-    The class comes first, then the number of devices; it never has fewer of them than now.
+    The class comes first, then the number of devices; no lease has fewer of them than now.  A
+    device is offered to one of them only: to whoever asked first, as everywhere.
     """
-    if not has_wish(lease) or not snapshot.capacity_known:
-        return None
-    for gpu_class, count in _better(snapshot, lease):
-        found = _admitted(snapshot, lease, gpu_class, count)
-        if found is not None:
-            return found
-    return None
+    if not snapshot.capacity_known:
+        return {}
+    first = sorted(filter(has_wish, snapshot.leases), key=lambda lease: lease.ticket)
+    wishing = {lease.id: lease for lease in first}
+    left = {name: options for name, x in wishing.items() if (options := _better(snapshot, x))}
+    found: dict[str, Shape] = {}
+    while left:  # as often as one of them has options
+        asked = [(wishing[name], *options[0]) for name, options in left.items()]
+        found |= _admitted(snapshot, asked, found)
+        left = {
+            name: options[1:]
+            for name, options in left.items()
+            if name not in found and len(options) > 1
+        }
+    return found
 
 
 def granted(snapshot: Snapshot, lease: Lease) -> Shape:
@@ -50,7 +59,7 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
             next_step=Text("For another GPU return this one first, then ask for it."),
             status=409,
         )
-    found = within_reach(snapshot, lease)
+    found = _first(snapshot, lease)
     if found is None:
         raise GPULeaseError(
             "wish_not_free",
@@ -65,10 +74,19 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
     return found
 
 
-def _better(snapshot: Snapshot, lease: Lease) -> Iterator[tuple[str, int]]:
-    """Yield what would be nearer to the wish and may have enough devices, best first."""
+def _first(snapshot: Snapshot, lease: Lease) -> Shape | None:
+    """Return what one lease could be now, whatever others wish."""
+    for option in _better(snapshot, lease) if snapshot.capacity_known else ():
+        found = _admitted(snapshot, [(lease, *option)], {})
+        if found:
+            return found[lease.id]
+    return None
+
+
+def _better(snapshot: Snapshot, lease: Lease) -> list[tuple[str, int]]:
+    """Return what would be nearer to the wish and may have enough devices, best first."""
     free = capacity.free_devices(snapshot)
-    most = lease.asked_count or lease.count
+    most, found = lease.asked_count or lease.count, []
     for name in filter(None, (lease.asked_class, lease.gpu_class)):
         gpu_class = queue.class_of(snapshot.policy, name)
         if gpu_class is None or gpu_class.queue is not None:  # the cluster's queue promises nothing
@@ -76,32 +94,43 @@ def _better(snapshot: Snapshot, lease: Lease) -> Iterator[tuple[str, int]]:
         mine = queue.pool_of(snapshot, lease) == gpu_class.pool
         there = len(free.get(gpu_class.pool, ())) + (len(lease.devices) if mine else 0)
         least = lease.count + (name == lease.gpu_class)
-        for count in range(min(most, there, gpu_class.max_count), least - 1, -1):
-            if count % lease.nodes == 0:
-                yield name, count
+        counts = range(min(most, there, gpu_class.max_count), least - 1, -1)
+        found += [(name, count) for count in counts if count % lease.nodes == 0]
+    return found
 
 
-def _admitted(snapshot: Snapshot, lease: Lease, gpu_class: str, count: int) -> Shape | None:
-    """Return what a plan would grant if the lease waited for this, with its devices kept for it."""
-    own = frozenset(lease.devices)
-    asks = replace(
-        lease,
-        state=LeaseState.QUEUED,
-        gpu_class=gpu_class,
-        asked_class="",
-        count=count,
-        asked_count=0,
-        min_count=0,
-        devices=(),
-        reason="",
-        ticket=(snapshot.now, sys.maxsize),
-    )
+def _admitted(
+    snapshot: Snapshot, asked: Sequence[tuple[Lease, str, int]], before: Mapping[str, Shape]
+) -> dict[str, Shape]:
+    """Return what a plan would grant if these waited for a class and count, last of all.
+
+    Their own devices are kept for each, and what is found ``before`` for others.
+    """
+    asks = {
+        lease.id: replace(
+            lease,
+            state=LeaseState.QUEUED,
+            gpu_class=gpu_class,
+            asked_class="",
+            count=count,
+            asked_count=0,
+            min_count=0,
+            devices=(),
+            reason="",
+            ticket=(snapshot.now, sys.maxsize - len(asked) + place),
+        )
+        for place, (lease, gpu_class, count) in enumerate(asked)
+    }
+    own = {uuid: lease.id for lease, _, _ in asked for uuid in lease.devices}
     devices = [replace(d, occupied_by=None) if d.uuid in own else d for d in snapshot.devices]
-    others = [each for each in snapshot.leases if each.id != lease.id]
-    then = replace(snapshot, devices=tuple(devices), leases=(*others, asks))
-    held = {**holds(then), **dict.fromkeys(own, lease.id)}
-    for action in admit(then, held).actions:
-        if isinstance(action, Start) and action.lease_id == lease.id and action.devices:
-            same = action.gpu_class in ("", gpu_class)
-            return Shape(gpu_class, action.devices) if same else None
-    return None
+    leases = [asks.get(each.id, each) for each in snapshot.leases]
+    then = replace(snapshot, devices=tuple(devices), leases=tuple(leases))
+    taken = {uuid: name for name, shape in before.items() for uuid in shape.devices}
+    return {
+        action.lease_id: Shape(asks[action.lease_id].gpu_class, action.devices)
+        for action in admit(then, {**holds(then), **taken, **own}).actions
+        if isinstance(action, Start)
+        and action.lease_id in asks
+        and action.devices
+        and action.gpu_class in ("", asks[action.lease_id].gpu_class)
+    }

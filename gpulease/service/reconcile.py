@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import lifecycle, queue
+from gpulease.policy import lifecycle, queue, wishes
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.explanation.waits import ExpectedWaits
 from gpulease.policy.model import (
@@ -29,12 +29,11 @@ from gpulease.policy.model import (
     Alert,
     Device,
     EndReason,
-    Evidence,
     Lease,
     LeaseState,
     PolicyDocument,
+    Shape,
     Snapshot,
-    Verdict,
 )
 from gpulease.policy.planner import plan
 from gpulease.policy.warm import standing
@@ -105,6 +104,8 @@ class Reconciler:
         self._away = (away_from, max(away_from, clock())) if away_from is not None else None
         self.alerts: list[Alert] = []
         self.rounds = 0
+        #: What leases that are less than what was asked for could be by now, by their ids.
+        self.within_reach: Mapping[str, Shape] = {}
         self.problem = ""
         self.observer = Observer(ledger, provider, watch, policies, metrics=metrics, clock=clock)
         self.effects = Effects(ledger, provider)
@@ -223,7 +224,9 @@ class Reconciler:
         bounds = self._provider.bounds(queue.waiting(snapshot))
         snapshot = replace(snapshot, bounds=tuple(bounds), preferred_nodes=self._preferred_nodes())
         running = asyncio.get_running_loop()
-        actions, packed = await running.run_in_executor(self._planner, self._planned, snapshot)
+        actions, packed, self.within_reach = await running.run_in_executor(
+            self._planner, self._planned, snapshot
+        )
         async with self._ledger.lock:
             recorded = await self._record(self._changes(snapshot, actions), packed)
         if packed is not None and recorded:
@@ -241,10 +244,12 @@ class Reconciler:
         if pods is not None and wanted is not None:
             pods.keep(wanted, snapshot.devices)
 
-    def _planned(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
-        """Plan, and pack what the plan was made from; in the planner's thread."""
+    def _planned(
+        self, snapshot: Snapshot
+    ) -> tuple[list[Action], Packed | None, Mapping[str, Shape]]:
+        """Plan, pack what the plan was made from, find what is offered; in the planner's thread."""
         actions = plan(snapshot)
-        return actions, self._plans.packed(snapshot, actions)
+        return actions, self._plans.packed(snapshot, actions), _within_reach(snapshot)
 
     async def change(self, changes: Sequence[Change]) -> None:
         """Record what people and the hub changed, all or none, and have it performed.
@@ -380,12 +385,9 @@ class Reconciler:
         self._wanted.clear()
 
 
-def busy_since(evidence: Evidence | None) -> datetime | None:
-    """Return since when a lease is busy without interruption, ``None`` when it is not."""
-    busy = evidence is not None and evidence.verdict is Verdict.BUSY
-    return evidence.since if busy and evidence else None
-
-
-def within(since: datetime, now: datetime, seconds: float) -> bool:
-    """Tell whether ``now`` is less than ``seconds`` after ``since``."""
-    return now - since < timedelta(seconds=seconds)
+def _within_reach(snapshot: Snapshot) -> Mapping[str, Shape]:
+    try:
+        return wishes.within_reach(snapshot)
+    except Exception:  # what is decided counts; that more could be had does not
+        log.exception("what is within reach of whom could not be found; nothing is offered")
+        return {}

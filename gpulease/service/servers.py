@@ -15,12 +15,12 @@ from datetime import datetime, timedelta
 
 from gpulease.looking import keep_looking
 from gpulease.policy import lifecycle
-from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.model import Evidence, Lease, LeaseState, Verdict
 from gpulease.protocol.reports import KernelReport
 from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
-from gpulease.service.reconcile import Reconciler, busy_since, within
+from gpulease.service.reconcile import Reconciler
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)
@@ -161,9 +161,9 @@ class Servers:
         policy, evidence = self._loop.policy, self._loop.observed_state.evidence
         due = set()
         for lease in self._ledger.live():
-            since = busy_since(evidence.get(lease.id))
+            since = _busy_since(evidence.get(lease.id))
             cap = lifecycle.time_outs_of(policy, lease).busy_max
-            if since is None or not within(since, now, cap) or lease.state is LeaseState.QUEUED:
+            if since is None or not _within(since, now, cap) or lease.state is LeaseState.QUEUED:
                 continue
             due.add((lease.user, lease.server))
         answers = await asyncio.gather(
@@ -182,3 +182,14 @@ class Servers:
 
 def _whose(reports: Sequence[KernelReport]) -> list[tuple[str, str, list[str]]]:
     return [(each["id"], each.get("notebook", ""), each.get("leases", [])) for each in reports]
+
+
+def _busy_since(evidence: Evidence | None) -> datetime | None:
+    """Return since when a lease is busy without interruption, ``None`` when it is not."""
+    busy = evidence is not None and evidence.verdict is Verdict.BUSY
+    return evidence.since if busy and evidence else None
+
+
+def _within(since: datetime, now: datetime, seconds: float) -> bool:
+    """Tell whether ``now`` is less than ``seconds`` after ``since``."""
+    return now - since < timedelta(seconds=seconds)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import budgets, capacity, lifecycle, wishes
+from gpulease.policy import budgets, capacity, lifecycle
 from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import forecast, labs
 from gpulease.policy.explanation.explain import beyond_share, explain, wish_is_free
@@ -165,7 +165,7 @@ class Views:
             time_outs_at(snapshot, lease),
             _asides(lease, snapshot),
             self._notebook_of(lease),
-            wishes.within_reach(snapshot, lease),
+            self._loop.within_reach.get(lease.id),
         )
         figures = self._figures(lease, snapshot, made_from.outs)
         made = self._made.get(lease.id)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle, wishes
+from gpulease.policy.admission import admit
 from gpulease.policy.admission import holds as kept_for
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.model import (
@@ -265,18 +266,18 @@ def test_a_start_that_fails_asks_for_all_of_them_again():
 
 def test_more_cards_are_within_reach_once_they_are_free():
     small = active(0, devices=FOUR[:2], count=2, asked_count=4, min_count=2)
-    assert wishes.within_reach(snapshot([small], 4), small) == Shape("t4", FOUR)
+    assert wishes.within_reach(snapshot([small], 4)) == {small.id: Shape("t4", FOUR)}
     taken = active(3)
-    assert wishes.within_reach(snapshot([small, taken], 4), small) == Shape("t4", FOUR[:3])
+    assert wishes.within_reach(snapshot([small, taken], 4)) == {small.id: Shape("t4", FOUR[:3])}
     full = snapshot([small, taken, active(2)], 4)
-    assert wishes.within_reach(full, small) is None
+    assert wishes.within_reach(full) == {}
     with pytest.raises(GPULeaseError, match="not free"):
         wishes.granted(full, small)
 
 
 def test_nobody_who_waits_is_passed_by_a_wish():
     small = active(0, devices=FOUR[:2], count=2, asked_count=3)
-    assert wishes.within_reach(snapshot([small, request(9)], 3), small) is None
+    assert wishes.within_reach(snapshot([small, request(9)], 3)) == {}
 
 
 def test_a_lease_that_is_what_was_asked_for_has_no_wish():
@@ -292,12 +293,35 @@ FALLS = policy(
 )
 
 
+def test_a_free_card_is_offered_to_whoever_asked_first():
+    """All who wish are told at once, and nobody of what another was told of."""
+    both = [holds(n, "phys", devices=(FOUR[n],), asked_count=3, hard_end=at(9999)) for n in (0, 1)]
+    assert wishes.within_reach(snapshot(both, 4)) == {
+        "r0": Shape("t4", (FOUR[0], *FOUR[2:])),
+    }
+    assert wishes.within_reach(snapshot(both[::-1], 5)) == {
+        "r0": Shape("t4", (FOUR[0], *FOUR[2:])),
+        "r1": Shape("t4", (FOUR[1], "GPU-4")),
+    }
+    assert wishes.granted(snapshot(both, 4), both[1]).count == 3, "who says so first has it"
+
+
+@pytest.mark.parametrize("number", [10, 200])
+def test_what_is_offered_is_found_for_all_at_once(number, monkeypatch):
+    """However many wish for what is free and not for them, admission is asked no oftener."""
+    asked = []
+    monkeypatch.setattr(wishes, "admit", lambda *each: asked.append(each) or admit(*each))
+    some = [holds(n, "phys", devices=(f"GPU-{n}",), asked_count=2) for n in range(number)]
+    wishes.within_reach(snapshot([*some, request(number, count=2)], number + 2))
+    assert len(asked) <= 2
+
+
 def test_the_class_that_was_asked_for_is_within_reach_once_it_is_free():
     (slice_,) = cards(1)
     slice_ = replace(slice_, uuid="S-0", pool="slices")
     lease = active(0, devices=("S-0",), gpu_class="slice", asked_class="t4", pool="slices")
     view = snapshot([lease], (*cards(1), slice_), policy=FALLS)
-    assert wishes.within_reach(view, lease) == Shape("t4", ("GPU-0",))
+    assert wishes.within_reach(view) == {lease.id: Shape("t4", ("GPU-0",))}
     draining = lifecycle.reshape(lease, wishes.granted(view, lease), NOW, OUTS)
     assert (draining.state, draining.reason) == (LeaseState.DRAINING, "reshaped")
     # The wish is held meanwhile, whoever asks.

@@ -50,7 +50,7 @@ class Round:
         monkeypatch.setattr(module, "explain", explain)
         self.memory = 2 << 30
         observer = SimpleNamespace(busy_share=lambda _: 0.5, memory_used=lambda _: self.memory)
-        loop: Any = SimpleNamespace(observer=observer)
+        loop: Any = SimpleNamespace(observer=observer, within_reach={})
         self.views = Views(loop, None)
         self.events = Events(lambda _, view: view, lambda: 0.0)
         self.sink = Sink()
