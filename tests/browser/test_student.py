@@ -31,6 +31,22 @@ def test_what_cannot_leave_is_named_and_the_busy_share_shown(stage: Stage, page:
 
 
 @pytest.mark.parametrize("where", ["", "card"])
+def test_what_was_asked_for_is_a_click_away_once_it_is_free(
+    stage: Stage, page: Any, where: str
+) -> None:
+    place = "#card" if where else "#leases"
+    stage.put(lease("active", asked_class="a100", upgrade=None))
+    page.goto(stage.url + where)
+    state_shown(page, "active", place)
+    assert page.locator("[data-action=upgrade]").count() == 0
+    sentence = "The class that you asked for is free."
+    stage.put(lease("active", sentence=sentence, upgrade={"gpu_class": "a100", "count": 2}))
+    page.click(f"{place} >> text=Move to 2 x a100")
+    page.wait_for_selector(f"{place} [data-action=upgrade]", state="detached")
+    assert len(stage.called("POST", "leases/lease-1/upgrade")) == 1
+
+
+@pytest.mark.parametrize("where", ["", "card"])
 def test_every_state_is_shown_as_it_comes(stage: Stage, page: Any, where: str) -> None:
     place = "#card" if where else "#leases"
     stage.put(lease("queued", position=3, sentence="All are held.", next_step="Wait or leave."))
