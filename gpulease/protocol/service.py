@@ -77,6 +77,7 @@ class UpgradeView(TypedDict):
     """What a lease can be now at its holder's word: nearer to what was asked for."""
 
     gpu_class: str
+    title: str  # of the class, as people read it
     count: int
 
 

@@ -225,7 +225,7 @@ class Views:
             "count": lease.count,
             "min_count": lease.min_count,
             "asked_count": lease.asked_count,
-            "upgrade": _upgrade(of.upgrade),
+            "upgrade": _upgrade(of.upgrade, policy),
             "nodes": lease.nodes,
             "simulated": of.simulated,
             "state": lease.state.value,
@@ -310,8 +310,12 @@ def _asides(lease: Lease, snapshot: Snapshot) -> str:
     return joined(lab, share) if share else lab
 
 
-def _upgrade(shape: Shape | None) -> UpgradeView | None:
-    return None if shape is None else {"gpu_class": shape.gpu_class, "count": shape.count}
+def _upgrade(shape: Shape | None, policy: PolicyDocument) -> UpgradeView | None:
+    if shape is None:
+        return None
+    gpu_class = policy.by_name.get(shape.gpu_class)
+    title = (gpu_class.title if gpu_class is not None else "") or shape.gpu_class
+    return {"gpu_class": shape.gpu_class, "title": title, "count": shape.count}
 
 
 def _simulated(lease: Lease, snapshot: Snapshot) -> bool:

@@ -11,7 +11,7 @@ import { Past } from './past';
 import { Sparkline } from './sparkline';
 import { clock, hour, roughly, until } from './time';
 import { Reservations } from './reservations';
-import type { ILease, IProject, IReservation } from './wire';
+import type { ILease, IProject, IReservation, IUpgrade } from './wire';
 import { Variables } from './variables';
 import { available, gpuName, here, priced, short } from './words';
 
@@ -165,11 +165,7 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
         )}
         {lease?.upgrade && (
           <Action
-            text={trans.__(
-              'Move to %1 x %2',
-              lease.upgrade.count,
-              lease.upgrade.gpu_class
-            )}
+            text={trans.__('Move to %1', wished(lease.upgrade))}
             accent
             act={() => actions.upgrade()}
           />
@@ -322,6 +318,11 @@ function Offer({ actions }: { actions: Actions }): JSX.Element {
       </ul>
     </section>
   );
+}
+
+function wished(upgrade: IUpgrade): string {
+  const { count, title } = upgrade;
+  return count > 1 ? `${count} × ${title}` : title;
 }
 
 /** What `%gpu` says of files, where they are mirrored. */

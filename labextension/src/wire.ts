@@ -11,6 +11,13 @@ export interface IBlocker {
   size: number | null;
 }
 
+/** What a lease can be now: nearer to what was asked for. */
+export interface IUpgrade {
+  gpu_class: string;
+  title: string;
+  count: number;
+}
+
 export interface ILease {
   id: string;
   version: number;
@@ -35,7 +42,7 @@ export interface ILease {
   verdict: string;
   utilisation: number | null;
   memory_used?: number | null;
-  upgrade?: { gpu_class: string; count: number } | null;
+  upgrade?: IUpgrade | null;
   keep: { allowed: boolean; left: number; seconds: number; reason: string };
   devices: { uuid: string; name: string; memory: number; simulated: boolean }[];
   end: {

@@ -30,18 +30,21 @@ def test_what_cannot_leave_is_named_and_the_busy_share_shown(stage: Stage, page:
     page.wait_for_selector("text=5 variables are lost")
 
 
-@pytest.mark.parametrize("where", ["", "card"])
+@pytest.mark.parametrize(
+    ("where", "count", "words"),
+    [("", 1, "Move to A100 80 GB"), ("card", 2, "/Move to 2 . A100 80 GB/")],
+)
 def test_what_was_asked_for_is_a_click_away_once_it_is_free(
-    stage: Stage, page: Any, where: str
+    stage: Stage, page: Any, where: str, count: int, words: str
 ) -> None:
     place = "#card" if where else "#leases"
     stage.put(lease("active", asked_class="a100", upgrade=None))
     page.goto(stage.url + where)
     state_shown(page, "active", place)
     assert page.locator("[data-action=upgrade]").count() == 0
-    sentence = "The class that you asked for is free."
-    stage.put(lease("active", sentence=sentence, upgrade={"gpu_class": "a100", "count": 2}))
-    page.click(f"{place} >> text=Move to 2 x a100")
+    upgrade: Any = {"gpu_class": "a100", "title": "A100 80 GB", "count": count}
+    stage.put(lease("active", sentence="What you asked for is free.", upgrade=upgrade))
+    page.click(f"{place} >> text={words}")
     page.wait_for_selector(f"{place} [data-action=upgrade]", state="detached")
     assert len(stage.called("POST", "leases/lease-1/upgrade")) == 1
 

@@ -225,8 +225,9 @@ function keepButton(lease, busy) {
 /** What was asked for is free, or more of it: a click moves the notebook there. */
 function upgradeButton(lease, busy) {
   if (!lease.upgrade) return null;
-  const { count, gpu_class: name } = lease.upgrade;
-  return button("upgrade", lease.id, _("Move to {count} x {class}", { count, class: name }), "btn-primary", { disabled: busy });
+  const { count, title } = lease.upgrade;
+  const what = count > 1 ? `${count} × ${title}` : title;
+  return button("upgrade", lease.id, _("Move to {what}", { what }), "btn-primary", { disabled: busy });
 }
 
 /** Returning it would stop or lose something: what, and the two ways on. */
