@@ -41,9 +41,10 @@ def test_each_step_of_a_pod_is_seen(kind, seen, steps):
     assert set(steps_of(kind, seen)) == steps
 
 
-def request(verb: str, resource: str, second: int = 0, **of: str) -> dict:
+def request(verb: str, resource: str, second: int = 0, query: str = "", **of: str) -> dict:
     return {
         "verb": verb,
+        "requestURI": f"/api/v1/namespaces/hub/{resource}{query}",
         "objectRef": {"resource": resource, **of},
         "requestReceivedTimestamp": f"2026-01-01T00:00:{second:02d}.000000Z",
     }
@@ -55,6 +56,7 @@ def test_pods_a_second_are_those_between_the_first_and_the_last_create():
         request("create", "pods", 59, name="p0", subresource="eviction"),
         request("delete", "pods", 50, name="p0"),
         request("create", "pods", 30, name="another"),
+        request("create", "pods", 58, "?dryRun=All&fieldManager=gpulease", name="p1"),
     ]
     assert rate(pods_created(events, [f"p{each}" for each in range(5)])) == 1.0
     assert rate(pods_created(events)) == round(5 / 30, 1)
