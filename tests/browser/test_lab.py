@@ -302,6 +302,29 @@ def test_states_that_pass_quickly_are_shown(student: Student, pictures: Pictures
     pictures.take(page, "lab-draining")
 
 
+def test_use_memory_and_what_is_free_of_the_wish_are_shown(student: Student) -> None:
+    """What only a real card and a site with several of them would say."""
+    page = student.beside.page
+    upgrade: Any = {"gpu_class": "a100", "title": "A100 80 GB", "count": 2}
+    there = lease("active", version=10**9 + 2, upgrade=upgrade)
+
+    def answer(route: Any) -> None:
+        asked = "status" not in route.request.url
+        route.fulfill(json={} if asked else route.fetch().json() | {"leases": [there]})
+
+    page.bring_to_front()
+    page.route("**/gpulease/api/status*", answer)
+    page.route("**/gpulease/api/leases**", answer)
+    page.reload()
+    page.wait_for_selector(f"{STATUS} >> text=40 % · 3.0 of 8 GB GPU memory", timeout=LONG)
+    if not page.locator(OPEN_PANEL).count():
+        page.click(STATUS)
+    with page.expect_request(lambda sent: "leases/lease-1/upgrade" in sent.url) as asked:
+        page.click(f"{PANEL}:visible >> text=/Move to 2 . A100 80 GB/")
+    assert asked.value.method == "POST"
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_a_lab_in_german_has_the_services_sentences_in_german(
     student: Student, pictures: Pictures
 ) -> None:
