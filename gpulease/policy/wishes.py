@@ -52,7 +52,7 @@ def granted(snapshot: Snapshot, lease: Lease) -> Shape:
     Raises:
         GPULeaseError: ``nothing_wished``, ``wish_not_free`` (status 409).
     """
-    if lease.state is not LeaseState.ACTIVE or not has_wish(lease):
+    if not has_wish(lease):
         raise GPULeaseError(
             "nothing_wished",
             Text("There is nothing to change: this lease is what you asked for."),

@@ -68,10 +68,8 @@ class Slow:
 """
 
 
-def test_an_interrupt_does_not_wait_for_the_other_side(pair, tmp_path):
-    """It is loading what it got, which nobody can stop; whether it took it is asked later."""
-    begun, ended = tmp_path / "begun", tmp_path / "ended"
-    pair.home(f"{SLOW}\nx = Slow(); x.begun = {str(begun)!r}; x.ended = {str(ended)!r}")
+def interrupted_while_it_loads(pair, begun):
+    """Interrupt a GPU cell of ``x`` once the companion has begun to load it."""
 
     def interrupt():
         wait_for(begun.exists, 30, "the companion loads")
@@ -82,6 +80,14 @@ def test_an_interrupt_does_not_wait_for_the_other_side(pair, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         pair.gpu("x")
     other.join()
+
+
+def test_an_interrupt_does_not_wait_for_the_other_side(pair, tmp_path):
+    """It is loading what it got, which nobody can stop; whether it took it is asked later."""
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    pair.home(f"{SLOW}\nx = Slow(); x.begun = {str(begun)!r}; x.ended = {str(ended)!r}")
+
+    interrupted_while_it_loads(pair, begun)
     assert not ended.exists()
     begun.unlink()
     ended.touch()
@@ -105,15 +111,7 @@ def test_the_next_cell_waits_no_longer_than_is_bearable(new_pair, tmp_path):
 
     pair.side.peer.wire.request = offer
 
-    def interrupt():
-        wait_for(begun.exists, 30, "the companion loads")
-        os.kill(os.getpid(), signal.SIGINT)
-
-    other = threading.Thread(target=interrupt)
-    other.start()
-    with pytest.raises(KeyboardInterrupt):
-        pair.gpu("x")
-    other.join()
+    interrupted_while_it_loads(pair, begun)
     for _ in range(2):
         with pytest.raises(GPULeaseError, match="still loads what the interrupted cell sent"):
             pair.gpu("1")
