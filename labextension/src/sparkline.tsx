@@ -33,7 +33,12 @@ export function Sparkline(props: {
       </svg>
       <span className="gpulease-use">
         {trans.__('%1 %', use)}
-        {used && ` · ${used}`}
+        {used && (
+          <>
+            <span className="gpulease-between"> · </span>
+            <span className="gpulease-memory">{used}</span>
+          </>
+        )}
       </span>
     </>
   );

@@ -319,6 +319,9 @@ def test_use_memory_and_what_is_free_of_the_wish_are_shown(student: Student) -> 
     page.wait_for_selector(f"{STATUS} >> text=40 % · 3.0 of 8 GB GPU memory", timeout=LONG)
     if not page.locator(OPEN_PANEL).count():
         page.click(STATUS)
+    panel = page.locator(f"{PANEL}:visible")
+    panel.get_by_text("3.0 of 8 GB GPU memory").wait_for()
+    assert panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth"), "it scrolls sideways"
     with page.expect_request(lambda sent: "leases/lease-1/upgrade" in sent.url) as asked:
         page.click(f"{PANEL}:visible >> text=/Move to 2 . A100 80 GB/")
     assert asked.value.method == "POST"
