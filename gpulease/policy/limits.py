@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpulease.policy import budgets, queue
@@ -110,7 +110,7 @@ class Limits:
         return None
 
     def exceeded(self, lease: Lease) -> str:
-        """Return the wait reason when one more would be above a limit, else ``""``."""
+        """Return the wait reason when even its least would be above a limit, else ``""``."""
         user = lease.user
         if user in self._users:
             if self._servers[user, lease.server] >= self._policy.leases_per_server:
@@ -146,20 +146,30 @@ class Limits:
         bounding = bool(limits) or home.bounds_people
         return _Rules(home, pool, limits, tuple(counted), bounding)
 
+    def within(self, request: Lease) -> Lease:
+        """Return a request with as many devices as its limits have room for, if it allows fewer."""
+        if not (self._shared and request.min_count) or request.kept:
+            return request
+        rooms = self._rooms(request, self._rules_of(request))
+        room = min((left for _, left in rooms), default=request.count)
+        count = min(request.count, max(room, request.min_count))
+        return request if count == request.count else replace(request, count=count)
+
     def _of_project(self, lease: Lease, rules: _Rules) -> str:
+        rooms = self._rooms(lease, rules)
+        return next((why for why, left in rooms if left < lease.least), "")
+
+    def _rooms(self, lease: Lease, rules: _Rules) -> Iterator[tuple[str, int]]:
+        """Yield each limit that bounds a lease in its project, and how many units it leaves it."""
         home, pool = rules.home, rules.pool
         member = home.member(lease.user).limit
         if member is not None:
-            mine = self._mine[home.name, lease.user, pool]
-            if mine + lease.count > member:
-                return "member_limit"
+            yield "member_limit", member - self._mine[home.name, lease.user, pool]
         for counter, limit in rules.limits:
-            if counter.units + lease.count > limit:
-                return "project_limit"
+            yield "project_limit", limit - counter.units
         if lease.in_quota_only:
             own = self._policy.projects.guarantee(home, pool)
-            return "quota_only" if rules.counters[0].units + lease.count > own else ""
-        return ""
+            yield "quota_only", own - rules.counters[0].units
 
 
 @dataclass(slots=True)

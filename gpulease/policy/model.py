@@ -1,7 +1,6 @@
 """The nouns that policy decides about, as frozen dataclasses.
 
 Owns their shapes and nothing else: who stores them is ``store``, who shows them is ``service``.
-The steps of a plan stand in ``steps`` and are named here, too.
 All times are timezone-aware UTC datetimes, all durations are seconds, all sizes are bytes.
 
 A *request* and the *lease* it becomes are one record, ``Lease``: it begins ``queued`` and ends
@@ -281,9 +280,14 @@ class Lease:
         return tuple(uuid for uuid in self.devices if uuid not in kept) if kept else self.devices
 
     @property
+    def least(self) -> int:
+        """With how few devices it can live."""
+        return min(self.min_count, self.count) or self.count
+
+    @property
     def spares(self) -> int:
         """How many of its devices it can live without."""
-        return max(0, len(self.devices) - self.min_count) if self.min_count else 0
+        return max(0, len(self.devices) - self.least) if self.min_count else 0
 
     def shrunk(self, fewer: int) -> Shape:
         """Return what it becomes with so many devices fewer."""
@@ -348,9 +352,8 @@ class Observed:
 class Bound:
     """What the owner of the machines leaves to start, beside devices: a namespace's quota.
 
-    ``detail`` names it for admins, with its numbers.  ``left`` is how much may be taken of it, and
-    ``takes`` how much each request, served as a class, takes: (request, class) -> amount; who is
-    not named takes nothing.
+    ``detail`` names it for admins, with its numbers.  ``left`` is how much may be taken of it,
+    ``takes`` how much each request takes that is named: (request, class that serves it) -> amount.
     """
 
     detail: str
@@ -368,11 +371,8 @@ class Snapshot:
     ``use``: (project, person, pool) -> device-seconds of leases that are over, decayed until now.
     ``spent``: (project, person) -> GPU-hours at their price that leases which are over have taken
     of the project's budget in its present period; what runs now is not in it.
-    ``away``: from when until when nobody watched, before the service was started last.
     ``wait_spread``: what ``explanation.waits`` found of late: the logarithms of the ratios of waits
     to what had been expected, between which 8 of 10 lie.
-    ``several_nodes``: the provider can start a lease as several nodes now.
-    ``grows``: whether elastic pools grow where leases run; a lone machine does not.
     """
 
     now: datetime
@@ -389,10 +389,10 @@ class Snapshot:
     windows: tuple[Window, ...] = ()  # those that are open, and those that come within a day
     use: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     spent: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    away: tuple[datetime, datetime] | None = None
+    away: tuple[datetime, datetime] | None = None  # when nobody watched, before the last start
     wait_spread: tuple[float, float] | None = None
-    several_nodes: bool = False
-    grows: bool = False
+    several_nodes: bool = False  # the provider can start a lease as several nodes now
+    grows: bool = False  # elastic pools grow where leases run; a lone machine does not
 
     @cached_property
     def memo(self) -> dict[Any, Any]:

@@ -45,7 +45,8 @@ class Action:
 class Start(Action):
     """Grant these devices and start the lease, as ``gpu_class`` where that is a fallback.
 
-    They may be fewer than were asked for, where the request allows it.
+    They may be fewer than were asked for, where the request allows it: ``count`` of them, which
+    says so too where the devices are not known yet (0: all of them).
 
     ``price`` is that of one device an hour, and holds for as long as the lease does.  ``image`` is
     that of the group in whose window it has a seat, "" for the class's.
@@ -56,6 +57,7 @@ class Start(Action):
     price: float = 1.0
     pool: str = ""
     image: str = ""
+    count: int = 0
 
 
 @dataclass(frozen=True)

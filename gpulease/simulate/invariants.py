@@ -70,7 +70,7 @@ def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, 
         lease = leases[start.lease_id]
         _hold(all(uuid in free for uuid in start.devices), view, f"{lease.id} gets free devices")
         given = [free[uuid] for uuid in start.devices]
-        enough = (lease.min_count or lease.count) <= len(given) <= lease.count
+        enough = lease.least <= len(given) <= lease.count
         _hold(enough, view, f"{lease.id} gets all or nothing, or what it allows")
         each = min(lease.per_node, len(given))
         parts = [{d.node for d in given[at : at + each]} for at in range(0, len(given), each)]
@@ -133,8 +133,7 @@ def check_state(view: Snapshot, slack: float) -> None:
     held = Counter(uuid for lease in holders for uuid in lease.devices)
     _hold(max(held.values(), default=0) <= 1, view, "no device is held twice")
     for lease in holders:
-        least = min(lease.min_count, lease.count) or lease.count
-        enough = not lease.devices or len(lease.devices) >= least
+        enough = not lease.devices or len(lease.devices) >= lease.least
         _hold(enough, view, f"{lease.id} has as many devices as it can live with")
     _check_bounds(view, holders, slack)
 

@@ -216,7 +216,7 @@ def test_pressure_of_one_pool_is_not_another_pools():
 
 def test_a_free_gpu_is_granted_before_an_idle_one_is_taken():
     actions = plan(snapshot([active(0), request(9)], 2, {"r0": idle(200)}))
-    assert actions == [Start("r9", "starting", ("GPU-1",), pool="cards")]
+    assert actions == [Start("r9", "starting", ("GPU-1",), pool="cards", count=1)]
 
 
 # Draining

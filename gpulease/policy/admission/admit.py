@@ -47,12 +47,14 @@ class Admission:
         actions: what is done to the requests.
         started: pool -> the requests that start on its devices.
         lacking: those that nothing but capacity keeps waiting.
+        limits: what is held by everybody once these have started.
     """
 
     actions: list[Action] = field(default_factory=list)
     started: dict[str, list[Lease]] = field(default_factory=dict)
     lacking: dict[str, Unmet] = field(default_factory=dict)
     queues: Sequence[Line] = ()
+    limits: limits.Limits | None = None
 
     def unmet(self, pool: str | None = None) -> Iterator[Unmet]:
         """Yield those that lack devices (of one pool), in the order of turns."""
@@ -85,9 +87,9 @@ class _Pass:
     """One pass over the queue, with what is left at each step."""
 
     def __init__(self, snapshot: Snapshot, held: Mapping[str, str], ending: frozenset[str]) -> None:
-        self.outcome = Admission(queues=lines(snapshot))
-        self._snapshot = snapshot
         self._limits = limits.Limits.of(snapshot, bounds=True)
+        self.outcome = Admission(queues=lines(snapshot), limits=self._limits)
+        self._snapshot = snapshot
         self._keepers = frozenset(held.values())
         free = capacity.free_devices(snapshot)
         coming = capacity.coming_devices(snapshot, ending)
@@ -167,10 +169,10 @@ class _Pass:
         if self._doors.refusal(request, gpu_class.pool):
             return True
         if self._doors.window_for(request) is not None:
-            return not free.has_room(request)
+            return not free.has_room(replace(request, count=request.least))
         gathering = request.count > 1 and gathers(request, self._snapshot)
         least, parts = (1, 1) if gathering else (request.per_node, request.nodes)
-        least = min(least, request.min_count or least)
+        least = min(least, request.least)
         loose = free.loose(gpu_class.name, request.needs).values()
         enough = (there for there in loose if len(there) >= least)
         return (
@@ -181,14 +183,14 @@ class _Pass:
 
     def _tell_rest(self, line: Line, seen: set[str]) -> None:
         """Say to all who were not looked at one by one what they wait for."""
-        known: dict[Hashable, tuple[str, Unmet | None]] = {}
+        known: dict[tuple[Hashable, int], tuple[str, Unmet | None]] = {}
         actions, lacking = self.outcome.actions, self.outcome.lacking
         rest = [request for request in line.all if request.id not in seen] if seen else line.all
         for request, why in self._limits.looked_through(rest, self._snapshot.now):
             if why is not None:
                 self._wait(request, why)
                 continue
-            kind = self._kind(request)
+            kind = self._kind(request), (request := self._limits.within(request)).count
             if kind not in known:
                 known[kind] = self._waits_for(request)
             reason, lacks = known[kind]
@@ -228,6 +230,7 @@ class _Pass:
         if why is not None:
             self._wait(request, why)
             return
+        request = self._limits.within(request)
         if gpu_class.queue is not None:
             self._hand_over(request, gpu_class, gpu_class.queue)
             return
@@ -304,11 +307,13 @@ class _Pass:
                     break
                 continue
             gpu_class, chosen = other
-            instead = _as(request, gpu_class)
+            instead = self._limits.within(_as(request, gpu_class))
             if self._limits.exceeded(request) or self._limits.exceeded(instead):
                 continue
             if self._limits.bound(instead) is None:
-                served[request.id] = self._grant(request, chosen, gpu_class, gpu_class.name)
+                served[request.id] = self._grant(
+                    request, chosen[: instead.count], gpu_class, gpu_class.name
+                )
         if served:
             self.outcome.lacking = {k: v for k, v in lacking.items() if k not in served}
             actions = [each for each in self.outcome.actions if each.lease_id not in served]
@@ -340,7 +345,8 @@ class _Pass:
             self.outcome.started.setdefault(pool, []).append(request)
         devices = tuple([d.uuid for d in chosen])
         reason = "adding_node" if beyond else "starting"
-        return Start(request.id, reason, devices, fallback, gpu_class.price, pool, image)
+        count = len(devices) or request.count
+        return Start(request.id, reason, devices, fallback, gpu_class.price, pool, image, count)
 
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]

@@ -58,7 +58,7 @@ def holds(snapshot: Snapshot, ending: frozenset[str] = frozenset()) -> Mapping[s
             kept = pools.get(queue.pool_of(snapshot, request))
             if kept is not None and kept.devices:
                 if limits.kept_waiting(request, snapshot.now, bounds) is None:
-                    mine = kept.claim(request, claims.get(request.id, 0))
+                    mine = kept.claim(bounds.within(request), claims.get(request.id, 0))
                     held.update((device.uuid, request.id) for device in mine)
             elif all(not pools[pool].devices for pool in here):
                 break

@@ -24,7 +24,7 @@ def alternatives(policy: PolicyDocument, request: Lease) -> list[GPUClass]:
         each
         for each in found
         if each is not None
-        and each.max_count >= request.count
+        and each.max_count >= request.least
         and (not allowed or each.name in allowed)
     ]
 
@@ -36,6 +36,8 @@ def substitute(
     preferred_node: str = "",
 ) -> tuple[GPUClass, list[Device]] | None:
     """Return the first fall-back with room, and the devices, ``None`` when there is none.
+
+    They are fewer than were asked for only where the request allows it.
 
     Args:
         policy: the classes on offer.
@@ -52,6 +54,7 @@ def substitute(
             request,
             fitting.Preference(node=preferred_node, versatile=left.versatile),
         )
-        if len(chosen) == request.count:
+        chosen = chosen[: other.max_count]
+        if len(chosen) >= request.least:
             return other, chosen
     return None

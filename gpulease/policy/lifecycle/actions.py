@@ -56,12 +56,13 @@ def _applied(action: model.Action, _lease: Lease, _now: datetime, _time_outs: Ti
 def _start(action: model.Start, lease: Lease, now: datetime, _: TimeOuts) -> Lease:
     started = move(lease, LeaseState.STARTING, action.reason, now)
     instead = action.gpu_class not in ("", lease.gpu_class)
+    count = len(action.devices) or action.count or lease.count
     return replace(
         started,
         gpu_class=action.gpu_class or lease.gpu_class,
         asked_class=lease.gpu_class if instead else lease.asked_class,
-        count=len(action.devices) or lease.count,
-        asked_count=_wished(lease, len(action.devices) or lease.count),
+        count=count,
+        asked_count=_wished(lease, count),
         devices=action.devices,
         price=action.price,
         pool=action.pool,

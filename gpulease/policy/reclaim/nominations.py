@@ -15,12 +15,14 @@ from gpulease.policy.admission import Admission, Unmet
 from gpulease.policy.batch import gives_way, stands_back
 from gpulease.policy.capacity.devices import known_devices
 from gpulease.policy.fairness.standing import TAKEN
+from gpulease.policy.limits import Limits
 from gpulease.policy.model import EndReason, Lease, LeaseState, Snapshot
 from gpulease.policy.reclaim.doubts import Doubts
 from gpulease.policy.reclaim.givers import Givers
 from gpulease.policy.reclaim.loans import Useful
 from gpulease.policy.reclaim.over_quota import Borrowed
 from gpulease.policy.reclaim.places import Places
+from gpulease.policy.reclaim.promises import Promises
 from gpulease.policy.reclaim.unused import why_idle
 from gpulease.policy.reservations.seats import claimable, returns_to
 
@@ -47,7 +49,7 @@ def nominations(
     then, where nothing is in doubt, idle ones: the most idle first, then the youngest; then those
     of runs, and those that are held over quota by others.  For a run that stands back nothing is
     taken.  A request for several devices takes no lease unless enough
-    of them can be had.
+    of them can be had, and nobody takes more than their limits have room for.
 
     Args:
         snapshot: what is known.
@@ -56,10 +58,11 @@ def nominations(
         doubts: where nothing is reclaimed.
     """
     taken, rest = Taken(), queue.without(snapshot, settled)
+    promises = Promises(admitted.limits or Limits.of(snapshot))
     for pool, wants in sorted(_wants(snapshot, admitted).items()):
         if not doubts.reclaims(pool):
             continue
-        supply = _Supply(rest, pool, reclaims=doubts.reclaims_at_all)
+        supply = _Supply(rest, pool, promises, reclaims=doubts.reclaims_at_all)
         supply.pair(wants)
         taken.borrowed.update(supply.take_of_runs(wants))
         borrowed = Borrowed(snapshot, pool, supply.taken_for, settled)
@@ -104,10 +107,13 @@ class _Wants:
 class _Supply:
     """What one pool can give besides what is free, handed out request by request."""
 
-    def __init__(self, snapshot: Snapshot, pool: str, *, reclaims: bool) -> None:
+    def __init__(
+        self, snapshot: Snapshot, pool: str, promises: Promises, *, reclaims: bool
+    ) -> None:
         self.taken_for: dict[str, str] = {}
         self.parts: dict[str, int] = {}
         self._snapshot = snapshot
+        self._promises = promises
         self._waiting = queue.waiting_ids(snapshot)
         devices = known_devices(snapshot)
         self._places = Places(
@@ -168,7 +174,7 @@ class _Supply:
         opened = {self._kind(want) for want in wants.all}
         for want in wants:
             kind = self._kind(want)
-            if kind not in opened:
+            if kind not in opened or not self._promises.has_room(want):
                 continue
             before = len(self.taken_for)
             self.take_leaving(want)
@@ -182,7 +188,7 @@ class _Supply:
         """Ask leases of runs to leave, used or not, for requests of people."""
         found: set[str] = set()
         for want in wants if self._runs else ():
-            if want.request.batch or self._places.missing(want) <= 0:
+            if want.request.batch or self._is_done(want):
                 continue
             self._settle(want)
             helping, enough = self._enough(self._runs, want)
@@ -208,7 +214,7 @@ class _Supply:
         opened = {kind for kind, request in every.items() if borrowed.may_serve(request)}
         for want in wants if opened else ():
             kind = self._kind(want, borrowed)
-            if kind not in opened or self._places.missing(want) <= 0:
+            if kind not in opened or self._is_done(want):
                 continue
             taken = self._take_borrowed(want, borrowed)
             found.update(lease.id for lease in taken)
@@ -279,12 +285,17 @@ class _Supply:
                     left = self._places.without(left, lease)
         return list(found.values()), all(n <= 0 for n in left.values())
 
+    def _is_done(self, want: Unmet) -> bool:
+        """Whether a request lacks nothing any more, or those before it used up its limits."""
+        return self._places.missing(want) <= 0 or not self._promises.has_room(want)
+
     def _settle(self, want: Unmet) -> None:
         self._places.settle(want, self._own.get(want.request.id, ()))
 
     def _take(self, lease: Lease, want: Unmet, name: str | None = None) -> None:
         """Take a lease for a request, by whose name it leaves unless another one is given."""
         if self._places.missing(want) > 0:
+            self._promises.make(want)
             self.taken_for[lease.id] = name or want.request.id
             self._places.take(want, lease)
             self._leaving.drop(lease)
