@@ -44,6 +44,13 @@ def reshaping(snapshot: Snapshot) -> tuple[Lease, ...]:
 
 
 @once
+def becoming(snapshot: Snapshot) -> frozenset[str]:
+    """Return the leases that become another shape or just did: what is held for them is theirs."""
+    drained = {lease.id for lease in holding(snapshot) if lease.becomes is not None}
+    return frozenset(drained.union(lease.id for lease in reshaping(snapshot)))
+
+
+@once
 def holding(snapshot: Snapshot) -> tuple[Lease, ...]:
     """Return the leases that hold devices, by ticket."""
     return tuple(sorted([x for x in snapshot.leases if x.state in HOLDING], key=_ORDER))

@@ -371,3 +371,22 @@ def test_a_mutant_that_ends_what_should_go_on_is_found(monkeypatch):
     story = test_a_whole_story_keeps_every_promise.hypothesis.inner_test
     with pytest.raises(AssertionError):
         story(least=1, drain="done", release=5, start=0)
+
+
+def test_it_goes_on_in_a_pool_that_was_paused_meanwhile():
+    after = apply(*_home(), NOW, OUTS)
+    pools = tuple(replace(each, paused=each.name == "cards") for each in TWO.pools)
+    steps = planned([after, asks(8, "bio")], 6, policy=replace(TWO, pools=pools))
+    assert (type(steps["r0"]), steps["r0"].devices) == (Start, after.kept)
+    assert steps["r8"].reason == "paused"
+
+
+def test_a_seat_of_a_window_is_not_on_what_it_goes_on_with():
+    """The only free cards are its own: they are no more the window's than those of who runs."""
+    after = apply(*_home(), NOW, OUTS)
+    lab = window("lab", -5.0, 600.0, seats=2, lead=0)
+    student = request(3, groups=("cs101",))
+    for order in ([after, student], [student, after]):
+        steps = planned(order, 3, policy=TWO, windows=(lab,))
+        assert (type(steps["r0"]), steps["r0"].devices) == (Start, after.kept)
+        assert not isinstance(steps.get("r3"), Start)

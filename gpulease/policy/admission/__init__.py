@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gpulease.policy.admission.admit import Admission, admit
+from gpulease.policy.admission.admit import admit
 from gpulease.policy.admission.came_free import came_free
 from gpulease.policy.admission.holds import holds
 from gpulease.policy.admission.lacking import Unmet
+from gpulease.policy.admission.outcome import Admission
 
 __all__ = ["Admission", "Unmet", "admit", "came_free", "holds"]

@@ -12,19 +12,19 @@ waits kind by kind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 
 from gpulease.policy import capacity, limits, queue
 from gpulease.policy.admission import substitution
 from gpulease.policy.admission.holds import gathers
 from gpulease.policy.admission.lacking import Rooms, Unmet
+from gpulease.policy.admission.outcome import Admission
 from gpulease.policy.capacity import fitting
 from gpulease.policy.capacity.growth import Growth
 from gpulease.policy.capacity.inventory import Inventory, Nodes, joined
 from gpulease.policy.fairness.turns import Line, lines
 from gpulease.policy.model import (
-    Action,
     Device,
     End,
     EndReason,
@@ -37,33 +37,6 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.pods import ClusterQueue
 from gpulease.policy.reservations.seats import Doors
-
-
-@dataclass
-class Admission:
-    """The outcome of one pass over the queue.
-
-    Attributes:
-        actions: what is done to the requests.
-        started: pool -> the requests that start on its devices.
-        lacking: those that nothing but capacity keeps waiting.
-        limits: what is held by everybody once these have started.
-    """
-
-    actions: list[Action] = field(default_factory=list)
-    started: dict[str, list[Lease]] = field(default_factory=dict)
-    lacking: dict[str, Unmet] = field(default_factory=dict)
-    queues: Sequence[Line] = ()
-    limits: limits.Limits | None = None
-
-    def unmet(self, pool: str | None = None) -> Iterator[Unmet]:
-        """Yield those that lack devices (of one pool), in the order of turns."""
-        lacking = self.lacking
-        for line in self.queues:
-            for request in line if pool is None or line.pool in (None, pool) else ():
-                found = lacking.get(request.id)
-                if found is not None and pool in (None, found.pool):
-                    yield found
 
 
 def admit(
@@ -94,7 +67,13 @@ class _Pass:
         free = capacity.free_devices(snapshot)
         coming = capacity.coming_devices(snapshot, ending)
         self._paused = {each.name for each in snapshot.policy.pools if each.paused}
-        free = {pool: found for pool, found in free.items() if pool not in self._paused}
+        mine = queue.becoming(snapshot)  # what runs goes on, be it in another shape
+        free = {
+            pool: found
+            if pool not in self._paused
+            else [device for device in found if held.get(device.uuid) in mine]
+            for pool, found in free.items()
+        }
         pools = free.keys() | coming.keys() | {each.pool for each in snapshot.policy.classes}
         self._free = {pool: Inventory(free.get(pool, ()), held) for pool in pools}
         self._coming = {pool: Inventory(coming.get(pool, ()), held) for pool in pools}
@@ -225,7 +204,7 @@ class _Pass:
             self.outcome.actions.append(End(request.id, "unknown_class", EndReason.DENIED))
             return
         why = limits.kept_waiting(request, self._snapshot.now, self._limits)
-        if why is None and gpu_class.pool in self._paused:
+        if why is None and gpu_class.pool in self._paused and not request.kept:
             why = "paused"
         if why is not None:
             self._wait(request, why)
@@ -234,15 +213,17 @@ class _Pass:
         if gpu_class.queue is not None:
             self._hand_over(request, gpu_class, gpu_class.queue)
             return
-        reserved = self._doors.refusal(request, gpu_class.pool)
+        free = self._free[gpu_class.pool]
+        goes_on = request.kept and len(free.kept_for(request)) >= request.count
+        reserved = "" if goes_on else self._doors.refusal(request, gpu_class.pool)
         if reserved:
             if not self._grow(request, gpu_class):
                 self._wait(request, reserved)
             return
-        free = self._free[gpu_class.pool]
         # A seat that is reserved comes before what was taken back for somebody else.
         seat = self._doors.window_for(request) is not None
-        line = free.whole(request) if seat else free.line(request)
+        others = queue.becoming(self._snapshot) - {request.id}
+        line = free.whole(request, others) if seat else free.line(request)
         # Of one node each: what is held for it first, then by identifier.
         choose = fitting.warm_first if free.warm else fitting.for_request
         node, kept = self._preferred_node(request), frozenset(free.kept_for(request))

@@ -8,7 +8,7 @@ hundreds is gone through quickly.  Refuses to know the queue.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from gpulease.policy.capacity import fitting
 from gpulease.policy.model import Device, Lease
@@ -68,10 +68,10 @@ class Inventory:
             )
         return self._loose[wish]
 
-    def whole(self, request: Lease) -> Nodes:
-        """Return what suits a request by node, what is kept for others last."""
+    def whole(self, request: Lease, but: Set[str] = frozenset()) -> Nodes:
+        """Return what suits a request by node, what is kept for others last, ``but`` for these."""
         gpu_class, needs = request.gpu_class, request.needs
-        rest = [self._left[uuid] for uuid in self._keeper]
+        rest = [self._left[uuid] for uuid, keeper in self._keeper.items() if keeper not in but]
         kept = fitting.by_node(d for d in rest if fitting.suits(gpu_class, d, needs))
         return joined(self.loose(gpu_class, needs), kept)
 
