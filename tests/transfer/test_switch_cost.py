@@ -249,7 +249,7 @@ def test_the_roots_of_a_group_are_gone_through_once_however_many_units_are_held_
     units = {f"o{number}": [number] for number in range(100)}
     side.registry.borrowed.keep(units, lambda: True)
     roots = [name_root("value"), name_root("gone"), *map(unit_root, units)]
-    side.ledger.agree_alike(roots, b"digest", 0.0, 0)
+    side.ledger.agree_alike(roots, b"digest", {}, 0.0, 0)
     calls = []
 
     def counted(roots):

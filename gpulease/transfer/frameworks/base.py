@@ -197,6 +197,8 @@ class Stage:
     risen: Collection[str] = ()
     #: The framework's own, from loading to the commit.
     scratch: dict[Any, Any] = field(default_factory=dict)
+    #: What ``Packing.versions`` of a look after the commit would say; entered at the commit.
+    versions: dict[str, int] = field(default_factory=dict)
     made: dict[str, Any] = field(default_factory=dict)
 
     def live(self, oid: str) -> Any:

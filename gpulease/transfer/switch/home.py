@@ -34,7 +34,7 @@ from gpulease.wire.message import Message, Pending
 from . import memory
 from .arrivals import Arrivals
 from .bringing import Bringing
-from .concurrent import ConcurrentThreads
+from .concurrent import ConcurrentThreads, tasks_alive
 from .expected import NOTHING_NEW
 from .imports import ImportsAhead
 from .large import Large
@@ -90,6 +90,7 @@ class HomeSide:
         self._threads = UserThreads(namespace)
         self.unavailable = Unavailable(self.side, ConcurrentThreads(namespace))
         self.side.on_remove, self.side.aside = self.unavailable.put_aside, self.unavailable.aside
+        self.side.runs_beside = lambda: bool(self._threads.running()) or tasks_alive(namespace)
         self.owner = Place.HOME
         self.peer = Peer(self.settings.memory_margin, available)
         self._large = Large(self.peer.room)

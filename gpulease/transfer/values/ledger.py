@@ -6,7 +6,7 @@ that a person may still recover (``aside``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import Registry
 
 from .groups import Group, name_root
-from .pickling import Packed
+from .pickling import Packed, with_versions
 from .trace import Trace
 
 
@@ -112,9 +112,17 @@ class Ledger:
         self.untold.clear()
         self.peer_runs_on = False
 
-    def agree_alike(self, roots: Iterable[str], digest: bytes, seconds: float, size: int) -> None:
+    def agree_alike(
+        self,
+        roots: Iterable[str],
+        content: bytes,
+        versions: Mapping[str, int],
+        seconds: float,
+        size: int,
+    ) -> None:
         """Both sides hold these roots now, and this one would pack them as the other one did."""
-        base = Base(frozenset(roots), digest)
+        base = Base(frozenset(roots), with_versions(content, versions))
+        self.versions.update(versions)
         for root in base.roots:
             self.base[root] = base
             self.costs[root] = (seconds, size)

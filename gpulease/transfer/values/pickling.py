@@ -7,6 +7,7 @@ own roots.
 
 from __future__ import annotations
 
+import enum
 import pickle
 import time
 from collections.abc import Collection, Mapping
@@ -32,6 +33,19 @@ _INLINE = 64 * 2**10
 _NAN_OPCODES = (b"G\x7f\xf8\0\0\0\0\0\0", b"G\xff\xf8\0\0\0\0\0\0")
 
 
+class Alike(enum.IntEnum):
+    """Whether what is loaded of a group packs into the very same bytes: NO is "not known".
+
+    LIKELY is for what takes long to pack and little to send: where it was wrong, the group seems
+    to have changed, and is sent once more.  The GPU's side does not rely on it: there a write
+    raises a version, by which graphs are told apart.
+    """
+
+    NO = 0
+    LIKELY = 1
+    SURELY = 2
+
+
 @dataclass(frozen=True)
 class Packed:
     """A group as bytes: ``inband`` holds names and contents, ``skeletons`` the empty units."""
@@ -53,8 +67,10 @@ class Packed:
     versions: Mapping[str, int] = field(default_factory=dict)
     #: Names to ids of values that may keep being the objects that they are, see ``transplant``.
     lasting: Mapping[str, str] = field(default_factory=dict)
-    #: Whether the receiver would pack what it loads of this into the very same bytes.
-    alike: bool = False
+    #: The digest without ``versions``, which each side counts for itself.
+    content: bytes = b""
+    #: Whether the receiver would pack what it loads of this into the very same bytes, or may.
+    alike: Alike = Alike.NO
 
     @property
     def nbytes(self) -> int:
@@ -112,7 +128,9 @@ class Packer:
             inband = pickle.dumps(scalar, 5)
             digest = combine([inband])
             seconds = time.perf_counter() - started
-            return Packed(group.roots, inband, {}, [], digest, seconds, alike=True)
+            return Packed(
+                group.roots, inband, {}, [], digest, seconds, content=digest, alike=Alike.SURELY
+            )
         for obj in group.shown:
             raise RefusedError(f"memory that a tensor and a {type(obj).__name__} share", obj)
         # Before the pickle: to ask an object for its dictionary may make one, and that is pickled.
@@ -151,11 +169,10 @@ class Packer:
         buffers = [raw for raw, _ in found]
         digests = [buffer_digest(buffer, check) for buffer in buffers]
         versions = {o: v for each in context.packings.values() for o, v in each.versions.items()}
-        digest = combine(
+        content = combine(
             [inband]
             + [part for oid in sorted(skeletons) for part in (oid.encode(), skeletons[oid])]
             + digests
-            + ([repr(sorted(versions.items())).encode()] if versions else [])
         )
         seconds = time.perf_counter() - started
         for obj in everything.values():
@@ -164,10 +181,10 @@ class Packer:
         memory = {
             index: (oid, digests[index]) for index, (_, oid) in enumerate(found) if oid is not None
         }
-        alike = not everything and not context.reduced and _loads_alike(group)
+        alike = Alike.NO if everything else _loads_alike(group, context, buffers)
         return Packed(
-            group.roots, inband, skeletons, buffers, digest, seconds, needs, seen, memory, versions,
-            lasting_ids(names, self._lasting), alike,
+            group.roots, inband, skeletons, buffers, with_versions(content, versions), seconds,
+            needs, seen, memory, versions, lasting_ids(names, self._lasting), content, alike,
         )  # fmt: skip
 
     def _dump(self, payload: Any, context: Context, shells: bool) -> tuple[bytes, _Buffers]:
@@ -204,14 +221,26 @@ _ALIKE = frozenset({list, dict, tuple, bytearray})
 _SCALARS = frozenset({int, float, bool, complex, str, bytes, type(None)})
 #: Longer ones take the common way, which can be given up in between.
 _SHORT = 1 << 16
+#: So many objects of frameworks (a list of losses) take long to look at.
+_MANY = 1000
 
 
-def _loads_alike(group: Group) -> bool:
+def with_versions(content: bytes, versions: Mapping[str, int]) -> bytes:
+    """Return the digest of a group of this content whose objects were written to so often."""
+    return combine([content, repr(sorted(versions.items())).encode()]) if versions else content
+
+
+def _loads_alike(group: Group, context: Context, buffers: list[memoryview]) -> Alike:
     """Say whether the receiver's own look at this group would give the same digest.
 
     A set comes in another order there.
     """
-    return not group.unordered and _ALIKE.issuperset(map(type, group.inner.values()))
+    if group.unordered:
+        return Alike.NO
+    if not context.reduced and _ALIKE.issuperset(map(type, group.inner.values())):
+        return Alike.SURELY
+    likely = len(group.claimed) >= _MANY and not buffers
+    return Alike.LIKELY if likely else Alike.NO
 
 
 def _scalar(group: Group, values: Mapping[str, Any]) -> Any:

@@ -95,7 +95,8 @@ class Shipment:
                 "lasting": dict(packed.lasting),
                 "required": item.required,
                 "module": item.module,
-                "digest": packed.digest.hex() if packed.alike else "",
+                "digest": packed.content.hex() if packed.alike else "",
+                "alike": int(packed.alike),
                 "seconds": round(packed.seconds, 6),
             })  # fmt: skip
             buffers += [b for index, b in enumerate(packed.buffers) if index not in item.held]
@@ -152,7 +153,7 @@ class Incoming:
                 Arrived(
                     tuple(group["roots"]), inband, skeletons, buffers,
                     bytes.fromhex(group["digest"]), float(group["seconds"]), risen,
-                    group["lasting"],
+                    group["lasting"], group["alike"],
                 )
             )  # fmt: skip
         return cls(

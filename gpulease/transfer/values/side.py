@@ -22,7 +22,7 @@ from .groups import Check, Group, Survey, counted_with, merge, name_root
 from .kept import Kept
 from .ledger import Absent, Base, Ledger
 from .loans import Lent, Loans, lent_in
-from .pickling import Packed, Packer
+from .pickling import Alike, Packed, Packer
 from .process_state import ProcessState
 from .shipment import Incoming, Outcome, Shipment
 from .staging import Staging
@@ -62,6 +62,8 @@ class Side:
         self.on_remove: Callable[[str, Any], None] = lambda _name, _value: None
         #: Values by name that were taken out of the namespace and may come back.
         self.aside: Mapping[str, Any] = {}
+        #: Whether the user's code may run here beside cells.
+        self.runs_beside: Callable[[], bool] = lambda: False
         #: Values by name that are as agreed here, until the other side has looked at its own.
         self.withheld: dict[str, Any] = {}
 
@@ -367,14 +369,17 @@ class Side:
     def _after_commit(self, staging: Staging, bound: set[str]) -> None:
         """Make the own baseline of what arrived, before any user code sees it.
 
-        What the sender packed as this side would needs no look: its digest is the baseline.
+        What the sender packed as this side would needs no look: its digest is the baseline.  Where
+        that is likely only, and wrong, the group travels again: beside a thread, as a conflict.
         """
         arrived, bound = [], set(bound)
         for loaded in staging.loaded.values():
             group = loaded.arrived
-            if group.digest and bound.issuperset(loaded.names):
+            likely = group.alike == Alike.LIKELY and self.label == "h" and not self.runs_beside()
+            if (likely or group.alike == Alike.SURELY) and bound.issuperset(loaded.names):
                 size = len(group.inband) + sum(len(b) for b in group.buffers if b is not None)
-                self.ledger.agree_alike(group.roots, group.digest, group.seconds, size)
+                versions = loaded.stage.versions
+                self.ledger.agree_alike(group.roots, group.digest, versions, group.seconds, size)
                 bound -= loaded.names.keys()
             else:
                 arrived.append(loaded)
@@ -388,11 +393,8 @@ class Side:
             self.kept.hold(loaded.names, loaded.contents, survey, self.aside)
             roots = [r for r in loaded.arrived.roots if not r.startswith("n:") or r[2:] in bound]
             parts = {id(g): g for r in roots if (g := survey.by_root.get(r)) is not None}
-            if not parts:
-                continue
             try:
-                packed = self.pack(merge(parts.values()), survey)
+                if parts:
+                    self.ledger.agree(self.pack(merge(parts.values()), survey))
             except RefusedError:
                 self.ledger.differ(loaded.arrived.roots)
-                continue
-            self.ledger.agree(packed)

@@ -37,13 +37,15 @@ class Arrived:
     inband: bytes
     skeletons: dict[str, bytes]
     buffers: list[Any]
-    #: The sender's own digest, where the receiver's would be the same; and what packing cost.
+    #: The sender's digest of the content, where ``alike``; and what packing cost.
     digest: bytes = b""
     seconds: float = 0.0
     #: Ids of objects that were written to on the other side since both were last the same.
     risen: tuple[str, ...] = ()
     #: Names to ids of values that are one and the same object here and there.
     lasting: Mapping[str, str] = field(default_factory=dict)
+    #: See ``pickling.Alike``.
+    alike: int = 0
 
 
 class LoadError(Exception):

@@ -91,10 +91,13 @@ def transplant(old: Any, new: Any) -> None:
         return
     space = object.__getattribute__(old, "__dict__")
     flags = space.get("_flags") if _is_frame(kind) else None
-    fill_dict(space, object.__getattribute__(new, "__dict__"))
+    theirs = object.__getattribute__(new, "__dict__")
+    fill_dict(space, theirs)
+    for name, value in list(theirs.items()):  # names are pickled once where they are one object
+        del space[name]
+        space[name] = value
     if flags is not None:  # they know whose they are
-        theirs = vars(space["_flags"])
-        vars(flags).update({**theirs, "_obj": vars(flags)["_obj"]})
+        vars(flags).update({**vars(space["_flags"]), "_obj": vars(flags)["_obj"]})
         space["_flags"] = flags
     shared = space.get("_references") if _is_index(kind) else None
     if shared is not None:  # who shares a block with it copies before writing

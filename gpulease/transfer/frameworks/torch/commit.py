@@ -36,6 +36,12 @@ def apply(pairs: list[tuple[Any, Any]], stage: Stage) -> None:
         known.update((id(tensor), tensor) for tensor, _ in pairs)
         for key, tensor in known.items():
             _fill(tensor, contents.get(key) or {})
+        stage.versions.update(_versions(plan))
+
+
+def _versions(plan: Plan) -> dict[str, int]:
+    known = [*plan.made, *((oid, tensor) for tensor, oid, *_ in plan.faces)]
+    return {oid: tensor._version for oid, tensor in known if oid and not tensor.is_inference()}
 
 
 def _shape(plan: Plan) -> None:

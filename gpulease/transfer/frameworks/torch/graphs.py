@@ -155,7 +155,8 @@ def find_batches(tensors: list[torch.Tensor], packing: Packing) -> None:
             key = (where, id(below))
             batch = batches.get(key)
             if batch is None:
-                batch = batches[key] = Batch(where, below, packing)
+                leaves = tuple(sorted(below, key=packing.oid))  # the other side sorts as this one
+                batch = batches[key] = Batch(where, leaves, packing)
             placed[id(tensor)] = (batch, len(batch.tensors))
             batch.tensors.append(tensor)
         memories.put_in_table(walked, packing)

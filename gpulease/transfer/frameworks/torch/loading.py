@@ -34,6 +34,8 @@ class Plan:
     faces: list[tuple[torch.Tensor, str, torch.Tensor | None, Any, bool | None]] = field(
         default_factory=list
     )
+    #: Tensors that are new here, with their oids.
+    made: list[tuple[str, torch.Tensor]] = field(default_factory=list)
 
 
 def plan_of(stage: Stage) -> Plan:
@@ -201,7 +203,14 @@ def tensor(  # noqa: PLR0917 - a pickle passes arguments by position
         if conj or neg:
             bits = {name: True for name, bit in (("conj", conj), ("neg", neg)) if bit}
             torch._C._set_tensor_metadata(made, bits)
-        return stage.make(oid, made)
+        return _make(stage, oid, made)
+
+
+def _make(stage: Stage, oid: str, made: torch.Tensor) -> torch.Tensor:
+    if oid:
+        plan_of(stage).made.append((oid, made))
+        stage.made[oid] = made
+    return made
 
 
 def _shows(live: torch.Tensor, storage: Any, row: Any) -> bool:
@@ -332,7 +341,7 @@ def graph_tensors(
         with torch.inference_mode(False), torch.enable_grad(), _requiring(leaves):
             made = _Elsewhere.apply(label, where, [row for _, _, row in new], *leaves)
         for (index, oid, _), tensor in zip(new, made, strict=True):
-            out[index] = stage.make(oid, tensor)
+            out[index] = _make(stage, oid, tensor)
     return out
 
 
