@@ -79,6 +79,11 @@ class Sending:
             Note("cannot_move", f"{name} stays in your notebook: {why}", (name,))
             for index, why in outcome.failed.items()
             for name in names_of(shipment.items[index].packed.roots)
+        ) + tuple(
+            Note(
+                "cannot_move", f"{name} is not on the GPU now: a part of it failed there.", (name,)
+            )
+            for name in outcome.dropped
         )
         return SwitchReport(shipment.names, shipment.nbytes, time.monotonic() - started, notes)
 
@@ -91,6 +96,9 @@ class Sending:
         except KeyboardInterrupt:
             wire.abort(pending)
             self._open = pending, shipment.emptied()
+            raise
+        except GPULeaseError as error:
+            self._failed(shipment, error)
             raise
         assert reply is not None
         outcome = Outcome.from_json(reply.body)
@@ -107,12 +115,18 @@ class Sending:
         pending, shipment = self._open
         try:
             reply = pending.wait(self._side.settings.settle_wait)
-        except GPULeaseError:
+        except GPULeaseError as error:
+            self._failed(shipment, error)
             reply = Message(0, "", Outcome(False).to_json())
         if reply is None:
             raise still_loading()
         self._open = None
         self._side.acknowledge(shipment, Outcome.from_json(reply.body))
+
+    def _failed(self, shipment: Shipment, error: GPULeaseError) -> None:
+        """Unless it never began, nobody knows how far the other side came: it is sent again."""
+        if error.reason != "transfer_abandoned":
+            self._side.unknown(shipment)
 
     def forget(self) -> None:
         """The other side is gone, or another one."""

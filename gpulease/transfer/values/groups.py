@@ -6,6 +6,7 @@ group when they reach the same identity object or overlapping array memory.
 
 from __future__ import annotations
 
+import builtins
 import datetime
 import decimal
 import fractions
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_BUILTINS = frozenset(dir(builtins))
 #: Types without identity or parts: equal is as good as same (contract: numbers, strings).
 ATOMIC: frozenset[type] = frozenset({
     int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range,
@@ -149,3 +151,17 @@ class Survey:
         for group in self.groups:
             for root in group.roots:
                 self.by_root[root] = group
+
+    def reads_of(self, group: Group) -> set[str]:
+        """Return the global names that functions reached from a group read."""
+        seen: set[int] = set()
+        queue = [group]
+        out: set[str] = set()
+        while queue:
+            part = queue.pop()
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
+            out |= part.reads
+            queue += [self.by_root["u:" + o] for o in part.needs if "u:" + o in self.by_root]
+        return out - _BUILTINS

@@ -192,6 +192,8 @@ class Outcome:
     gone: tuple[str, ...] = ()
     #: What did not load: objects of it are to come sealed.
     culprits: tuple[Culprit, ...] = ()
+    #: Names the receiver had that need what it could not put in place: they are absent there.
+    dropped: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the wire form."""
@@ -203,6 +205,7 @@ class Outcome:
             "skipped": list(self.skipped),
             "gone": list(self.gone),
             "culprits": [list(culprit) for culprit in self.culprits],
+            "dropped": list(self.dropped),
         }
 
     @classmethod
@@ -216,4 +219,5 @@ class Outcome:
             tuple(data["skipped"]),
             tuple(data["gone"]),
             tuple((module, name) for module, name in data["culprits"]),
+            tuple(data["dropped"]),
         )

@@ -7,7 +7,6 @@ nothing of threads, sockets, cells' order or who owns the namespace.
 
 from __future__ import annotations
 
-import builtins
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -18,7 +17,7 @@ from gpulease.transfer.registry import Registry
 
 from .collector import collector_waits
 from .commit import commit, undisturbed
-from .groups import Check, Group, Survey, counted_with, merge, name_root
+from .groups import Check, Group, Survey, counted_with, merge, name_root, names_of
 from .kept import Kept
 from .ledger import Absent, Base, Ledger
 from .loans import Lent, Loans, lent_in
@@ -29,8 +28,6 @@ from .staging import Staging
 from .units import UnitBook
 from .variables import user_names
 from .walk import Walk
-
-_BUILTINS = frozenset(dir(builtins))
 
 BeforeCommit = Callable[[Staging, Incoming], set[int]]
 Hidden = Collection[str] | Callable[[], Collection[str]]
@@ -146,26 +143,12 @@ class Side:
                 queue += [name_root(name) for name in group.reads]
         return roots
 
-    def reads_of(self, group: Group, survey: Survey) -> set[str]:
-        """Return the global names that functions reached from a group read."""
-        seen: set[int] = set()
-        queue = [group]
-        out: set[str] = set()
-        while queue:
-            part = queue.pop()
-            if id(part) in seen:
-                continue
-            seen.add(id(part))
-            out |= part.reads
-            queue += [survey.by_root["u:" + o] for o in part.needs if "u:" + o in survey.by_root]
-        return out - _BUILTINS
-
     def absent(self, name: str, survey: Survey | None, cell: int | None = None) -> Absent:
         """Describe a name of this side for the other one."""
         group = survey.by_root.get(name_root(name)) if survey is not None else None
         cost = self.ledger.measured(group) if group is not None else None
         size = cost[1] if cost else (group.nbytes if group is not None and group.nbytes else None)
-        reads = tuple(sorted(self.reads_of(group, survey))) if group and survey else ()
+        reads = tuple(sorted(survey.reads_of(group))) if group and survey else ()
         kind = type(self.ns[name]).__name__ if name in self.ns else "object"
         blocker = self.ledger.blocked.get(name, "")
         shared = counted_with(name, group.roots) if group is not None else ""
@@ -184,13 +167,14 @@ class Side:
     def acknowledge(self, shipment: Shipment, outcome: Outcome) -> None:
         """Enter what the receiver made of a shipment of this side."""
         self.ledger.forget((*outcome.gone, *outcome.lacks))
+        self.ledger.differ(map(name_root, outcome.dropped))
         self.ledger.culprits.update(outcome.culprits)
         if not outcome.ok:
             self.ledger.differ("u:" + oid for oid in outcome.lacks)
             return
         for index, item in enumerate(shipment.items):
             packed = item.packed
-            names = [root[2:] for root in packed.roots if root.startswith("n:")]
+            names = names_of(packed.roots)
             if index in outcome.skipped:
                 self.loans.forget(lent_in(packed.roots))
             if index in outcome.failed or index in outcome.deferred or index in outcome.skipped:
@@ -211,6 +195,13 @@ class Side:
         self.ledger.untold.difference_update(shipment.gone)
         if shipment.state:
             self.state.agreed(shipment.state)
+
+    def unknown(self, shipment: Shipment) -> None:
+        """Whether the receiver took any of a shipment is not known: nothing of it is agreed on."""
+        told = (*shipment.absent, *shipment.deleted, *shipment.withheld, *shipment.same)
+        self.ledger.differ(map(name_root, told))
+        for item in shipment.items:
+            self.ledger.differ(item.packed.roots)
 
     def supersede(self) -> None:
         """A name bound here again is this side's: what the other one holds of it is old."""
@@ -281,7 +272,6 @@ class Side:
         reasons = {i: "" if e.culprit in culprits else e.reason for i, e in failed.items()}
         if lacks or any(incoming.required[index] for index in failed):
             return Outcome(False, reasons, deferred, tuple(sorted(lacks)), culprits=culprits)
-        bound: set[str] = set()
         with undisturbed():
             skipped = {kept[i] for i in before_commit(staging, incoming)}
             for index in skipped:
@@ -289,12 +279,12 @@ class Side:
             missing = reasons | dict.fromkeys(deferred, "")
             bound = self._commit(incoming, staging, missing, may_bind, may_remove)
             broken = {kept[i]: e.reason for i, e in staging.failed.items() if kept[i] not in failed}
-            self._leave_broken(incoming, broken)
+            dropped = self._leave_broken(incoming, broken)
         reasons |= broken
-        self._after_commit(staging, bound)
+        self._after_commit(staging, bound.difference(dropped))
         gone = tuple(self.registry.prune())
         self.lasting.prune()
-        return Outcome(True, reasons, deferred, (), tuple(sorted(skipped)), gone, culprits)
+        return Outcome(True, reasons, deferred, (), tuple(sorted(skipped)), gone, culprits, dropped)
 
     def _commit(
         self,
@@ -306,10 +296,9 @@ class Side:
     ) -> set[str]:
         removed: dict[str, Absent] = dict(incoming.absent)
         for index, reason in missing.items():
-            for root in incoming.groups[index].roots:
-                if root.startswith("n:"):
-                    kind = "module" if incoming.modules[index] else "object"
-                    removed.setdefault(root[2:], Absent(kind, blocker=reason))
+            kind = "module" if incoming.modules[index] else "object"
+            for name in names_of(incoming.groups[index].roots):
+                removed.setdefault(name, Absent(kind, blocker=reason))
         removed = {n: a for n, a in removed.items() if n not in self.ns or may_remove(n)}
         deleted = [n for n in incoming.deleted if n not in self.ns or may_remove(n)]
         for name in [*removed, *deleted]:
@@ -344,14 +333,26 @@ class Side:
         for loaded in staging.loaded.values():
             self.loans.arrived(loaded.names, staging.objects(loaded))
 
-    def _leave_broken(self, incoming: Incoming, broken: Mapping[int, str]) -> None:
-        """What a commit could not finish is newer on the other side, and absent here."""
+    def _leave_broken(self, incoming: Incoming, broken: Mapping[int, str]) -> tuple[str, ...]:
+        """What a commit could not finish is newer on the other side, and absent here.
+
+        So is whatever needs a part of it that others know, a class say; return those names.
+        """
+        dropped: set[str] = set()
         for index, reason in broken.items():
             roots = incoming.groups[index].roots
-            self.ledger.differ(roots)
-            for root in roots:
-                if root.startswith("n:") and root[2:] not in self.ns:
-                    self.ledger.remote[root[2:]] = Absent("object", blocker=reason)
+            absent = set(names_of(roots))
+            if units := {root for root in roots if root.startswith("u:")}:
+                survey = self.survey()
+                near = {n: self.closure([n], survey, reads=False) for n in self.names()}
+                dropped |= {n for n, reached in near.items() if not units.isdisjoint(reached)}
+            absent |= dropped
+            self.ledger.differ((*roots, *map(name_root, absent)))
+            for name in dropped:
+                self.ns.pop(name, None)
+            for name in absent - self.ns.keys():
+                self.ledger.remote[name] = Absent("object", blocker=reason)
+        return tuple(sorted(dropped))
 
     def _withhold(self, incoming: Incoming, arrived: set[str]) -> None:
         """Put away what the other side has not looked at, and take back what it has."""
@@ -383,12 +384,11 @@ class Side:
                 bound -= loaded.names.keys()
             else:
                 arrived.append(loaded)
-        names = sorted(bound)
         roots = [root for loaded in arrived for root in loaded.arrived.roots]
         oids = [root[2:] for root in roots if root.startswith("u:")]
         self.ledger.peer_units.update(oids)
         self.ledger.peer_units.update(staging.units)
-        survey = self.survey_roots(names, oids)
+        survey = self.survey_roots(sorted(bound), oids)
         for loaded in arrived:
             self.kept.hold(loaded.names, loaded.contents, survey, self.aside)
             roots = [r for r in loaded.arrived.roots if not r.startswith("n:") or r[2:] in bound]
