@@ -48,6 +48,15 @@ def add_user_scopes(
             merge.add_items(c.JupyterHub, "load_roles", [role])
 
 
+def expected_to_be_up(*, version: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Return settings of a service that runs by itself: a hub that starts does not wait for it.
+
+    From 6.0 a hub waits 30 seconds for such a service before it has any route, and then goes on
+    without it; 5.x waits one second.
+    """
+    return {"timeout": 1} if (version or hub_version()) >= (6, 0) else {}
+
+
 def spawn_refused(message: str, *, reason: str, log_message: str) -> Exception:
     """Return the error that refuses a spawn: ``message`` for the person, the rest for the log.
 

@@ -87,6 +87,8 @@ def setup_gpulease(
         service["environment"] = dict(service_environment or {})
         if service_user:
             service["user"] = service_user
+    else:
+        service |= compat.expected_to_be_up()
     if service_token:
         service["api_token"] = service_token
     merge.add_entries(

@@ -60,10 +60,13 @@ class Site:
         """The hub's address for browsers."""
         return settings.url(self.settings.ports.public)
 
-    def start(self, name: str) -> None:
-        """Start one process and wait until it answers."""
-        self._running[name] = self._starter.submit(self._run, name, self._command(name)).result()
-        self._wait_until_it_answers(name, self._address_of(name))
+    def start(self, *names: str) -> None:
+        """Start processes at once, and wait until each of them answers."""
+        for name in names:
+            started = self._starter.submit(self._run, name, self._command(name))
+            self._running[name] = started.result()
+        for name in names:
+            self._wait_until_it_answers(name, self._address_of(name))
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """End one process at once."""
@@ -247,8 +250,7 @@ def running_site(
         else nullcontext()
     ):
         try:
-            for name in processes:
-                site.start(name)
+            site.start(*processes)
             yield site
         finally:
             site.stop()

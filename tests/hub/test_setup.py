@@ -30,6 +30,13 @@ def test_an_external_service():
     assert role(c, "gpulease-service")["services"] == ["gpulease"]
 
 
+def test_a_hub_does_not_wait_for_a_service_that_runs_by_itself():
+    (service,) = listed(external(Config()).JupyterHub, "services")
+    assert service.get("timeout") == compat.expected_to_be_up().get("timeout")
+    assert compat.expected_to_be_up(version=(6, 1)) == {"timeout": 1}
+    assert compat.expected_to_be_up(version=(5, 5)) == {}, "5.x refuses what it does not know"
+
+
 def test_a_managed_service():
     c = Config()
     setup_gpulease(
