@@ -16,8 +16,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.runs.parameters import INDEX, read_array, read_parameters
 
 USAGE = (
-    "submit NOTEBOOK [--class NAME] [--count N] [--nodes N] [--for 2h] [-p NAME=VALUE]..."
-    " [--after RUN]... [--array 1-20] [--on-loss restart|fail] [--project NAME]"
+    "submit NOTEBOOK [--class NAME] [--count N] [--min-count N] [--nodes N] [--for 2h]"
+    " [-p NAME=VALUE]... [--after RUN]... [--array 1-20] [--on-loss restart|fail] [--project NAME]"
 )
 
 
@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("notebook", metavar="NOTEBOOK", help="the notebook, an .ipynb file")
     parser.add_argument("--class", dest="gpu_class", metavar="NAME", help="GPU class of its cells")
     parser.add_argument("--count", type=int, metavar="N", help="so many GPUs, one for each node")
+    parser.add_argument(
+        "--min-count", type=int, metavar="N", help="begin with so few where no more are free"
+    )
     parser.add_argument(
         "--nodes", type=int, default=1, metavar="N", help="divide its GPUs among so many nodes"
     )
@@ -75,6 +78,7 @@ def body(
         "notebook": str(notebook.resolve()),
         "gpu_class": arguments.gpu_class,
         "count": arguments.count,
+        "min_count": arguments.min_count,
         "nodes": arguments.nodes,
         "seconds": seconds(arguments.length) if arguments.length else None,
         "project": arguments.project,

@@ -116,6 +116,7 @@ def view(run: Run, services: Services) -> RunView:
         "gpu_class": run.gpu_class,
         "count": run.count,
         "nodes": run.nodes,
+        "min_count": run.min_count,
         "seconds": run.wanted,
         "project": run.project,
         "budget": budget_view(_remainder(run, services)),

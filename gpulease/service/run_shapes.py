@@ -30,6 +30,7 @@ class RunView(TypedDict):
     gpu_class: str | None
     count: int
     nodes: int
+    min_count: int | None  # it can live with so few; None: all
     seconds: float | None
     project: str | None
     budget: BudgetView | None  # what is left of what its GPU is charged to; None: no bound

@@ -102,6 +102,7 @@ class Runs:
                     gpu_class=body.gpu_class,
                     count=body.count or body.nodes,
                     nodes=body.nodes,
+                    min_count=body.min_count,
                     wanted=body.seconds,
                     project=body.project,
                     parameters=body.parameters,
@@ -194,7 +195,7 @@ class Runs:
         """Return what is left of what a run's GPU is charged to, ``None`` for no bound."""
         ask = asking.Ask(
             run.user, "", run.gpu_class, run.count, run.wanted,
-            groups=run.groups, project=run.project, nodes=run.nodes,
+            groups=run.groups, project=run.project, nodes=run.nodes, min_count=run.min_count,
         )  # fmt: skip
         try:
             return asking.budget_for(ask, self._snapshot())
@@ -207,7 +208,7 @@ class Runs:
             parameters.check_name(name)
         ask = asking.Ask(
             asker.name, "", body.gpu_class, body.count or body.nodes, body.seconds,
-            groups=asker.groups, project=body.project, nodes=body.nodes,
+            groups=asker.groups, project=body.project, nodes=body.nodes, min_count=body.min_count,
         )  # fmt: skip
         asking.check(ask, self._snapshot())
         try:
@@ -273,8 +274,8 @@ def _the_same(new: Sequence[Run], found: Sequence[Run | None]) -> list[Run]:
 def _asked(run: Run) -> tuple[object, ...]:
     """Return what a run was submitted with, that nothing changes afterwards."""
     return (
-        run.notebook, run.gpu_class, run.count, run.nodes, run.wanted, run.project,
-        dict(run.parameters), run.after, run.array, run.index, run.on_loss,
+        run.notebook, run.gpu_class, run.count, run.nodes, run.min_count, run.wanted,
+        run.project, dict(run.parameters), run.after, run.array, run.index, run.on_loss,
     )  # fmt: skip
 
 

@@ -12,6 +12,15 @@ def cell(text, *tags):
     return {"cell_type": "code", "metadata": {"tags": list(tags)}, "source": text.splitlines(True)}
 
 
+def test_what_its_gpu_cells_ask_for_stands_in_the_body(tmp_path: Path):
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": []}))
+    words = ["a.ipynb", "--count", "4", "--min-count", "2", "--class", "a100"]
+    found = read(words, tmp_path, float)
+    assert (found["count"], found["min_count"], found["nodes"]) == (4, 2, 1)
+    assert found["gpu_class"] == "a100"
+    assert read(["a.ipynb"], tmp_path, float)["min_count"] is None
+
+
 @pytest.mark.parametrize(
     ("cells", "words", "said"),
     [

@@ -184,6 +184,8 @@ async def test_a_repeated_submission_is_the_same_one(site):
         ({"count": 9}, "bad_count"),
         ({"nodes": 9}, "bad_count"),
         ({"count": 1, "nodes": 2}, "bad_nodes"),
+        ({"count": 2, "min_count": 3}, "bad_count"),
+        ({"count": 2, "nodes": 2, "min_count": 1}, "bad_count"),
         ({"array": "4-1"}, "bad_array"),
         ({"parameters": {"for": 1}}, "bad_parameter"),
         ({"parameters": {"x": [1]}}, "invalid_body"),
