@@ -30,11 +30,15 @@ class Browser:
     """One person's session at the hub at ``url`` (ending in a slash).
 
     ``tls``: whom to trust where the hub's certificate is of an authority of its own.
+    ``service``: what the lease service is called at this hub.
     Every method raises ``GPULeaseError`` with the refusal when the other side refuses.
     """
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, url: str, tls: ssl.SSLContext | None = None, service: str = "gpulease"
+    ) -> None:
         self.url = URL(url)
+        self._service = f"services/{service}/"
         self.user = ""
         # `unsafe`: cookies of an address without a host name, as a demo's is.
         self._connector = Connector(ssl=tls or True)
@@ -126,16 +130,16 @@ class Browser:
 
     async def open_service(self) -> str:
         """Go to the lease service's page, which signs in to it; return its text."""
-        return await self.visit("services/gpulease/")
+        return await self.visit(self._service)
 
     async def service_api(self, method: str, path: str, body: Any = None) -> Any:
         """Call the lease service's REST API as this person (``open_service`` first)."""
-        prefix = "services/gpulease/"
+        prefix = self._service
         return await self._call(method, f"{prefix}api/", path, body, cookie_path=prefix)
 
     async def service_events(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the service's live events: the snapshot, then what changes."""
-        prefix = "services/gpulease/"
+        prefix = self._service
         path = URL(f"{prefix}api/events").with_query(_xsrf=self._xsrf(prefix))
         async with self._session.ws_connect(
             self.url.join(path), origin=str(self.url.origin()), max_msg_size=_MAX_MESSAGE

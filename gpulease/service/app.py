@@ -33,6 +33,7 @@ from gpulease import __version__
 from gpulease.errors import GPULeaseError
 from gpulease.private_files import UMASK
 from gpulease.service import logs
+from gpulease.service.further_hubs import read_hubs
 from gpulease.service.kubernetes_settings import KubernetesSettings
 from gpulease.service.listening import allow_files
 from gpulease.service.option_values import (
@@ -152,6 +153,10 @@ class GPULeaseService(Application):
     trusted_servers = Bool(
         False, help="The site trusts the pages that people's servers show to others' browsers."
     ).tag(config=True)
+    hubs = Dict(
+        help="Further hubs that use these GPUs, by name: each with api_url, token_env (or"
+        " token_file), prefix and trusted_servers; see 'Several hubs on one pool' in docs/admin.md."
+    ).tag(config=True)
     tick = Float(1.0, min=0.05, help="Seconds between rounds when nothing happens.").tag(
         config=True
     )
@@ -259,10 +264,12 @@ class GPULeaseService(Application):
         """
         scheme, host, port = listening_at("service_url", self.service_url, ("http", "https"))
         base = os.environ.get("JUPYTERHUB_BASE_URL") or "/"
+        prefix = _slashes(os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/")
         return Options(
             host=host,
             port=port,
-            prefix=_slashes(os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/"),
+            prefix=prefix,
+            hubs=read_hubs(self.hubs, os.environ, prefix, local=self.provider == "local"),
             hub_path=f"{_slashes(base)}hub/",
             hub_origin=self.hub_origin
             or _origin(os.environ.get("JUPYTERHUB_PUBLIC_HUB_URL", ""))

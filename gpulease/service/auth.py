@@ -16,6 +16,7 @@ from jupyterhub.services.auth import HubOAuth
 from traitlets import default
 
 from gpulease.errors import GPULeaseError
+from gpulease.hub_names import ONE_HUB, HubNames
 
 SCOPE_REQUEST = "custom:gpulease:request"
 SCOPE_RESERVE = "custom:gpulease:reserve"
@@ -35,17 +36,18 @@ class Asker:
     """A person or service as the scopes of one token show them.
 
     Attributes:
-        name: the hub's user name; a service is ``service/NAME``, which no user can be called: so it
-            never stands for the user of its name.
+        name: the user, as ``hub_names`` says; a service is ``service/NAME``, which no user can be
+            called: so it never stands for the user of its name.
         kind: ``user`` or ``service``.
         groups: the hub groups of the user.
         may_ask: may ask for GPUs for themselves.
-        admin: may see and change everything.
+        admin: may see and change everything; never one of a further hub's.
         may_measure: may read the figures for Prometheus.
         leads: groups whose leases they may see and reserve for.
-        leads_all: may do so for every group.
+        leads_all: may do so for every group of every hub.
         claimed_server: the one server the token names, not yet proved active; ``None`` for none.
         problem: why no server is named, for the refusal.
+        names: how the people and groups of their hub are called.
     """
 
     name: str
@@ -58,12 +60,16 @@ class Asker:
     leads_all: bool = False
     claimed_server: str | None = None
     problem: str = ""
+    names: HubNames = ONE_HUB
+
+    @property
+    def leads_hub(self) -> bool:
+        """Whether they teach all of their hub's groups, where there are other hubs."""
+        return bool(self.names.everyone) and self.names.everyone in self.leads
 
     def may_see(self, user: str, groups: tuple[str, ...]) -> bool:
         """Tell whether a lease of this user, in these groups, is theirs to see."""
-        return (
-            self.admin or self.leads_all or user == self.name or bool(set(self.leads) & set(groups))
-        )
+        return self.admin or user == self.name or self.leads_any(groups)
 
     def leads_any(self, groups: tuple[str, ...]) -> bool:
         """Tell whether they teach one of these groups."""
@@ -71,33 +77,50 @@ class Asker:
 
     def teaches(self, group: str) -> bool:
         """Tell whether they teach a group."""
-        return self.leads_any((group,))
+        return self.leads_any((group,)) or (self.leads_hub and self.names.owns(group))
 
     def may_change(self, user: str) -> bool:
         """Tell whether a lease of this user is theirs to keep and to end."""
         return self.admin or (self.may_ask and user == self.name)
 
 
-def asker_of(model: Mapping[str, Any]) -> Asker:
-    """Read the hub's user model (``GET /hub/api/user``) of a token."""
+def asker_of(model: Mapping[str, Any], names: HubNames = ONE_HUB) -> Asker:
+    """Read a hub's user model (``GET /hub/api/user``) of a token.
+
+    Scopes hold for the hub that gave them.  Whoever has one of ours there without a filter, admins
+    of a further hub among them, teaches all of that hub; only the first hub's admins administer.
+
+    Raises:
+        GPULeaseError: ``bad_name`` (403).
+    """
     kind = str(model.get("kind", "user"))
-    name = str(model["name"]) if kind == "user" else f"{kind}/{model['name']}"
+    local = str(model["name"])
+    called = names.user(local)
     scopes = frozenset(str(scope) for scope in model.get("scopes") or ())
-    admin = SCOPE_ADMIN in scopes
-    may_ask = bool(scopes & {SCOPE_REQUEST, f"{SCOPE_REQUEST}!user={name}", SCOPE_ADMIN})
-    server, problem = named_server(name, kind, scopes)
+    admin = SCOPE_ADMIN in scopes and not names.hub
+    may_ask = bool(scopes & {SCOPE_REQUEST, f"{SCOPE_REQUEST}!user={local}", SCOPE_ADMIN})
+    server, problem = named_server(local, kind, scopes)
+    leads = {names.group(group) for group in _filtered(scopes, SCOPE_RESERVE, "group")} - {""}
+    everywhere = SCOPE_RESERVE in scopes and (admin or not names.further)
+    if names.further and scopes & {SCOPE_RESERVE, SCOPE_ADMIN}:
+        leads.add(names.everyone)
     return Asker(
-        name=name,
+        name=called if kind == "user" else _service(names, kind, local),
         kind=kind,
-        groups=tuple(sorted(str(group) for group in model.get("groups") or ())),
+        groups=names.groups(str(group) for group in model.get("groups") or ()),
         may_ask=may_ask and kind == "user",
         admin=admin,
-        may_measure=SCOPE_METRICS in scopes,
-        leads=tuple(sorted(_filtered(scopes, SCOPE_RESERVE, "group"))),
-        leads_all=SCOPE_RESERVE in scopes,
+        may_measure=SCOPE_METRICS in scopes and not names.hub,
+        leads=tuple(sorted(leads)),
+        leads_all=everywhere,
         claimed_server=server if may_ask else None,
         problem=problem or ("" if may_ask else "the token may not ask for GPUs"),
+        names=names,
     )
+
+
+def _service(names: HubNames, kind: str, name: str) -> str:
+    return f"{names.hub}/{kind}/{name}" if names.hub else f"{kind}/{name}"
 
 
 def named_server(name: str, kind: str, scopes: frozenset[str]) -> tuple[str | None, str]:

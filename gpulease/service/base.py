@@ -50,7 +50,7 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
 
         Raises:
             GPULeaseError: ``not_logged_in`` (401), ``xsrf_failed``, ``cross_site``,
-                ``no_access`` (403), what ``scopes.check`` refuses with,
+                ``no_access``, ``bad_name`` (403), what ``scopes.check`` refuses with,
                 ``too_many_changes``, ``too_many_requests`` (429), ``hub_unreachable`` (502).
         """
         try:
@@ -77,7 +77,7 @@ class BaseHandler(LogIn, HubOAuthenticated, Answers):
         if not getattr(self, "_token_authenticated", False):
             self._check_where_from()
         self.current_user = model
-        self.asker = self._managing(asker_of(model))
+        self.asker = self._managing(asker_of(model, self.settings["hub_names"]))
         if not self.asker.admin:
             bounds = self.services.bounds
             rate = bounds.looks if self.request.method in _READING else bounds.changes

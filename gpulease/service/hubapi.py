@@ -11,7 +11,7 @@ import json
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -192,14 +192,28 @@ class HubAPI:
         Raises:
             HubUnreachableError: the hub did not answer.
         """
-        found: list[str] = []
+        return await self._names("groups?")
+
+    async def users(self) -> list[str]:
+        """Return the names of all users, sorted.
+
+        Raises:
+            HubUnreachableError: the hub did not answer.
+        """
+        return await self._names("users?")
+
+    async def _names(self, path: str) -> list[str]:
+        return sorted([str(model["name"]) async for model in self._models(path)])
+
+    async def _models(self, path: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield what a list of the hub's holds, page by page; ``path`` ends in ``?`` or ``&``."""
         offset: int | None = 0
         while offset is not None:
-            page = await self._call("GET", f"groups?offset={offset}&limit={_PAGE}")
-            found += [str(model["name"]) for model in page["items"]]
+            page = await self._call("GET", f"{path}offset={offset}&limit={_PAGE}")
+            for model in page["items"]:
+                yield model
             following = page["_pagination"].get("next")
             offset = following["offset"] if following else None
-        return sorted(found)
 
     async def refresh_activity(self, user: str, server: str, at: datetime) -> None:
         """Tell the hub that this server was used, so that its culler leaves it alone."""
@@ -331,14 +345,9 @@ class HubAPI:
         began = self._clock()
         self._groups.clear()  # of those who have gone
         found: dict[str, dict[str, HubServer]] = {}
-        offset: int | None = 0
-        while offset is not None:
-            page = await self._call("GET", f"users?state=active&offset={offset}&limit={_PAGE}")
-            found |= {str(model["name"]): _servers(model) for model in page["items"]}
-            for model in page["items"]:
-                self._note_groups(model)
-            following = page["_pagination"].get("next")
-            offset = following["offset"] if following else None
+        async for model in self._models("users?state=active&"):
+            found[str(model["name"])] = _servers(model)
+            self._note_groups(model)
         self._listed = len(found)
         self._absent_until = began + self._cache_seconds
         until = began + CACHE_SECONDS

@@ -20,7 +20,8 @@ from gpulease.protocol import PROTOCOL_VERSION, ConnectionView, DeviceView
 from gpulease.protocol.asks import AskBody
 from gpulease.service.auth import Asker, prove_server
 from gpulease.service.bodies import ConnectionBody
-from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
+from gpulease.service.hubapi import HubServer, HubUnreachableError
+from gpulease.service.hubs import Hubs
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.policies import Policies
@@ -52,7 +53,7 @@ class LeaseCommands:
         ledger: Ledger,
         loop: Reconciler,
         links: Links,
-        hub: HubAPI,
+        hub: Hubs,
         policies: Policies,
         *,
         is_batch: Callable[[str, str], bool] = lambda _user, _server: False,
@@ -246,15 +247,16 @@ class LeaseCommands:
             if wanted is not None and wanted != server:
                 raise GPULeaseError("not_yours", "A server may ask for itself only.", status=403)
             return _Origin(user, server, asker.groups, ready=True)
+        groups = asker.groups if user == asker.name else self._hub.sure_groups_of(user)
         seen = None if wanted is None else self._hub.seen(user).get(wanted)
         if seen is not None and seen.active and seen.ready:  # a click need not wait for the hub
-            return _Origin(user, seen.name, asker.groups if user == asker.name else (), ready=True)
+            return _Origin(user, seen.name, groups, ready=True)
         active = await self.servers(user)
         server = wanted if wanted is not None else _only(active)
         if server not in active:
             await self._check_exists(user, server)
         ready = server in active and active[server].ready
-        return _Origin(user, server, asker.groups if user == asker.name else (), ready)
+        return _Origin(user, server, groups, ready)
 
     async def _check_exists(self, user: str, server: str) -> None:
         """Refuse to queue for what nobody could ever start."""

@@ -50,7 +50,7 @@ def may_tell(asker: Asker, group: str) -> bool:
     """Tell whether somebody may write to a group's members; to everybody, admins may."""
     if not group:
         return asker.admin
-    return asker.admin or asker.leads_all or group in asker.leads
+    return asker.admin or asker.teaches(group)
 
 
 class Messages:

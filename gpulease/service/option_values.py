@@ -61,8 +61,23 @@ def smtp_login(user: str, password_file: str) -> tuple[str, str] | None:
     if not user or not password_file:
         name = "notify_smtp_user" if not user else "notify_smtp_password_file"
         raise bad_option(name, "", "set where the other one is")
-    path = readable_file("notify_smtp_password_file", password_file)
-    return user, Path(path).expanduser().read_text(encoding="utf-8").strip()
+    return user, secret_file("notify_smtp_password_file", password_file)
+
+
+def secret_file(name: str, given: str) -> str:
+    """Return what stands in the file that the option ``name`` says, in one line.
+
+    Raises:
+        GPULeaseError: ``bad_option``: it is not there, cannot be read, or is empty.
+    """
+    path = Path(readable_file(name, given)).expanduser()
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError):
+        found = ""
+    if not found:
+        raise bad_option(name, given, "the path of a file that can be read and holds the secret")
+    return found
 
 
 def listening_at(name: str, given: str, schemes: Sequence[str]) -> tuple[str, str, int]:

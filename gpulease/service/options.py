@@ -17,6 +17,7 @@ from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.simulated import SimulatedProbe
 from gpulease.policy.model import TimeOuts
 from gpulease.service import keyfile
+from gpulease.service.further_hubs import FurtherHub
 from gpulease.service.kubernetes_settings import KubernetesSettings
 from gpulease.store import Ages
 
@@ -59,6 +60,7 @@ class Options:
     mail_from: str = "gpulease@localhost"
     webhook: str = ""  # where notices are posted
     cluster: KubernetesSettings | None = None  # where leases are pods; None is this machine
+    hubs: tuple[FurtherHub, ...] = ()  # that use it beside the first
 
 
 def secret_of(options: Options, hub_token: str) -> bytes:

@@ -14,6 +14,7 @@ from gpulease import __version__
 from gpulease.policy.model import Lease
 from gpulease.protocol.reports import Activity
 from gpulease.providers.base import Provider
+from gpulease.texts import Text
 
 if TYPE_CHECKING:
     from gpulease.service.agents import Agents
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from gpulease.service.events import Events
     from gpulease.service.evidence import Watch
     from gpulease.service.history import History
-    from gpulease.service.hubapi import HubAPI
+    from gpulease.service.hubs import Hubs
     from gpulease.service.incidents import Incidents
     from gpulease.service.lease_commands import LeaseCommands
     from gpulease.service.ledger import Ledger
@@ -53,7 +54,7 @@ class Services:
     watch: Watch
     events: Events
     servers: Servers
-    hub: HubAPI
+    hub: Hubs
     loop: Reconciler
     commands: LeaseCommands
     policies: Policies
@@ -85,12 +86,18 @@ class Services:
         planning = self.loop.problem
         devices = self.provider.problem()
         hub = self.hub.problem
+        others = self.hub.further()
         failing = bool(store or planning)
         nodes = {each.node for each in state.devices if each.node}
         agents = self.agents.problems(nodes)
         said = [*(alert.sentence for alert in self.loop.alerts), *self.reservation_watch.alerts()]
         if self.policies.problem:
             said.append(self.policies.problem)
+        said += [
+            Text("Hub {hub} does not answer: its leases go on, its people cannot ask.", hub=name)
+            for name, problem in others.items()
+            if problem
+        ]
         worried = bool(devices or hub or state.problem or self.watch.gaps or said or agents)
         return {
             "status": "error" if failing else "degraded" if worried else "ok",
@@ -98,6 +105,7 @@ class Services:
             "store": store or "ok",
             "planning": planning or "ok",
             "hub": hub or "ok",
+            "hubs": {name: problem or "ok" for name, problem in others.items()},
             "provider": self.provider.name,
             "devices": len(state.devices),
             "simulated": bool(state.devices) and all(each.simulated for each in state.devices),

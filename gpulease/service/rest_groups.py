@@ -28,13 +28,14 @@ class Groups(BaseHandler):
             GPULeaseError: ``hub_unreachable`` (502).
         """
         asker = self.asker
-        if asker.admin or asker.leads_all:
+        everywhere = asker.admin or asker.leads_all
+        names = list(asker.leads)
+        if everywhere or asker.leads_hub:
             try:
-                names = await self.services.hub.groups()
+                found = await self.services.hub.groups(None if everywhere else asker.names)
             except HubUnreachableError as error:
                 raise hub_unreachable() from error
-        else:
-            names = list(asker.leads)
+            names = found if everywhere else sorted({*names, *found})
         self.answer({"items": [{"name": name} for name in names]})
 
 

@@ -137,7 +137,7 @@ def whose(snapshot: Snapshot, asker: Asker) -> tuple[list[str] | None, list[str]
 
 
 def _leads(asker: Asker, project: Project) -> bool:
-    return asker.admin or asker.leads_all or bool(project.group and project.group in asker.leads)
+    return asker.admin or asker.leads_all or bool(project.group and asker.teaches(project.group))
 
 
 def _node(root: Node, path: Iterable[Project]) -> Node:

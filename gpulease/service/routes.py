@@ -13,6 +13,7 @@ from typing import Any
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Application, RequestHandler
 
+from gpulease.hub_names import ONE_HUB, HubNames
 from gpulease.service import (
     pages,
     rest_agents,
@@ -120,9 +121,13 @@ def figures(services: Services) -> Application:
 
 
 def application(
-    services: Services, hub_auth: ServiceOAuth, site: Site, cookie_secret: bytes
+    services: Services,
+    hub_auth: ServiceOAuth,
+    site: Site,
+    cookie_secret: bytes,
+    names: HubNames = ONE_HUB,
 ) -> Application:
-    """Return the tornado application."""
+    """Return the tornado application of one hub's path; ``names`` are those of its people."""
     prefix = services.prefix
     api = f"{prefix}api/"
     routes: list[Any] = [
@@ -136,6 +141,7 @@ def application(
         default_handler_class=NotFound,
         services=services,
         hub_auth=hub_auth,
+        hub_names=names,
         cookie_secret=cookie_secret,
         description=partial(described, prefix),
         # The page says the token to its own script; nothing else reads the cookie.

@@ -7,8 +7,6 @@ took over.  Refuses to read options from anywhere: ``app`` does.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -31,8 +29,11 @@ from gpulease.service.bounds import Bounds
 from gpulease.service.environments import Environments
 from gpulease.service.events import Events
 from gpulease.service.evidence import Watch
+from gpulease.service.front import first_log_in, front
+from gpulease.service.further_hubs import one_token_each
 from gpulease.service.history import History
 from gpulease.service.hubapi import HubAPI
+from gpulease.service.hubs import Hubs
 from gpulease.service.incidents import Incidents
 from gpulease.service.lease_commands import LeaseCommands
 from gpulease.service.ledger import Ledger
@@ -42,7 +43,6 @@ from gpulease.service.messages import Messages
 from gpulease.service.metrics import Metrics
 from gpulease.service.notify import Notifier, channels
 from gpulease.service.options import Options, choose_probe, first_time_outs, secret_of
-from gpulease.service.pages import Site
 from gpulease.service.parts import Services
 from gpulease.service.plans import last_spread
 from gpulease.service.policies import Policies
@@ -50,7 +50,7 @@ from gpulease.service.reconcile import Reconciler
 from gpulease.service.reservation_watch import ReservationWatch
 from gpulease.service.reservations import Reservations
 from gpulease.service.retention import Retention
-from gpulease.service.routes import application, figures
+from gpulease.service.routes import figures
 from gpulease.service.run_records import RunRecords
 from gpulease.service.runs import Runs
 from gpulease.service.servers import Servers
@@ -135,7 +135,7 @@ class RunningService:
 
     async def _open(self, store: Store) -> None:
         options = self._options
-        hub_auth = _hub_auth(options)
+        hub_auth = first_log_in(options)
         secret = await asyncio.to_thread(secret_of, options, hub_auth.api_token)
         metrics, watch = Metrics(), Watch()
         messages = Messages(lambda: datetime.now(UTC), self._tell_messages)
@@ -147,9 +147,7 @@ class RunningService:
             return time_outs_of(policies.current, lease).interrupt_grace
 
         links = Links(self._wake, grace)
-        # None unless the hub's inner traffic is encrypted: JUPYTERHUB_SSL_KEYFILE and its like.
-        tls = make_ssl_context(hub_auth.keyfile, hub_auth.certfile, cafile=hub_auth.client_ca)
-        hub = HubAPI(hub_auth.api_url, hub_auth.api_token, tls=tls)
+        hub = _hubs(options, hub_auth)
         provider = await self._provider(links, policies, secret, metrics)
         reservations = Reservations(
             ledger, lambda: policies.current, self._snapshot, self._wake,
@@ -285,18 +283,8 @@ class RunningService:
 
     def _listen(self, hub_auth: ServiceOAuth, secret: bytes) -> None:
         options = self._options
-        site = Site(
-            options.prefix,
-            options.hub_path,
-            options.hub_origin,
-            options.card_acts,
-            options.docs_url,
-        )
-        # Derived, so that a restarted service knows the browsers' cookies.
-        cookie_secret = hmac.new(secret, b"cookies", hashlib.sha256).digest()
-        app = application(self.services, hub_auth, site, cookie_secret)
         self._server = Listener(
-            app,
+            front(self.services, options, hub_auth, secret),
             most=options.connections_max,
             seconds=options.request_seconds,
             body_max=BODY_MAX,
@@ -376,9 +364,9 @@ class RunningService:
             self._fenced.set_result(None)
 
 
-def _hub_auth(options: Options) -> ServiceOAuth:
-    hub_auth = ServiceOAuth(parent=None)
-    hub_auth.base_url = options.prefix
-    # Not "Strict": the way back from the hub's log-in may begin at another site.
-    hub_auth.cookie_options = {"samesite": "Lax", **hub_auth.cookie_options}
-    return hub_auth
+def _hubs(options: Options, log_in: ServiceOAuth) -> Hubs:
+    one_token_each(options.hubs, log_in.api_token)
+    # None unless the hub's inner traffic is encrypted: JUPYTERHUB_SSL_KEYFILE and its like.
+    tls = make_ssl_context(log_in.keyfile, log_in.certfile, cafile=log_in.client_ca)
+    first = HubAPI(log_in.api_url, log_in.api_token, tls=tls)
+    return Hubs(first, {hub.name: HubAPI(hub.api_url, hub.token) for hub in options.hubs})

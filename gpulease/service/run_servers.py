@@ -13,7 +13,8 @@ from dataclasses import replace
 from gpulease.looking import keep_looking
 from gpulease.runs import life, names
 from gpulease.runs.model import Run, RunState, ServerSeen, Terms
-from gpulease.service.hubapi import HubAPI, HubRefusedError, HubUnreachableError
+from gpulease.service.hubapi import HubRefusedError, HubUnreachableError
+from gpulease.service.hubs import Hubs
 from gpulease.service.run_records import RunRecords
 from gpulease.store import RunChange
 
@@ -36,7 +37,7 @@ class RunServers:
     def __init__(
         self,
         records: RunRecords,
-        hub: HubAPI,
+        hub: Hubs,
         terms: Callable[[], Terms],
         linked: Callable[[str, str], bool],
         *,
@@ -137,15 +138,16 @@ class RunServers:
         return run.state is RunState.WAITING
 
     async def _servers(self) -> dict[str, ServerSeen]:
-        """Return the server of each run that has one."""
+        """Return the server of each run that has one, or whose hub does not say."""
         users = {run.user for run in self._records.known.values() if run.state in life.BUSY}
         there = await self._hub.running(users) if users else {}
         found: dict[str, ServerSeen] = {}
         for run in self._records.known.values():
             name = names.server_of(run.id)
             server = there.get(run.user, {}).get(name)
+            away = run.user in users and run.user not in there
             if server is not None and server.active:
                 found[run.id] = ServerSeen(server.ready)
-            elif self._linked(run.user, name):
+            elif self._linked(run.user, name) or (away and run.state in life.BUSY):
                 found[run.id] = ServerSeen(True)  # one look at a hub that starts may be wrong
         return found

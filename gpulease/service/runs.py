@@ -18,7 +18,8 @@ from gpulease.runs import life, names, parameters
 from gpulease.runs.model import OnLoss, Run, RunState, Terms
 from gpulease.service.auth import Asker
 from gpulease.service.bodies import RunReport, SubmitBody
-from gpulease.service.hubapi import HubAPI, HubUnreachableError
+from gpulease.service.hubapi import HubUnreachableError
+from gpulease.service.hubs import Hubs
 from gpulease.service.lease_commands import hub_unreachable
 from gpulease.service.run_records import RunRecords
 from gpulease.service.run_servers import RunServers
@@ -43,7 +44,7 @@ class Runs:
     def __init__(
         self,
         records: RunRecords,
-        hub: HubAPI,
+        hub: Hubs,
         policy: Callable[[], PolicyDocument],
         snapshot: Callable[[], Snapshot],
         *,
@@ -212,7 +213,7 @@ class Runs:
         )  # fmt: skip
         asking.check(ask, self._snapshot())
         try:
-            allowed = await self._hub.may_start_servers()
+            allowed = await self._hub.may_start_servers(asker.name)
         except HubUnreachableError as error:
             raise hub_unreachable() from error
         if not allowed:

@@ -17,7 +17,8 @@ from gpulease.looking import keep_looking
 from gpulease.policy import lifecycle
 from gpulease.policy.model import Evidence, Lease, LeaseState, Verdict
 from gpulease.protocol.reports import KernelReport
-from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
+from gpulease.service.hubapi import HubServer, HubUnreachableError
+from gpulease.service.hubs import Hubs
 from gpulease.service.ledger import Ledger
 from gpulease.service.links import Links
 from gpulease.service.reconcile import Reconciler
@@ -38,7 +39,7 @@ class Servers:
     """
 
     def __init__(
-        self, ledger: Ledger, loop: Reconciler, links: Links, hub: HubAPI, *, every: float = 10.0
+        self, ledger: Ledger, loop: Reconciler, links: Links, hub: Hubs, *, every: float = 10.0
     ) -> None:
         self._ledger = ledger
         self._loop = loop

@@ -220,6 +220,7 @@ class HealthView(TypedDict):
     store: str
     planning: str
     hub: str
+    hubs: dict[str, str]  # further ones, by name
     provider: str
     devices: int
     simulated: bool

@@ -45,6 +45,10 @@ class HubPlace:
         return f"http://{self.host}:{self.public}/"
 
     @property
+    def api(self) -> str:
+        return f"http://{self.host}:{self.hub}/hub/api"
+
+    @property
     def log(self) -> Path:
         return self.directory / "hub.log"
 

@@ -51,6 +51,9 @@ class Hub:
     """The hub's API: tokens, users, their servers; and what was told to it."""
 
     url: str = ""
+    service: str = "gpulease"  # what the service is called here
+    own_token: str = OWN_TOKEN  # the service's
+    shown: set[str] = field(default_factory=set)  # every token that it was asked with, or about
     tokens: dict[str, dict[str, Any]] = field(default_factory=dict)
     users: dict[str, dict[str, Any]] = field(default_factory=dict)
     activity: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -76,7 +79,7 @@ class Hub:
             "kind": kind,
             "groups": groups,
             "admin": False,
-            "scopes": [ACCESS, *scopes],
+            "scopes": [f"access:services!service={self.service}", *scopes],
             "token_id": "a1",
             "session_id": None,
         }
@@ -108,6 +111,7 @@ class _Base(RequestHandler):
 
     async def prepare(self) -> None:
         self.hub.asked.append(self.request.path)
+        self.hub.shown.add(self.request.headers.get("Authorization", "").removeprefix("token "))
         await asyncio.sleep(self.hub.answer_seconds)
         if self.hub.down:
             self.set_status(503)
@@ -118,7 +122,7 @@ class _User(_Base):
     def get(self) -> None:
         token = self.request.headers.get("Authorization", "").removeprefix("token ")
         model = self.hub.tokens.get(token)
-        if token == OWN_TOKEN:
+        if token == self.hub.own_token:
             model = {"name": "gpulease", "kind": "service", "scopes": self.hub.service_scopes}
         if model is None:
             self.set_status(403)
@@ -219,10 +223,11 @@ class Site:
 
     hub: Hub
     service: RunningService
+    prefix: str = PREFIX
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.service.port}{PREFIX}"
+        return f"http://127.0.0.1:{self.service.port}{self.prefix}"
 
     def client(self, token: str) -> Client:
         return Client(self.url, token)

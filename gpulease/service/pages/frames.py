@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpulease.errors import GPULeaseError
+from gpulease.hub_names import split
 from gpulease.service.languages import LANGUAGES, LOCALE, catalogue
 from gpulease.texts import Text
 
@@ -155,7 +156,7 @@ def render(
     Args:
         frame: what to render.
         site: where it stands.
-        user: the reader's name, as the hub knows it.
+        user: the reader's name, as ``hub_names`` says.
         audiences: which of ``everyone``, ``leaders``, ``admins`` the reader belongs to.
         xsrf: the reader's token for changes.
         language: one of ``LANGUAGES``, the reader's.
@@ -170,7 +171,7 @@ def render(
             menu=menu if len(menu) > 1 else [],
             site=site,
             user=user,
-            user_path=quote(user, safe=""),
+            user_path=quote(split(user)[1], safe=""),
             admin="admins" in audiences,
             xsrf=xsrf,
             article=article,

@@ -17,6 +17,7 @@ const NAMES = {
   store: _("Database"),
   planning: _("Planning"),
   hub: _("Hub"),
+  hubs: _("Further hubs"),
   provider: _("Where leases run"),
   policy_version: _("Policy version"),
   devices: _("Devices"),
@@ -36,6 +37,7 @@ function value(what) {
   if (what === null || what === undefined || what === "") return "-";
   if (typeof what === "boolean") return what ? _("yes") : _("no");
   if (Array.isArray(what)) return what.length ? h("ul", { class: "mb-0 ps-3" }, what.map((one) => h("li", {}, value(one)))) : _("none");
+  if (typeof what === "object") return value(Object.entries(what).map(([name, state]) => `${name}: ${state}`));
   return COLOURS[what] ? badge([STATES[what], COLOURS[what]]) : String(what);
 }
 
