@@ -126,21 +126,24 @@ class Site(World):
         self._people()
         self._evidence()
         view = self.snapshot()
+        again = {x.id for x in queue.reshaping(view)}
         actions = plan(view)
         assert plan(shuffled(view)) == actions, "whatever the listing"
         check_plan(view, actions)
         for action in actions:
             self._perform(action)
-        self._check_starts(actions)
+        self._check_starts(actions, again)
         self._check()
         if not any(isinstance(a, Requeue) for a in actions):  # what it held is the next plan's
             check_state(self.snapshot(), 4 * TICK)
 
-    def _check_starts(self, actions: list[Action]) -> None:
-        """Nobody is let in beyond what the policy allows, and into no pool that is paused."""
+    def _check_starts(self, actions: list[Action], again: set[str]) -> None:
+        """Nobody is let in beyond what the policy allows, and into no pool that is paused: but for
+        those who are let in ``again``, as what their lease has become.
+        """
         paused = {each.name for each in self.policy.pools if each.paused}
         holders = [x for x in self.live() if x.state in lifecycle.HOLDING]
-        for start in (a for a in actions if isinstance(a, Start)):
+        for start in (a for a in actions if isinstance(a, Start) and a.lease_id not in again):
             assert start.pool not in paused, "nothing of a paused pool is granted"
             lease = self.leases[start.lease_id]
             mine = sum(x.user == lease.user for x in holders)
@@ -240,6 +243,25 @@ class Core(RuleBasedStateMachine):
         (new,) = cards(1, node="n9", memory=40 * GIB)
         self.site.devices.append(replace(new, uuid=f"GPU-{self.joined}"))
         self.joined += 1
+
+    @rule(
+        least=st.integers(1, 2),
+        drain=st.sampled_from(["done", "done", "blocked", "silent"]),
+        release=st.sampled_from([5, 30]),
+        ticks=st.integers(2, 25),
+    )
+    def what_is_borrowed_is_asked_for_in_part(self, least, drain, release, ticks):
+        """One of phys borrows with several GPUs, all others fail, and bio wants what it owns.
+        Whatever comes next meets them in any stage of it.
+        """
+        self.site.policy = SHARED
+        uses = Habit(start=0, works=10_000, drain=drain, release=release)
+        self.site.ask_as("phys9", uses, groups=("phys",), count=3, min_count=least)
+        self.time_passes(10)
+        held = {u for x in self.site.live() if x.user == "phys9" for u in x.devices}
+        self.site.devices = [replace(d, healthy=d.uuid in held) for d in self.site.devices]
+        self.site.ask_as("bio9", replace(uses, start=5), groups=("bio",))
+        self.time_passes(ticks)
 
     @rule(which=st.integers(0, 9), how=st.sampled_from(["server", "return", "keep", "wish"]))
     def a_person_acts(self, which, how):
