@@ -1,6 +1,6 @@
-"""``gpulease doctor``: whether an installation on Kubernetes is as it should be, and what mends it.
+"""``gpulease doctor``: whether an installation is as it should be, and what mends it.
 
-Owns the command line and what is looked at beside the API server: the hub and the clock.  What is
+Owns the command line and what is looked at beside the API server: the hubs and the clock.  What is
 asked of the API server is ``providers.kubernetes.checkup``'s.
 """
 
@@ -19,7 +19,7 @@ from contextlib import redirect_stdout
 from dataclasses import asdict
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpulease.errors import GPULeaseError
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from traitlets.config import Config
 
     from gpulease.providers.kubernetes.findings import Result
+    from gpulease.service.app import GPULeaseService
+    from gpulease.service.further_hubs import FurtherHub
 
 #: Seconds by which two clocks may differ before times on pages confuse.
 _CLOCK_MAX = 5.0
@@ -74,26 +76,44 @@ async def _look_at_the_hub(file: str, say: Callable[[str], None], *, as_json: bo
 
 
 async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]:
-    """Return every result.
+    """Return every result; of a service whose configuration says no cluster, what is of its hubs.
 
     Raises:
         GPULeaseError: ``bad_option``; ``cluster_unreachable`` where the API server does not answer.
     """
     from traitlets.config import Config
 
+    from gpulease.service.app import GPULeaseService
+    from gpulease.service.option_values import read_configuration
+
+    config = read_configuration("--config", config_file) if config_file else Config()
+    service = GPULeaseService(config=config)
+    here = bool(config_file) and service.provider == "local" and not config.KubernetesSettings
+    found = [] if here else await _cluster(config)
+    found.append(await asyncio.to_thread(_hub, environment))
+    found.append(await asyncio.to_thread(_runs, environment))
+    found += await asyncio.to_thread(_further_hubs, service.hubs, environment)
+    found.append(_pages(service))
+    return found
+
+
+async def _cluster(config: Config) -> list[Result]:
+    """Return what is of the cluster.
+
+    Raises:
+        GPULeaseError: ``bad_option``, ``cluster_unreachable``.
+    """
     from gpulease.providers.kubernetes.checkup import Installation, examine
     from gpulease.providers.kubernetes.client import ClientError
     from gpulease.providers.kubernetes.official import OfficialClient
     from gpulease.service.kubernetes_settings import KubernetesSettings
-    from gpulease.service.option_values import read_configuration
 
-    config = read_configuration("--config", config_file) if config_file else Config()
     settings = KubernetesSettings(config=config)
     agents = settings.agent_account.partition("/")[0]
     wanted = Installation(settings.pod_settings(), settings.namespaces, agents)
     client = OfficialClient(settings.kubeconfig, settings.context)
     try:
-        found = [each async for each in examine(client, wanted)]
+        return [each async for each in examine(client, wanted)]
     except (ClientError, OSError) as error:
         raise GPULeaseError(
             "cluster_unreachable",
@@ -103,18 +123,12 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
         ) from error
     finally:
         await client.close()
-    found.append(await asyncio.to_thread(_hub, environment))
-    found.append(await asyncio.to_thread(_runs, environment))
-    found.append(_pages(config))
-    return found
 
 
-def _pages(config: Config) -> Result:
+def _pages(service: GPULeaseService) -> Result:
     """Whether pages of people's servers share the origin of the lease service's pages."""
     from gpulease.providers.kubernetes.findings import Result
-    from gpulease.service.app import GPULeaseService
 
-    service = GPULeaseService(config=config)
     if service.user_domains:
         return Result("pages", "ok", "Each person's servers have a domain of their own.")
     if service.trusted_servers:
@@ -152,11 +166,62 @@ def _hub(environment: Mapping[str, str]) -> Result:
         )
     if not told:
         return Result("hub", "ok", "The hub answers; it does not tell its time.")
-    apart = abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds())
+    apart = _apart(told)
     if apart > _CLOCK_MAX:
         sentence = f"The hub's clock and this one are {apart:.0f} seconds apart."
         return Result("clock", "wrong", sentence, "Let all nodes follow one time server.")
     return Result("hub", "ok", "The hub answers, and its clock agrees.")
+
+
+def _apart(told: str) -> float:
+    """Return by how many seconds a clock (a header ``Date``) differs from this one."""
+    return abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds())
+
+
+def _further_hubs(given: Mapping[str, Any], environment: Mapping[str, str]) -> list[Result]:
+    """How it is with each further hub that the configuration names."""
+    from gpulease.providers.kubernetes.findings import Result
+    from gpulease.service.further_hubs import read_hubs
+
+    prefix = environment.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/"
+    try:
+        hubs = read_hubs(given, environment, prefix)
+    except GPULeaseError as error:
+        return [Result("hubs", "wrong", error.sentence, error.next_step)]
+    return [_further_hub(hub) for hub in hubs]
+
+
+def _further_hub(hub: FurtherHub) -> Result:
+    """Whether a hub answers, and knows the service's token for what the service needs there."""
+    from gpulease.hub.scopes import SERVICE_SCOPES
+    from gpulease.providers.kubernetes.findings import Result
+
+    check = f"hub {hub.name}"
+    try:
+        with _opened(f"{hub.api_url}/user", {}, hub.token) as answer:
+            model, told = json.load(answer), answer.headers.get("Date", "")
+    except urllib.error.HTTPError as error:
+        sentence = f"The hub answers {error.code} to the service's token."
+        step = (
+            "Give both the same: service_token in its setup_gpulease, and token_env or token_file."
+        )
+        return Result(check, "wrong", sentence, step)
+    except (OSError, ValueError) as error:
+        sentence = f"The hub does not answer at {hub.api_url}: {error}"
+        return Result(check, "wrong", sentence, "Look whether it runs, and at api_url.")
+    named = f"{model.get('kind')} {model.get('name')}"
+    if named != f"service {hub.service_name}":
+        sentence = f"The token is of {named} there, and its path is {hub.prefix}."
+        step = "Let service_name in its setup_gpulease be as prefix says."
+        return Result(check, "wrong", sentence, step)
+    missing = sorted(set(SERVICE_SCOPES) - set(model.get("scopes") or ()))
+    if missing:
+        sentence = f"The service may not {', '.join(missing)} there."
+        return Result(check, "wrong", sentence, "Let setup_gpulease make its role.")
+    if told and _apart(told) > _CLOCK_MAX:
+        sentence = f"The hub's clock and this one are {_apart(told):.0f} seconds apart."
+        return Result(check, "wrong", sentence, "Let all machines follow one time server.")
+    return Result(check, "ok", "The hub answers, and knows the service.")
 
 
 def _runs(environment: Mapping[str, str]) -> Result:

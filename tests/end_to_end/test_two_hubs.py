@@ -1,6 +1,7 @@
 """Two real hubs on the GPUs of one service: namesakes at work, a quota, and a hub that stops."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -88,20 +89,38 @@ def campus(tmp_path: Path) -> Any:
 def _service(directory: Path, port: int, first: HubPlace, second: HubPlace) -> Any:
     (directory / "config.py").write_text(SERVICE.format(service=port, lab=second.api))
     (directory / "policy.yaml").write_text(POLICY)
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "GPULEASE_"))}
-    told = {
-        "JUPYTERHUB_API_TOKEN": "token-of-the-first", "JUPYTERHUB_API_URL": first.api,
-        "JUPYTERHUB_SERVICE_NAME": "gpulease", "JUPYTERHUB_CLIENT_ID": "service-gpulease",
-        "JUPYTERHUB_SERVICE_PREFIX": "/services/gpulease/", "LAB_TOKEN": "token-of-the-lab",
-    }  # fmt: skip
     command = [
         *(sys.executable, "-P", "-m", "gpulease.cli", "service", "--simulate", "--gpus=3"),
         *("--config=config.py", "--first-policy=policy.yaml", "--log-level=DEBUG"),
     ]
     with (directory / "log").open("wb") as log:
         return subprocess.Popen(
-            command, cwd=directory, env={**environ, **told}, stdout=log, stderr=log
+            command, cwd=directory, env=_environment(first), stdout=log, stderr=log
         )
+
+
+def _environment(first: HubPlace) -> dict[str, str]:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "GPULEASE_"))}
+    return environ | {
+        "JUPYTERHUB_API_TOKEN": "token-of-the-first", "JUPYTERHUB_API_URL": first.api,
+        "JUPYTERHUB_SERVICE_NAME": "gpulease", "JUPYTERHUB_CLIENT_ID": "service-gpulease",
+        "JUPYTERHUB_SERVICE_PREFIX": "/services/gpulease/", "LAB_TOKEN": "token-of-the-lab",
+    }  # fmt: skip
+
+
+def _doctor(campus: Campus) -> dict[str, str]:
+    """Return the state of each check."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "gpulease.cli", "doctor", "--config=config.py", "--json"],
+        cwd=campus.first.directory.parent / "service",
+        env=_environment(campus.first),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "token-of-the" not in done.stdout + done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return {each["check"]: each["state"] for each in found}
 
 
 @dataclass(frozen=True)
@@ -180,7 +199,11 @@ async def _story(campus: Campus) -> None:
             with pytest.raises(GPULeaseError, match="admin"):
                 await boss.service_api("GET", "devices")
 
+        found = await asyncio.to_thread(_doctor, campus)
+        assert (found["hub"], found["runs"], found["hub lab2"]) == ("ok", "ok", "ok")
         await asyncio.to_thread(campus.stop_second)
+        found = await asyncio.to_thread(_doctor, campus)
+        assert (found["hub"], found["hub lab2"]) == ("ok", "wrong")
 
         async def named() -> bool:
             health = await admin.service_api("GET", "health")

@@ -198,9 +198,10 @@ def test_pages_that_share_the_hubs_origin_are_warned_of(said, state, monkeypatch
     from traitlets.config import Config
 
     from gpulease.doctor_command import _pages
+    from gpulease.service.app import GPULeaseService
 
     monkeypatch.delenv("JUPYTERHUB_HOST", raising=False)
-    found = _pages(Config({"GPULeaseService": said}))
+    found = _pages(GPULeaseService(config=Config({"GPULeaseService": said})))
     assert found.state == state
     assert bool(found.next_step) == (state == "warning")
 
