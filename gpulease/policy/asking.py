@@ -16,6 +16,7 @@ from gpulease.policy import batch, budgets, lifecycle, limits, needs, queue
 from gpulease.policy.capacity import growth
 from gpulease.policy.capacity.fitting import room, suits
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
+from gpulease.policy.pods import QueueEngine
 from gpulease.policy.projects import Project
 from gpulease.policy.reservations.seats import in_hold
 from gpulease.policy.units import format_size, say_count
@@ -251,12 +252,12 @@ def _check_nodes(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot) -> None:
             numbers=numbers,
             status=422,
         )
-    if gpu_class.queue is not None:
+    if gpu_class.queue is not None and gpu_class.queue.engine is QueueEngine.KAI:
         raise GPULeaseError(
             "bad_nodes",
-            f"A queue of the cluster's admits what waits for class {gpu_class.name}, pod by pod: a"
-            " request there is of one machine.",
-            next_step="Ask without --nodes, or for a class without a queue.",
+            f"KAI's queue admits what waits for class {gpu_class.name}, pod by pod: a request there"
+            " is of one machine.",
+            next_step="Ask without --nodes, or for another class.",
             numbers=numbers,
             status=422,
         )

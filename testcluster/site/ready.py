@@ -1,4 +1,4 @@
-"""The pods of a site that stand ready for the next lease."""
+"""What a site's service is ready for: pods that stand ready for the next lease, several nodes."""
 
 from gpulease import labels
 from testcluster.api import Object
@@ -16,6 +16,16 @@ def ready_pods(site: Site) -> list[Object]:
     path = f"/api/v1/namespaces/{shipped.HUB_NAMESPACE}/pods"
     found = site.cluster.api.items(path, labelSelector=labels.WARM)
     return [each for each in found if each["spec"].get("nodeName") == NODE]
+
+
+async def several_nodes(site: Site, seconds: float) -> None:
+    """Install what lets a lease have several pods, and wait until the service has noticed."""
+    shipped.apply(site.cluster.api, shipped.SEVERAL_NODES)
+
+    def noticed() -> bool:
+        return "a lease may have several pods" in site.log("service").read_text(encoding="utf-8")
+
+    await wait_for_async(noticed, seconds, "the service to know that it may")
 
 
 async def one_ready(site: Site, seconds: float) -> Object:

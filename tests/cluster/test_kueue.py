@@ -12,6 +12,7 @@ from testcluster.cluster import Cluster
 from testcluster.pods import delete_namespace, gpu_pod, new_namespace, wait_for_phase
 from testcluster.site import shipped
 from testcluster.site.people import LONG, Student, at_work
+from testcluster.site.ready import several_nodes
 from testcluster.site.site import Site, running_site
 from tests.helpers import wait_for_async
 
@@ -28,6 +29,7 @@ pools:
 classes:
   research:
     pool: shared
+    max_count: 2
     pod: {kind: device_plugin, queue: {kueue: students}}
 time_outs:
   {idle: 300s, idle_under_pressure: 300s, quiet: 300s, warning: 3s, warm_up: 1s, drain_max: 30s}
@@ -121,3 +123,44 @@ async def test_admission_waiting_and_preemption(site: Site) -> None:
         assert after - before
         api.delete(f"/api/v1/namespaces/{JOBS}/pods/urgent")
         assert "once more" in (await again).text
+
+
+async def test_the_pods_of_several_nodes_are_admitted_together(site: Site) -> None:
+    """With room for one of the two none is let in; a preempted one takes the other with it."""
+    api = site.cluster.api
+    await several_nodes(site, LONG)
+    try:
+        api.create(job("first"))
+        wait_for_phase(api, JOBS, "first")
+        async with at_work(site, "cleo") as cleo:
+            ask = "%%gpu --count 2 --nodes 2\nprint('both', 1)"
+            cell = asyncio.ensure_future(cleo.run(ask))
+            await wait_for_async(lambda: len(site.lease_pods()) == 2, LONG, "two pods")
+            await seen_waiting(cleo, "share of the GPUs is in use")
+            assert all(each["spec"].get("schedulingGates") for each in site.lease_pods())
+            (own,) = [
+                each
+                for each in kueue.workloads(api, shipped.HUB_NAMESPACE)
+                if len(each["metadata"]["ownerReferences"]) == 2
+            ]
+            assert sum(each["count"] for each in own["spec"]["podSets"]) == 2
+            api.delete(f"/api/v1/namespaces/{JOBS}/pods/first")
+            assert "both 1" in (await cell).text
+
+            api.create(job("urgent", **{"kueue.x-k8s.io/priority-class": "urgent"}))
+            await cleo.watch.wait_for("ended", seconds=LONG)
+            assert cleo.watch.lease is not None
+            assert "queue gave the GPU to others" in cleo.watch.lease["sentence"]
+            await wait_for_async(lambda: not site.lease_pods(), LONG, "both pods to be gone")
+            wait_for_phase(api, JOBS, "urgent")
+            api.delete(f"/api/v1/namespaces/{JOBS}/pods/urgent")
+
+            # What was returned leaves nothing behind either.
+            assert "both 1" in (await cleo.run(ask)).text
+            await cleo.run("%gpu return")
+            await wait_for_async(lambda: not site.lease_pods(), LONG, "its pods to be gone")
+            await wait_for_async(
+                lambda: not kueue.workloads(api, shipped.HUB_NAMESPACE), LONG, "its Workload"
+            )
+    finally:
+        shipped.remove(api, shipped.SEVERAL_NODES)

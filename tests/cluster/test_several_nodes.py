@@ -20,6 +20,7 @@ from testcluster.images import GPULEASE_IMAGE
 from testcluster.pods import gpu_pod, wait_for_phase
 from testcluster.site import shipped
 from testcluster.site.people import LONG, at_work
+from testcluster.site.ready import several_nodes
 from testcluster.site.site import Site, running_site
 from tests.companion.test_launch import MEET
 from tests.helpers import wait_for_async
@@ -56,12 +57,7 @@ def site(cluster: Cluster) -> Iterator[Site]:
 @pytest.fixture
 async def allowed(site: Site) -> None:
     """Several nodes are installed, and the service has noticed."""
-    shipped.apply(site.cluster.api, shipped.SEVERAL_NODES)
-
-    def noticed() -> bool:
-        return "a lease may have several pods" in site.log("service").read_text(encoding="utf-8")
-
-    await wait_for_async(noticed, LONG, "the service to know that it may")
+    await several_nodes(site, LONG)
 
 
 def ours(site: Site) -> list[Object]:

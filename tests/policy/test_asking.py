@@ -169,12 +169,16 @@ def test_several_nodes_are_refused_where_a_request_is_of_one_machine():
     assert "helm-values/several-nodes" in error.next_step
 
 
-def test_several_nodes_are_refused_where_a_queue_of_the_clusters_admits_pod_by_pod():
-    queue = ClusterQueue(QueueEngine.KUEUE, "students")
-    queued = replace(policy().classes[0], pod=PodAsk(queue=queue))
+@pytest.mark.parametrize("engine", QueueEngine)
+def test_several_nodes_are_refused_where_a_queue_of_the_clusters_admits_pod_by_pod(engine):
+    queued = replace(policy().classes[0], pod=PodAsk(queue=ClusterQueue(engine, "students")))
     rules = policy(classes=(queued, *policy().classes[1:]))
     view = snapshot([], 4, several_nodes=True, policy=rules)
-    error = refused(view, replace(ASK, count=4, nodes=2))
+    ask = replace(ASK, count=4, nodes=2)
+    if engine is QueueEngine.KUEUE:  # it admits groups of pods
+        assert asked(view, ask).lease.nodes == 2
+        return
+    error = refused(view, ask)
     assert (error.reason, error.status) == ("bad_nodes", 422)
     assert "queue" in error.sentence
 

@@ -34,6 +34,7 @@ from gpulease.providers.kubernetes.manifest_process import (
     pod_security,
 )
 from gpulease.providers.kubernetes.parts import granted_node
+from gpulease.providers.kubernetes.queues import group_of
 from gpulease.providers.kubernetes.volumes import MIRROR, Files
 
 CONTAINER: Final = "companion"
@@ -191,11 +192,14 @@ def _metadata(making: _Making, now: datetime) -> dict[str, Any]:
     described = pod_annotations(
         lease, gpu_class, instance, owner["uid"], making.files, now=now, ends=making.ends
     )
+    first = labels.lease_pod_name(lease.id, lease.attempt)
+    group = group_of(gpu_class.queue, first, lease.nodes)
+    own = pod_labels(lease, gpu_class, instance, making.rank)
     return {
         "name": labels.lease_pod_name(lease.id, lease.attempt, making.rank),
         "namespace": owner["namespace"],
-        "labels": making.said.labels | pod_labels(lease, gpu_class, instance, making.rank),
-        "annotations": making.said.annotations | described,
+        "labels": making.said.labels | dict(group.labels) | own,
+        "annotations": making.said.annotations | dict(group.annotations) | described,
         "ownerReferences": [owned_by(making.server)],
     }
 

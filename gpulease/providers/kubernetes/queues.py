@@ -8,7 +8,7 @@ that is theirs.  Kueue's part ran against Kueue 0.14, KAI's is its documented fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpulease.policy.pods import ClusterQueue, QueueEngine
@@ -16,6 +16,10 @@ from gpulease.policy.pods import ClusterQueue, QueueEngine
 Manifest = Mapping[str, Any]
 
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+#: What makes several pods one of Kueue's Workloads, which is admitted whole or not at all.
+KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_RETRIABLE: Final = "kueue.x-k8s.io/retriable-in-group"
 KAI_QUEUE: Final = "kai.scheduler/queue"
 KAI_SCHEDULER: Final = "kai-scheduler"
 #: The condition by which Kueue says that it ends a pod, and the beginning of its reasons.
@@ -41,6 +45,30 @@ def queue_labels(queue: ClusterQueue | None) -> dict[str, str]:
     if queue is None:
         return {}
     return {KUEUE_QUEUE if queue.engine is QueueEngine.KUEUE else KAI_QUEUE: queue.name}
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the pods of one lease say so that a queue admits them together."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def group_of(queue: ClusterQueue | None, name: str, total: int) -> Group:
+    """Return what each pod of a group says: nothing where a lease is one pod.
+
+    No pod of it is ever made again: without a word Kueue would wait for one in the place of each
+    that has ended, and keep them all.
+
+    Args:
+        queue: that of the class.
+        name: the group's, the same for all of its pods and for no others.
+        total: how many they are.
+    """
+    if queue is None or queue.engine is not QueueEngine.KUEUE or total == 1:
+        return Group()
+    return Group({KUEUE_GROUP: name}, {KUEUE_TOTAL: str(total), KUEUE_RETRIABLE: "false"})
 
 
 def queue_scheduler(queue: ClusterQueue | None) -> str:

@@ -311,6 +311,14 @@ def test_the_pods_of_several_nodes_are_told_apart_and_each_tells_the_whole_lease
     assert labels.NODES not in made()["metadata"]["annotations"]
 
 
+def test_the_pods_of_several_nodes_name_the_same_group_of_kueues():
+    queued = replace(CLASS, pod=PodAsk(queue=ClusterQueue(QueueEngine.KUEUE, "students")))
+    pods = [made(queued, rank=rank, count=2, nodes=2, devices=()) for rank in range(2)]
+    group = "kueue.x-k8s.io/pod-group-name"
+    assert {each["metadata"]["labels"][group] for each in pods} == {pods[0]["metadata"]["name"]}
+    assert group not in made(queued, devices=())["metadata"]["labels"]
+
+
 def test_a_claim_comes_with_its_template_and_hides_what_is_not_claimed():
     manifest = made(replace(CLASS, pod=PodAsk(AskKind.DRA)), count=2)
     (claim,) = manifest["spec"]["resourceClaims"]

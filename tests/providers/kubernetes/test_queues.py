@@ -7,7 +7,7 @@ import pytest
 from gpulease.policy.model import GPUClass
 from gpulease.policy.pods import ClusterQueue, PodAsk, QueueEngine
 from gpulease.providers.kubernetes.asks import pod_fields
-from gpulease.providers.kubernetes.queues import taken_back, waiting, workload_of
+from gpulease.providers.kubernetes.queues import group_of, taken_back, waiting, workload_of
 from gpulease.providers.kubernetes.reading import Bounds
 from gpulease.providers.kubernetes.reasons import read_pod
 
@@ -62,6 +62,20 @@ def test_a_queue_is_told_in_its_own_words(engine, labels, scheduler):
     said = pod_fields(GPUClass("card", "cards", pod=ask), 1)
     assert said.labels == {"site/a": "b", **labels}
     assert said.scheduler == scheduler
+
+
+def test_the_pods_of_several_nodes_are_one_group_of_kueues_and_of_nobody_else():
+    line = ClusterQueue(QueueEngine.KUEUE, "students")
+    for none in (group_of(None, "a-1", 2), group_of(line, "a-1", 1)):
+        assert not none.labels
+        assert not none.annotations
+    group = group_of(line, "a-1", 2)
+    assert group.labels == {"kueue.x-k8s.io/pod-group-name": "a-1"}
+    assert group.annotations == {
+        "kueue.x-k8s.io/pod-group-total-count": "2",
+        "kueue.x-k8s.io/retriable-in-group": "false",
+    }
+    assert not group_of(ClusterQueue(QueueEngine.KAI, "students"), "a-1", 2).labels
 
 
 def test_a_scheduler_that_the_class_names_is_kept():
