@@ -131,6 +131,8 @@ class Packing:
     """One group on its way into bytes: what a framework's reductions may ask."""
 
     registry: Registry
+    #: Whether large values are left out: the receiver wants to know what there is, and how large.
+    structure: bool = False
     #: The group's numpy arrays.
     arrays: list[Any] = field(default_factory=list)
     #: ``id`` of each claimed object.  Others are made by a value's own way of being pickled.

@@ -33,6 +33,7 @@ from .messages import abandoned, internal
 from .park import take_parked, write_parked
 from .planning import Wanted, plan
 from .room import explain_no_room
+from .structure import structure_of
 from .threads import UserThreads
 from .touched import near_names, touched_names
 
@@ -81,6 +82,7 @@ class AwaySide:
             "drop": self._drop,
             "unpark": self._unpark,
             "import": self._import,
+            "structure": self._structure,
         }
 
     # ---- called by the companion kernel
@@ -307,6 +309,13 @@ class AwaySide:
             )
             extra = {"threads": self._threads.alive(), "generation": self._generation}
             self._offer(message, shipment, extra)
+
+    def _structure(self, message: Message) -> None:
+        with self._lock:
+            self._must_be_idle()
+            shipment = structure_of(self.side, str(message.body["name"]), self._check(message))
+            header, blobs = shipment.encode()
+        self._reply(message, header, blobs)
 
     def _offer(self, message: Message, shipment: Shipment, extra: dict[str, Any]) -> None:
         number = secrets.token_hex(8)

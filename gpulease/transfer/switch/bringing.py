@@ -20,6 +20,7 @@ from gpulease.wire.message import Message
 from .arrivals import Arrival, Arrivals
 from .messages import cannot_move, not_taken
 from .peer import Peer
+from .structure import Structures
 from .unavailable import Unavailable
 
 #: How often something is asked for again: a thread changed it meanwhile, or a unit was missing.
@@ -38,6 +39,7 @@ class Bringing:
         self._unavailable = unavailable
         self._peer = peer
         self._arrivals = arrivals
+        self.structures = Structures(side, peer)
 
     def take(self, message: Message) -> Brought:
         """Commit the reply to a ``collect`` after a cell; what is not sure comes into doubt."""
@@ -87,6 +89,13 @@ class Bringing:
 
     def for_cell(self, use: Use, progress: Progress | None) -> Brought:
         """Fetch what a home cell may read, to a fixed point over functions' globals."""
+        try:
+            return self._fetch_near(use, progress)
+        except BaseException:
+            self.structures.put_away()
+            raise
+
+    def _fetch_near(self, use: Use, progress: Progress | None) -> Brought:
         moved: list[str] = []
         size = 0
         tried: set[str] = set()
@@ -98,10 +107,24 @@ class Bringing:
                 return tuple(moved), size
             for names, must in ((strict, True), (soft, False)):
                 if names:
-                    got, more = self.fetch(sorted(names), strict=must, progress=progress)
+                    got, more = self._fetch_or_show(sorted(names), must, progress)
                     moved += got
                     size += more
             tried |= strict | soft
+
+    def _fetch_or_show(self, names: list[str], must: bool, progress: Progress | None) -> Brought:
+        """Fetch these; of what home's memory does not hold bring the structure, if it has one."""
+        try:
+            return self.fetch(names, strict=must, progress=progress)
+        except GPULeaseError as error:
+            if error.reason != "too_big_for_home":
+                raise
+            if len(names) == 1:
+                if names[0] in self._side.ns or self.structures.show(names[0]):
+                    return (), 0
+                raise
+        each = [self._fetch_or_show([name], must, progress) for name in names]
+        return tuple(n for got, _ in each for n in got), sum(size for _, size in each)
 
     def _near(self, use: Use) -> set[str]:
         side = self._side

@@ -156,6 +156,7 @@ class HomeSide:
             self._behind.close()
             self._behind = None
         self._expected = None  # its number means nothing on another wire
+        self._bringing.structures.put_away()
         self._sending.forget()
         self.peer.close()
 
@@ -176,6 +177,7 @@ class HomeSide:
         """Make the companion the owner; raises ``cannot_move`` for what the cell cannot get."""
         self.peer.need()
         started = time.monotonic()
+        self._bringing.structures.check()
         self.rest()
         if self.unavailable.unsure():
             self._bringing.all_changed(progress)
@@ -266,6 +268,7 @@ class HomeSide:
 
     def _bring_for(self, source: str, progress: Progress | None) -> SwitchReport:
         started = time.monotonic()
+        self._bringing.structures.check()
         self.commit_pending()
         self.side.supersede()
         if self.unavailable.lost or self.unavailable.conflicts.open:
@@ -290,6 +293,7 @@ class HomeSide:
 
     def after_home_cell(self, execution_count: int = 0) -> None:
         """Home code ran (a cell or a callback): everything here is unverified."""
+        self._bringing.structures.put_away()
         self._origins.cell_ended(execution_count)
         module_files.look()
         self._dirty = True

@@ -59,12 +59,14 @@ class Context:
     culprits: Collection[sealed.Culprit] = ()
     #: Whether anything but the pickler's own basic types was met.
     reduced: bool = False
+    #: Whether large values of frameworks are left out.
+    structure: bool = False
 
     def packing(self, framework: frameworks.Framework) -> Packing:
         """Return what a framework keeps for this group."""
         found = self.packings.get(framework)
         if found is None:
-            found = self.packings[framework] = Packing(self.registry)
+            found = self.packings[framework] = Packing(self.registry, self.structure)
         return found
 
     def owner(self, buffer: pickle.PickleBuffer) -> str | None:

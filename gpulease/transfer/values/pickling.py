@@ -118,10 +118,12 @@ class Packer:
         pins: dict[str, Any] | None = None,
         check: Check | None = None,
         values: Mapping[str, Any] | None = None,
+        structure: bool = False,
     ) -> Packed:
         """Return the group packed; raises RefusedError with what cannot move, in words.
 
-        ``values`` gives names their values; the namespace unless another is given.
+        ``values`` gives names their values; the namespace unless another is given.  With
+        ``structure`` large values of frameworks that can be shown without are left out.
         """
         started = time.perf_counter()
         if (scalar := _scalar(group, values or self._ns)) is not None:
@@ -138,7 +140,7 @@ class Packer:
         pinned = pins or {}
         context = Context(self._book, self._registry, _shared_memory(group))
         context.inner, context.arrays = group.inner.keys(), group.arrays
-        context.culprits = self.culprits
+        context.culprits, context.structure = self.culprits, structure
         context.check = check or context.check
         names = {name: (values or self._ns)[name] for name in group.names}
         contents = _prepare(group, context, names)

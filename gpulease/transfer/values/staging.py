@@ -116,6 +116,8 @@ class Staging:
     codes: dict[str, types.CodeType] = field(default_factory=dict)
     loaded: dict[int, Loaded] = field(default_factory=dict)
     failed: dict[int, LoadError] = field(default_factory=dict)
+    #: Whether nothing that is here already is met, but what others refer to: for a look only.
+    apart: bool = False
     #: How far the group that is being loaded is.
     stage: Stage = field(init=False)
 
@@ -148,7 +150,8 @@ class Staging:
         self._stack.append(index)
         group = self.groups[index]
         outer = getattr(self, "stage", None)
-        self.stage = stage = Stage(self.registry, _lack, frozenset(group.risen))
+        known = Registry(self.registry.side) if self.apart else self.registry
+        self.stage = stage = Stage(known, _lack, frozenset(group.risen))
         try:
             for oid in group.skeletons:
                 self.unit(oid)

@@ -12,6 +12,7 @@ import torch
 
 from gpulease.transfer.frameworks.base import Stage
 
+from .away import AwayTensor
 from .loading import Plan, holds, plan_of, set_grad, write
 
 
@@ -75,6 +76,8 @@ def _fill(tensor: torch.Tensor, content: dict[str, Any]) -> None:
         _set_hooks(tensor, "_backward_hooks", content.get("hooks"))
         _set_hooks(tensor, "_post_accumulate_grad_hooks", content.get("post"))
     attributes = content.get("attributes", {})
+    if isinstance(tensor, AwayTensor):
+        return
     if tensor.__dict__ or attributes:
         tensor.__dict__.clear()
         tensor.__dict__.update(attributes)

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from gpulease.transfer.frameworks.base import Inside, Packing
+from gpulease.transfer.refuse import RefusedError
 
-from . import graphs, loading, versions
-from .memories import is_plain, memory_of, seen, span
+from . import away, graphs, loading, versions
+from .memories import Memory, is_plain, memory_of, seen, span
 
 
 def inside_all(tensors: list[torch.Tensor], scratch: dict[Any, Any]) -> Inside:
@@ -59,7 +60,7 @@ def _content(tensor: torch.Tensor) -> dict[str, Any] | None:
         if tensor.grad is not None:
             out["grad"] = tensor.grad
         out["retain"] = True
-    if tensor.__dict__:
+    if tensor.__dict__ and not isinstance(tensor, away.AwayTensor):
         out["attributes"] = tensor.__dict__
     return out or None
 
@@ -76,10 +77,19 @@ def reduce(tensor: torch.Tensor, packing: Packing) -> Any:
         if oid and not inference:
             packing.versions[oid] = tensor._version
         memory, row = memory_of(tensor, packing)
+        if isinstance(tensor, away.AwayTensor) or (type(memory) is Memory and memory.away):
+            return away.stand_in, _away(tensor, row, packing)
         flags = (tensor.is_conj(), tensor.is_neg(), inference)
         kind = type(tensor)
         args = (oid, kind, memory, row, tensor.requires_grad, flags if any(flags) else None)
         return loading.tensor, args + (versions.shared(tensor, packing) or ())
+
+
+def _away(tensor: torch.Tensor, row: Any, packing: Packing) -> tuple[Any, ...]:
+    label, kind = getattr(tensor, "gpulease_of", ("", type(tensor)))
+    if not packing.structure:
+        raise RefusedError(f"the structure of {label} alone, whose values are on the GPU")
+    return label or ", ".join(packing.group), kind, row, tensor.requires_grad
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor] | None:

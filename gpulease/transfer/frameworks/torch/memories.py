@@ -41,8 +41,12 @@ class Memory:
         self._packing = packing
         #: Its number in the group's table of small storages.
         self.place: int | None = None
+        #: Whether its bytes stay where they are.
+        self.away = packing.structure and storage.nbytes() >= _SMALL
 
     def __reduce__(self) -> Any:
+        if self.away:
+            raise RefusedError("memory that is too large for your notebook, by a face of its own")
         if self.place is not None:
             return operator.getitem, (table(self._packing), self.place)
         oid = self._packing.oid(self.storage) if self.lasting else ""

@@ -1,0 +1,208 @@
+"""A model that home's memory does not hold: all but its values is there while a cell looks."""
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from gpulease.transfer.api import Place
+from tests.transfer.pair import CellError
+
+MARGIN = 256 * 2**20
+MAKE = """
+import torch
+torch.manual_seed(0)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(300, 300); self.head = torch.nn.Linear(300, 2)
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+model = Net(); X = torch.ones(4, 300)
+opt = torch.optim.Adam(model.parameters())
+def step():
+    opt.zero_grad(); loss = model(X).pow(2).sum(); loss.backward(); opt.step()
+step()
+"""
+STATE = (
+    "seen = [p.double().sum().item() for p in model.parameters()]"
+    " + [s['exp_avg'].double().sum().item() for s in opt.state.values()]"
+)
+WATCH = "ids = {n: (id(p), p.data_ptr()) for n, p in model.named_parameters()}; me = id(model)"
+SAME = (
+    "assert me == id(model), 'the model'\n"
+    "assert ids == {n: (id(p), p.data_ptr()) for n, p in model.named_parameters()}"
+)
+
+
+@pytest.fixture
+def pair(new_pair):
+    """Home takes values of up to 200 kB: the model has 360 kB, and Adam twice as much."""
+    made = new_pair(settings={"reply_wait": 30}, available=lambda: MARGIN + 400_000)
+    made.attach()
+    made.home("import torch")
+    made.gpu(MAKE)
+    made.gpu(WATCH)
+    return made
+
+
+def plain(*cells):
+    space = {}
+    for cell in (MAKE, *cells):
+        exec(cell, space)
+    return space["seen"]
+
+
+def test_it_is_named_when_it_is_made(new_pair):
+    pair = new_pair(settings={"reply_wait": 30}, available=lambda: MARGIN + 400_000)
+    pair.attach()
+    pair.gpu(MAKE)
+    told = {name for note in pair.after.notes if note.reason == "too_large" for name in note.names}
+    assert "model" in told, "and what shares it is counted with it"
+
+
+LOOKS = {
+    "repr(model)": None,
+    "sum(p.numel() for p in model.parameters())": None,
+    "[tuple(p.shape) for p in model.parameters()]": None,
+    "{n: (p.dtype, p.requires_grad, p.is_leaf, p.ndim, len(p)) for n, p in"
+    " model.named_parameters()}": None,
+    "isinstance(model.body.weight, torch.nn.Parameter)": None,
+    "model.training, model.body.in_features": None,
+    "type(model) is Net": None,
+    "[len(s) for s in opt.state.values()], opt.param_groups[0]['lr']": None,
+    "opt.param_groups[0]['params'][0] is model.body.weight": None,
+    "model.head.bias.sum().item()": None,  # what is small is there
+    "model.head.bias.grad.sum().item(), model.body.weight.grad is None": None,
+    "model.body.weight.grad.shape": None,
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_needs_no_value_is_as_in_a_plain_kernel(pair, look):
+    space = {}
+    exec(MAKE, space)
+    assert pair.home(look) == eval(look, space)
+    assert "model" not in pair.ns, "it is the GPU's"
+
+
+READS = [
+    "model(X)", "print(model.body.weight + 1)", "model.body.weight.sum()", "model.state_dict()",
+    "model.body.weight[0]", "list(model.body.weight)", "model.body.weight.tolist()",
+    "bool((model.body.weight == 0).all())", "model.body.weight.grad.sum()", "model.cpu()",
+    "model.body.weight.data.zero_()", "torch.save(model, '/dev/null')", "model.body(X).mean()",
+    "__import__('copy').deepcopy(model)", "model.body.weight.numpy()", "model.to(torch.float16)",
+    "torch.nn.utils.parameters_to_vector(model.parameters())", "model.body.weight.requires_grad_()",
+    "__import__('pickle').dumps(model)", "model.body.weight.detach()",
+    "model.body.weight.mul_(0)", "torch.equal(model.body.weight, model.body.weight)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("read", READS)
+def test_reading_or_writing_a_value_says_where_it_is(pair, read):
+    with pytest.raises(GPULeaseError, match=r"The values of .*model.* are on the GPU") as caught:
+        pair.home(read)
+    assert "GPU cell" in caught.value.next_step
+    pair.gpu(SAME)
+    pair.gpu(STATE)
+    assert pair.home("seen") == plain(STATE)
+
+
+def test_training_goes_on_with_the_same_object(pair):
+    for _ in range(2):
+        pair.gpu("step()")
+        pair.home("count = sum(p.numel() for p in model.parameters())")
+    pair.gpu(SAME)
+    pair.gpu(STATE)
+    assert pair.home("seen") == plain("step()", "step()", STATE)
+    row = next(row for row in pair.side.status() if row.name == "model")
+    assert row.place is Place.GPU
+    assert "Too large" in row.blocker
+
+
+CHANGES = [
+    "model.eval()", "model.head = torch.nn.Linear(3, 3)", "opt.param_groups[0]['lr'] = 9.0",
+    "model.note = 'changed'", "model.head.bias.data += 1", "del model.head",
+    "try: opt.step()\nexcept Exception: pass",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("on_gpu", [True, False], ids=["gpu", "home"])
+def test_what_home_changes_of_it_is_refused_by_name(pair, change, on_gpu):
+    pair.home(change)
+    with pytest.raises(GPULeaseError, match=r"changed of .*model.* is not taken"):
+        (pair.gpu if on_gpu else pair.home)("1")
+    pair.gpu(SAME)
+    pair.gpu("step()")
+    pair.gpu(STATE)
+    assert pair.home("seen") == plain("step()", STATE)
+
+
+KEPT = [
+    "part = model.body", "part = model.head.bias", "part = [model.body.weight]",
+    "part = {1: model}",
+    "part = opt.param_groups[0]", "part = model.body.weight.grad", "part = model.parameters",
+    "class Part: weight = model.body.weight\npart = Part()", "part = lambda m=model: m",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", KEPT)
+def test_a_part_that_home_keeps_is_gone_by_name(pair, keep):
+    """On the GPU it would be another object than the model's."""
+    pair.home(keep)
+    with pytest.raises(GPULeaseError, match="part had a part of such a value, and is gone"):
+        pair.gpu("1")
+    with pytest.raises(CellError, match="NameError"):
+        pair.gpu("part")
+    pair.gpu(SAME)
+
+
+def test_what_was_told_of_a_structure_may_be_kept(pair):
+    pair.home("a = [p.shape for p in model.parameters()]; b = model.body.weight.dtype")
+    pair.home(
+        "c = dict(model.named_parameters()).keys(); c = list(c); d = type(model); e = repr(opt)"
+    )
+    pair.gpu("assert len(a) == len(c) == 4 and d is Net and b is torch.float32 and 'Adam' in e")
+
+
+def test_home_may_bind_and_delete_the_name(pair):
+    pair.home("model = len(list(model.parameters()))")
+    pair.gpu("assert model == 4; opt.param_groups[0]['params'][0].sum().item()")
+    pair.home("opt.state; del opt")
+    with pytest.raises(CellError, match="NameError"):
+        pair.gpu("opt")
+
+
+def test_what_is_lost_is_lost_by_name(pair):
+    pair.home("repr(model)")
+    notes = pair.side.disconnect(died=True, cell="3")
+    assert {"model", "opt"} <= {name for note in notes for name in note.names}
+    with pytest.raises(GPULeaseError, match="model"):
+        pair.home("repr(model)")
+
+
+def test_a_cell_that_does_not_come_to_run_leaves_nothing_of_it(pair):
+    pair.gpu("g = (i for i in range(3))")
+    with pytest.raises(GPULeaseError, match="g cannot travel"):
+        pair.home("repr(model); g")
+    assert "model" not in pair.ns
+    pair.gpu(SAME)
+
+
+def test_a_death_while_it_is_looked_at_recovers_no_structure(pair):
+    pair.side.before_home_cell("repr(model)")
+    assert "model" in pair.ns
+    pair.companion.kill()
+    notes = pair.side.disconnect(died=True, cell="3")
+    assert {"model", "opt"} <= {name for note in notes for name in note.names}
+    assert "model" not in pair.ns
+    with pytest.raises(GPULeaseError, match="no older value"):
+        pair.side.recover(["model"])
+
+
+def test_a_value_of_another_kind_is_refused_as_a_whole(pair):
+    pair.gpu("import numpy; big = [model, numpy.ones(3_000_000, 'u1')]")
+    with pytest.raises(GPULeaseError) as caught:
+        pair.home("len(big)")
+    assert caught.value.reason == "too_big_for_home"
+    assert "model" not in pair.ns
+    pair.gpu(SAME)
