@@ -14,7 +14,7 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -26,11 +26,10 @@ from gpulease.errors import GPULeaseError
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-    from traitlets.config import Config
-
     from gpulease.providers.kubernetes.findings import Result
     from gpulease.service.app import GPULeaseService
     from gpulease.service.further_hubs import FurtherHub
+    from gpulease.service.kubernetes_settings import KubernetesSettings
 
 #: Seconds by which two clocks may differ before times on pages confuse.
 _CLOCK_MAX = 5.0
@@ -84,20 +83,23 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
     from traitlets.config import Config
 
     from gpulease.service.app import GPULeaseService
+    from gpulease.service.kubernetes_settings import KubernetesSettings
     from gpulease.service.option_values import read_configuration
 
     config = read_configuration("--config", config_file) if config_file else Config()
     service = GPULeaseService(config=config)
     here = bool(config_file) and service.provider == "local" and not config.KubernetesSettings
-    found = [] if here else await _cluster(config)
+    settings = None if here else KubernetesSettings(config=config)
+    hubs, wrong = _read_hubs(service.hubs, environment, settings)
+    found = wrong + ([] if settings is None else await _cluster(settings, hubs))
     found.append(await asyncio.to_thread(_hub, environment))
     found.append(await asyncio.to_thread(_runs, environment))
-    found += await asyncio.to_thread(_further_hubs, service.hubs, environment)
+    found += [await asyncio.to_thread(_further_hub, hub) for hub in hubs]
     found.append(_pages(service))
     return found
 
 
-async def _cluster(config: Config) -> list[Result]:
+async def _cluster(settings: KubernetesSettings, hubs: Sequence[FurtherHub]) -> list[Result]:
     """Return what is of the cluster.
 
     Raises:
@@ -106,11 +108,9 @@ async def _cluster(config: Config) -> list[Result]:
     from gpulease.providers.kubernetes.checkup import Installation, examine
     from gpulease.providers.kubernetes.client import ClientError
     from gpulease.providers.kubernetes.official import OfficialClient
-    from gpulease.service.kubernetes_settings import KubernetesSettings
 
-    settings = KubernetesSettings(config=config)
     agents = settings.agent_account.partition("/")[0]
-    wanted = Installation(settings.pod_settings(), settings.namespaces, agents)
+    wanted = Installation(settings.pod_settings(), settings.all_namespaces(hubs), agents)
     client = OfficialClient(settings.kubeconfig, settings.context)
     try:
         return [each async for each in examine(client, wanted)]
@@ -178,17 +178,19 @@ def _apart(told: str) -> float:
     return abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds())
 
 
-def _further_hubs(given: Mapping[str, Any], environment: Mapping[str, str]) -> list[Result]:
-    """How it is with each further hub that the configuration names."""
+def _read_hubs(
+    given: Mapping[str, Any], environment: Mapping[str, str], settings: KubernetesSettings | None
+) -> tuple[Sequence[FurtherHub], list[Result]]:
+    """Return the further hubs that the configuration names, and what is wrong with what it says."""
     from gpulease.providers.kubernetes.findings import Result
     from gpulease.service.further_hubs import read_hubs
 
     prefix = environment.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/"
     try:
-        hubs = read_hubs(given, environment, prefix)
+        where = None if settings is None else settings.namespaces
+        return read_hubs(given, environment, prefix, where), []
     except GPULeaseError as error:
-        return [Result("hubs", "wrong", error.sentence, error.next_step)]
-    return [_further_hub(hub) for hub in hubs]
+        return (), [Result("hubs", "wrong", error.sentence, error.next_step)]
 
 
 def _further_hub(hub: FurtherHub) -> Result:

@@ -155,7 +155,7 @@ class GPULeaseService(Application):
     ).tag(config=True)
     hubs = Dict(
         help="Further hubs that use these GPUs, by name: each with api_url, token_env (or"
-        " token_file), prefix and trusted_servers; see 'Several hubs on one pool' in docs/admin.md."
+        " token_file), prefix, namespaces and trusted_servers; see docs/admin.md."
     ).tag(config=True)
     tick = Float(1.0, min=0.05, help="Seconds between rounds when nothing happens.").tag(
         config=True
@@ -264,12 +264,13 @@ class GPULeaseService(Application):
         """
         scheme, host, port = listening_at("service_url", self.service_url, ("http", "https"))
         base = os.environ.get("JUPYTERHUB_BASE_URL") or "/"
+        cluster = KubernetesSettings(parent=self) if self.provider == "kubernetes" else None
         prefix = _slashes(os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or "/services/gpulease/")
         return Options(
             host=host,
             port=port,
             prefix=prefix,
-            hubs=read_hubs(self.hubs, os.environ, prefix, local=self.provider == "local"),
+            hubs=read_hubs(self.hubs, os.environ, prefix, cluster.namespaces if cluster else None),
             hub_path=f"{_slashes(base)}hub/",
             hub_origin=self.hub_origin
             or _origin(os.environ.get("JUPYTERHUB_PUBLIC_HUB_URL", ""))
@@ -314,7 +315,7 @@ class GPULeaseService(Application):
             if self.metrics_url
             else None,
             request_seconds=self.request_seconds,
-            cluster=KubernetesSettings(parent=self) if self.provider == "kubernetes" else None,
+            cluster=cluster,
         )
 
     def start(self) -> int:  # type: ignore[override]

@@ -7,17 +7,20 @@ them proves a token follows from the address alone: each hub's people come by a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gpulease.errors import GPULeaseError
 from gpulease.hub_names import SERVICE, is_hub_name
+from gpulease.providers.kubernetes.namespaces import may_meet
 from gpulease.service.option_values import bad_option, secret_file
 
 OPTION: Final = "GPULeaseService.hubs"
-_KEYS: Final = ("api_url", "token_env", "token_file", "prefix", "trusted_servers")
+_KEYS: Final = (
+    "api_url", "token_env", "token_file", "prefix", "namespaces", "trusted_servers",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class FurtherHub:
         api_url: its API, as the service reaches it: ``http://HOST:8081/hub/api``.
         token: the service's at this hub.
         prefix: the path of the service behind its proxy, with a slash at both ends.
+        namespaces: where its people's servers run on Kubernetes, by name or pattern.
         trusted_servers: its site trusts the pages that its people's servers show.
     """
 
@@ -36,6 +40,7 @@ class FurtherHub:
     api_url: str
     token: str = field(repr=False)
     prefix: str
+    namespaces: tuple[str, ...] = ()
     trusted_servers: bool = False
 
     @property
@@ -50,7 +55,10 @@ class FurtherHub:
 
 
 def read_hubs(
-    given: Mapping[str, Any], environ: Mapping[str, str], first_prefix: str, *, local: bool = True
+    given: Mapping[str, Any],
+    environ: Mapping[str, str],
+    first_prefix: str,
+    first_namespaces: Sequence[str] | None = None,
 ) -> tuple[FurtherHub, ...]:
     """Return the further hubs, in the order of the configuration.
 
@@ -58,35 +66,45 @@ def read_hubs(
         given: the option, by name.
         environ: where ``token_env`` is looked up.
         first_prefix: the service's path at the first hub.
-        local: leases run on this machine, not as pods.
+        first_namespaces: where the first hub's servers run; ``None`` where leases are no pods.
 
     Raises:
         GPULeaseError: ``bad_option``; what it says holds no token.
     """
-    if given and not local:
-        raise GPULeaseError(
-            "bad_option",
-            "Several hubs cannot share GPUs on Kubernetes: which hub a server's pod is of is not"
-            " told apart there.",
-            next_step="Leave GPULeaseService.hubs out, and run a service for each hub.",
-            numbers={"option": "hubs"},
-        )
     found = tuple(_hub(str(name), members, environ) for name, members in given.items())
     taken = [first_prefix]
     for hub in found:
         if any(hub.prefix.startswith(each) or each.startswith(hub.prefix) for each in taken):
             raise bad_option(
-                f"{OPTION}[{hub.name!r}].prefix",
+                f"{_where(hub.name)}.prefix",
                 hub.prefix,
                 "a path that no other hub has: it says which hub proves a token."
                 " Call the service otherwise there (service_name in setup_gpulease)",
             )
         taken.append(hub.prefix)
+    _check_namespaces(found, first_namespaces)
     return found
 
 
+def _check_namespaces(hubs: Sequence[FurtherHub], first: Sequence[str] | None) -> None:
+    """Refuse what does not say of every namespace whose servers run there."""
+    taken = list(first or ())
+    for hub in hubs:
+        where, said = f"{_where(hub.name)}.namespaces", ", ".join(hub.namespaces)
+        if bool(hub.namespaces) != (first is not None):
+            wanted = "the namespaces in which its people's servers run" if first else "none"
+            raise bad_option(where, said, f"{wanted}: they are for leases on Kubernetes alone")
+        if any(may_meet(mine, other) for mine in hub.namespaces for other in taken):
+            raise bad_option(where, said, "namespaces in which no other hub's servers run")
+        taken += hub.namespaces
+
+
+def _where(hub: str) -> str:
+    return f"{OPTION}[{hub!r}]"
+
+
 def _hub(name: str, members: Any, environ: Mapping[str, str]) -> FurtherHub:
-    where = f"{OPTION}[{name!r}]"
+    where = _where(name)
     if not is_hub_name(name):
         raise bad_option(
             OPTION, name,
@@ -111,6 +129,7 @@ def _hub(name: str, members: Any, environ: Mapping[str, str]) -> FurtherHub:
         prefix=_prefix(
             f"{where}.prefix", str(members.get("prefix", f"/services/gpulease-{name}/"))
         ),
+        namespaces=_namespaces(f"{where}.namespaces", members.get("namespaces", ())),
         trusted_servers=_flag(f"{where}.trusted_servers", members.get("trusted_servers", False)),
     )
 
@@ -143,6 +162,14 @@ def _prefix(name: str, given: str) -> str:
             name, given, "the service's path at that hub, such as /services/gpulease-lab2/"
         )
     return path
+
+
+def _namespaces(name: str, given: Any) -> tuple[str, ...]:
+    if not isinstance(given, (list, tuple)) or not all(
+        each and isinstance(each, str) for each in given
+    ):
+        raise bad_option(name, str(given), 'a list such as ["lab2"]')
+    return tuple(given)
 
 
 def _flag(name: str, given: Any) -> bool:

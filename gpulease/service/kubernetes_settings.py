@@ -18,6 +18,7 @@ from gpulease.policy.health import PULL_MAX
 from gpulease.policy.model import GPUClass
 from gpulease.providers.base import Provider, SupervisorLink
 from gpulease.providers.kubernetes.manifest import SERVICE_ACCOUNT, PodSettings
+from gpulease.service.further_hubs import FurtherHub
 from gpulease.service.metrics import Metrics
 from gpulease.service.option_values import bad_option, size_option
 
@@ -139,6 +140,10 @@ class KubernetesSettings(Configurable):
             environment=tuple(sorted(self.environment.items())),
         )
 
+    def all_namespaces(self, hubs: Sequence[FurtherHub]) -> tuple[str, ...]:
+        """Return where servers of the first hub run, and those of further ones."""
+        return (*self.namespaces, *(each for hub in hubs for each in hub.namespaces))
+
     def provider(
         self,
         link: SupervisorLink,
@@ -148,6 +153,7 @@ class KubernetesSettings(Configurable):
         metrics: Metrics,
         *,
         elastic: Callable[[], bool] = lambda: False,
+        hubs: Sequence[FurtherHub] = (),
     ) -> Provider:
         """Return the provider, not opened yet.
 
@@ -174,11 +180,12 @@ class KubernetesSettings(Configurable):
             ) from error
         settings = Settings(
             pod=pod,
-            namespaces=tuple(self.namespaces),
+            namespaces=self.all_namespaces(hubs),
             bind_timeout=self.bind_seconds,
             attach_timeout=self.attach_seconds,
             rate=self.pods_per_second,
             agents=(namespace, name),
+            hubs={hub.name: hub.namespaces for hub in hubs},
         )
         client = OfficialClient(self.kubeconfig, self.context, observe=metrics.called)
         return KubernetesProvider(

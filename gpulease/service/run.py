@@ -254,6 +254,7 @@ class RunningService:
             self._wake_if_up,
             metrics,
             elastic=lambda: bool(policies.current.elastic),
+            hubs=self._options.hubs,
         )
         await provider.open()
         return provider

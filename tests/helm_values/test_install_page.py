@@ -1,12 +1,13 @@
 """The documented way from an empty cluster to a running service, and back: each command is run."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -98,9 +99,10 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
     (programs / "podman").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/podman\n')
     for name in ("gpulease", "podman"):
         (programs / name).chmod(0o755)
-    (work / "your-values.yaml").write_text(
-        yaml.safe_dump({"prePuller": {"hook": {"enabled": False}}}), encoding="utf-8"
-    )
+    for name in ("your-values.yaml", "your-values-of-lab2.yaml"):
+        (work / name).write_text(
+            yaml.safe_dump({"prePuller": {"hook": {"enabled": False}}}), encoding="utf-8"
+        )
     own = images.images(with_service=True)[-1]
     cluster.import_images([replace(own, name=SERVICE, command=["/opt/venv/bin/gpulease"])])
     environment = os.environ | {
@@ -154,6 +156,7 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
             run(*(each.replace(CHARTS, address) for each in commands))
             asked = (tmp_path / "podman").read_text(encoding="utf-8")
             assert f"push {SERVICE}" in asked
+            _a_further_hub(run)
             said = run("gpulease uninstall")
             assert "would remove: deployments gpulease in gpulease-system" in said
             made = objects(cluster.api) - before
@@ -163,13 +166,33 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
             run("helm uninstall jupyterhub --namespace jupyterhub --wait")
     finally:
         run("helm uninstall jupyterhub --namespace jupyterhub --ignore-not-found")
-        run("gpulease uninstall --yes")
+        run("helm uninstall lab2 --namespace lab2 --ignore-not-found --wait")
+        run("gpulease uninstall --yes", "kubectl delete namespace lab2 --ignore-not-found")
         cluster.api.delete("/api/v1/persistentvolumes/for-the-database")
         shutil.rmtree(database)
     gone()
     after = objects(cluster.api)
     assert after - before <= _KEPT, after - before
     assert before - after == set()
+
+
+def _a_further_hub(run: Callable[..., str]) -> None:
+    """Install one beside the first, and see that nothing but the hubs themselves is missing."""
+    run(*page("Several hubs"))
+    service = "--namespace gpulease-system"
+    run(f"kubectl {service} rollout status deployment/gpulease")
+    doctor = "gpulease doctor --config /etc/gpulease/gpulease_config.py --json"
+    said = run(f"kubectl {service} exec deployment/gpulease -- {doctor} || true")
+    found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    for check in ("rights", "least_rights", "admission", "network"):
+        states = [each["state"] for each in found if each["check"] == check]
+        assert states == ["ok", "ok"], f"{check} in both namespaces: {found}"
+    assert [each["state"] for each in found if each["check"] == "namespaces"] == ["ok"]
+    wrong = {each["check"] for each in found if each["state"] == "wrong"}
+    assert "hub lab2" in wrong  # its programs do not run here
+    assert wrong <= {"hub", "hub lab2", "agents"}, found
+    values = run("helm get values lab2 --namespace lab2 --output yaml")
+    assert 'service_name="gpulease-lab2",' in values
 
 
 def _gone(api) -> None:

@@ -84,10 +84,44 @@ def test_the_service_reads_them_from_its_configuration(
     assert SECRET not in caplog.text + repr(app.options())
 
 
-def test_on_kubernetes_they_are_refused() -> None:
-    with pytest.raises(GPULeaseError, match="on Kubernetes"):
-        read_hubs({"lab2": LAB}, ENVIRON, FIRST, local=False)
-    assert read_hubs({}, ENVIRON, FIRST, local=False) == ()
+def namespaces(first: list[str] | None, **hubs: Any) -> str:
+    """Return the option that is refused, "" for none."""
+    told = {
+        name: {**LAB, **({"namespaces": each} if each is not None else {})}
+        for name, each in hubs.items()
+    }
+    try:
+        found = read_hubs(told, ENVIRON, FIRST, first)
+    except GPULeaseError as error:
+        return error.sentence.partition(" is ")[0].removeprefix("GPULeaseService.")
+    assert [list(each.namespaces) for each in found] == [each or [] for each in hubs.values()]
+    return ""
+
+
+def test_on_kubernetes_every_hub_has_namespaces_of_its_own() -> None:
+    assert namespaces(["hub"], lab2=["lab2"], x=["x", "x-*"]) == ""
+    assert namespaces(None, lab2=None) == ""
+    wrong = "hubs['lab2'].namespaces"
+    assert namespaces(["hub"], lab2=None) == wrong
+    assert namespaces(["hub"], lab2=[]) == wrong
+    assert namespaces(None, lab2=["lab2"]) == wrong
+    assert namespaces(["hub"], lab2=["hub"]) == wrong
+    assert namespaces(["hub-*"], lab2=["hub-lab2"]) == wrong
+    assert namespaces(["hub-lab2"], lab2=["hub-*"]) == wrong
+    assert namespaces(["hub-*"], lab2=["hub-lab2-*"]) == wrong
+    assert namespaces(["hub"], lab2=["*"]) == wrong
+    assert namespaces(["hub"], x=["lab*"], lab2=["lab2"]) == wrong
+    assert namespaces(["hub"], lab2="lab2") == wrong
+    assert namespaces(["hub"], lab2=[""]) == wrong
+
+
+def test_the_provider_is_told_of_all_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_TOKEN", SECRET)
+    app = GPULeaseService(provider="kubernetes", hubs={"lab2": {**LAB, "namespaces": ["lab2"]}})
+    app.config.KubernetesSettings.namespaces = ["hub"]
+    found = app.options()
+    assert found.cluster is not None
+    assert found.cluster.all_namespaces(found.hubs) == ("hub", "lab2")
 
 
 def test_without_any_the_service_is_as_it_was() -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from gpulease.hub_names import split
 from gpulease.providers.kubernetes import pods
 from gpulease.providers.kubernetes.client import (
     EVENTS,
@@ -24,7 +25,7 @@ from gpulease.providers.kubernetes.client import (
     Manifest,
 )
 from gpulease.providers.kubernetes.index import PodIndex
-from gpulease.providers.kubernetes.namespaces import only
+from gpulease.providers.kubernetes.namespaces import hub_of, only
 from gpulease.providers.kubernetes.watch import Key, Watched, key_of
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 _SAY_AFTER = 10.0
 #: Prefix of the names of lease pods: events about others are not kept.
 _OURS = "gpulease-"
+_ONE_HUB: Mapping[str, Sequence[str]] = {}
 
 
 class Cluster:
@@ -43,6 +45,7 @@ class Cluster:
         instance: which installation this is.
         namespaces: patterns (``fnmatch``) of the namespaces in which servers run.
         changed: called after each change of a lease's pod, a server's pod or a node.
+        hubs: those of ``namespaces`` that are a further hub's, by its name.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class Cluster:
         instance: str,
         namespaces: Sequence[str],
         changed: Callable[[Manifest | None, Manifest | None], None] = lambda *_: None,
+        hubs: Mapping[str, Sequence[str]] = _ONE_HUB,
     ) -> None:
         self.instance = instance
+        self._hubs = hubs
         self.version = 0
         self._namespaces = tuple(namespaces)
         self._changed = changed
@@ -162,11 +167,12 @@ class Cluster:
         return self._pods.objects.get(key)
 
     def server_pod(self, user: str, server: str) -> Manifest | None:
-        """Return the newest living pod of a notebook server, in the servers' namespaces only."""
+        """Return the newest living pod of a notebook server, in its own hub's namespaces only."""
+        hub, name = split(user) if self._hubs else ("", user)
         found = [
             manifest
-            for manifest in self._index.servers(user, server)
-            if self.is_servers(key_of(manifest)[0]) and pods.runs(manifest)
+            for manifest in self._index.servers(name, server)
+            if self._is_of(hub, key_of(manifest)[0]) and pods.runs(manifest)
         ]
         return max(found, key=lambda each: str(each["metadata"]["creationTimestamp"]), default=None)
 
@@ -181,6 +187,13 @@ class Cluster:
     def is_servers(self, namespace: str) -> bool:
         """Whether servers run in a namespace, and so leases: no other's pods are taken for ours."""
         return any(fnmatchcase(namespace, pattern) for pattern in self._namespaces)
+
+    def may_hold(self, user: str, namespace: str) -> bool:
+        """Whether a pod in this namespace may be a lease of this user: of its own hub's alone."""
+        return self._is_of(split(user)[0] if self._hubs else "", namespace)
+
+    def _is_of(self, hub: str, namespace: str) -> bool:
+        return self.is_servers(namespace) and hub_of(namespace, self._hubs) == hub
 
     def _kept_pod(self, manifest: Manifest) -> Manifest | None:
         # Whoever may make pods elsewhere could give them a lease's labels: these do not count.

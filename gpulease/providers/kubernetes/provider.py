@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -37,6 +38,7 @@ from gpulease.providers.kubernetes.starts import MIRROR_SECONDS, Start, Starts
 from gpulease.providers.kubernetes.tokens import Tokens
 from gpulease.providers.kubernetes.usage import Usage
 from gpulease.providers.kubernetes.warm import WarmPods
+from gpulease.providers.kubernetes.watch import key_of
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,7 @@ class KubernetesProvider:
         self._classes, self._elastic = classes, elastic
         self._wake = wake
         self._clock = clock
-        self._cluster = Cluster(client, instance, settings.namespaces, self._changed)
+        self._cluster = Cluster(client, instance, settings.namespaces, self._changed, settings.hubs)
         self._deletes, limiter = Deletes(client), Limiter(settings.rate)
         self._tokens = Tokens(client, self._cluster, settings.pod.service_account, settings.agents)
         self._warm = WarmPods(
@@ -241,7 +243,8 @@ class KubernetesProvider:
             if held is None or max(there, default=0) > held.lease.attempt:
                 newest = max(there)
                 link, slots = self._link.state(lease_id), self._capacity.held
-                shown.append(pods.stranger(there[newest], newest, link, slots))
+                found_there = pods.stranger(there[newest], newest, link, slots)
+                shown.append(self._believed(found_there, there[newest]))
                 continue
             for attempt, group in there.items():
                 if attempt < held.lease.attempt:
@@ -320,6 +323,14 @@ class KubernetesProvider:
         for pod in group.values():
             if not pod["metadata"].get("deletionTimestamp"):
                 self._deletes.begin(pod)
+
+    def _believed(self, seen: Observed, group: Mapping[int, Manifest]) -> Observed:
+        """Return what is seen without what its pods say of themselves in another hub's name."""
+        record = seen.record
+        where = {key_of(each)[0] for each in group.values()}
+        if record is None or all(self._cluster.may_hold(record.user, each) for each in where):
+            return seen
+        return replace(seen, record=None)
 
     def _forget(self, lease_id: str) -> bool:
         """Drop a stopped lease once nothing of it is left; say whether it was dropped."""

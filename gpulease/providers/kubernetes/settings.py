@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gpulease.providers.kubernetes.manifest import PodSettings
 
@@ -13,11 +14,12 @@ class Settings:
 
     Attributes:
         pod: of all lease pods.
-        namespaces: patterns of the namespaces in which notebook servers run.
+        namespaces: patterns of the namespaces in which notebook servers run, of whichever hub.
         bind_timeout: seconds a pod may wait for its place.
         attach_timeout: seconds a volume may take to attach.
         rate: pods created a second.
         agents: namespace and service account of the node agents.
+        hubs: those of ``namespaces`` that are a further hub's, by its name.
     """
 
     pod: PodSettings
@@ -26,3 +28,4 @@ class Settings:
     attach_timeout: float = 20.0
     rate: float = 10.0
     agents: tuple[str, str] = ("gpulease", "gpulease-agent")
+    hubs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
