@@ -128,6 +128,12 @@ def test_health_is_shown_part_by_part(stage: Stage, page: Any) -> None:
     named = [text.strip() for text in parts.locator("dt").all_inner_texts()]
     assert set(keys) == set(HealthView.__annotations__)
     assert not [name for key, name in zip(keys, named, strict=True) if name == key]
+    assert page.inner_text("[data-key=hubs] dd") == "none"
+    stage.health["hubs"] = {"lab2": "ok", "x": "the hub does not answer"}
+    page.reload()
+    page.wait_for_selector("[data-key=hubs] li")
+    told = page.locator("[data-key=hubs] li").all_inner_texts()
+    assert told == ["lab2: ok", "x: the hub does not answer"]
 
 
 def incident(number: int, **changed: Any) -> dict[str, Any]:

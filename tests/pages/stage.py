@@ -137,6 +137,7 @@ class Stage:
             "store": "ok",
             "planning": "ok",
             "hub": "ok",
+            "hubs": {},
             "provider": "local",
             "devices": 2,
             "simulated": True,

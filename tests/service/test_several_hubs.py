@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -296,6 +297,42 @@ async def test_a_busy_server_is_reported_to_its_own_hub(home: Site, away: Site) 
     await wait_for_async(told, 30, "its hub is told")
     assert away.hub.activity[0][0] == "stu"
     assert not home.hub.activity
+
+
+def lesson(**more: Any) -> dict[str, Any]:
+    day = (datetime.now(UTC) + timedelta(days=2)).date().isoformat()
+    return {
+        "name": "gpu lab", "group": "lab2/cs101", "gpu_class": "gpu", "seats": 1,
+        "start": f"{day}T14:00", "end": f"{day}T16:00", "zone": "UTC", **more,
+    }  # fmt: skip
+
+
+async def test_who_teaches_reserves_for_people_of_their_own_hub(home: Site, away: Site) -> None:
+    teacher = away.client(
+        away.hub.token("ines", "custom:gpulease:reserve!group=cs101", "custom:gpulease:request")
+    )
+    offered = (await teacher.call("GET", "classes"))["items"][0]["name"]
+    for people in ({"named": ["stu"]}, {"managers": ["lab2/uma", "dean"]},
+                   {"extra_time": {"stu": "10m"}}):  # fmt: skip
+        body = lesson(gpu_class=offered, **people)
+        for path, sent in (("", body), ("/check", {"reservations": [body]})):
+            error = await refused(teacher.call("POST", f"reservations{path}", sent))
+            assert (error.reason, error.status) == ("not_your_hub", 403)
+    error = await refused(
+        teacher.call("POST", "reservations", lesson(gpu_class=offered, group="cs101"))
+    )
+    assert error.reason == "may_not_reserve"
+    made = await teacher.call("POST", "reservations", lesson(gpu_class=offered, named=["lab2/stu"]))
+    path = f"reservations/{made['id']}"
+    assert (await refused(teacher.call("PATCH", path, {"named": ["stu"]}))).reason == "not_your_hub"
+    namesake = home.client(home.hub.page_token("stu"))
+    assert (await refused(namesake.call("GET", path))).reason == "no_such_reservation"
+    assert (await away.client(away.hub.page_token("stu")).call("GET", path))["id"] == made["id"]
+    # An admin of the service may, and whom they named may stay.
+    admin = home.client(home.hub.admin_token())
+    await admin.call("PATCH", path, {"named": ["lab2/stu", "stu"]})
+    await teacher.call("PATCH", path, {"named": ["lab2/stu", "stu"], "title": "More"})
+    assert (await namesake.call("GET", path))["id"] == made["id"]
 
 
 async def test_the_figures_of_the_service_are_the_first_hubs(home: Site, away: Site) -> None:
