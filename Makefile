@@ -14,7 +14,7 @@ BUNDLE := shared-data/share/jupyter/labextensions/gpulease/source.json
 # A cluster waits most of the time, so two are tested at once; each takes 1.5 GiB of memory.
 CLUSTERS ?= 2
 # What meets the hub, with a whole round over HTTP.
-HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/end_to_end/test_check.py
+HUB55 := tests/hub tests/service/test_who_is_asking.py tests/service/test_hubapi.py tests/service/test_further_hubs.py tests/service/test_several_hubs.py tests/end_to_end/test_check.py tests/end_to_end/test_two_hubs.py
 
 # Bytecode is kept: the suite's many processes would compile the same files anew, half the time that
 # collecting takes.

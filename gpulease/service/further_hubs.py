@@ -72,7 +72,7 @@ def read_hubs(
         GPULeaseError: ``bad_option``; what it says holds no token.
     """
     found = tuple(_hub(str(name), members, environ) for name, members in given.items())
-    taken = [first_prefix]
+    taken = [f"/{first_prefix.strip('/')}/"]
     for hub in found:
         if any(hub.prefix.startswith(each) or each.startswith(hub.prefix) for each in taken):
             raise bad_option(

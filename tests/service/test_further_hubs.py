@@ -84,6 +84,13 @@ def test_the_service_reads_them_from_its_configuration(
     assert SECRET not in caplog.text + repr(app.options())
 
 
+def test_two_paths_of_which_one_begins_as_the_other_are_refused() -> None:
+    for first in (FIRST, "services/gpulease", "/services/gpulease-lab2"):
+        told = {"lab2": {**LAB, "prefix": f"/{first.strip('/')}/"}}
+        with pytest.raises(GPULeaseError, match="prefix"):
+            read_hubs(told, ENVIRON, first)
+
+
 def namespaces(first: list[str] | None, **hubs: Any) -> str:
     """Return the option that is refused, "" for none."""
     told = {
