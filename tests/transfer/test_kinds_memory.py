@@ -36,6 +36,39 @@ KINDS = {
         "m[1] = 5",
         "seen = m.tolist(), v.tolist()",
     ],
+    "masked arrays that a function holds": [
+        "import numpy as np\nm = np.ma.masked_array([1.0, 2, 3], [0, 1, 0]); n = np.ma.array([1, 2])\n"
+        "def held(a=m, b=n): return a, b",
+        "m[0] = np.ma.masked; n[1] = 7",
+        "m[1] = 5.0; n[0] = np.ma.masked; m.fill_value = -1",
+        "held()[1].harden_mask(); m[2] = np.ma.masked; n[0] = 9",
+        "seen = m.tolist(), n.tolist(), float(m.fill_value), held()[0] is m, held()[1] is n, n.hardmask, m.mask.tolist(), m.data.tolist()",
+    ],
+    "masked arrays of one mask": [
+        "import numpy as np\nmask = np.array([True, False, False]); a = np.ma.MaskedArray([1, 2, 3], mask, copy=False, keep_mask=False)\n"
+        "b = np.ma.MaskedArray([4, 5, 6], a._mask); box = {'a': a, 'b': (b,)}",
+        "a[1] = np.ma.masked; a.unshare_mask(); a[0] = 7",
+        "b[0] = 8; mask[2] = True; c = a.mask",
+        "c[2] = True; b.soften_mask(); b[2] = np.ma.masked",
+        "seen = a.tolist(), b.tolist(), mask.tolist(), box['a'] is a, box['b'][0] is b, c.tolist(), a._sharedmask, b._sharedmask",
+    ],
+    "arrays of objects": [
+        "import numpy as np\npart = [1]; o = np.array([part, 'a', None, 2.5], dtype=object); v = o[1:3]\n"
+        "keep = {'o': o}\ndef held(a=o): return a",
+        "o[0].append(2); v[0] = 'b'; o[3] = o",
+        "keep['o'][2] = part; w = o.reshape(2, 2)",
+        "w[0, 1] = (part, o); held()[2].append(3)",
+        "v[1] = {'v': v}; p = np.array([o, part, None], dtype=object)[:2]",
+        "p[1].append(4); o[1] = p",
+        "seen = o is keep['o'] is held() is p[0], part, o[0] is part, o[3] is o, o[1] is p, v[0] is p, v[1]['v'] is v, w.shape, w[1, 1] is o",
+    ],
+    "an array of objects that is one of many": [
+        "import numpy as np\nclass K: pass\nk = K(); k.o = np.array([[1, 2], ['x', k]], dtype=object); t = k.o.T",
+        "t[0, 1] = 'y'; k.o[0, 0] = k.o",
+        "k.o = k.o.copy(); k.o[0, 1] = 5",
+        "t[1, 0] = 6; k.q = t",
+        "seen = k.o[1].tolist()[0], k.o[0, 1], t[0, 1], k.q is t, t[1, 0], np.shares_memory(t[0, 0], t), np.shares_memory(t, k.o), k.o[1, 1] is k",
+    ],
     "an own class with attributes": [
         "import numpy as np\n"
         "class Info(np.ndarray):\n"

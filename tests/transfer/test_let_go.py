@@ -148,7 +148,11 @@ NAMED = {
         "c[1].append(2)",
     ),
     "an array of objects": (
-        "import numpy as np\nc = [np.array([[1], None], dtype=object)]", "c[0]", "c[0][1] = 2",
+        "import numpy as np\nc = [np.array([[1], None], dtype=object)]", "c[0]",
+        "c[0][1] = 2; del c",
+    ),
+    "a masked array": (
+        "import numpy as np\nc = [np.ma.masked_array([1, 2])]", "c[0]", "c[0][1] = 3; del c",
     ),
     "arrays that share": (
         "import numpy as np\nc = [np.arange(6.0)]; c.append(c[0][1:3])", "c[1]", "c[0][1] = 9",

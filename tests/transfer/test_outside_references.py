@@ -1,5 +1,7 @@
 """What home code holds outside the notebook's names stays the same object."""
 
+import sys
+
 import pytest
 
 CASES = {
@@ -10,6 +12,27 @@ CASES = {
     "array": ("import numpy as np\nx = np.zeros(5)", "x += 1", lambda v: v.sum() == 5),
     "large array": (
         "import numpy as np\nx = np.zeros(100_000)", "x += 1", lambda v: v.sum() == 100_000,
+    ),
+    "array of objects": (
+        "import numpy as np\nx = np.array([1, [2]], dtype=object)", "x[0] = x[1]; x[1].append(x)",
+        lambda v: v[0] is v[1] and v[0][0] == 2 and v[0][1] is v,
+    ),
+    "array of objects, in columns": (
+        "import numpy as np\nx = np.array([['a', None], ['b', 1]], dtype=object, order='F')",
+        "x[0, 1] = {'k': 1}", lambda v: v.tolist() == [["a", {"k": 1}], ["b", 1]],
+    ),
+    "masked array": (
+        "import numpy as np\nx = np.ma.masked_array([1, 2, 3], [0, 1, 0], fill_value=9)",
+        "x[0] = 5; x[2] = np.ma.masked; x.fill_value = 7",
+        lambda v: v.tolist() == [5, None, None] and v.filled().tolist() == [5, 7, 7],
+    ),
+    "masked array that had no mask": (
+        "import numpy as np\nx = np.ma.array([1.0, 2.0])", "x[0] = np.ma.masked",
+        lambda v: v.tolist() == [None, 2.0] and v.mask.tolist() == [True, False],
+    ),
+    "masked array without a mask": (
+        "import numpy as np\nx = np.ma.array([1, 2]); x.harden_mask()", "x[0] = 7",
+        lambda v: v.tolist() == [7, 2] and v._mask is sys.modules["numpy"].ma.nomask and v.hardmask,
     ),
     "instance": ("class C: pass\nx = C(); x.n = 1", "x.n = 2; x.me = x", lambda v: v.me is v),
     "frame": (
@@ -220,6 +243,18 @@ INSIDE = {
     "counter of a class": ("N('ab')", "v['c'] = 4; v.more = 2", "v['c'] == 4 and v.more == 2"),
     "dataclass": ("P(1, [2])", "v.b.append(3); v.a = 4", "v == P(4, [2, 3])"),
     "array of a class": ("np.zeros(2).view(A)", "v[0] = 5; v.n = 1", "v[0] == 5 and v.n == 1"),
+    "array of objects": (
+        "np.array([1, [2]], dtype=object)", "v[1].append(v); v[0] = 3",
+        "v[0] == 3 and v[1][0] == 2 and v[1][1] is v",
+    ),
+    "masked array": (
+        "np.ma.masked_array([1, 2], [0, 1])", "v[0] = 5; v[1] = 6; v.note = [v]",
+        "v.tolist() == [5, 6] and v.note[0] is v",
+    ),
+    "list of numpy's numbers": (
+        "[np.float64(1), np.int8(2), np.True_]", "v.append(np.float32(0.5)); v[0] += 1",
+        "v == [2, 2, True, 0.5] and type(v[1]) is np.int8",
+    ),
     "view": ("np.arange(9.0)[2:5]", "v[0] = 0", "v.tolist() == [0, 3, 4]"),
     "dataclass with slots": ("T(1)", "v.a = [v]", "v.a[0] is v"),
 }  # fmt: skip
@@ -260,6 +295,15 @@ def test_a_container_inside_a_value_is_updated_in_place(pair, kind):
     assert pair.ns["y"] is held
     assert eval(right, pair.ns)
     assert not pair.after.notes
+
+
+def test_a_part_of_a_view_of_objects_is_updated_in_place(pair):
+    pair.home("import numpy as np\nx = np.array([[1], None], dtype=object)[:1]")
+    held = pair.ns["x"][0]
+    pair.gpu("x[0].append(2)")
+    pair.home("x")
+    assert pair.ns["x"][0] is held
+    assert held == [1, 2]
 
 
 def test_a_rebound_name_leaves_the_held_object_alone(pair):

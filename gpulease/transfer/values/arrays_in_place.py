@@ -21,18 +21,28 @@ def is_array(obj: Any) -> bool:
     if numpy is None or not issubclass(type(obj), numpy.ndarray):
         return False
     cls: Any = type(obj)
-    if cls is numpy.ndarray:
+    if cls is numpy.ndarray or _is_masked(cls):
         return True
     own = (cls.__reduce__, cls.__reduce_ex__, cls.__setstate__)
     usual = (numpy.ndarray.__reduce__, numpy.ndarray.__reduce_ex__, numpy.ndarray.__setstate__)
     return own == usual and not issubclass(cls, numpy.memmap) and not slots_of(cls)
 
 
+def _is_masked(cls: Any) -> bool:
+    """Say whether this is numpy's masked array: all that is its own is among its attributes."""
+    masked = sys.modules.get("numpy.ma")  # where it is not loaded, there is none
+    return masked is not None and cls is masked.MaskedArray
+
+
 def can_be_filled(array: Any) -> bool:
     """Say whether an array, which ``is_array``, may be given other elements."""
-    if array.dtype.hasobject or not (array.flags.c_contiguous or array.flags.f_contiguous):
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
         return False
     base = array.base
+    if array.dtype.hasobject:  # of objects only: their memory holds them, and is no other's
+        return (
+            base is None and array.dtype == object and type(array) is sys.modules["numpy"].ndarray
+        )
     if base is not None and not array.flags.writeable:
         return False  # its memory is another's, which may be protected
     while base is not None:
@@ -58,7 +68,10 @@ def make(shape: tuple[int, ...], dtype: Any, order: Any, cls: type) -> Any:
 def content_of(array: Any) -> tuple[Any, dict[str, Any] | None]:
     """Return its elements, without a copy, and its attributes."""
     space = getattr(array, "__dict__", None)
-    return _plain(array), None if space is None else dict(space)
+    plain = _plain(array)
+    if array.dtype.hasobject:
+        plain = plain.copy()  # a view of objects is pickled with what it is a view of
+    return plain, None if space is None else dict(space)
 
 
 def fill(array: Any, content: tuple[Any, dict[str, Any] | None]) -> None:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpulease.transfer.arrays import SharedMemory, buffer_owner
 from gpulease.transfer.frameworks import sealed
+from gpulease.transfer.libraries import library
 
+from .array_reduction import whole_of
 from .arrays_in_place import is_array
 from .containers import is_container
 from .pickling import Packed
@@ -38,6 +40,7 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     spaces = _spaces(group)
     shared = SharedMemory(group.arrays).ids | spaces.keys()
     shared.update(map(id, map(buffer_owner, group.arrays)))
+    shared.update(_viewed(group.arrays))
     able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
     if not able:
         return {}
@@ -55,6 +58,12 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
         if side.registry.find(obj) is not None or sys.getrefcount(obj) > known[id(obj)] + _OURS:
             pins[side.registry.oid(obj)] = obj
     return pins
+
+
+def _viewed(arrays: list[Any]) -> set[int]:
+    """Return the arrays of objects, by id, that others of these are views of."""
+    wholes = ((whole_of(a), a) for a in arrays if a.dtype.hasobject)
+    return {id(whole) for whole, array in wholes if whole is not array}
 
 
 def may_have_pins(side: Side, group: Group) -> bool:
@@ -100,11 +109,19 @@ def is_plain(obj: Any) -> bool:
     """
     if type(obj) in _PLAIN:
         return True
-    if is_array(obj):
+    if is_array(obj) or _is_scalar(type(obj)):
         return True
     made_hash: Any = type(obj).__hash__
     hashed = made_hash is not None and made_hash is not object.__hash__
     return not hashed and (is_plain_instance(obj) or is_container(obj))
+
+
+def _is_scalar(kind: type) -> bool:
+    """Say whether this is one of numpy's own numbers, which refer to nothing."""
+    numpy = library("numpy")
+    if numpy is None or not issubclass(kind, numpy.generic):
+        return False
+    return kind in numpy.ScalarType and kind is not numpy.void
 
 
 def _spaces(group: Group) -> dict[int, Any]:
