@@ -157,6 +157,10 @@ NAMED = {
     "arrays that share": (
         "import numpy as np\nc = [np.arange(6.0)]; c.append(c[0][1:3])", "c[1]", "c[0][1] = 9",
     ),
+    "an estimator in a list": (
+        "from sklearn.linear_model import LinearRegression\nc = [LinearRegression()]", "c[0]",
+        "c[0].fit([[1], [2]], [1, 2])",
+    ),
     "an index in a list": (
         "import pandas as pd\nc = [pd.Index([1])]", "c[0]", "c[0].name = 'q'",
     ),

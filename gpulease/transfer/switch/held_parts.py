@@ -108,4 +108,7 @@ def _counts(obj: Any) -> bool:
         known += (numpy.ndarray,)
     if pandas is not None:
         known += (pandas.DataFrame, pandas.Series, pandas.Index, pandas.Categorical)
+    estimators = getattr(getattr(library("sklearn"), "base", None), "BaseEstimator", None)
+    if estimators is not None:
+        known += (estimators,)
     return issubclass(kind, known) or is_container(obj) or _is_instance(kind)
