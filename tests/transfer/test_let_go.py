@@ -161,6 +161,10 @@ NAMED = {
         "from sklearn.linear_model import LinearRegression\nc = [LinearRegression()]", "c[0]",
         "c[0].fit([[1], [2]], [1, 2])",
     ),
+    "a list beside a frame, in an instance": (
+        "import pandas as pd\nclass K(list): pass\nc = K(); c.d = pd.DataFrame(); c.l = [1]", "c.l",
+        "c.l.append(2)",
+    ),
     "an index in a list": (
         "import pandas as pd\nc = [pd.Index([1])]", "c[0]", "c[0].name = 'q'",
     ),

@@ -23,6 +23,7 @@ from gpulease.transfer.values.shipment import Incoming, Outcome
 from gpulease.transfer.values.side import Side
 from gpulease.wire.message import Message
 
+from .held_parts import parts_before
 from .let_go import let_go_notes, part_notes, replaced_notes
 from .messages import sealed_notes
 from .peer import Peer
@@ -120,6 +121,7 @@ class Arrivals:
         unavailable = self._unavailable
         before = set(unavailable.conflicts.open)
         olds = self._held_now(arrival)
+        parts = parts_before(olds)
         side = self._side
         try:
             outcome = side.receive(
@@ -137,8 +139,8 @@ class Arrivals:
             left = self.bound_away.intersection(arrival.names) | deleted
             for name in (self._told_kept | unavailable.conflicts.open.keys()) & olds.keys():
                 del olds[name]
-            kept = replaced_notes(side, self.use, olds, left)
-            kept += part_notes(side, self.use, olds, left)
+            of_parts = part_notes(side, self.use, olds, left, parts)  # first: it lets go of them
+            kept = replaced_notes(side, self.use, olds, left) + of_parts
             for name in left & olds.keys():
                 del olds[name]
             home = [oid for group in arrival.incoming.groups for oid in lent_in(group.roots)]

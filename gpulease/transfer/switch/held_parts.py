@@ -17,6 +17,7 @@ from gpulease.transfer.values.arrays_in_place import is_array
 from gpulease.transfer.values.containers import is_container
 from gpulease.transfer.values.groups import ATOMIC
 from gpulease.transfer.values.pins import is_plain
+from gpulease.transfer.values.transplant import may_last
 from gpulease.transfer.values.units import can_pin, is_unit, own_space
 
 from .stale_references import LIMIT, inside, own_results
@@ -26,17 +27,37 @@ _OPEN = frozenset({list, dict, set, tuple, frozenset})
 _OURS = 2
 
 
-def held_parts(olds: Mapping[str, Any], ns: dict[str, Any]) -> dict[str, Any]:
-    """Return by name a part of its older value that neither old nor new values account for."""
+def parts_before(olds: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
+    """Return the parts of values that may stay the objects that they are while those go."""
+    out: dict[str, dict[int, Any]] = {}
+    for name, old in olds.items():
+        parts: dict[int, Any] = {}
+        if may_last(type(old)) and _replaced(old, parts):
+            del parts[id(old)]
+            out[name] = parts
+    return out
+
+
+def held_parts(
+    olds: Mapping[str, Any], ns: dict[str, Any], before: dict[str, dict[int, Any]]
+) -> dict[str, Any]:
+    """Return by name a part of its older value that neither old nor new values account for.
+
+    ``before`` is what ``parts_before`` said; it is emptied.
+    """
     parts: dict[int, Any] = {}
     owners: dict[str, set[int]] = {}
     tops = set(map(id, olds.values()))
     for name in olds:
         if ns.get(name) is not olds[name]:
             owners[name] = _replaced(olds[name], parts) - tops
+        elif name in before:
+            owners[name] = set(before[name]) - tops
+            parts |= before[name]
+    before.clear()
     if not any(owners.values()):
         return {}
-    known = inside(list(olds.values()))
+    known = inside([*olds.values(), *parts.values()])
     if len(known) >= LIMIT:
         return {}
     known.update(own_results(ns, set(parts)))

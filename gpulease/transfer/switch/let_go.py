@@ -61,9 +61,15 @@ def replaced_notes(side: Side, use: Use, olds: Mapping[str, Any], names: set[str
     return _notes(side, {name: olds[name] for name in found}, who.__getitem__)
 
 
-def part_notes(side: Side, use: Use, olds: Mapping[str, Any], names: set[str]) -> list[Note]:
+def part_notes(
+    side: Side,
+    use: Use,
+    olds: Mapping[str, Any],
+    names: set[str],
+    before: dict[str, dict[int, Any]],
+) -> list[Note]:
     """Return a note for each name of which a part of the older value is held; see above."""
-    parts = held_parts(olds, side.ns)
+    parts = held_parts(olds, side.ns, before)
     found = {n: parts[n] for n in parts if side.registry.find(parts[n]) is None}
     for name in names & found.keys():
         if not handled(side, use, [name]):
