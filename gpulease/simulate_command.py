@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POOL=N[xM]",
         action="append",
         default=[],
-        help="N nodes with M GPUs each, or N GPUs of one node; repeatable",
+        help="N nodes with M GPUs each, or N GPUs of one node, 0 for none; repeatable",
     )
     parser.add_argument("--think", type=float, default=1.0, help="factor of the time to think")
     parser.add_argument(
@@ -223,18 +223,23 @@ def _site(
     first = [(str(arguments.policy), _parsed(arguments.policy))] if arguments.policy else []
     others = [(str(file), _parsed(file)) for file in arguments.compare]
     devices = _made(arguments.devices)
-    if arguments.history and not (first and devices):
+    if arguments.history and not (first and arguments.devices):
         recorded = _recorded_site(arguments.database)
         if recorded is not None:
             first = first or [("in force", recorded.policy)]
-            devices = devices or recorded.devices
-    if not devices and arguments.scenario is not None:
+            devices = devices if arguments.devices else recorded.devices
+    if not arguments.devices and arguments.scenario is not None:
         devices = _of_scenario(
             arguments.scenario, (first + others)[0][1] if first + others else None
         )
-    if not devices:
-        raise _bad("--devices", "Say how many GPUs each pool has, such as --devices t4=8x4.")
-    return first + others or [("default", document.default_document(devices))], devices
+    policies = first + others
+    if not devices and not (arguments.devices and policies and all(x.elastic for _, x in policies)):
+        raise _bad(
+            "--devices",
+            "Say how many GPUs each pool has, POOL=N such as t4=8x4; none are enough only for a"
+            " policy with a pool that grows (elastic).",
+        )
+    return policies or [("default", document.default_document(devices))], devices
 
 
 def _recorded_site(database: str | None) -> Snapshot | None:
@@ -271,7 +276,7 @@ def _made(given: Sequence[str]) -> tuple[Device, ...]:
     found = []
     for text in given:
         read = _DEVICES.fullmatch(text)
-        if read is None or not int(read["count"]) or (read["each"] and not int(read["each"])):
+        if read is None or (read["each"] and not int(read["each"])):
             raise _bad("--devices", f"{text!r} is none: write POOL=N or POOL=NODESxGPUS.")
         pool, count = read["pool"], int(read["count"])
         nodes, each = (count, int(read["each"])) if read["each"] else (1, count)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpulease.policy import budgets, capacity, lifecycle
 from gpulease.policy.capacity.fitting import suits
 from gpulease.policy.fairness.standing import TAKEN
+from gpulease.policy.health import ADDING_LEAST, ADDING_TIMES
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -70,8 +71,11 @@ def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, 
         lease = leases[start.lease_id]
         _hold(all(uuid in free for uuid in start.devices), view, f"{lease.id} gets free devices")
         given = [free[uuid] for uuid in start.devices]
-        enough = lease.least <= len(given) <= lease.count
+        comes = not given and start.pool in view.policy.elastic  # with a node that is added for it
+        enough = lease.least <= (start.count if comes else len(given)) <= lease.count
         _hold(enough, view, f"{lease.id} gets all or nothing, or what it allows")
+        if comes:
+            continue
         each = min(lease.per_node, len(given))
         parts = [{d.node for d in given[at : at + each]} for at in range(0, len(given), each)]
         alone = all(len(nodes) == 1 for nodes in parts)
@@ -144,9 +148,14 @@ def _check_bounds(view: Snapshot, holders: Iterable[Lease], slack: float) -> Non
         # A running cell is interrupted, then killed: twice the grace.
         leaving = outs.drain_max + 2 * outs.interrupt_grace
         bounds = {LeaseState.STARTING: outs.start_max, LeaseState.DRAINING: leaving}
-        bound = bounds.get(lease.state)
-        if bound is not None and lease.state_since is not None:
-            late = (view.now - lease.state_since).total_seconds() - bound
+        bound, since = bounds.get(lease.state), lease.state_since
+        elastic = view.policy.elastic.get(lease.pool)
+        if elastic is not None and lease.state is LeaseState.STARTING:  # its stages have bounds
+            since = lease.stage_since
+            if lease.reason == "adding_node":
+                bound = max(ADDING_LEAST, ADDING_TIMES * elastic.provision_time)
+        if bound is not None and since is not None:
+            late = (view.now - since).total_seconds() - bound
             _hold(late <= slack, view, f"{lease.id} is {lease.state.value} for too long")
         if lease.state is LeaseState.WARNED and lease.warned_until is not None:
             late = (view.now - lease.warned_until).total_seconds()
@@ -174,12 +183,14 @@ def _check_conserving(view: Snapshot, done: Sequence[Action]) -> None:
     kept |= {uuid for x in view.leases for uuid, name in x.gave if name in waiting}
     kept |= {uuid for x in view.leases for uuid in (*x.kept, *(x.becomes or _NOTHING).devices)}
     gathering = {x.gpu_class for x in waiting.values() if x.count > 1}
+    # What came free is kept for those who go back to the queue for it from waiting for a node.
+    back = any(action.reason == "came_free" for action in done)
     reasons = {a.lease_id: a.reason for a in done}
     free = capacity.free_devices(view)
     pools = {each.name: each.pool for each in view.policy.classes}
     for lease in waiting.values():
         reason = reasons.get(lease.id, lease.reason)
-        if reason not in _LACKING or (reason == "held" and gathering):
+        if reason not in _LACKING or (reason == "held" and (gathering or back)):
             continue
         there: Counter[str] = Counter(
             device.node

@@ -17,6 +17,7 @@ from gpulease.policy.explanation.waits import EndedWait
 from gpulease.policy.model import (
     Action,
     Alert,
+    Device,
     Drain,
     EndReason,
     Lease,
@@ -25,6 +26,7 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.simulate.fairness import jain, max_min
+from gpulease.simulate.nodes import waits_for_node
 from gpulease.simulate.people import Person, Phase
 from gpulease.simulate.quantiles import Wait, quantile
 
@@ -76,11 +78,12 @@ class ProjectOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one replay; hours are GPU-hours.
+    """What came of one replay; hours are GPU-hours, ``gpus`` the most that were there at once.
 
     Attributes:
         held_hours: by leases, and by pods that stood ready for one.
         ready_hours: of these, by pods that stood ready.
+        added_hours: how long added nodes were there, used or not.
         session_hours: what holding the GPU until each notebook was closed would have taken.
         saved_hours: that, less what was held.
         false_reclaims: leases taken as idle whose person wanted the GPU within a minute.
@@ -95,6 +98,7 @@ class Outcome:
     sessions: int
     held_hours: float
     ready_hours: float
+    added_hours: float
     busy_hours: float
     wanted_hours: float
     session_hours: float
@@ -120,10 +124,14 @@ class Outcome:
 class Tally:
     """Counts while a replay runs."""
 
-    def __init__(self, length: float, policy: PolicyDocument, capacity: Mapping[str, int]) -> None:
+    def __init__(self, length: float, policy: PolicyDocument) -> None:
         self._length = length
+        self._policy = policy
         self._pools = {each.name: each.pool for each in policy.classes}
-        self._capacity = capacity
+        self._capacity: Counter[str] = Counter()
+        self._most = 0
+        self._added = 0
+        self._added_hours = 0.0
         self._t = 0.0
         self._held: Counter[tuple[str, str]] = Counter()  # (pool, project) -> GPUs
         self._waiting: Counter[tuple[str, str]] = Counter()
@@ -153,6 +161,7 @@ class Tally:
         waiting = self._waiting.total()
         self._fill(at, self._held.total() + self._ready, self._using, waiting)
         self._ready_hours += self._ready * (at - self._t) / _HOUR
+        self._added_hours += self._added * (at - self._t) / _HOUR
         if waiting:
             if self._fair is None:
                 self._fair = self._shares()
@@ -189,7 +198,7 @@ class Tally:
             if lease is None:
                 continue
             key = self._pools.get(lease.gpu_class, ""), project_of(lease)
-            if lease.state is LeaseState.QUEUED:
+            if lease.state is LeaseState.QUEUED or waits_for_node(lease, self._policy):
                 self._waiting[key] += sign * lease.count
             elif lease.state in lifecycle.HOLDING:
                 self._held[key] += sign * lease.count
@@ -251,6 +260,12 @@ class Tally:
         """Count what a lease held, from its grant until its devices were free again."""
         self._held_hours[project_of(lease)] += seconds * lease.count / _HOUR
 
+    def there(self, devices: Sequence[Device], added: int) -> None:
+        """Count which GPUs are there from now on, and how many of them are of added nodes."""
+        self._capacity = Counter(each.pool for each in devices)
+        self._most = max(self._most, len(devices))
+        self._added, self._fair = added, None
+
     def ready(self, pods: int) -> None:
         """Count how many pods stand ready from now on."""
         self._ready = pods
@@ -273,10 +288,11 @@ class Tally:
         return Outcome(
             name=name,
             seconds=end,
-            gpus=sum(self._capacity.values()),
+            gpus=self._most,
             sessions=len(people),
             held_hours=held,
             ready_hours=self._ready_hours,
+            added_hours=self._added_hours,
             busy_hours=sum(self._busy_hours.values()),
             wanted_hours=sum(
                 sum(b.busy for b in p.session.bursts) * p.session.count for p in people

@@ -39,6 +39,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
     ]
     if any(o.ready_hours for o in outcomes):
         rows.insert(2, ("  by pods that stood ready", lambda o: f"{o.ready_hours:.1f}"))
+    if any(o.added_hours for o in outcomes):
+        rows.insert(2, ("  of added nodes, used or not", lambda o: f"{o.added_hours:.1f}"))
     names = sorted({each.project for o in outcomes for each in o.projects})
     if len(names) > 1:
         for name in names:

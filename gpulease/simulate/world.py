@@ -7,7 +7,7 @@ minute while somebody waits.  Refuses to decide anything: ``policy`` does.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -36,6 +36,7 @@ from gpulease.policy.planner import plan
 from gpulease.simulate import evidence, invariants
 from gpulease.simulate.clock import Clock
 from gpulease.simulate.crowd import Crowd
+from gpulease.simulate.nodes import Nodes, devices_of, waits_for_node
 from gpulease.simulate.outcome import Outcome, Tally
 from gpulease.simulate.people import Person, Phase
 from gpulease.simulate.ready import Ready
@@ -54,13 +55,15 @@ class Assumptions:
     """What the trace does not tell (seconds, but ``think``).
 
     ``think`` multiplies everybody's time to think, ``resolution`` is how finely time passes.
-    ``claim`` is a start in a pod that stood ready.
+    ``claim`` is a start in a pod that stood ready; ``unneeded`` is how long an added node stays
+    that nobody uses.
     """
 
     start: float = 5.0
     claim: float = 1.0
     drain: float = 2.0
     release: float = 2.0
+    unneeded: float = 600.0
     think: float = 1.0
     resolution: float = 1.0
 
@@ -93,8 +96,6 @@ class _World:
     ) -> None:
         self._policy = policy
         self._assumed = assumed
-        self._devices = {each.uuid: each for each in devices}
-        self._shown = tuple(devices)
         self._leases: dict[str, Lease] = {}  # live, or ended with something left to do
         self._holder: dict[str, Person] = {}
         self._evidence: dict[str, Evidence] = {}
@@ -112,8 +113,13 @@ class _World:
             if each.gpu_class in pools
             for window in windows_of(each, policy.reservations, pools[each.gpu_class])
         ]
-        self._tally = Tally(trace.length, policy, Counter(each.pool for each in devices))
+        self._tally = Tally(trace.length, policy)
         self._clock = Clock(trace.begin, trace.length, self._tally.pass_until)
+        self._nodes = Nodes(
+            policy, self._clock, devices, assumed.unneeded,
+            arrived=self._landed, waits=self._waits_for_node, stood=self._tally.there,
+            wanted=lambda: devices_of(self._leases.values()),
+        )  # fmt: skip
         self._accounts = Accounts(policy.projects, self._clock.now)
         self._ready = Ready(policy, self._clock, assumed.start, self._tally.ready)
         people = [Person(each, assumed.think) for each in trace.sessions if each.bursts]
@@ -235,7 +241,7 @@ class _World:
         return Snapshot(
             now=now,
             policy=self._policy,
-            devices=self._shown,
+            devices=self._nodes.devices,
             leases=tuple(self._leases.values()),
             evidence=self._evidence,
             observed=self._observed,
@@ -244,28 +250,13 @@ class _World:
             use=self._accounts.use(now),
             spent=self._accounts.spent(now),
             wait_spread=self._expected.spread,
+            grows=self._nodes.grows,
         )
 
     def _see(self) -> None:
         """Bring the evidence of every lease up to now."""
-        found: dict[str, Evidence] = {}
-        for lease_id in self._observed:
-            lease, person = self._leases[lease_id], self._holder[lease_id]
-            if lease.active_since is None:
-                continue
-            known = self._evidence.get(lease_id)
-            if person.phase is Phase.BUSY and person.lease == lease_id:
-                same = known is not None and known.cells
-                found[lease_id] = known if known and same else evidence.busy_since(self._clock.now)
-                continue
-            used = person.stopped
-            active = self._clock.seconds(lease.active_since)
-            ended = self._clock.when(used) if used is not None and used >= active else None
-            warm_up = self._outs(lease).warm_up
-            found[lease_id] = evidence.idle_since(
-                ended, lease.active_since, warm_up, self._clock.now
-            )
-        self._evidence = found
+        there = [(self._leases[each], self._holder[each]) for each in self._observed]
+        self._evidence = evidence.of(there, self._evidence, self._clock, self._outs)
 
     def _perform(self, action: Action) -> None:
         before = self._leases[action.lease_id]
@@ -293,13 +284,12 @@ class _World:
                 self._free(before)
             if after.not_before is not None:
                 clock.at(clock.seconds(after.not_before), self._look)
+        elif state is LeaseState.STARTING and waits_for_node(after, self._policy):
+            self._nodes.add_for(after)
         elif state is LeaseState.STARTING:
-            self._granted[after.id] = clock.t
-            self._show(after, after.id)
             assumed = self._assumed
             takes = min(assumed.start, assumed.claim if self._ready.claim(after) else inf)
-            clock.after(takes, self._seen(after, connected=True, in_use=True))
-            clock.after(self._outs(after).start_max, self._look_at(after))
+            self._starts(after, after.devices, takes)
         elif state is LeaseState.ACTIVE:
             self._active(before, after)
         elif state is LeaseState.WARNED and after.warned_until is not None:
@@ -310,12 +300,35 @@ class _World:
         elif state is LeaseState.ENDED:
             self._ended(before, after)
 
+    def _starts(self, lease: Lease, devices: Sequence[str], takes: float) -> None:
+        """Let a lease start on its devices."""
+        self._granted[lease.id] = self._clock.t
+        self._nodes.show(devices, lease.id)
+        self._clock.after(takes, self._seen(lease, connected=True, in_use=True))
+        self._clock.after(self._outs(lease).start_max, self._look_at(lease))
+
+    def _landed(self, lease: Lease, devices: Sequence[Device]) -> None:
+        """Let a lease start on the nodes that were added for it, if it still waits for them."""
+        if self._waits_for_node(lease):
+            known, mine = self._leases[lease.id], tuple([each.uuid for each in devices])
+            self._starts(known, mine, self._assumed.start)
+            self._seen(known, devices=mine, stage="starting")()
+        self._look()
+
+    def _waits_for_node(self, lease: Lease) -> bool:
+        """Tell whether an attempt of a lease still waits for its node."""
+        known = self._leases.get(lease.id)
+        same = known is not None and known.attempt == lease.attempt
+        return known is not None and same and waits_for_node(known, self._policy)
+
     def _observe(self, lease: Lease) -> None:
         """Show of a lease what there is to see of it in its new state."""
         if lease.state in lifecycle.HOLDING:
             there = lease.state is not LeaseState.STARTING
+            adding = not there and waits_for_node(lease, self._policy)
+            stage = "adding_node" if adding else ""
             self._observed[lease.id] = Observed(
-                lease.id, lease.attempt, connected=there, in_use=there
+                lease.id, lease.attempt, connected=there, in_use=there, stage=stage
             )
         else:
             self._observed.pop(lease.id, None)
@@ -348,8 +361,9 @@ class _World:
         self._forget(lease)
 
     def _free(self, lease: Lease) -> None:
-        self._tally.held(lease, self._clock.t - self._granted.pop(lease.id))
-        self._show(lease, None)
+        if lease.id in self._granted:  # else it had waited for a node
+            self._tally.held(lease, self._clock.t - self._granted.pop(lease.id))
+        self._nodes.show(lease.devices, None)
         self._look()
 
     def _forget(self, lease: Lease) -> None:
@@ -364,11 +378,6 @@ class _World:
     def _drop(self, lease_id: str) -> None:
         self._leases.pop(lease_id, None)
         self._holder.pop(lease_id, None)
-
-    def _show(self, lease: Lease, holder: str | None) -> None:
-        for uuid in lease.devices:
-            self._devices[uuid] = replace(self._devices[uuid], occupied_by=holder)
-        self._shown = tuple(self._devices.values())
 
     def _seen(self, lease: Lease, **what: object) -> Callable[[], None]:
         """Return what shows something of a lease's attempt, unless it has moved on."""

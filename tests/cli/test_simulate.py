@@ -49,6 +49,20 @@ def test_two_policies_side_by_side(files: Path, capsys: pytest.CaptureFixture[st
     assert now["busy_hours"] == pytest.approx(short["busy_hours"]) == pytest.approx(420 / 3600)
 
 
+def test_a_pool_that_grows_may_begin_with_nothing(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["simulate", "--trace", f"{files}/trace.csv", "--devices", "cards=0", "--policy"]
+    assert cli.main([*words, f"{files}/now.yaml"]) == 2
+    assert "elastic" in capsys.readouterr().err
+    text = (files / "now.yaml").read_text()
+    (files / "grows.yaml").write_text(text.replace("evidence: process", "elastic: {max: 4}"))
+    assert cli.main([*words, f"{files}/grows.yaml", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["outcomes"]
+    assert found["waits"]["served"] == 3
+    assert found["added_hours"] > found["held_hours"] > 0
+
+
 def test_a_difference_is_told_with_its_range(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

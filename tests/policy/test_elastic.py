@@ -65,6 +65,22 @@ def test_who_finds_nothing_waits_for_a_node_to_be_added():
     assert said.sentence == "A machine with a GPU is being added, which usually takes 6 min."
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_those_who_wait_for_nodes_do_not_take_a_free_device_from_each_other(number):
+    """One goes back to the queue for it and gets it; it was taken from them there, for ever."""
+    leases = {f"r{n}": waiting(n) for n in range(1, number + 1)}
+    steps = []
+    for _ in range(6):
+        adding = [x for x in leases.values() if not x.devices]
+        views = [seen(x, stage="adding_node", connected=False) for x in adding]
+        done = plan(shot(*leases.values(), devices=1, observed=views))
+        for step in done:
+            leases[step.lease_id] = lifecycle.apply(leases[step.lease_id], step, NOW, OUTS)
+        steps += [(step.lease_id, step.reason) for step in done]
+    assert steps == [("r1", "came_free"), ("r1", "starting")]
+    assert leases["r1"].devices == ("GPU-0",)
+
+
 def test_what_is_free_is_given_first():
     first, second = plan(shot(request(1), request(2), devices=1))
     assert (first.lease_id, first.devices) == ("r1", ("GPU-0",))

@@ -7,12 +7,16 @@ back to the queue, with their place in it; the device is kept for them until the
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from typing import Final
 
-from gpulease.policy import capacity
+from gpulease.policy import capacity, queue
 from gpulease.policy.capacity import fitting, growth
 from gpulease.policy.capacity.inventory import Inventory
 from gpulease.policy.model import Requeue, Snapshot
 from gpulease.policy.reservations.seats import Doors
+
+#: Why a lease is back in the queue for which a device of its pool came free.
+CAME_FREE: Final = "came_free"
 
 
 def came_free(
@@ -32,6 +36,9 @@ def came_free(
     doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()}) if free else None
     for pool in sorted(waiting.keys() & free.keys() & pools):
         left = Inventory(free[pool], held)
+        for back in queue.waiting(snapshot):  # or they would take it from each other, for ever
+            if back.reason == CAME_FREE and queue.pool_of(snapshot, back) == pool:
+                left.take(fitting.for_request(left.loose(back.gpu_class, back.needs), back))
         for lease in waiting[pool]:
             if lease.id in settled or doors is None or doors.refusal(lease, pool):
                 continue
@@ -40,6 +47,6 @@ def came_free(
             if len(chosen) == lease.count:
                 left.take(chosen)
                 doors.let_in(lease, pool)
-                steps[lease.id] = Requeue(lease.id, "came_free", snapshot.now, failure=False)
+                steps[lease.id] = Requeue(lease.id, CAME_FREE, snapshot.now, failure=False)
                 kept |= {device.uuid: lease.id for device in chosen}
     return steps, kept

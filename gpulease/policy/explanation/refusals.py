@@ -58,6 +58,7 @@ REFUSALS: Final[Words] = {
     "capacity_unknown": ("Which GPUs are there is not known.", "Try again in a minute."),
     "name_taken": ("The group has a reservation of this name.", "Choose another name."),
     "may_not_reserve": ("You may not reserve for this group.", "Ask an admin for the right."),
+    "not_your_hub": ("Somebody who is named is of another hub.", "Name people of your hub."),
     "store_unavailable": ("The lease database cannot be used.", "Try again; tell an admin."),
     "store_in_use": ("Another service writes to the database.", "Stop the other service."),
     "store_fenced": ("Another service took the database over.", "Stop this service."),

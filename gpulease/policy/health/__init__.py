@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gpulease.policy.health.checks import (
+    ADDING_LEAST,
+    ADDING_TIMES,
     BACK_OFF,
     MAX_BACK_OFF,
     MAX_FAILURES,
@@ -13,6 +15,8 @@ from gpulease.policy.health.reactions import reactions
 from gpulease.policy.health.stuck import stuck
 
 __all__ = [
+    "ADDING_LEAST",
+    "ADDING_TIMES",
     "BACK_OFF",
     "MAX_BACK_OFF",
     "MAX_FAILURES",
