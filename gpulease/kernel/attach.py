@@ -30,6 +30,8 @@ OPEN_SECONDS = 60.0
 REACH_SECONDS = 15.0
 FILE_REACH_SECONDS = 5.0
 READY_SECONDS = 60.0
+#: How long the first question to a companion waits for its answer (seconds).
+FIRST_PATIENCE = 0.05
 #: Gives the lease's address and this kernel's key pair; runs on the worker thread.
 Reach = Callable[[], tuple[ConnectionView, KeyPair]]
 
@@ -140,9 +142,20 @@ def connect_channels(
         io, inbox, attachment.opened["connection"], attachment.wire_keys, executor.deliver
     )
     attachment.channels = executor.channels = channels
+    until_answered(executor)
+
+
+def until_answered(executor: Executor) -> None:
+    """Ask until an answer has come by both ways: by that of replies, and by that of output.
+
+    The way of output opens a moment after the other.  Of a question that was answered before that
+    nothing is seen there, and only the next one tells: so the first ones are not waited for long.
+
+    Raises:
+        GPULeaseError: ``companion_silent`` after ``READY_SECONDS``.
+    """
     deadline = time.monotonic() + READY_SECONDS
-    patience = 0.5
-    # A reply and its idle status seen together mean that iopub is subscribed too.
+    patience = FIRST_PATIENCE
     while executor.ask("kernel_info_request", {}, timeout=patience) is None:
         patience = min(2 * patience, 5.0)
         if time.monotonic() > deadline:
