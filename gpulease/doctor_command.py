@@ -166,16 +166,15 @@ def _hub(environment: Mapping[str, str]) -> Result:
         )
     if not told:
         return Result("hub", "ok", "The hub answers; it does not tell its time.")
-    apart = _apart(told)
-    if apart > _CLOCK_MAX:
-        sentence = f"The hub's clock and this one are {apart:.0f} seconds apart."
+    if sentence := _clocks_apart(told):
         return Result("clock", "wrong", sentence, "Let all nodes follow one time server.")
     return Result("hub", "ok", "The hub answers, and its clock agrees.")
 
 
-def _apart(told: str) -> float:
-    """Return by how many seconds a clock (a header ``Date``) differs from this one."""
-    return abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds())
+def _clocks_apart(told: str) -> str:
+    """Return in words how far a hub's clock (a header ``Date``) is from this one, "" for near."""
+    apart = abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds())
+    return f"The hub's clock and this one are {apart:.0f} seconds apart." * (apart > _CLOCK_MAX)
 
 
 def _read_hubs(
@@ -220,8 +219,7 @@ def _further_hub(hub: FurtherHub) -> Result:
     if missing:
         sentence = f"The service may not {', '.join(missing)} there."
         return Result(check, "wrong", sentence, "Let setup_gpulease make its role.")
-    if told and _apart(told) > _CLOCK_MAX:
-        sentence = f"The hub's clock and this one are {_apart(told):.0f} seconds apart."
+    if told and (sentence := _clocks_apart(told)):
         return Result(check, "wrong", sentence, "Let all machines follow one time server.")
     return Result(check, "ok", "The hub answers, and knows the service.")
 

@@ -10,14 +10,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from gpulease.hub_names import HubNames, split
 from gpulease.service.hubapi import HubAPI, HubServer, HubUnreachableError
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 _NONE: Mapping[str, HubAPI] = {}
 
 

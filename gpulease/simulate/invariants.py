@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpulease.policy import budgets, capacity, lifecycle
 from gpulease.policy.capacity.fitting import suits
 from gpulease.policy.fairness.standing import TAKEN
-from gpulease.policy.health import ADDING_LEAST, ADDING_TIMES
+from gpulease.policy.health import adding_max
 from gpulease.policy.model import (
     Action,
     Alert,
@@ -149,11 +149,11 @@ def _check_bounds(view: Snapshot, holders: Iterable[Lease], slack: float) -> Non
         leaving = outs.drain_max + 2 * outs.interrupt_grace
         bounds = {LeaseState.STARTING: outs.start_max, LeaseState.DRAINING: leaving}
         bound, since = bounds.get(lease.state), lease.state_since
-        elastic = view.policy.elastic.get(lease.pool)
-        if elastic is not None and lease.state is LeaseState.STARTING:  # its stages have bounds
+        grows = lease.pool in view.policy.elastic
+        if grows and lease.state is LeaseState.STARTING:  # its stages have bounds
             since = lease.stage_since
             if lease.reason == "adding_node":
-                bound = max(ADDING_LEAST, ADDING_TIMES * elastic.provision_time)
+                bound = adding_max(view, lease)
         if bound is not None and since is not None:
             late = (view.now - since).total_seconds() - bound
             _hold(late <= slack, view, f"{lease.id} is {lease.state.value} for too long")

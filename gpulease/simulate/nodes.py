@@ -87,7 +87,7 @@ class Nodes:
         for uuid in devices:
             if uuid in self._devices:
                 self._devices[uuid] = replace(self._devices[uuid], occupied_by=holder)
-        self._changed()
+        self._show()
         for node in self._nodes_of(devices):
             self._rests(node)
 
@@ -147,9 +147,13 @@ class Nodes:
         known = (self._devices[uuid].node for uuid in devices if uuid in self._devices)
         return [node for node in dict.fromkeys(known) if node in self._added]
 
-    def _changed(self) -> None:
+    def _show(self) -> None:
         #: What the planner sees; made once for each change.
         self.devices = tuple(self._devices.values())
+
+    def _changed(self) -> None:
+        """Show what is there, and say so: nodes have come or gone."""
+        self._show()
         self._stood(self.devices, sum(each.node in self._added for each in self.devices))
 
 

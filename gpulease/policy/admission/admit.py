@@ -222,8 +222,9 @@ class _Pass:
             return
         # A seat that is reserved comes before what was taken back for somebody else.
         seat = self._doors.window_for(request) is not None
-        others = queue.becoming(self._snapshot) - {request.id}
-        line = free.whole(request, others) if seat else free.line(request)
+        line = free.line(request)
+        if seat:
+            line = free.whole(request, queue.becoming(self._snapshot) - {request.id})
         # Of one node each: what is held for it first, then by identifier.
         choose = fitting.warm_first if free.warm else fitting.for_request
         node, kept = self._preferred_node(request), frozenset(free.kept_for(request))

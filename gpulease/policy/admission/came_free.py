@@ -36,8 +36,8 @@ def came_free(
     doors = Doors(snapshot, {pool: len(found) for pool, found in free.items()}) if free else None
     for pool in sorted(waiting.keys() & free.keys() & pools):
         left = Inventory(free[pool], held)
-        for back in queue.waiting(snapshot):  # or they would take it from each other, for ever
-            if back.reason == CAME_FREE and queue.pool_of(snapshot, back) == pool:
+        for back in queue.by_pool(snapshot).get(pool, ()):
+            if back.reason == CAME_FREE:  # or they would take it from each other, for ever
                 left.take(fitting.for_request(left.loose(back.gpu_class, back.needs), back))
         for lease in waiting[pool]:
             if lease.id in settled or doors is None or doors.refusal(lease, pool):

@@ -140,14 +140,14 @@ def _check_start(snapshot: Snapshot, lease: Lease, seen: Observed | None) -> Act
     own = time_outs_of(snapshot.policy, lease).start_max
     bound = STAGE_MAX.get(stage, own)
     if stage == "adding_node":
-        bound = _adding_max(snapshot, lease)
+        bound = adding_max(snapshot, lease)
     if (snapshot.now - since).total_seconds() >= bound:
         late = "node_not_added" if stage == "adding_node" else "start_timeout"
         return _failed_start(snapshot, lease, late)
     return None
 
 
-def _adding_max(snapshot: Snapshot, lease: Lease) -> float:
+def adding_max(snapshot: Snapshot, lease: Lease) -> float:
     """Return how long a node may take to be added; a pool that grows no more gives up at once."""
     elastic = snapshot.policy.elastic.get(lease.pool)
     return max(ADDING_LEAST, ADDING_TIMES * elastic.provision_time) if elastic is not None else 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpulease.policy.admission import Unmet
 from gpulease.policy.limits import Limits
 
@@ -24,9 +22,7 @@ class Promises:
         request = want.request
         if request.id in self._made or request.kept:
             return True
-        return not self._limits.exceeded(
-            replace(request, min_count=0) if request.min_count else request
-        )
+        return not self._limits.exceeded(request) and self._limits.within(request) is request
 
     def make(self, want: Unmet) -> None:
         """Count a request that is given something."""
