@@ -27,6 +27,7 @@ ROUNDS = {
     "screen": 40,
     "service": 60,
     "simulate": 20,
+    "transfer": 9,
 }
 #: Needs root and the test cluster's programs: run by its own name only.
 ALONE = "kubernetes"

@@ -24,9 +24,10 @@ class CellError(RuntimeError):
 
 @dataclass
 class Cell:
-    """What one cell showed: seconds from its request to reply and idle, and its text."""
+    """What one cell showed: seconds to reply and idle and to its first line, and its text."""
 
     seconds: float = 0.0
+    first: float = 0.0
     text: str = ""
     error: str = ""
 
@@ -42,6 +43,8 @@ async def run(kernel: OwnKernel, source: str, *, deadline: float = 300.0) -> Cel
             message = await kernel.receive()
             if message.get("parent_header", {}).get("msg_id") == request:
                 waiting.discard(_note(cell, message))
+                if cell.text and not cell.first:
+                    cell.first = time.perf_counter() - started
     cell.seconds = time.perf_counter() - started
     if cell.error:
         raise CellError(f"{source!r} failed: {cell.error}\n{cell.text}")

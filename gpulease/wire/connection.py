@@ -22,6 +22,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.wire import curve
 from gpulease.wire.message import Message, Pending, gone_error, header, read_header
 from gpulease.wire.pieces import INLINE, Offers, Pulls
+from gpulease.wire.shortcut import Shortcut
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class Wire:
         self._pending: dict[int, Pending] = {}
         self._offers = Offers()
         self._pulls = Pulls(self._post, self._pending.get, accept, self._complete, self._decline)
+        self._poller = zmq.Poller()
+        self._shortcut = Shortcut(self._poller, self._post, self._offers, self._pulls)
         self._stop = False
         self._broken = False
         self._lock = threading.Lock()
@@ -170,21 +173,23 @@ class Wire:
     # ---- the thread
 
     def _run(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._wake, zmq.POLLIN)
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._wake, zmq.POLLIN)
         for extra in (self._monitor, self._zap):
             if extra is not None:
-                poller.register(extra, zmq.POLLIN)
+                self._poller.register(extra, zmq.POLLIN)
         try:
+            if not self._server:
+                self._shortcut.listen()
             while not self._stop:
-                events = dict(poller.poll())
+                events: dict[Any, int] = dict(self._poller.poll())
                 if self._wake in events:
                     os.eventfd_read(self._wake)
                 if self._zap is not None and self._zap in events:
                     curve.authenticate(self._zap, self._client_key)
                 if self._monitor is not None and self._monitor in events:
                     self._watch(self._monitor)
+                self._shortcut.look(events)
                 self._flush()
                 while self._socket.poll(0):
                     self._receive(self._socket.recv_multipart(copy=False))
@@ -217,6 +222,7 @@ class Wire:
             self._pending.clear()
         self._offers.clear()
         self._pulls.clear()
+        self._shortcut.close()
         for pending in waiting:
             pending.finish(None, gone_error())
         if not self._stop:
@@ -238,7 +244,9 @@ class Wire:
             log.warning("transfer wire: malformed message dropped")
             return
         kind = head["kind"]
-        if kind == "get":
+        if kind in {"near", "far"}:
+            self._meet(head)
+        elif kind == "get":
             self._post(self._offers.answer(head))
         elif kind == "piece":
             self._pulls.piece(head, frames[1].buffer if len(frames) > 1 else b"")
@@ -248,6 +256,12 @@ class Wire:
             self._handler(Message(0, "cancel", {"number": head["cancel"]}))
         else:
             self._begin(head, frames[1:])
+
+    def _meet(self, head: dict[str, Any]) -> None:
+        if self._server and head["kind"] == "near":
+            self._shortcut.call(head)
+        elif not self._server and head["kind"] == "far":
+            self._shortcut.far()
 
     def _begin(self, head: dict[str, Any], frames: list[zmq.Frame]) -> None:
         message = Message(head["number"], head["kind"], head["body"], [], head.get("reply_to"))

@@ -14,7 +14,7 @@ from gpulease.channel.keys import Endpoint, KeyPair
 IDENTITY = b"home"
 #: Messages that have come and were not read; a transfer has at most a window of pieces on its way.
 _UNREAD = 32
-#: Bytes of one frame; a piece has four million.
+#: Bytes of one frame; a piece has one million.
 _FRAME = 64 * 2**20
 
 

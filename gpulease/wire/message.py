@@ -66,8 +66,10 @@ def read_header(frame: bytes) -> dict[str, Any]:
         head = None
     if not isinstance(head, dict) or not isinstance(head.get("kind"), str):
         raise ValueError("not a header")  # noqa: TRY004 - as JSON that does not parse
+    if not all(isinstance(head.get(name), str) for name in _TEXTS.get(head["kind"], ())):
+        raise ValueError("a header without its texts")
     control = _WHOLE.get(head["kind"])
-    whole = [head.get(name) for name in control or ("number",)]
+    whole = [head.get(name) for name in (("number",) if control is None else control)]
     if control is None:
         sizes, answered = head.get("sizes"), head.get("reply_to")
         whole += sizes if isinstance(sizes, list) else [None]
@@ -85,7 +87,11 @@ _WHOLE = {
     "piece": ("offer", "blob", "at"),
     "got": ("offer",),
     "cancel": ("cancel",),
+    "near": (),
+    "far": (),
 }
+#: And the texts of such a message.
+_TEXTS = {"near": ("name", "call", "answer")}
 
 
 def malformed_error() -> GPULeaseError:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.errors import GPULeaseError
+from gpulease.wire.lane import PIECE, Lane, Said
+from gpulease.wire.memory import fresh
 from gpulease.wire.message import (
     Message,
     Pending,
@@ -22,9 +24,8 @@ from gpulease.wire.message import (
     withdrawn_error,
 )
 
-PIECE = 4 * 2**20
 #: Pieces asked for ahead; bounds what is on its way when a transfer is given up.
-WINDOW = 8
+WINDOW = 32
 #: Messages that wait to be taken at a time; a peer that takes none gets the newest.
 _OFFERS = 32
 #: Messages whose blobs are smaller than this in all carry them along.
@@ -68,22 +69,43 @@ class Offers:
     def answer(self, head: dict[str, Any]) -> list[Any]:
         """Return the message that gives the piece asked for, or says that it was withdrawn."""
         with self._lock:
-            blob, at = head["blob"], head["at"]
-            offer = self._offers.get(head["offer"])
-            there = (
-                offer is not None
-                and blob < len(offer.views)
-                and at in range(0, offer.views[blob].nbytes, PIECE)
-                and (blob, at) not in offer.given
-            )
-            piece = b""
-            if offer is not None and there:
-                offer.given.add((blob, at))
-                piece = bytes(offer.views[blob][at : at + PIECE])
-        where = {"offer": head["offer"], "blob": head["blob"], "at": at}
-        if not there:
+            number, blob, at = head["offer"], head["blob"], head["at"]
+            found = self._find(number, blob, at)
+            if found is not None and (blob, at) in self._offers[number].given:
+                found = None
+            if found is not None:
+                self._offers[number].given.add((blob, at))
+            piece = b"" if found is None else bytes(found)
+        where = {"offer": number, "blob": blob, "at": at}
+        if found is None:
             return [header(kind="piece", **where, withdrawn=True), b""]
         return [header(kind="piece", **where), piece]
+
+    def put_into(self, lane: Lane, said: Said) -> None:
+        """Put the piece asked for into its slot, or say that it was withdrawn.
+
+        As often as it is asked for: it takes no memory that is not there already.
+        """
+        with self._lock:
+            found = self._find(said.offer, said.blob, said.at)
+            if found is not None:
+                lane.put(said.slot, found)
+        lane.given(said, None if found is None else found.nbytes)
+
+    def _find(self, number: int, blob: int, at: int) -> memoryview | None:
+        offer = self._offers.get(number)
+        if offer is None or blob >= len(offer.views):
+            return None
+        view = offer.views[blob]
+        return view[at : at + PIECE] if at in range(0, view.nbytes, PIECE) else None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How long a piece is that was asked for, and whether by a lane."""
+
+    length: int
+    by_lane: bool
 
 
 @dataclass
@@ -91,7 +113,7 @@ class _Pull:
     message: Message
     total: int
     received: int = 0
-    asked: dict[tuple[int, int], int] = field(default_factory=dict)  # and how long each is
+    asked: dict[tuple[int, int], Asked] = field(default_factory=dict)
     todo: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
 
 
@@ -109,6 +131,17 @@ class Pulls:
     complete: Callable[[Message], None]
     refuse: Callable[[Message, GPULeaseError], None]
     _pulls: dict[int, _Pull] = field(default_factory=dict)
+    _lane: Lane | None = None
+
+    def use(self, lane: Lane | None) -> None:
+        """Ask by ``lane`` from now on, or (None) by messages: also for what did not come by it."""
+        self._lane = lane
+        for pull in self._pulls.values() if lane is None else ():
+            lost = [where for where, asked in pull.asked.items() if asked.by_lane]
+            for where in lost:
+                del pull.asked[where]
+            pull.todo.extendleft(reversed(lost))
+        self._fill()
 
     def begin(self, message: Message, sizes: list[int]) -> None:
         """Take memory for the blobs of ``message`` and ask for the first pieces."""
@@ -119,7 +152,7 @@ class Pulls:
             self.refuse(message, refusal)
             return
         try:
-            message.blobs = [bytearray(size) for size in sizes]
+            message.blobs = [fresh(size) for size in sizes]
         except (MemoryError, OverflowError):
             self.decline(message.number)
             self.refuse(message, no_memory_error(total))
@@ -132,8 +165,7 @@ class Pulls:
         if not total:
             self._finish(pull)
             return
-        for _ in range(WINDOW):
-            self._ask(pull)
+        self._fill()
 
     def decline(self, number: int) -> None:
         """Say that nothing more of that message is wanted."""
@@ -149,22 +181,44 @@ class Pulls:
         if pull is None:
             return
         if head.get("withdrawn"):
-            del self._pulls[head["offer"]]
-            self.refuse(pull.message, withdrawn_error())
+            self._withdrawn(pull)
             return
         where = (head["blob"], head["at"])
-        if pull.asked.pop(where, None) != len(data):
+        if pull.asked.get(where) != Asked(len(data), by_lane=False):
             self._give_up(pull, malformed_error())
             return
         pull.message.blobs[head["blob"]][head["at"] : head["at"] + len(data)] = data
-        pull.received += len(data)
+        self._entered(pull, where)
+
+    def given(self, lane: Lane, said: Said) -> None:
+        """Enter one piece that came by a lane, by the same rules."""
+        pull, where = self._pulls.get(said.offer), (said.blob, said.at)
+        wanted = pull is not None and pull.asked.get(where) == Asked(said.length, by_lane=True)
+        if pull is None or said.withdrawn or not wanted:
+            lane.take(said, None)
+            if pull is not None and said.withdrawn:
+                self._withdrawn(pull)
+            elif pull is not None:
+                self._give_up(pull, malformed_error())
+            self._fill()
+            return
+        blob = memoryview(pull.message.blobs[said.blob])
+        lane.take(said, blob[said.at : said.at + said.length])
+        del blob  # a value may resize it
+        self._entered(pull, where)
+
+    def _entered(self, pull: _Pull, where: tuple[int, int]) -> None:
+        pull.received += pull.asked.pop(where).length
         waiting = self.pending(pull.message.reply_to or 0)
         if waiting is not None and waiting.progress is not None:
             waiting.progress(pull.received, pull.total)
-        if pull.received < pull.total:
-            self._ask(pull)
-            return
-        self._finish(pull)
+        if pull.received == pull.total:
+            self._finish(pull)
+        self._fill()
+
+    def _withdrawn(self, pull: _Pull) -> None:
+        del self._pulls[pull.message.number]
+        self.refuse(pull.message, withdrawn_error())
 
     def clear(self) -> None:
         """Forget what was on its way."""
@@ -180,13 +234,25 @@ class Pulls:
         self.decline(pull.message.number)
         self.refuse(pull.message, why)
 
+    def _fill(self) -> None:
+        """Ask for as many pieces as may be on their way, first for messages that wait for few."""
+        for pull in sorted(self._pulls.values(), key=lambda each: len(each.asked)):
+            to = pull.message.reply_to
+            if to is not None and self.pending(to) is None:
+                self._pulls.pop(pull.message.number, None)
+                self.decline(pull.message.number)
+                continue
+            while pull.todo and self._room(pull):
+                self._ask(pull)
+
+    def _room(self, pull: _Pull) -> bool:
+        return self._lane.room if self._lane is not None else len(pull.asked) < WINDOW
+
     def _ask(self, pull: _Pull) -> None:
-        to = pull.message.reply_to
-        if to is not None and self.pending(to) is None:
-            self._pulls.pop(pull.message.number, None)
-            self.decline(pull.message.number)
-            return
-        if pull.todo:
-            blob, at = pull.todo.popleft()
-            pull.asked[blob, at] = min(PIECE, len(pull.message.blobs[blob]) - at)
-            self.post([header(kind="get", offer=pull.message.number, blob=blob, at=at)])
+        number, (blob, at) = pull.message.number, pull.todo.popleft()
+        length = min(PIECE, len(pull.message.blobs[blob]) - at)
+        pull.asked[blob, at] = Asked(length, by_lane=self._lane is not None)
+        if self._lane is not None:
+            self._lane.ask(number, blob, at)
+        else:
+            self.post([header(kind="get", offer=number, blob=blob, at=at)])

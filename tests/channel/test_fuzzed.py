@@ -219,6 +219,8 @@ HEADS: list[Any] = [
     {"kind": "get", "offer": 1, "blob": 0, "at": 0},
     {"kind": "got", "offer": 1},
     {"kind": "cancel", "number": 0, "cancel": 1},
+    {"kind": "near", "name": "gpulease-nobody", "call": "a", "answer": "b"},
+    {"kind": "far"},
 ]
 
 

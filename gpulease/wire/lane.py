@@ -1,0 +1,156 @@
+"""Pieces between two processes of one machine, through memory that both can reach.
+
+Each side has a memory file in which it puts pieces, and the other side's, from which it takes
+them.  The receiver says into which slot a piece goes, so that it alone bounds what is on its way.
+Neither file is mapped: a peer that cuts its file short is a short read, and ends no process.  It
+knows no messages; both ends are the wire's thread's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+#: Bytes of a piece at most.
+PIECE = 2**20
+#: Pieces that may be on their way to one side: few enough to stay in a processor's cache.
+SLOTS = 8
+#: Messages that are taken before the wire's other connections have their turn.
+_TURN = 16
+_FORM = struct.Struct("<BQQQQQ")
+_GET, _GIVEN, _WITHDRAWN = 1, 2, 3
+
+
+class LaneError(Exception):
+    """The lane is of no use any more: the peer has gone, or says what means nothing."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """One message: a piece is asked for, is in its slot (``length``), or is withdrawn."""
+
+    kind: int
+    offer: int
+    blob: int
+    at: int
+    slot: int
+    length: int = 0
+
+    @property
+    def asks(self) -> bool:
+        """True where the peer wants a piece."""
+        return self.kind == _GET
+
+    @property
+    def withdrawn(self) -> bool:
+        """True where the peer no longer offers it."""
+        return self.kind == _WITHDRAWN
+
+
+def new_file() -> int:
+    """Return a memory file for the pieces that this process gives."""
+    return os.memfd_create("gpulease-lane", os.MFD_CLOEXEC)
+
+
+def is_memory(file: int) -> bool:
+    """Say whether this is memory: to read anything else might take for ever."""
+    try:
+        fcntl.fcntl(file, fcntl.F_GET_SEALS)
+    except OSError:
+        return False
+    return True
+
+
+class Lane:
+    """One end.  ``connection`` keeps messages apart (SEQPACKET); ``mine`` and ``theirs`` are files.
+
+    The peer was proved before: see ``near``.
+    """
+
+    def __init__(self, connection: socket.socket, mine: int, theirs: int) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._mine = mine
+        self._theirs = theirs
+        self._free = list(range(SLOTS))
+
+    def fileno(self) -> int:
+        """Return what to poll."""
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        """Close the connection and both files."""
+        self._connection.close()
+        os.close(self._mine)
+        os.close(self._theirs)
+
+    # ---- the receiver
+
+    @property
+    def room(self) -> bool:
+        """True while another piece may be asked for."""
+        return bool(self._free)
+
+    def ask(self, offer: int, blob: int, at: int) -> None:
+        """Ask for a piece; there must be room."""
+        self._send(Said(_GET, offer, blob, at, self._free.pop()))
+
+    def take(self, said: Said, into: memoryview | None) -> None:
+        """Copy what was given to where it stays, if it is still wanted, and free its slot."""
+        if said.slot >= SLOTS or said.slot in self._free:
+            raise LaneError("a slot that was not asked for")
+        if into is not None and into.nbytes:
+            try:
+                got = os.preadv(self._theirs, [into], said.slot * PIECE)
+            except OSError as error:
+                raise LaneError(str(error)) from None
+            if got != into.nbytes:
+                raise LaneError("a piece that is not there")
+        self._free.append(said.slot)
+
+    # ---- the giver
+
+    def put(self, slot: int, data: memoryview) -> None:
+        """Copy a piece into its slot."""
+        if slot >= SLOTS or data.nbytes > PIECE:
+            raise LaneError("a slot that does not exist")
+        try:
+            written = os.pwritev(self._mine, [data], slot * PIECE)
+        except OSError as error:
+            raise LaneError(str(error)) from None
+        if written != data.nbytes:
+            raise LaneError("no memory for a piece")
+
+    def given(self, asked: Said, length: int | None) -> None:
+        """Tell that a piece is in its slot, or (None) that it is withdrawn."""
+        kind = _WITHDRAWN if length is None else _GIVEN
+        self._send(Said(kind, asked.offer, asked.blob, asked.at, asked.slot, length or 0))
+
+    # ---- both
+
+    def messages(self) -> Iterator[Said]:
+        """Yield what has come, a turn's worth; raises ``LaneError`` when the peer is gone."""
+        for _ in range(_TURN):
+            try:
+                data = self._connection.recv(_FORM.size + 1)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise LaneError(str(error)) from None
+            if len(data) != _FORM.size or data[0] not in {_GET, _GIVEN, _WITHDRAWN}:
+                raise LaneError("the peer hung up" if not data else "no message of a lane")
+            yield Said(*_FORM.unpack(data))
+
+    def _send(self, said: Said) -> None:
+        """Send; a peer that is gone or reads nothing is hung up on, and ``messages`` tells."""
+        fields = said.kind, said.offer, said.blob, said.at, said.slot, said.length
+        try:
+            self._connection.send(_FORM.pack(*fields))
+        except OSError:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)

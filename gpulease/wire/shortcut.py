@@ -1,0 +1,153 @@
+"""The way through shared memory, where both ends of a wire are on one machine.
+
+Owns whether there is one: the meeting before it, its messages, and its end, after which pieces
+travel over the wire as they would without it.  Nothing is lost by that: what was asked for and had
+not come is asked for again.  Used by the wire's thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import zmq
+
+from gpulease.wire.lane import Lane, LaneError
+from gpulease.wire.message import header
+from gpulease.wire.near import Calling, Listening, Meeting
+from gpulease.wire.pieces import Offers, Pulls
+
+log = logging.getLogger(__name__)
+
+
+class Shortcut:
+    """At most one lane, and what leads to it; ``post`` sends over the wire."""
+
+    def __init__(
+        self, poller: zmq.Poller, post: Callable[[list[Any]], None], offers: Offers, pulls: Pulls
+    ) -> None:
+        self._poller = poller
+        self._post = post
+        self._offers = offers
+        self._pulls = pulls
+        self._listening: Listening | None = None
+        self._calling: Calling | None = None
+        self.lane: Lane | None = None
+        #: File descriptor to what is done when it can be read.
+        self._doors: dict[int, Callable[[], None]] = {}
+
+    # ---- the meeting
+
+    def listen(self) -> None:
+        """Let the server find this process, if it is on this machine (client)."""
+        try:
+            self._listening = Listening()
+        except OSError as error:
+            log.info("transfer wire: no shared memory here: %s", error)
+            return
+        meeting = self._listening.meeting
+        self._open(self._listening.fileno(), self._called)
+        fields = {"name": meeting.name, "call": meeting.call, "answer": meeting.answer}
+        self._post([header(kind="near", **fields)])
+
+    def call(self, head: dict[str, Any]) -> None:
+        """Look for the client on this machine (server)."""
+        self.close()
+        try:
+            self._calling = Calling(Meeting.from_header(head))
+        except OSError as error:
+            log.info("transfer wire: its other end is not in reach of shared memory: %s", error)
+            self._post([header(kind="far")])
+            return
+        self._open(self._calling.fileno(), self._answered)
+
+    def far(self) -> None:
+        """The server cannot be met (client)."""
+        if self._listening is not None:
+            log.info("transfer wire: its other end is not in reach of shared memory")
+            self._stop_listening()
+
+    def _called(self) -> None:
+        assert self._listening is not None
+        caller = self._listening.accept()
+        if caller is not None:
+            self._open(caller.fileno(), partial(self._hear, caller))
+
+    def _hear(self, caller: socket.socket) -> None:
+        assert self._listening is not None
+        self._shut(caller.fileno())
+        lane = self._listening.hear(caller)
+        if lane is not None:
+            self._stop_listening()
+            self._use(lane)
+
+    def _stop_listening(self) -> None:
+        assert self._listening is not None
+        files = [caller.fileno() for caller in self._listening.callers]
+        for file in (self._listening.fileno(), *files):
+            self._shut(file)
+        self._listening.close()
+        self._listening = None
+
+    def _answered(self) -> None:
+        assert self._calling is not None
+        self._shut(self._calling.fileno())
+        lane = self._calling.hear()
+        self._calling = None
+        if lane is not None:
+            self._use(lane)
+
+    # ---- the lane
+
+    def _use(self, lane: Lane) -> None:
+        log.info("transfer wire: values travel through shared memory")
+        self.lane = lane
+        self._open(lane.fileno(), partial(self._messages, lane))
+        self._pulls.use(lane)
+
+    def _messages(self, lane: Lane) -> None:
+        try:
+            for said in lane.messages():
+                if said.asks:
+                    self._offers.put_into(lane, said)
+                else:
+                    self._pulls.given(lane, said)
+        except LaneError as error:
+            log.warning("transfer wire: no shared memory any more: %s", error)
+            self._end_lane()
+
+    def _end_lane(self) -> None:
+        if self.lane is not None:
+            self._shut(self.lane.fileno())
+            self.lane.close()
+            self.lane = None
+            self._pulls.use(None)
+
+    # ---- both
+
+    def look(self, events: dict[Any, int]) -> None:
+        """Do what the poller's events ask for."""
+        for file in self._doors.keys() & events.keys():
+            if file in self._doors:  # one that was closed by another's doing is none
+                self._doors[file]()
+
+    def close(self) -> None:
+        """End all of it."""
+        if self._listening is not None:
+            self._stop_listening()
+        if self._calling is not None:
+            self._shut(self._calling.fileno())
+            self._calling.close()
+            self._calling = None
+        self._end_lane()
+
+    def _open(self, file: int, door: Callable[[], None]) -> None:
+        self._doors[file] = door
+        self._poller.register(file, zmq.POLLIN)
+
+    def _shut(self, file: int) -> None:
+        if self._doors.pop(file, None) is not None:
+            self._poller.unregister(file)
