@@ -24,6 +24,7 @@ from gpulease.providers.kubernetes.client import (
     Client,
     Manifest,
 )
+from gpulease.providers.kubernetes.hami import CARDS
 from gpulease.providers.kubernetes.index import PodIndex
 from gpulease.providers.kubernetes.namespaces import hub_of, only
 from gpulease.providers.kubernetes.watch import Key, Watched, key_of
@@ -264,9 +265,11 @@ def _kept_node(manifest: Manifest) -> Manifest:
         for each in status.get("conditions") or []
     ]
     own = ("name", "uid", "labels", "deletionTimestamp")
+    notes = {k: v for k, v in (meta.get("annotations") or {}).items() if k == CARDS}
+    noted = {"annotations": notes} if notes else {}
     return pods.shared(
         {
-            "metadata": {k: meta[k] for k in own if k in meta},
+            "metadata": {k: meta[k] for k in own if k in meta} | noted,
             "spec": {k: spec[k] for k in ("taints", "unschedulable") if k in spec},
             "status": kept | {"conditions": conditions},
         }

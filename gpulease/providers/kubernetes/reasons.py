@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpulease.providers.kubernetes import queues
+from gpulease.providers.kubernetes import hami, queues
 from gpulease.providers.kubernetes.pods import granted_at
 from gpulease.providers.kubernetes.reading import Bounds, Reading
 
@@ -259,6 +259,7 @@ def _unbound(seen: _Seen) -> Reading | None:
         said = "no_room_yet" if message else ""
         return Reading("scheduling", detail=detail, numbers=numbers, said=said)
     in_use = not message or any(words in message for words in _IN_USE)
+    in_use = in_use or hami.no_room(message, seen.events)
     code = "capacity_taken" if in_use else "unschedulable"
     return Reading(failed=code, detail=detail or "No node was found in time.", numbers=numbers)
 

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from gpulease import labels
 from gpulease.policy.model import Device, GPUClass
@@ -25,6 +26,7 @@ from gpulease.providers.kubernetes.asks_nodes import (
     fits,
 )
 from gpulease.providers.kubernetes.client import Manifest
+from gpulease.providers.kubernetes.hami import Shares, shares_of
 from gpulease.providers.kubernetes.parts import Granted, Part
 from gpulease.providers.kubernetes.pods import PodUse, amount_of
 
@@ -63,7 +65,7 @@ class NodeInventory:
     """The slots of one resource on one node.
 
     ``total`` are there, ``ready`` of them work, as far as the kubelet says; ``units`` of the
-    resource make one slot.
+    resource make one slot, unless these are ``shares`` under HAMi.
     """
 
     node: str
@@ -79,6 +81,13 @@ class NodeInventory:
     memory: int = 0
     lost: bool = False
     leaving: bool = False
+    shares: Shares | None = None
+
+    def taken(self, asks: Mapping[str, int]) -> Fraction | int:
+        """Return how many slots a pod that is nobody's lease takes."""
+        if self.shares is not None:
+            return self.shares.taken(self.resource, asks)
+        return Fraction(asks[self.resource], self.units)
 
     def slot(self, number: int) -> str:
         """Return the identifier of a slot."""
@@ -228,8 +237,8 @@ class _Filling:
         elsewhere = [use for use in ours if not self._keep(use)]
         for use in elsewhere:
             self._settle(use)
-        units = sum(use.asks[resource] for use in others)
-        for name in self._loose()[: math.ceil(units / self._inventory.units)]:
+        taken = sum(self._inventory.taken(use.asks) for use in others)
+        for name in self._loose()[: math.ceil(taken)]:
             self._taken[name] = FOREIGN
         self._stand_ready([use for use in rest if use.warm])
         broken = max(0, self._inventory.total - self._inventory.ready)
@@ -363,13 +372,19 @@ def _inventory(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> No
     status = node.get("status") or {}
     pool, serves, ask = serving(node, classes, resource)
     units = max(1, slot_units_of(ask)) if ask else 1
+    there, working = (
+        amount_of((status.get(kind) or {}).get(resource, 0)) // units
+        for kind in ("capacity", "allocatable")
+    )
+    shares = shares_of(node, resource, ask) if ask else None
     name, memory = product_of(node)
     return NodeInventory(
         node=str(node["metadata"]["name"]),
         resource=resource,
-        total=amount_of((status.get("capacity") or {}).get(resource, 0)) // units,
-        ready=amount_of((status.get("allocatable") or {}).get(resource, 0)) // units,
+        total=shares.total if shares else there,
+        ready=shares.ready if shares else working,
         units=units,
+        shares=shares,
         pool=pool,
         serves=serves,
         compute=compute_of(_labels(node)),

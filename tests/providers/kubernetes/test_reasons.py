@@ -330,3 +330,18 @@ def test_a_pod_that_the_cluster_takes_away_tells_why(reason, code, phase):
     assert read(bound(5, phase=phase, conditions=[target])).failed == code
     target["status"] = "False"
     assert read(bound(5, conditions=[target])).failed == ""
+
+
+def test_a_share_for_which_hami_has_no_room_was_taken_by_others_and_did_not_fail():
+    """Its person waits on, with HAMi's words for admins, and no attempt is counted."""
+    message = "0/2 nodes are available: 1 NodeUnfitPod, 1 node unregistered."
+    condition = {"type": "PodScheduled", "status": "False", "message": message}
+    pod = {
+        "metadata": {"name": "a", "creationTimestamp": ago(11)},
+        "spec": {},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+    reading = read(pod, event("FilteringFailed", 3, "1 nodes CardInsufficientMemory(n1)"))
+    assert (reading.failed, reading.detail) == ("capacity_taken", message)
+    never = read(pod, event("FilteringFailed", 3, "1 nodes CardTypeMismatch(n1)"))
+    assert never.failed == "unschedulable"
