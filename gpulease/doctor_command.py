@@ -95,7 +95,7 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
     found.append(await asyncio.to_thread(_hub, environment))
     found.append(await asyncio.to_thread(_runs, environment))
     found += [await asyncio.to_thread(_further_hub, hub) for hub in hubs]
-    found.append(_pages(service))
+    found.append(_pages(service, environment))
     return found
 
 
@@ -125,14 +125,26 @@ async def _cluster(settings: KubernetesSettings, hubs: Sequence[FurtherHub]) -> 
         await client.close()
 
 
-def _pages(service: GPULeaseService) -> Result:
-    """Whether pages of people's servers share the origin of the lease service's pages."""
+def _pages(service: GPULeaseService, environment: Mapping[str, str]) -> Result:
+    """Whether pages of people's servers share the origin of the lease service's pages.
+
+    Where the configuration leaves it to the service's own environment, another pod's says nothing.
+    """
     from gpulease.providers.kubernetes.findings import Result
 
-    if service.user_domains:
+    said = service.config.GPULeaseService.get("user_domains")
+    if said or (said is None and environment.get("JUPYTERHUB_HOST")):
         return Result("pages", "ok", "Each person's servers have a domain of their own.")
     if service.trusted_servers:
         return Result("pages", "ok", "Pages of people's servers are trusted.")
+    if said is None and not environment.get("JUPYTERHUB_CLIENT_ID", "").startswith("service-"):
+        return Result(
+            "pages",
+            "unknown",
+            "Whether each person's servers have a domain of their own, only the service's own"
+            " environment (JUPYTERHUB_HOST) says.",
+            "Run this in the service's pod, or set GPULeaseService.user_domains.",
+        )
     return Result(
         "pages",
         "warning",

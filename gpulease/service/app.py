@@ -173,7 +173,9 @@ class GPULeaseService(Application):
         "empty).  Let nobody but Prometheus reach it."
     ).tag(config=True)
     connections_max = Integer(
-        2000, min=10, help="Connections open at a time, live channels not counted; the oldest goes."
+        2000,
+        min=10,
+        help="Connections open at a time, live channels not counted; the oldest silent one goes.",
     ).tag(config=True)
     request_seconds = Float(
         30.0, min=0.1, help="Seconds that a request's headers, and then its body, may take to come."

@@ -8,6 +8,7 @@ and ``Askers.prove``.  Refuses to know HTTP handlers and leases.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ _SERVER_SCOPE = "access:servers"
 
 #: Seconds for which the hub's word on a token is believed.
 CACHE_SECONDS = 30
+#: Tokens about which the hub is asked at once.
+_AT_ONCE = 16
 
 RESTART_ONCE = "Restart your server once: it was started before GPUs were offered here."
 
@@ -183,8 +186,17 @@ class ServiceOAuth(HubOAuth):
     """The hub's log-in for this service; tokens in addresses are never read.
 
     The parent reads ``?token=`` on websockets even where tokens in addresses are off, and an
-    address ends in access logs.
+    address ends in access logs.  It asks the hub about any number of tokens at once: when thousands
+    of notebooks come back to a service that was restarted, none of them had an answer in time.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def _api_request(self, *args: Any, **options: Any) -> Any:
+        async with self._turns:
+            return await super()._api_request(*args, **options)
 
     @default("cache_max_age")
     def _cache_max_age(self) -> int:

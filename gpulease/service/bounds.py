@@ -41,12 +41,15 @@ class _Buckets:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._known: dict[Hashable, _Bucket] = {}
+        self._look_at = _REMEMBERED
 
     def of(self, who: Hashable, most: float, seconds: float) -> _Bucket:
         """Return the bucket of one, which takes so many seconds to be full from nothing."""
         now = self._clock()
-        if len(self._known) > _REMEMBERED:
+        if len(self._known) > self._look_at:
             self._known = {k: b for k, b in self._known.items() if now - b.at < _MINUTE}
+            # Where thousands are about, looking at each of them is no matter of every request.
+            self._look_at = max(_REMEMBERED, 2 * len(self._known))
         bucket = self._known.setdefault(who, _Bucket(most, now))
         bucket.left = min(most, bucket.left + (now - bucket.at) * most / seconds)
         bucket.at = now

@@ -28,7 +28,7 @@ _AT_ONCE = 6
 _FEW = 10
 #: So many users of a list cost the hub about as much as one question for a single one.
 _LIST_COST = 20
-_KNOWN_MAX = 5000
+_KNOWN_MAX = 50_000
 _PAGED = "application/jupyterhub-pagination+json"
 
 

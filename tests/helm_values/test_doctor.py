@@ -190,20 +190,33 @@ def without(api, path):
         api.create(document)
 
 
+SERVICE = {"JUPYTERHUB_CLIENT_ID": "service-gpulease"}
+
+
 @pytest.mark.parametrize(
-    ("said", "state"),
-    [({}, "warning"), ({"user_domains": True}, "ok"), ({"trusted_servers": True}, "ok")],
+    ("said", "environment", "state"),
+    [
+        ({}, SERVICE, "warning"),
+        ({}, SERVICE | {"JUPYTERHUB_HOST": "https://hub.example.org"}, "ok"),
+        ({}, {}, "unknown"),
+        ({}, {"JUPYTERHUB_CLIENT_ID": "jupyterhub-user-stu"}, "unknown"),
+        ({"user_domains": True}, {}, "ok"),
+        ({"user_domains": False}, {}, "warning"),
+        ({"user_domains": False}, SERVICE | {"JUPYTERHUB_HOST": "https://hub"}, "warning"),
+        ({"trusted_servers": True}, {}, "ok"),
+    ],
 )
-def test_pages_that_share_the_hubs_origin_are_warned_of(said, state, monkeypatch):
+def test_pages_that_share_the_hubs_origin_are_warned_of(said, environment, state, monkeypatch):
+    """What is said is of the service, whose environment doctor's process need not have."""
     from traitlets.config import Config
 
     from gpulease.doctor_command import _pages
     from gpulease.service.app import GPULeaseService
 
-    monkeypatch.delenv("JUPYTERHUB_HOST", raising=False)
-    found = _pages(GPULeaseService(config=Config({"GPULeaseService": said})))
+    monkeypatch.setenv("JUPYTERHUB_HOST", "https://of.this.very.process")
+    found = _pages(GPULeaseService(config=Config({"GPULeaseService": said})), environment)
     assert found.state == state
-    assert bool(found.next_step) == (state == "warning")
+    assert bool(found.next_step) == (state != "ok")
 
 
 @pytest.mark.cluster

@@ -13,6 +13,7 @@ from tornado.httpclient import HTTPClientError
 from tornado.websocket import WebSocketClosedError
 
 from gpulease.errors import GPULeaseError
+from gpulease.service import bounds
 from gpulease.service.bounds import PAGES_MAX, PEERS_MAX, Bounds, LoopTime, Rate
 from tests.helpers import wait_for_async
 from tests.service.kit import Hub, Peer, Server, Site, Supervisor, kernel
@@ -210,3 +211,18 @@ async def test_a_flood_on_one_channel_leaves_the_service_to_others(
     assert 0 < len(taken) < 100
     await server.close()
     await sending
+
+
+def test_who_is_full_again_is_forgotten_and_many_cost_no_request_a_look_at_each() -> None:
+    now = [0.0]
+    buckets = bounds._Buckets(lambda: now[0])
+    for number in range(5000):
+        buckets.of(number, 6, 60)
+    kept = buckets._known
+    for number in range(5000):
+        buckets.of(number, 6, 60)
+    assert buckets._known is kept, "nobody is looked for among them again"
+    now[0] = 61
+    for number in range(20000, 26000):
+        buckets.of(number, 6, 60)
+    assert len(buckets._known) < 10_000

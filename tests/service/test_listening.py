@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -124,3 +125,36 @@ async def test_silent_connections_make_room_for_those_who_ask(run: Any, hub: Hub
         assert not any(reader.at_eof() for reader, _ in silent[21:])
         for _, writer in silent:
             writer.close()
+
+
+async def test_who_waits_for_an_answer_keeps_the_place_that_later_ones_want(
+    run: Any, hub: Hub, monkeypatch: Any
+) -> None:
+    """Thousands come back to a service at once, and the hub says slowly who each of them is."""
+    from gpulease.service.auth import ServiceOAuth
+
+    answers, asked, token = asyncio.Event(), [], hub.page_token("stu")
+    ask = ServiceOAuth._api_request
+
+    async def slow(log_in: Any, *args: Any, **options: Any) -> Any:
+        asked.append(args)
+        await answers.wait()
+        return await ask(log_in, *args, **options)
+
+    monkeypatch.setattr(ServiceOAuth, "_api_request", slow)
+    async with run(connections_max=10) as site, contextlib.AsyncExitStack() as all_of_them:
+        first = [await all_of_them.enter_async_context(connected(site)) for _ in range(10)]
+        for _, writer in first:
+            writer.write(head("api/me", token, method="GET"))
+        await wait_for_async(lambda: len(asked) == 10, 30, "ten to be asked about")
+        for _ in range(30):
+            reader, writer = await all_of_them.enter_async_context(connected(site))
+            writer.write(head("api/me", token, method="GET"))
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b"", "there is no room for it now"
+        answers.set()
+        assert [(await answer(reader))[0] for reader, _ in first] == [200] * 10
+        # Who was answered is silent again, and makes room.
+        reader, writer = await all_of_them.enter_async_context(connected(site))
+        writer.write(head("api/me", token, method="GET"))
+        assert (await answer(reader))[0] == 200

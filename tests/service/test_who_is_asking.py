@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import Application, RequestHandler
 
 from gpulease.errors import GPULeaseError
+from gpulease.service import auth
 from gpulease.service.auth import asker_of, named_server
+from gpulease.service.front import log_in_of
+from gpulease.service.further_hubs import FurtherHub
+from tests.helpers import wait_for_async
 from tests.service.kit import ACCESS, Server, Site, active_lease, connect, z85_key
 
 OWN = "access:servers!server=stu/"
@@ -215,3 +224,41 @@ async def test_a_service_is_never_the_user_of_its_name(site: Site) -> None:
         assert (await quiet.call("GET", path))["total"] == 0
     assert (await quiet.call("GET", "servers"))["items"] == []
     assert (await refused(quiet.call("GET", f"leases/{lease['id']}"))).reason == "no_such_lease"
+
+
+class SlowHub(RequestHandler):
+    """Says whose a token is once it may, and counts who waits."""
+
+    def initialize(self, waiting: list[str], most: list[int], answers: asyncio.Event) -> None:
+        self._waiting, self._most, self._answers = waiting, most, answers
+
+    async def get(self) -> None:
+        self._waiting.append("")
+        self._most.append(len(self._waiting))
+        await self._answers.wait()
+        self._waiting.pop()
+        self.finish({"name": "stu", "kind": "user", "scopes": []})
+
+
+async def test_thousands_who_come_back_at_once_do_not_all_ask_the_hub_at_once() -> None:
+    """Each of them is recognised in its turn; the hub was drowned, and nobody was."""
+    waiting: list[str] = []
+    most: list[int] = []
+    answers = asyncio.Event()
+    options = {"waiting": waiting, "most": most, "answers": answers}
+    server = HTTPServer(Application([("/hub/api/user", SlowHub, options)]))
+    listening, port = bind_unused_port()
+    server.add_socket(listening)
+    api = f"http://127.0.0.1:{port}/hub/api"
+    log_in = log_in_of(FurtherHub("lab2", api, "own", "/services/gpulease-lab2/"))
+    asked = [
+        asyncio.ensure_future(log_in.user_for_token(f"token {number}", sync=False))
+        for number in range(4 * auth._AT_ONCE)
+    ]
+    await wait_for_async(lambda: len(waiting) >= auth._AT_ONCE, 30, "the first to have asked")
+    answers.set()
+    found = await asyncio.gather(*asked)
+    assert [each["name"] for each in found] == ["stu"] * len(asked)
+    assert max(most) == auth._AT_ONCE
+    server.stop()
+    await server.close_all_connections()
