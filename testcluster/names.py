@@ -52,8 +52,10 @@ def answering(api: Api) -> Iterator[None]:
             thread.join(60)
 
 
-def at_the_node(name: str, namespace: str, ports: list[Object]) -> Object:
-    """Return what says that a Service is answered at the node's address."""
+def at_the_node(
+    name: str, namespace: str, ports: list[Object], address: str = NODE_ADDRESS
+) -> Object:
+    """Return what says that a Service is answered at an address of the node."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -63,7 +65,7 @@ def at_the_node(name: str, namespace: str, ports: list[Object]) -> Object:
             "labels": {"kubernetes.io/service-name": name},
         },
         "addressType": "IPv4",
-        "endpoints": [{"addresses": [NODE_ADDRESS]}],
+        "endpoints": [{"addresses": [address]}],
         "ports": ports,
     }
 

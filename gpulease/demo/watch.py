@@ -10,10 +10,14 @@ from gpulease.errors import GPULeaseError
 
 
 class LeaseWatch:
-    """Keeps the newest lease of the browser's person and every state it was seen in."""
+    """Keeps the newest lease of the browser's person and every state it was seen in.
 
-    def __init__(self, browser: Browser) -> None:
+    ``user``: what the service calls them, where that is not what their hub does.
+    """
+
+    def __init__(self, browser: Browser, user: str = "") -> None:
         self._browser = browser
+        self._user = user
         self._leases: dict[str, dict[str, Any]] = {}
         self._order: list[str] = []
         #: (lease id, state) in the order seen.
@@ -83,7 +87,7 @@ class LeaseWatch:
         async for event in self._browser.service_events():
             leases = event["leases"] if event["type"] == "snapshot" else [event.get("lease")]
             for lease in sorted((each for each in leases if each), key=lambda it: it["created"]):
-                if lease["user"] == self._browser.user:
+                if lease["user"] == (self._user or self._browser.user):
                     self._take(lease)
             self._changed.set()
 

@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,13 @@ from typing import Any
 import yaml
 
 from testcluster import build, images, names
-from testcluster.api import Object, path_of
+from testcluster.api import Api, Object, path_of
 from testcluster.cluster import Cluster
 from testcluster.layout import NODE_ADDRESS
 from testcluster.pki import Authority
 from testcluster.relay import Relay
 from testcluster.site import encryption, homes, shipped
-from testcluster.site.settings import Ports, Settings, url
+from testcluster.site.settings import Ports, Settings
 from testcluster.site.site import PASSWORD, Site, clear
 from tests.hub import chart
 
@@ -73,11 +73,33 @@ def values(install: chart.Install) -> dict[str, Any]:
 class ChartSite(Site):
     """Hub, proxy, user scheduler and lease service of one install of the chart."""
 
-    def __init__(self, cluster: Cluster, directory: Path, install: chart.Install) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        directory: Path,
+        install: chart.Install,
+        *,
+        address: str = NODE_ADDRESS,
+        ours: Path = chart.VALUES,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Render an install.
+
+        Args:
+            cluster: where it goes.
+            directory: for its files.
+            install: which.
+            address: of the node; several hubs have the same ports, each at one of its own.
+            ours: the values that gpulease ships, or this site's copy of them.
+            environment: further variables of the service.
+        """
         ports = Ports(public=_HTTP, hub=8081, proxy=8001, service=9980, agent=0)
         super().__init__(cluster, Settings(directory, ports, secrets.token_hex(32), ""))
-        self.install = install
-        self.objects = chart.render(install, values(install))
+        self.install, self.address, self._more = install, address, dict(environment or {})
+        here = f'c.JupyterHub.hub_bind_url = "http://{address}:8081"'
+        chosen = values(install)
+        chosen["hub"]["extraConfig"] = {"zz-here": here}
+        self.objects = chart.render(install, chosen, ours)
         self.encrypted = any(
             port.get("name") == "https"
             for each in self.objects
@@ -91,7 +113,10 @@ class ChartSite(Site):
     def url(self) -> str:
         if self.encrypted:
             return f"https://{NODE_ADDRESS}:{_HTTPS}{self.base}"
-        return url(_HTTP, self.base)
+        return self._at(_HTTP, self.base)
+
+    def _at(self, port: int, path: str) -> str:
+        return f"http://{self.address}:{port}{path}"
 
     def namespace_of(self, user: str) -> str:
         """Return where somebody's servers and leases run."""
@@ -155,8 +180,8 @@ class ChartSite(Site):
             public = _BEHIND_TLS if self.encrypted else _HTTP
             return [
                 *(sys.executable, "-m", "gpulease.demo.proxy"),
-                *("--ip", NODE_ADDRESS, "--port", str(public)),
-                *("--api-ip", NODE_ADDRESS, "--api-port", str(self.settings.ports.proxy)),
+                *("--ip", self.address, "--port", str(public)),
+                *("--api-ip", self.address, "--api-port", str(self.settings.ports.proxy)),
                 *("--error-target", f"{self.hub_address}{self.base}hub/error"),
             ]
         return super()._command(name)
@@ -175,7 +200,7 @@ class ChartSite(Site):
         if name == "service":
             deployment = self.own("Deployment", "gpulease")
             container = deployment["spec"]["template"]["spec"]["containers"][0]
-            return os.environ | self._given(container, shipped.OWN_NAMESPACE)
+            return os.environ | self._given(container, shipped.OWN_NAMESPACE) | self._more
         if name == "user-scheduler":
             return dict(os.environ)
         programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -207,17 +232,21 @@ class ChartSite(Site):
     def _address_of(self, name: str) -> str:
         port = _BEHIND_TLS if self.encrypted else _HTTP
         if name == "service":
-            return url(9980, f"{self.base}services/gpulease/api/health")
+            return self._at(9980, f"{self.base}services/gpulease/api/health")
         # The scheduler says nothing of itself; the API server answers in its place.
-        return url(port, f"{self.base}hub/health" if name == "hub" else "/")
+        return self._at(port, f"{self.base}hub/health" if name == "hub" else "/")
 
 
 @contextmanager
 def charted_site(
-    cluster: Cluster, directory: Path, install: chart.Install, policy: str
+    cluster: Cluster,
+    directory: Path,
+    install: chart.Install,
+    policy: str,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[ChartSite]:
     """Install chart and gpulease as documented, and start all; everything goes afterwards."""
-    api, site = cluster.api, ChartSite(cluster, directory, install)
+    api, site = cluster.api, ChartSite(cluster, directory, install, environment=environment)
     (directory / "policy.yaml").write_text(policy, encoding="utf-8")
     site.edit()
     shipped.apply(api, site.shipped)
@@ -230,10 +259,7 @@ def charted_site(
     )["singleuser"]["networkTools"]["image"]
     cluster.import_images([images.network_tools(f"{tools['name']}:{tools['tag']}")])
     with contextlib.ExitStack() as made:
-        for document in (*_secrets(site), *_applied(site)):
-            if api.find(path_of(document)) is None:
-                api.create(document)
-                made.callback(api.delete, path_of(document))
+        made.enter_context(_created(api, (*_secrets(site), *_applied(site))))
         made.enter_context(names.answering(api))
         made.enter_context(names.given(api, "gpulease", shipped.OWN_NAMESPACE, 9980))
         site.write_files()
@@ -244,6 +270,38 @@ def charted_site(
         for name in ("proxy", "user-scheduler", "hub", "service"):
             site.start(name)
         yield site
+
+
+@contextmanager
+def further_hub(
+    cluster: Cluster, directory: Path, install: chart.Install, ours: Path, address: str
+) -> Iterator[ChartSite]:
+    """Install the chart once more, for people of the service of another release that runs.
+
+    What the service needs to know of it, and its namespace, are there already; so is `address`.
+    """
+    site = ChartSite(cluster, directory, install, ours=ours, address=address)
+    site.service, site.prefix = f"gpulease-{install.release}", f"{install.release}/"
+    site.edit()
+    with contextlib.ExitStack() as made:
+        made.enter_context(_created(cluster.api, _applied(site)))
+        site.write_files()
+        made.callback(clear, cluster.api, install.namespace)
+        made.callback(site.stop)
+        for name in ("proxy", "user-scheduler", "hub"):
+            site.start(name)
+        yield site
+
+
+@contextmanager
+def _created(api: Api, documents: Iterable[Object]) -> Iterator[None]:
+    """Create what is not there; it goes afterwards."""
+    with contextlib.ExitStack() as made:
+        for document in documents:
+            if api.find(path_of(document)) is None:
+                api.create(document)
+                made.callback(api.delete, path_of(document))
+        yield
 
 
 def _secrets(site: ChartSite) -> Iterator[Object]:
@@ -267,7 +325,7 @@ def _applied(site: ChartSite) -> Iterator[Object]:
         if each["kind"] == "Service":
             meta, ports = each["metadata"], each["spec"]["ports"]
             shown = [{"name": port.get("name", ""), "port": port["port"]} for port in ports]
-            yield names.at_the_node(meta["name"], meta["namespace"], shown)
+            yield names.at_the_node(meta["name"], meta["namespace"], shown, site.address)
 
 
 @contextmanager

@@ -16,13 +16,16 @@ Student = Person
 @asynccontextmanager
 async def at_work(site: Site, name: str, notebook: str = "work.ipynb") -> AsyncIterator[Student]:
     """Log in, start the server's pod, open a notebook; stop the server afterwards."""
-    async with Browser(site.url, site.tls) as browser:
+    async with Browser(site.url, site.tls, site.service) as browser:
         await browser.log_in(name, PASSWORD)
         await browser.spawn(seconds=LONG)
         await browser.visit(f"user/{name}/api/spec.yaml")
         await browser.open_service()
         kernel = await browser.start_kernel(notebook)
-        async with await browser.connect(kernel) as socket, LeaseWatch(browser) as watch:
+        async with (
+            await browser.connect(kernel) as socket,
+            LeaseWatch(browser, f"{site.prefix}{name}") as watch,
+        ):
             try:
                 yield Student(browser, socket, watch)
             finally:

@@ -54,6 +54,10 @@ class Site:
 
     #: Whom browsers trust, where the hub is called by https.
     tls: ssl.SSLContext | None = None
+    #: What the lease service is called at this hub.
+    service = "gpulease"
+    #: What the service calls this hub's people, before their name here.
+    prefix = ""
 
     @property
     def url(self) -> str:

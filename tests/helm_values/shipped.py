@@ -1,6 +1,7 @@
 """The shipped manifests as objects; and under other names, so that tests do not meet."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ GLOBAL = {
 }
 #: Label of the namespaces of one test, by which its copy of an admission policy is bound.
 TEST = "gpulease-test"
+
+
+def page(heading: str) -> list[str]:
+    """Return the commands of a section of docs/kubernetes.md, in order."""
+    text = (ROOT.parent / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"^ *```\n(.*?)^ *```$", section, re.MULTILINE | re.DOTALL)
+    return [line.strip() for block in blocks for line in block.splitlines()]
 
 
 def files(directory: Path = ROOT) -> list[Path]:

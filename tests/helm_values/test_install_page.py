@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,21 +19,12 @@ import yaml
 from tests.helm_values import shipped
 from tests.hub import chart
 
-REPOSITORY = shipped.ROOT.parent
 CHARTS = "https://hub.jupyter.org/helm-chart/"
 SERVICE = "registry.example.edu/lab/gpulease-service:0.1.0"
 #: What comes and goes by itself, or is the API server's own.
 _PASSING = {"events", "leases", "endpoints", "endpointslices", "controllerrevisions", "apiservices"}
 #: The chart's own, which helm keeps for whoever comes back.
 _KEPT = {"persistentvolumeclaims jupyterhub/hub-db-dir"}
-
-
-def page(heading: str) -> list[str]:
-    """Return the commands of a section, in order."""
-    text = (REPOSITORY / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    blocks = re.findall(r"^ *```\n(.*?)^ *```$", section, re.MULTILINE | re.DOTALL)
-    return [line.strip() for block in blocks for line in block.splitlines()]
 
 
 @contextmanager
@@ -133,7 +123,7 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
     gone()
     new_namespace(cluster.api, shipped.SERVERS)
     before = objects(cluster.api)
-    commands = page("Install")
+    commands = shipped.page("Install")
     assert 5 < len(commands) <= 10, "no more than ten commands to the first lease"
     database = cluster.layout.volumes / "database"
     database.mkdir()
@@ -162,7 +152,7 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
             made = objects(cluster.api) - before
             assert f"namespaces /{shipped.SERVERS} with our label" in made
             assert len(made) > 30
-            run(*page("Remove"))
+            run(*shipped.page("Remove"))
             run("helm uninstall jupyterhub --namespace jupyterhub --wait")
     finally:
         run("helm uninstall jupyterhub --namespace jupyterhub --ignore-not-found")
@@ -178,7 +168,7 @@ def test_every_command_of_the_page_works_and_leaves_nothing(cluster, tmp_path):
 
 def _a_further_hub(run: Callable[..., str]) -> None:
     """Install one beside the first, and see that nothing but the hubs themselves is missing."""
-    run(*page("Several hubs"))
+    run(*shipped.page("Several hubs"))
     service = "--namespace gpulease-system"
     run(f"kubectl {service} rollout status deployment/gpulease")
     doctor = "gpulease doctor --config /etc/gpulease/gpulease_config.py --json"

@@ -211,14 +211,19 @@ def rendered(name: str) -> tuple[Manifest, ...]:
     return render(INSTALLS[name])
 
 
-def render(install: Install, last: Mapping[str, Any] | None = None) -> tuple[Manifest, ...]:
-    """Return the chart's objects; `last` are values that count before all others."""
+def render(
+    install: Install, last: Mapping[str, Any] | None = None, ours: Path = VALUES
+) -> tuple[Manifest, ...]:
+    """Return the chart's objects; `last` are values that count before all others.
+
+    `ours` are the values that gpulease ships, or a site's copy of them.
+    """
     with tempfile.TemporaryDirectory() as directory:
         files = []
         for number, values in enumerate((install.values, last or {})):
             files.append(Path(directory) / f"{number}.yaml")
             files[-1].write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
-        given = [files[0], VALUES, *(shipped.ROOT / each for each in install.more), files[1]]
+        given = [files[0], ours, *(shipped.ROOT / each for each in install.more), files[1]]
         done = subprocess.run(
             [
                 *(str(helm()), "template", install.release, os.environ["GPULEASE_CHART"]),
