@@ -59,7 +59,12 @@ class SharedMemory:
             return
         low, high = run[0][0], max(span[1] for span in run)
         self.ids.update(id(span[2]) for span in run)
-        whole = next((o for at, end, o, owns in run if owns and (at, end) == (low, high)), None)
+        whole = next(
+            (o for at, end, o, is_given in run if is_given and (at, end) == (low, high)), None
+        )
+        if whole is None:  # what the others have as their ``base``
+            able = [o for at, end, o, _ in run if (at, end) == (low, high) and is_whole(o)]
+            whole = able[0] if len(able) == 1 else None
         stands = Storage(low, high, [span[2] for span in run]) if whole is None else whole
         self._runs.append((low, high, stands))
 
@@ -68,6 +73,13 @@ class SharedMemory:
         index = bisect.bisect_right(self._runs, address, key=operator.itemgetter(0)) - 1
         found = self._runs[index] if index >= 0 else None
         return (found[0], found[2]) if found is not None and address < found[1] else None
+
+
+def is_whole(array_: Any) -> bool:
+    """Say whether an array is a view of no other, so that views of it name it as their base."""
+    numpy_array = getattr(sys.modules.get("numpy"), "ndarray", ())
+    plain = type(array_) is numpy_array and not isinstance(array_.base, numpy_array)
+    return plain and bool(array_.flags.forc)
 
 
 def is_owner(obj: Any) -> bool:

@@ -136,12 +136,14 @@ def _values(
         cell = _made(cells, name)
         if name in placed.stayed:
             findings.append(
-                Finding(cell, "stays", name, mine[name][1], placed.stayed[name][:_SHOWN],
+                Finding(cell, "stays", name, mine[name][1][:_SHOWN], placed.stayed[name][:_SHOWN],
                         "Make it in the cell that uses it; a cell that reads it on the other side "
                         "stops and says so.")
             )  # fmt: skip
         elif name not in theirs:
-            findings.append(Finding(cell, "missing", name, mine[name][1], "not defined", _REPORT))
+            findings.append(
+                Finding(cell, "missing", name, mine[name][1][:_SHOWN], "not defined", _REPORT)
+            )
         elif mine[name][0] != theirs[name][0]:
             findings.append(Finding(cell, "type", name, mine[name][0], theirs[name][0], _REPORT))
         elif name not in what.names and not _alike(mine, theirs, name):

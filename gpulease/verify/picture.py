@@ -7,8 +7,10 @@ tensor.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
+import random
 import re
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -19,8 +21,8 @@ import xxhash
 
 from gpulease.transfer.libraries import library
 
-#: What is shown of a value, and how much of one is compared.
-_SHOWN = 160
+#: How much text of a value is kept, to show where two of them part, and how much is compared.
+_KEPT = 100_000
 _OBJECTS = 200_000
 _DEPTH = 60
 #: Objects of these are known by their type alone: they hold locks, caches and the page's state.
@@ -36,7 +38,7 @@ _ITERATORS: tuple[type, ...] = (
 )
 #: Shows what lies inside: a value, and its path from the one that holds it.
 Down = Callable[[Any, str], str]
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 
 
 def picture(space: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def picture(space: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     for name in found:
         text = _Look(paths, spans, keep).text(space[name], name, 0)
         digest = _digest(text.encode("utf-8", "backslashreplace"))
-        values[name] = [_kind(space[name]), text[:_SHOWN], digest]
+        values[name] = [_kind(space[name]), text[:_KEPT], digest]
     groups = [*paths.values(), *_overlapping(spans)]
     aliases = sorted(sorted(set(group)) for group in groups if len(set(group)) > 1)
     return {"values": values, "aliases": aliases}
@@ -135,10 +137,23 @@ class _Look:
         kind = _kind(value)
         if kind.partition(".")[0] in _BY_TYPE or hasattr(value, "__next__"):
             return kind
-        state = dict(_state(value))
-        if not state:
-            return f"{kind} {_ADDRESS.sub('0x', _repr(value))}"
-        return f"{kind} " + ", ".join(f"{k}: {down(v, f'.{k}')}" for k, v in state.items())
+        state = sorted(_state(value), key=lambda item: str(item[0]))
+        if not state or isinstance(value, random.Random):
+            return f"{kind} {self._reduced(value, down)}"
+        return f"{kind} " + ", ".join(f"{k}: {down(v, f'.{k}')}" for k, v in state)
+
+    def _reduced(self, value: Any, down: Down) -> str:
+        """Return what there is of an object without attributes: how it is pickled, or its text."""
+        own: Any = type(value).__reduce__
+        torch = library("torch")
+        if torch is not None and isinstance(value, torch.Generator):
+            return down(value.get_state(), ".get_state()")
+        if own is not object.__reduce__:
+            with contextlib.suppress(Exception):  # what it is by its text will do
+                made, args, *state = value.__reduce__()
+                self._keep.append((args, state))
+                return f"{_kind(made)} {down(args, '.args')} {down(state, '.state')}"
+        return _ADDRESS.sub("0x", _repr(value))
 
     def _function(self, value: types.FunctionType, path: str, down: Down) -> str:
         cells = []
@@ -182,7 +197,9 @@ def _of_language(value: Any, down: Down) -> str | None:
     if type(value) is types.GenericAlias:  # it shows its class's attributes as its own
         return f"alias {down(value.__origin__, '')} {down(value.__args__, '.__args__')}"
     if isinstance(value, type):
-        inner = {k: v for k, v in vars(value).items() if not k.startswith("__")}
+        # Of flags, Python remembers which combinations somebody asked for.
+        hidden = ("__", "_value2member_map_") if issubclass(value, enum.Enum) else "__"
+        inner = {k: v for k, v in vars(value).items() if not k.startswith(hidden)}
         parts = (f"{k}: {down(v, f'.{k}')}" for k, v in sorted(inner.items()))
         return f"class {value.__qualname__} " + ", ".join(parts)
     if isinstance(value, functools.partial):
@@ -213,6 +230,9 @@ def _simple(value: Any) -> str | None:  # noqa: PLR0911 - one a kind
     numpy = library("numpy")
     if numpy is not None and isinstance(value, numpy.generic | numpy.dtype):
         return f"{_kind(value)} {value!r}"
+    pandas = library("pandas")
+    if pandas is not None and isinstance(value, pandas.api.extensions.ExtensionDtype):
+        return f"{_kind(value)} {value!r}"  # what it has looked up before is nobody's
     return None
 
 
@@ -221,7 +241,7 @@ def _array(value: Any, down: Down) -> str | None:
     numpy, torch, pandas = map(library, ("numpy", "torch", "pandas"))
     if numpy is not None and isinstance(value, numpy.ndarray):
         head = f"{_kind(value)} {value.dtype} {value.shape} "
-        if value.dtype.hasobject:
+        if value.dtype.hasobject or value.dtype.names:  # between fields may be anything
             return head + str(down(value.tolist(), ".tolist()"))
         return f"{head}{_few(value)} {_digest(value.tobytes())}"
     if torch is not None and isinstance(value, torch.Tensor):

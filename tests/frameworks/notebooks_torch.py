@@ -23,6 +23,14 @@ NOTEBOOKS = {
         "from torch.optim.swa_utils import AveragedModel, SWALR, get_ema_multi_avg_fn, update_bn\nopt = torch.optim.SGD(model.parameters(), lr=.1); ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(.9)); sw = SWALR(opt, .05)", STEP+"ema.update_parameters(model); sw.step()", STEP+"ema.update_parameters(model); sw.step(); seen.append(opt.param_groups[0]['lr'])",
         "update_bn([X], ema); seen.append([b.tolist() for b in ema.buffers()])",
     ],
+    "a generator that a loader holds": [
+        HEAD,
+        "from torch.utils.data import DataLoader, TensorDataset\ng = torch.Generator().manual_seed(9); dl = DataLoader(TensorDataset(torch.arange(8.)), 4, shuffle=True, generator=g); d = torch.default_generator",
+        "seen += [torch.rand(1, generator=g).item(), dl.generator is g, d is torch.default_generator]",
+        "seen += [[b[0].tolist() for b in dl], d is torch.default_generator]; h = torch.Generator(); h.set_state(g.get_state())",
+        "seen += [torch.rand(1, generator=g).item(), torch.rand(1, generator=h).item(), dl.sampler.generator is g]",
+        "seen += [torch.rand(1, generator=g).item(), torch.rand(1, generator=h).item(), g.initial_seed(), torch.rand(1, generator=d).item()]",
+    ],
     "samplers": [
         HEAD,
         "from torch.utils.data import *\nds = TensorDataset(X, y); g = torch.Generator().manual_seed(1); ws = WeightedRandomSampler(torch.rand(32), 8, generator=g); rs = RandomSampler(ds, generator=g); bs = BatchSampler(rs, 5, True); sub, rest = random_split(ds, [20, 12], generator=g)",

@@ -187,6 +187,17 @@ def test_a_graph_dies_with_its_companion_and_its_value_stays(trained):
     trained.gpu(STEP)
 
 
+def test_a_generator_stays_the_object_that_others_hold(pair):
+    pair.home("import sys, torch; g = torch.Generator().manual_seed(9); sys.held = g")
+    pair.gpu("torch.rand(1, generator=g)")
+    notes = pair.after.notes
+    pair.home("seen = g is sys.held, torch.rand(1, generator=sys.held).item(); del sys.held")
+    expected = torch.Generator().manual_seed(9)
+    torch.rand(1, generator=expected)
+    assert pair.ns["seen"] == (True, torch.rand(1, generator=expected).item())
+    assert not (*notes, *pair.last.notes)
+
+
 def test_the_cpu_generator_is_one(trained):
     trained.home("torch.manual_seed(5); a = torch.rand(2)")
     trained.gpu("b = torch.rand(2)")

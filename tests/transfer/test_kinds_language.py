@@ -38,7 +38,8 @@ KINDS = {
     "lru_cache": Kind("import functools\n@functools.lru_cache\ndef x(n): return n if n < 2 else x(n - 1) + x(n - 2)", "pass", "x(30)"),
     "partial": Kind("import functools\ndef f(a, b, c=0): return (a, b, c)\nx = functools.partial(f, 1, c=[2])", "x.keywords['c'].append(3)", "x(5)"),
     "partial of a partial": Kind("import functools\nx = functools.partial(int, base=3)", "x = functools.partial(x)", "(x.func, x.keywords, x('11'))"),
-    "partialmethod and singledispatch": Kind(
+    "a new type": Kind("import typing\nx = typing.NewType('x', list)\ndef f(v: x) -> x: return v", "x.note = 1", "(x.__name__, x.__supertype__, f.__annotations__['v'] is x, x([1]), vars(x).get('note'))"),
+    "partialmethod": Kind(
         "import functools\nclass C:\n    def put(self, a, b): self.v = (a, b)\n    one = functools.partialmethod(put, 1)\nx = C()", "x.one(2)", "getattr(x, 'v', None)"),
     "recursion": Kind("def x(n): return 1 if n == 0 else n * x(n - 1)", "x.n = 1", "x(10)"),
     "mutual recursion": Kind("def x(n): return True if n == 0 else odd(n - 1)\ndef odd(n): return False if n == 0 else x(n - 1)",

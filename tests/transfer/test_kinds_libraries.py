@@ -91,7 +91,6 @@ REFUSED = {
     "executor": ("import concurrent.futures\nx = concurrent.futures.ThreadPoolExecutor(1)", ""),
     "sqlite": ("import sqlite3\nx = sqlite3.connect(':memory:')", "Connection"),
     "subprocess": ("import subprocess\nx = subprocess.Popen(['true']); x.wait()", ""),
-    "weak dictionary": ("import weakref\nclass C: pass\nc = C()\nx = weakref.WeakValueDictionary(a=c)", ""),
     "closure over a generator": ("def m():\n    g = (i for i in [1])\n    return lambda: next(g)\nx = m()", ""),
     "raises in reduce": ("class C:\n    def __reduce__(self): raise RuntimeError('not me')\nx = C()", "not me"),
     "dumps but does not load": ("class C:\n    def __init__(self, a): pass\n    def __reduce__(self): return (C, ())\nx = C(1)", "load"),

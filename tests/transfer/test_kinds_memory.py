@@ -6,6 +6,14 @@ import pytest
 from tests.transfer.kinds import plain, play
 
 KINDS = {
+    "what views name as their base": [
+        "import numpy as np\na = np.arange(6.0); v = a[1:3]; w = v[::-1]; f = np.asfortranarray(np.ones((2, 3))); part = f[:, 1:]\n"
+        "d = np.array(['2024-01-01', '2024-01-02'], 'M8[D]'); day = d[1:]; big = np.zeros(300_000); rest = big[5:]",
+        "fixed = np.arange(4); open_ = fixed[:2]; fixed.flags.writeable = False; v[0] = 9; part[0, 0] = 5; d[1] = '2025-01-01'; rest[0] = 3",
+        "open_[0] = 4; seen = [v.base is a, w.base is a, a.base is None, a.flags.owndata, part.base is f, day.base is d, open_.base is fixed, rest.base is big]\n"
+        "seen += [a.tolist(), f.tolist(), d.tolist(), fixed.tolist(), open_.flags.writeable, fixed.flags.writeable, big[5], f.flags.f_contiguous]",
+        "a[2] = 7; seen += [w.tolist(), v.base is a, rest.base is big, day[0].item()]",
+    ],
     "record array": [
         "import numpy as np\na = np.zeros(4, [('x', 'f8'), ('n', 'i4')])\nr = a.view(np.recarray)",
         "r.x[1] = 2.5\na['n'][2] = 7",

@@ -70,6 +70,26 @@ def test_a_value_that_raises_when_it_is_packed_stops_only_who_needs_it(shared, e
         shared.gpu("print(c)")
 
 
+def test_what_does_not_load_on_the_gpu_is_said_once(new_pair):
+    pair = new_pair()
+    pair.attach()
+    pair.home(
+        "class C:\n    def __init__(s, a): s.a = a\n    def __reduce__(s): return C, ()\nc = C(1)"
+    )
+    said = []
+    for _ in range(3):
+        pair.gpu("n = 1")
+        said += [note.sentence for note in pair.last.notes]
+        pair.home("n = 2")
+    assert len(said) == 1, said
+    assert said[0].startswith("c stays in your notebook: it does not load on the other side")
+    pair.home("del c")
+    pair.gpu("pass")
+    pair.home("c = C(2)")
+    pair.gpu("pass")
+    assert [note.names for note in pair.last.notes] == [("c",)]
+
+
 def test_an_open_of_the_notebooks_own_travels(shared):
     play(shared, ["import gzip\nopen = gzip.open\nseen = 0"], beside_gpu=False)
     shared.gpu("assert open is gzip.open, open")

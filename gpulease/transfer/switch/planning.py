@@ -158,8 +158,8 @@ def _verify(state: _State, group: Group, strict: str | None) -> None:
     try:
         packed = side.pack(group, state.survey, state.check)
     except RefusedError as error:
-        for name in group.names:
-            side.ledger.blocked[name] = error.kind
+        state.stays[id(group)] = error.kind  # of a unit without a name, too
+        side.ledger.blocked.update(dict.fromkeys(group.names, error.kind))
         if strict is not None:
             raise cannot_move(strict, error.kind) from error
         return

@@ -34,6 +34,8 @@ class Sending:
         self._peer = peer
         #: What an interrupt left open: whether the other side has taken it.
         self._open: tuple[Pending, Shipment] | None = None
+        #: By name, why the last shipment's part did not load there: it is said once.
+        self._said: dict[str, str] = {}
 
     def wanted(self, use: Use) -> Wanted:
         """Return what the coming cell needs of what is here."""
@@ -75,10 +77,16 @@ class Sending:
                 break
         if not outcome.ok:
             raise not_taken()
-        notes = tuple(
-            Note("cannot_move", f"{name} stays in your notebook: {why}", (name,))
+        failed = {
+            name: why
             for index, why in outcome.failed.items()
             for name in names_of(shipment.items[index].packed.roots)
+        }
+        new = [(name, why) for name, why in failed.items() if self._said.get(name) != why]
+        self._said = failed
+        notes = tuple(
+            Note("cannot_move", f"{name} stays in your notebook: {why}", (name,))
+            for name, why in new
         ) + tuple(
             Note(
                 "cannot_move", f"{name} is not on the GPU now: a part of it failed there.", (name,)

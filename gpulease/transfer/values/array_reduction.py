@@ -110,7 +110,7 @@ def _array(array: Any, context: Memory) -> Any:
         args = (stands, array.dtype, array.shape, array.strides, offset, flags.writeable)
         return load or tokens.view, args
     shared = context.memory.at(int(array.__array_interface__["data"][0])) if array.size else None
-    if shared is not None:
+    if shared is not None and shared[1] is not array:
         low, memory = shared
         offset = int(array.__array_interface__["data"][0]) - low
         args = (memory, array.dtype, array.shape, array.strides, offset, flags.writeable)

@@ -132,6 +132,20 @@ def _numbers(series: Any) -> Any:
     return over(view.__array_interface__["data"][0], view.nbytes, view)
 
 
+def inside_pandas(frame: Any) -> tuple[int, list[Any]]:
+    """Return the bytes of a pandas object, and the values in it that are to be looked into.
+
+    Its blocks are never an alias that a user can see (copy-on-write); an index is immutable, and so
+    are its keys.
+    """
+    usage = frame.memory_usage(deep=False)
+    nbytes = int(usage.sum() if hasattr(usage, "sum") else usage)
+    if not hasattr(frame, "attrs"):
+        return nbytes, []
+    columns = [frame] if frame.ndim == 1 else [frame.iloc[:, i] for i in range(frame.shape[1])]
+    return nbytes, [frame.attrs, *(v for c in columns if c.dtype == object for v in c.array)]
+
+
 def reduce(obj: Any, shown: Shown) -> Any:  # noqa: PLR0911 - one a kind
     """Reduce an object that shows memory; NotImplemented where its own way is right.
 

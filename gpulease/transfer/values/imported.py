@@ -119,7 +119,7 @@ def name_of(obj: Any) -> str:
     return "" if any(type(part) is not dict or part for part in held) else name
 
 
-def reduce(obj: Any) -> Any:
+def reduce(obj: Any) -> Any:  # noqa: PLR0911 - one a kind
     """Reduce what is imported, and would not be itself again by its own way.
 
     Of a notebook's class there is no such object: nobody asks.
@@ -128,6 +128,8 @@ def reduce(obj: Any) -> Any:
     numpy = library("numpy")
     if obj is _GENERATOR:
         return getattr, (random, "_inst")
+    if kind is typing.NewType:
+        return reduce_new_type(obj)
     if kind is _random_state(numpy) and _is_the_generator(obj):
         return getattr, (sys.modules["numpy.random.mtrand"], "_rand")
     if numpy is not None and isinstance(obj, numpy.dtype):
@@ -139,6 +141,14 @@ def reduce(obj: Any) -> Any:
         return NotImplemented
     name = name_of(obj)
     return (getattr, (sys.modules[kind.__module__], name)) if name else NotImplemented
+
+
+def reduce_new_type(obj: Any) -> Any:
+    """Reduce a ``typing.NewType`` of the notebook's; its own way knows it by name only."""
+    module = sys.modules.get(obj.__module__)
+    if module is not None and obj.__module__ != "__main__":
+        return NotImplemented
+    return object.__new__, (type(obj),), dict(vars(obj))
 
 
 def _always(_obj: Any) -> bool:

@@ -29,7 +29,7 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, refused_kind
 from gpulease.transfer.registry import Registry
 
-from . import array_reduction, cloudpickle_names, containers, files, imported, tokens
+from . import array_reduction, cloudpickle_names, containers, files, imported, tokens, weak
 from .groups import Check
 from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own
@@ -133,6 +133,10 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._plain.add(kind)  # and so is every other one of this very class
         return reduced
 
+    def _is_held(self, obj: Any) -> bool:
+        """Say whether something that travels, or a module, holds an object."""
+        return id(obj) in self.context.inner or imported.Imported()(obj)
+
     def _seal(self, obj: Any) -> Any:
         return sealed.seal(obj, self.context.packing(sealed.FRAMEWORK))
 
@@ -141,6 +145,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)
+        if type(obj) in weak.PROXIES:  # it says of itself that it is what it refers to
+            return weak.reduce(obj, self._is_held)
         framework = frameworks.of(type(obj))
         if framework is not None:
             reduced = framework.reduce(obj, self.context.packing(framework))
@@ -167,6 +173,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return tokens.attribute, (own, obj.__qualname__)
         if is_interpreters(obj) and not cloudpickle_names.is_named(obj):
             raise RefusedError(f"the type {obj.__name__}, which has no name to import it by")
+        if weak.is_weak(type(obj)):
+            return weak.reduce(obj, self._is_held)
         refused = refused_kind(obj)
         if refused is not None:
             raise RefusedError(refused, obj)

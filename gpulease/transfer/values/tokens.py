@@ -109,8 +109,33 @@ def view(  # noqa: PLR0917 - a pickle passes arguments by position
     """Return an array over ``memory`` that others share (``offset`` in bytes)."""
     import numpy
 
+    if isinstance(memory, numpy.ndarray):
+        return _view_of(memory, dtype, shape, strides, offset, writeable)
     out = numpy.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)
     out.flags.writeable = writeable
+    return out
+
+
+def _view_of(  # noqa: PLR0917 - as above
+    whole: Any,
+    dtype: Any,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    writeable: bool,
+) -> Any:
+    """Return a view whose ``base`` is ``whole``, which may be read-only where the view is not."""
+    import numpy
+
+    locked = writeable and not whole.flags.writeable
+    if locked:
+        whole.flags.writeable = True
+    # As bytes: a buffer of dates, or in Fortran's order, numpy does not take.
+    raw = (whole if whole.flags.c_contiguous else whole.T).reshape(-1).view("u1")
+    out = numpy.ndarray(shape, dtype, buffer=raw, offset=offset, strides=strides)
+    out.flags.writeable = writeable
+    if locked:
+        whole.flags.writeable = False
     return out
 
 

@@ -18,6 +18,7 @@ import xxhash
 from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import is_dead
 
+from . import weak
 from .containers import is_container
 from .hashing import buffer_digest
 from .units import is_plain_instance, own_space
@@ -87,6 +88,8 @@ def _one(obj: Any, made: set[int]) -> bytes:
 
 def _parts(obj: Any) -> list[Any]:
     """Return what ``obj`` refers to, in an order that holds while nobody writes."""
+    if weak.is_weak(type(obj)):
+        return weak.strong(obj) + weak.referents(obj)
     space = own_space(obj)
     if type(space) is not dict:
         return gc.get_referents(obj)

@@ -20,17 +20,9 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
 
+from . import faces, weak
 from .analysis import code_use
 from .array_reduction import whole_of
-from .faces import (
-    arrays_of_arrow,
-    arrays_of_pandas,
-    arrays_of_polars,
-    is_arrow,
-    is_face,
-    is_polars,
-    memory_of,
-)
 from .groups import ATOMIC, Check, Group, merge, name_root, unit_root
 from .imported import ALIAS, Imported, parts_of_alias
 from .overlaps import Overlaps
@@ -74,6 +66,7 @@ class Walk:
         self._common: dict[type, bool] = {}
         self._is_imported = Imported()
         self._queue: list[tuple[str, list[Any]]] = []
+        self._weakly: list[tuple[str, Any]] = []
         self._scratch: dict[Any, dict[Any, Any]] = {}
         frameworks.refresh()
         self.units: dict[str, Any] = {}
@@ -99,6 +92,9 @@ class Walk:
             self._walk_root(root, values)
         for one, two in self._memory.pairs(self._parts, self._owner):
             self._union(one, two)
+        for root, referent in self._weakly:  # it is entered by whoever holds it
+            if id(referent) in self._owner:
+                self._union(root, self._owner[id(referent)])
         return self._collect()
 
     # ---- one root
@@ -178,12 +174,13 @@ class Walk:
             numpy = (self._ndarray,) if self._ndarray is not None else ()
             known = self._common[kind] = not (
                 kind in _TREATED
-                or is_face(kind)
+                or faces.is_face(kind)
                 or issubclass(kind, (*_SPECIAL, *self._pandas, *numpy))
-                or is_arrow(kind)
-                or is_polars(kind)
+                or faces.is_arrow(kind)
+                or faces.is_polars(kind)
                 or self._is_imported.may_be(kind)
                 or self._is_live(kind)
+                or weak.is_weak(kind)
                 or frameworks.of(kind) is not None
             )
         return known
@@ -197,6 +194,9 @@ class Walk:
             kind = type(obj)
             key = id(obj)
             if key in owner and owner[key] == root:
+                continue
+            if weak.is_weak(kind):
+                out += self._weak(root, part, obj)
                 continue
             if kind is types.FunctionType or kind is object or isinstance(obj, type):
                 if is_unit(obj, self._by_value):
@@ -238,15 +238,24 @@ class Walk:
                 out.extend(self._array(root, part, obj))
             elif issubclass(kind, HOLDERS):
                 self._memory.holders.append((obj, root))
-            elif is_face(kind):
+            elif faces.is_face(kind):
                 self._face(part, obj)
-            elif is_polars(kind):
+            elif faces.is_polars(kind):
                 part.nbytes += obj.estimated_size()
-                self._memory.blocks += [(array, root) for array in arrays_of_polars(obj)]
-            elif is_arrow(kind):
+                self._memory.blocks += [(array, root) for array in faces.arrays_of_polars(obj)]
+            elif faces.is_arrow(kind):
                 part.nbytes += int(getattr(obj, "nbytes", 0) or 0)
-                self._memory.blocks += [(array, root) for array in arrays_of_arrow(obj)]
+                self._memory.blocks += [(array, root) for array in faces.arrays_of_arrow(obj)]
         return out
+
+    def _weak(self, root: str, part: Group, obj: Any) -> list[Any]:
+        """Enter a container of weak references (one has no identity); return what it holds."""
+        if type(obj) not in weak.REFERENCES and not self._entered(root, part, [obj]):
+            return []
+        held, referents = weak.strong(obj), weak.referents(obj)
+        self._keep.append((held, referents))
+        self._weakly += [(root, referent) for referent in referents]
+        return self._visit(root, part, held)
 
     def _is_live(self, kind: type) -> bool:
         known = self._live.get(kind)
@@ -291,21 +300,16 @@ class Walk:
         return self._visit(root, part, whole.ravel(order="K").tolist())
 
     def _face(self, part: Group, obj: Any) -> None:
-        memory = memory_of(obj)
+        memory = faces.memory_of(obj)
         if memory is not None:
             part.arrays.append(memory)
             part.faces = True
 
     def _frame(self, root: str, part: Group, frame: Any) -> list[Any]:
-        """Walk a pandas object: its blocks are never an alias a user can see (copy-on-write)."""
-        usage = frame.memory_usage(deep=False)
-        part.nbytes += int(usage.sum() if hasattr(usage, "sum") else usage)
-        self._memory.blocks += [(array, root) for array in arrays_of_pandas(frame)]
-        if isinstance(frame, self._pandas[-1]):
-            return []  # an index is immutable, and so are its keys
-        columns = [frame] if frame.ndim == 1 else [frame.iloc[:, i] for i in range(frame.shape[1])]
-        values = [v for c in columns if c.dtype == object for v in c.array]
-        return self._visit(root, part, [frame.attrs, *values])
+        nbytes, values = faces.inside_pandas(frame)
+        part.nbytes += nbytes
+        self._memory.blocks += [(array, root) for array in faces.arrays_of_pandas(frame)]
+        return self._visit(root, part, values)
 
     # ---- units
 

@@ -9,7 +9,7 @@ import torch
 from gpulease.transfer.frameworks.base import Aside, Inside, Packing, Stage
 from gpulease.transfer.refuse import RefusedError
 
-from . import commit, devices, faces, graphs, memories, objects
+from . import commit, devices, faces, generators, graphs, memories, objects
 
 _NODE = "a node of a computation graph (the graph stays where it was made)"
 
@@ -47,6 +47,8 @@ class _Torch(Aside):
             return memories.storage_of(obj, packing)
         if isinstance(obj, torch.autograd.graph.Node):
             raise RefusedError(_NODE)
+        if isinstance(obj, torch.Generator):
+            return generators.reduce(obj, packing)
         return objects.reduce(obj)
 
     def content(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
@@ -60,6 +62,7 @@ class _Torch(Aside):
 
     def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:
         commit.apply(pairs, stage)
+        generators.apply(stage)
 
 
 FRAMEWORK = _Torch()

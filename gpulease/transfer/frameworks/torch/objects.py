@@ -22,6 +22,7 @@ _KINDS = (
     torch.jit.ScriptModule,
     RemovableHandle,
     torch.autograd.graph.Node,
+    torch.Generator,
     *_LIMITS,
 )
 
@@ -39,7 +40,7 @@ def inside(obj: Any) -> base.Inside:
         return base.Inside(list(loaders.state(obj).values()))
     if isinstance(obj, RemovableHandle):
         return base.Inside(list(obj.__getstate__()))
-    if isinstance(obj, (torch.autograd.graph.Node, *_LIMITS)):
+    if isinstance(obj, (torch.autograd.graph.Node, torch.Generator, *_LIMITS)):
         return base.Inside([])
     if isinstance(obj, torch.jit.ScriptModule):
         return base.Inside(list(scripts.tensors(obj).values()))
@@ -100,5 +101,6 @@ def _wrapped_step(obj: torch.optim.Optimizer) -> Any:
 
     wrapper.__dict__.update(step.__dict__)
     wrapper.__name__, wrapper.__qualname__ = step.__name__, step.__qualname__
+    wrapper.__module__, wrapper.__doc__ = step.__module__, step.__doc__
     wrapper.__dict__["_wrapped_by_lr_sched"] = True
     return wrapper
