@@ -35,3 +35,10 @@ def library(name: str) -> Any:
     if inside is not None and not any(each in sys.modules for each in inside):
         return None
     return sys.modules.get(name)
+
+
+def magics(name: str) -> Any:
+    """Return the running shell's object of this class of magics, None where there is none."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell.magics_manager.registry.get(name) if shell is not None else None

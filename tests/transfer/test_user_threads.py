@@ -5,6 +5,7 @@ import threading
 import uuid
 import weakref
 
+from IPython.core.interactiveshell import InteractiveShell
 from ipykernel.parentpoller import ParentPollerUnix
 from ipykernel.subshell import SubshellThread
 
@@ -44,6 +45,20 @@ def test_unnamed_threads_of_the_kernels_packages_are_not_the_users():
         done.set()
         mine.join()
         poller.join()
+
+
+def test_the_loop_of_script_magics_is_not_the_users(capfd):
+    """IPython makes it for the first ``%%bash`` and keeps it."""
+    threads = UserThreads()
+    shell = InteractiveShell.instance()
+    try:
+        shell.run_cell_magic("bash", "", "echo said")
+        assert capfd.readouterr().out == "said\n"
+        assert "run_forever" in str([thread.name for thread in threading.enumerate()])
+        assert threads.alive() == []
+    finally:
+        shell.magics_manager.registry["ScriptMagics"]._event_loop_finalizer()
+        InteractiveShell.clear_instance()
 
 
 class Held:

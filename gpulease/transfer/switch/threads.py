@@ -12,8 +12,11 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from gpulease.transfer.libraries import magics
+
 _KNOWN = ("gpulease", "IPython", "Heartbeat", "IOPub", "Control", "subshell-", "asyncio_", "pydevd",
-          "zmq", "ThreadPoolExecutor", "QueueFeederThread", "ExecutorManagerThread")  # fmt: skip
+          "zmq", "ThreadPoolExecutor", "QueueFeederThread", "ExecutorManagerThread",
+          "fsspecIO")  # fmt: skip
 
 #: Housekeeping whose threads have no name of their own; the last is pyzmq's, for large messages.
 _KNOWN_TYPES = ("TMonitor", "HistorySavingThread", "_DummyThread", "GarbageCollectorThread")
@@ -56,6 +59,7 @@ class UserThreads:
             and not thread.name.startswith(_KNOWN)
             and type(thread).__name__ not in _KNOWN_TYPES
             and not _KNOWN_PACKAGES.intersection(_packages(thread))
+            and not _waits_for_scripts(thread)
         )
 
     def _in_notebook(self, thread: threading.Thread, stacks: dict[int, types.FrameType]) -> bool:
@@ -82,3 +86,9 @@ def _packages(thread: threading.Thread) -> tuple[str, str]:
     target = getattr(thread, "_target", None)  # gone once the thread ends
     modules = type(thread).__module__, getattr(target, "__module__", None) or ""
     return modules[0].partition(".")[0], modules[1].partition(".")[0]
+
+
+def _waits_for_scripts(thread: threading.Thread) -> bool:
+    """Say whether the thread runs the loop that IPython makes for ``%%bash`` and the like."""
+    loop = getattr(magics("ScriptMagics"), "event_loop", None)
+    return loop is not None and getattr(getattr(thread, "_target", None), "__self__", None) is loop

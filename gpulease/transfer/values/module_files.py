@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gpulease.transfer.libraries import magics
+
 _SITE = tuple({str(Path(path)) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
 
 #: Modules that were looked at; of a person's own, which load (its ``__spec__``) had which digest.
@@ -84,8 +86,5 @@ def autoreload_lines() -> list[str]:
 
 def _autoreload() -> Any:
     """Return what loads edited modules before each cell, None where nothing does."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    registry = shell.magics_manager.registry if shell is not None else {}
-    reloader = getattr(registry.get("AutoreloadMagics"), "_reloader", None)
+    reloader = getattr(magics("AutoreloadMagics"), "_reloader", None)
     return reloader if reloader is not None and reloader.enabled else None
