@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpulease.verify.notebook import CodeCell
-from gpulease.verify.outputs import seen, without_durations
+from gpulease.verify.outputs import seen, without_durations, without_lines
 from gpulease.verify.runner import CellRun, NotebookRun
 
 _SHOWN = 300
@@ -92,7 +92,8 @@ def shown(run: CellRun) -> str:
     """Return what a cell showed as text that two runs can be compared by."""
     messages = [_without_frames(message) for message in run.messages]
     streams, others, reply = seen(messages, {**run.reply, "traceback": None})
-    return without_durations(json.dumps([streams, others, reply], ensure_ascii=False))
+    text = json.dumps([streams, others, reply], ensure_ascii=False)
+    return without_lines(without_durations(text))
 
 
 def _without_frames(message: dict[str, Any]) -> dict[str, Any]:

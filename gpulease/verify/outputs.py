@@ -62,3 +62,8 @@ def neutral(text: str) -> str:
 def without_durations(text: str) -> str:
     """Replace lengths of time, as programs print them."""
     return _DURATION.sub("TIME", text)
+
+
+def without_lines(text: str) -> str:
+    """Replace line numbers of cells: one on the GPU has ``%%gpu`` as its first line."""
+    return re.sub(r"(cell\.py(?::|, line ))\d+", r"\1N", text)

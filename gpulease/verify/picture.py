@@ -193,7 +193,7 @@ def _container(value: Any, down: Down) -> str | None:
     return None
 
 
-def _of_language(value: Any, down: Down) -> str | None:
+def _of_language(value: Any, down: Down) -> str | None:  # noqa: PLR0911 - one a kind
     if type(value) is types.GenericAlias:  # it shows its class's attributes as its own
         return f"alias {down(value.__origin__, '')} {down(value.__args__, '.__args__')}"
     if isinstance(value, type):
@@ -202,6 +202,9 @@ def _of_language(value: Any, down: Down) -> str | None:
         inner = {k: v for k, v in vars(value).items() if not k.startswith(hidden)}
         parts = (f"{k}: {down(v, f'.{k}')}" for k, v in sorted(inner.items()))
         return f"class {value.__qualname__} " + ", ".join(parts)
+    wrapped = getattr(value, "__wrapped__", None)
+    if wrapped is not None and (type(value).__module__ or "").startswith("jax"):
+        return f"{_kind(value)} {down(wrapped, '.__wrapped__')}"  # each side compiles it
     if isinstance(value, functools.partial):
         return f"partial {down(value.func, '.func')} {down(value.args, '.args')}"
     if isinstance(value, types.MethodType):

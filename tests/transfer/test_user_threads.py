@@ -5,9 +5,9 @@ import threading
 import uuid
 import weakref
 
-from IPython.core.interactiveshell import InteractiveShell
 from ipykernel.parentpoller import ParentPollerUnix
 from ipykernel.subshell import SubshellThread
+from IPython.core.interactiveshell import InteractiveShell
 
 from gpulease.transfer.switch.threads import UserThreads
 

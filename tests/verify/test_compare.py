@@ -81,6 +81,12 @@ def test_times_are_not_compared():
     assert kinds(ran("", "took 3.1 s", ""), ran("", "took 12 ms", "")) == []
 
 
+def test_the_line_of_a_warning_is_not_compared():
+    one, two = (f"/tmp/ipykernel_7/{n}.py:{n}: UserWarning: x" for n in (1, 2))
+    assert kinds(ran("", one, ""), ran("", two, "")) == []
+    assert kinds(ran("", one, ""), ran("", two.replace("x", "z"), "")) == [(4, "output", "")]
+
+
 def test_a_cell_is_placed_by_its_first_line_and_loses_its_own():
     cell = CodeCell(1, "%%gpu --wait 5m\nx = 1\n%gpu keep")
     assert "%gpu" not in cell.plain.replace("# %%gpu", "")

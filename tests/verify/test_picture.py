@@ -10,7 +10,7 @@ import pytest
 from gpulease.verify.picture import picture
 
 BASE = (
-    "import numpy as np, pandas as pd, functools\n"
+    "import numpy as np, pandas as pd, enum, functools, random\n"
     "from collections import OrderedDict, defaultdict, deque\n"
 )
 
@@ -52,6 +52,9 @@ def look(source):
         ("a = {1: 2, 3: 4}", "a = {3: 4, 1: 2}"),
         ("a = list[int]", "a = list[str]"),
         ("a = OrderedDict(x=1, y=2)", "a = OrderedDict(x=1, y=2); a.move_to_end('x')"),
+        ("a = np.random.default_rng(1)", "a = np.random.default_rng(1); a.random()"),
+        ("a = np.random.RandomState(1)", "a = np.random.RandomState(1); a.rand()"),
+        ("a = random.Random(1)", "a = random.Random(1); a.random()"),
     ],
 )  # fmt: skip
 def test_what_differs_is_seen(one, other):
@@ -73,6 +76,21 @@ def test_what_differs_is_seen(one, other):
 )
 def test_what_may_differ_does_not(source):
     assert look(source) == look(source)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("class c: pass\na = c(); a.x = 1; a.y = 2", "class c: pass\na = c(); a.y = 2; a.x = 1"),
+        ("a = enum.Flag('a', 'x y')", "a = enum.Flag('a', 'x y'); a.x | a.y"),
+        ("a = pd.CategoricalDtype([*'xy'])",
+         "a = pd.CategoricalDtype([*'xy']); pd.Series(['x'], dtype=a).sort_values()"),
+        ("d = np.dtype([('x', 'i1'), ('y', 'i4')], align=True)\na = np.frombuffer(b'1...1234', d)",
+         "d = np.dtype([('x', 'i1'), ('y', 'i4')], align=True)\na = np.frombuffer(b'1---1234', d)"),
+    ],
+)  # fmt: skip
+def test_what_nobody_sees_is_not_looked_at(one, other):
+    assert look(one)["values"]["a"] == look(other)["values"]["a"]
 
 
 def test_an_order_is_the_same_however_it_came_about():
