@@ -53,6 +53,7 @@ GPU_CLASS: Final = PREFIX + "gpu-class"
 #: The GPUs of all its pods together, and how many pods those are where there are several.
 COUNT: Final = PREFIX + "count"
 NODES: Final = PREFIX + "nodes"
+CARD_PARTS: Final = PREFIX + "card-parts"
 CREATED: Final = PREFIX + "created"
 GRANTED: Final = PREFIX + "granted"
 ENDS: Final = PREFIX + "ends"

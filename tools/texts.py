@@ -14,7 +14,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
-from gpulease.policy.explanation import admin_words, audited, reasons, refusals
+from gpulease.policy.explanation import admin_words, audited, part_words, reasons, refusals
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "gpulease"
@@ -77,6 +77,7 @@ TABLES = {
         reasons.CAUSES,
         reasons.PROGRESS,
     ),
+    "policy/explanation/part_words.py": tuple(part_words.OF_PARTS.values()),
     "policy/explanation/audited.py": ({code: (said,) for code, said in audited.AUDITED.items()},),
     "policy/explanation/admin_words.py": (admin_words.ALERTS, admin_words.ADMIN_STEPS),
     "policy/explanation/refusals.py": (

@@ -28,6 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--simulate", action="store_true", help="simulate GPUs even where NVML finds some"
     )
+    parser.add_argument(
+        "--gpu-name", default="Simulated GPU", metavar="NAME",
+        help="what simulated GPUs are called; several names with commas, in turn",
+    )  # fmt: skip
     parser.add_argument("--memory", type=float, default=16.0, help="GiB of a simulated GPU")
     seconds = parser.add_argument_group("time-outs in seconds (an admin can change them later)")
     for name, default, text in (
@@ -56,6 +60,7 @@ def options_from(arguments: argparse.Namespace, directory: Path) -> DemoOptions:
         ports=launch.choose_ports(port),
         gpus=arguments.gpus,
         simulate=arguments.simulate,
+        gpu_name=arguments.gpu_name,
         memory=arguments.memory,
         idle=_or(arguments.idle, 6.0 if short else 60.0),
         warning=_or(arguments.warning, 4.0 if short else 20.0),

@@ -46,6 +46,7 @@ def service_command(demo: DemoOptions) -> list[str]:
         *(sys.executable, "-P", "-m", "gpulease.cli", "service"),
         f"--database=sqlite:///{demo.directory / 'gpulease.sqlite'}",
         f"--gpus={demo.gpus}",
+        f"--gpu-name={demo.gpu_name}",
         f"--gpu-memory={demo.memory}GiB",
         *(["--simulate"] if demo.simulate else []),
         *time_outs,

@@ -62,6 +62,7 @@ class DemoOptions:
     ports: Ports
     gpus: int = 2
     simulate: bool = False
+    gpu_name: str = "Simulated GPU"
     memory: float = 16.0
     idle: float = 60.0
     warning: float = 20.0

@@ -24,15 +24,16 @@ class SimulatedProbe:
 
     Args:
         count: how many devices.
-        name: what they are called.
+        name: what they are called; of several, with commas between, each in turn.
         memory: bytes each.
     """
 
     def __init__(
         self, count: int, *, name: str = "Simulated GPU", memory: int = 16 * 2**30
     ) -> None:
+        names = [each.strip() for each in name.split(",")]
         self._infos = [
-            GPUInfo(f"SIM-{index:04d}", index, name, memory, simulated=True)
+            GPUInfo(f"SIM-{index:04d}", index, names[index % len(names)], memory, simulated=True)
             for index in range(count)
         ]
         self._lock = threading.Lock()
@@ -65,7 +66,9 @@ class SimulatedProbe:
         """
         now = datetime.now(UTC)
         with self._lock:
-            return [each for info in self._infos for each in self._samples(info.uuid, now)]
+            cards = [info.uuid for info in self._infos]
+            names = dict.fromkeys((*cards, *self._leased))  # leased may be parts of a card
+            return [each for name in names for each in self._samples(name, now)]
 
     def close(self) -> None:
         """Nothing is held."""

@@ -15,8 +15,9 @@ from gpulease.errors import GPULeaseError
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 USAGE = (
-    "%%gpu [--class NAME] [--count N] [--min-count N] [--nodes N] [--for 30m] [--wait 5m] "
-    "[--no-wait] [--else cpu] [--needs memory>=20GiB] [--project NAME] [--in-quota-only]"
+    "%%gpu [--class NAME] [--count N] [--min-count N] [--at-least 40%] [--nodes N] [--for 30m] "
+    "[--wait 5m] [--no-wait] [--else cpu] [--needs memory>=20GiB] [--project NAME] "
+    "[--in-quota-only]"
 )
 #: What ``%gpu`` can do.
 COMMANDS = """\
@@ -47,6 +48,7 @@ Run this cell on a GPU; asks for one, and waits for it, where there is none yet.
   --class NAME      a GPU class (%gpu config class NAME: for the whole notebook)
   --count N         so many GPUs
   --min-count N     start with fewer where there are no more, and give up some rather than all
+  --at-least 40%    of a part of a card: go on with so much of it rather than lose it
   --nodes N         divide them among so many nodes (see: gpulease launch --help)
   --for 30m         for at most so long
   --wait 5m         wait so long in the queue; the request stays queued after that
@@ -75,11 +77,18 @@ class CellOptions:
     project: str | None = None
     nodes: int | None = None
     min_count: int | None = None
+    at_least: int | None = None
     help: bool = False
 
     def of_the_request(self) -> list[str]:
         """Return those given that say what is asked for, as they are typed."""
-        named = {**_TEXTS, **_NUMBERS, "--for": "seconds", "--in-quota-only": "in_quota_only"}
+        named = {
+            **_TEXTS,
+            **_NUMBERS,
+            "--at-least": "at_least",
+            "--for": "seconds",
+            "--in-quota-only": "in_quota_only",
+        }
         return [word for word, field in named.items() if getattr(self, field)]
 
 
@@ -135,7 +144,7 @@ _FLAGS = {
 }
 _TEXTS = {"--class": "gpu_class", "--needs": "needs", "--project": "project"}
 _NUMBERS = {"--count": "count", "--min-count": "min_count", "--nodes": "nodes"}
-_VALUES = frozenset((*_TEXTS, *_NUMBERS, "--for", "--wait", "--else"))
+_VALUES = frozenset((*_TEXTS, *_NUMBERS, "--at-least", "--for", "--wait", "--else"))
 
 
 def _value(word: str, text: str) -> dict[str, object]:
@@ -145,6 +154,11 @@ def _value(word: str, text: str) -> dict[str, object]:
         if not text.isdecimal() or int(text) < 1:
             raise bad_option(f"{word} takes a whole number from 1, not {text!r}.")
         return {_NUMBERS[word]: int(text)}
+    if word == "--at-least":
+        percent = text.removesuffix("%")
+        if not percent.isdecimal() or not 1 <= int(percent) <= 100:
+            raise bad_option(f"--at-least takes a percent such as 40%, not {text!r}.")
+        return {"at_least": int(percent)}
     if word == "--for":
         return {"seconds": parse_duration(text)}
     if word == "--wait":

@@ -175,6 +175,8 @@ class Waiter:
             body["count"] = options.count
         if options.min_count is not None:
             body["min_count"] = options.min_count
+        if options.at_least is not None:
+            body["at_least"] = options.at_least
         if options.nodes is not None:
             body["nodes"] = options.nodes
         if options.seconds is not None:

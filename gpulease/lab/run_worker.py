@@ -194,6 +194,7 @@ def _cell_options(task: dict[str, Any]) -> str:
         "--class": task["gpu_class"],
         "--count": None if task["count"] == 1 else task["count"],
         "--min-count": task["min_count"],
+        "--at-least": task["at_least"],
         "--nodes": None if task["nodes"] == 1 else task["nodes"],
         "--for": None if task["seconds"] is None else f"{task['seconds']:.0f}s",
         "--project": task["project"],

@@ -12,7 +12,8 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import batch, budgets, lifecycle, limits, needs, queue
+from gpulease.policy import batch, budgets, lifecycle, limits, needs, parts, queue
+from gpulease.policy.ask import Ask
 from gpulease.policy.capacity import growth
 from gpulease.policy.capacity.fitting import room, suits
 from gpulease.policy.model import EndReason, GPUClass, Lease, LeaseState, Snapshot
@@ -22,35 +23,10 @@ from gpulease.policy.reservations.seats import in_hold
 from gpulease.policy.units import format_size, say_count
 from gpulease.texts import Text, counted
 
+__all__ = ["REVOCABLE", "Answer", "Ask", "answer", "budget_for", "charged_to", "check"]
+
 #: A lease that leaves for one of these may be asked back while it drains.
 REVOCABLE = frozenset({EndReason.IDLE, EndReason.RETURNED})
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What a person or their notebook asked for; ``gpu_class`` ``None`` is the default class.
-
-    ``wanted`` is how long in seconds (``None``: as long as the policy allows).  ``project`` is what
-    it is charged to; ``None`` is ``charged_to``'s choice.  ``needs`` is as people write it.  The
-    ``count`` devices are divided equally among ``nodes``.  With ``min_count`` of them it can live
-    as well (``None``: all or nothing).
-    """
-
-    user: str
-    server: str
-    gpu_class: str | None = None
-    count: int = 1
-    wanted: float | None = None
-    kernel_id: str | None = None
-    origin: str = "magic"
-    groups: tuple[str, ...] = ()
-    project: str | None = None
-    in_quota_only: bool = False
-    server_ready: bool = True
-    batch: bool = False
-    needs: str = ""
-    nodes: int = 1
-    min_count: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +47,7 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
             ``too_many_waiting``.
     """
     gpu_class = _checked(ask, snapshot)
+    ask = parts.in_parts(ask, gpu_class)
     project = charged_to(ask, gpu_class, snapshot)
     mine = sorted(
         (
@@ -195,8 +172,9 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
             numbers={"classes": names},
             status=422,
         )
-    if not 1 <= ask.count <= gpu_class.max_count:
-        raise _bad_count(ask.count, gpu_class, gpu_class.max_count, "a request may have")
+    ask = parts.in_parts(ask, gpu_class)
+    if not 1 <= ask.count <= gpu_class.most:
+        raise _bad_count(ask.count, gpu_class, gpu_class.most, "a request may have")
     if ask.min_count is not None:
         _check_min_count(ask, ask.min_count)
     others = [queue.class_of(policy, name) for name in gpu_class.fallback]
@@ -205,6 +183,8 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
         growth.most(snapshot, pool, sum(d.pool == pool for d in snapshot.devices)) for pool in pools
     )
     if snapshot.capacity_known and there < ask.count:
+        if gpu_class.parts:
+            raise parts.no_card(gpu_class)
         raise _bad_count(ask.count, gpu_class, there, "there are")
     if ask.nodes > 1:
         _check_nodes(ask, gpu_class, snapshot)
@@ -317,7 +297,7 @@ def _bad_count(count: int, gpu_class: GPUClass, most: int, what: str) -> GPULeas
 def _other_lease(lease: Lease, gpu_class: GPUClass) -> GPULeaseError:
     return GPULeaseError(
         "other_lease",
-        f"This server already has a lease or request for {lease.count} x {lease.gpu_class!r}.",
+        f"This server already has a lease or request for {parts.amount(lease)}.",
         next_step=f"Return it first (%gpu return), then ask for {gpu_class.name!r} again.",
         numbers={"lease": lease.id},
         status=409,
@@ -389,5 +369,7 @@ def _new(
         needs=str(needs.parse(ask.needs)),
         nodes=ask.nodes,
         min_count=ask.min_count if ask.min_count is not None and ask.min_count < ask.count else 0,
+        card_parts=gpu_class.card_parts,
+        steps=ask.steps,
         server_ready=ask.server_ready,
     )

@@ -165,7 +165,7 @@ def _is_over(snapshot: Snapshot, lease: Lease, found: Remainder) -> bool:
     if lease.state is not LeaseState.QUEUED:
         return found.left <= 0
     gpu_class = queue.class_of(snapshot.policy, lease.gpu_class)
-    price = gpu_class.price if gpu_class is not None else 1.0
+    price = gpu_class.device_price if gpu_class is not None else 1.0
     least = time_outs_of(snapshot.policy, lease).minimum_runtime / _HOUR * lease.count * price
     return found.left <= 0 or found.left < least
 

@@ -152,7 +152,7 @@ class Limits:
             return request
         rooms = self._rooms(request, self._rules_of(request))
         room = min((left for _, left in rooms), default=request.count)
-        count = min(request.count, max(room, request.min_count))
+        count = request.fit(max(room, request.min_count))
         return request if count == request.count else replace(request, count=count)
 
     def _of_project(self, lease: Lease, rules: _Rules) -> str:

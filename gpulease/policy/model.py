@@ -17,7 +17,8 @@ from functools import cached_property
 from typing import Any
 
 from gpulease.policy.calendar.reservation import ReservationTerms, Window
-from gpulease.policy.pods import ClusterQueue, Elastic, PodAsk, Warm
+from gpulease.policy.offer import Device, GPUClass, Pool, TimeOuts
+from gpulease.policy.pods import Elastic
 from gpulease.policy.projects import Projects
 from gpulease.policy.states import (
     ClickRuns,
@@ -82,96 +83,6 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class TimeOuts:
-    """The durations (seconds) that govern a lease; a class may override the document's."""
-
-    idle: float = 300.0
-    idle_under_pressure: float = 120.0
-    quiet: float = 900.0
-    warning: float = 60.0
-    warm_up: float = 120.0
-    keep: float = 900.0
-    keeps: int = 3
-    claim: float = 180.0
-    drain_max: float = 60.0
-    interrupt_grace: float = 10.0
-    minimum_runtime: float = 300.0
-    hard_length: float = 28800.0
-    start_max: float = 60.0
-    unknown_hold: float = 300.0
-    busy_max: float = 10800.0
-    wait: float = 300.0
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Physical devices of one layout; pools are disjoint.
-
-    ``spare`` is how many of them no reservation may take.  ``paused``: nothing of it is granted;
-    what runs goes on.  ``elastic``: how it grows; ``None`` where its devices are what is there.
-    """
-
-    name: str
-    evidence: EvidenceLevel = EvidenceLevel.PROCESS
-    spare: int = 0
-    paused: bool = False
-    elastic: Elastic | None = None
-
-
-@dataclass(frozen=True)
-class GPUClass:
-    """A kind of GPU share on offer.
-
-    Where it is full the first class of its ``fallback`` with room serves, and none of theirs.
-    """
-
-    name: str
-    pool: str
-    title: str = ""
-    memory: int = 0
-    max_count: int = 1
-    price: float = 1.0
-    time_outs: TimeOuts = field(default_factory=TimeOuts)
-    fallback: tuple[str, ...] = ()  # classes that serve its requests, in order, when it is full
-    pod: PodAsk | None = None  # how a cluster is asked for it; None is one whole card
-    warm: Warm | None = None  # how many of its pods stand ready ahead; None is never any
-
-    @property
-    def queue(self) -> ClusterQueue | None:
-        """The cluster's own queue that admits its leases; ``None`` where our planner does."""
-        return self.pod.queue if self.pod is not None else None
-
-
-@dataclass(frozen=True)
-class Device:
-    """One device as capacity: what the provider shows now.
-
-    ``lost`` is neither free nor used: nobody knows what runs on it.
-    ``occupied_by`` names the lease whose processes still live there, or ``"foreign"``.
-    ``node`` names the machine: a request for several devices is granted devices of one node.
-    ``leaving``: the node takes nothing new and is about to go; whoever is there is warned.
-    ``serves``: the classes of its pool that it can serve, ``None`` for all of them.
-    ``compute`` is its CUDA capability, ``ecc`` whether its memory corrects errors; ``None`` is
-    not known.  ``warm`` names the class of which a pod stands ready on it: it is free all the same.
-    """
-
-    uuid: str
-    pool: str
-    name: str = ""
-    memory: int = 0
-    simulated: bool = False
-    healthy: bool = True
-    lost: bool = False
-    occupied_by: str | None = None
-    node: str = ""
-    leaving: bool = False
-    serves: tuple[str, ...] | None = None
-    compute: tuple[int, int] | None = None
-    ecc: bool | None = None
-    warm: str = ""
-
-
-@dataclass(frozen=True)
 class PolicyDocument:
     """The validated policy, one version of it.  ``policy.document`` parses and checks the YAML."""
 
@@ -199,6 +110,11 @@ class PolicyDocument:
     def elastic(self) -> Mapping[str, Elastic]:
         """How the pools grow that do, by name."""
         return {each.name: each.elastic for each in self.pools if each.elastic is not None}
+
+    @cached_property
+    def parts(self) -> Mapping[str, int]:
+        """Into how many parts the cards of those pools are divided that are, by name."""
+        return {each.name: each.parts for each in self.pools if each.parts}
 
     @cached_property
     def by_name(self) -> Mapping[str, GPUClass]:
@@ -230,6 +146,8 @@ class Lease:
     nodes: int = 1  # into so many equal parts its devices are divided, in their order
     min_count: int = 0  # with so few devices it can live as well; 0 is all or nothing
     asked_count: int = 0  # what was asked for, where it has fewer; 0 is ``count``
+    card_parts: int = 0  # its devices are of so many parts of one card; 0 is whole devices
+    steps: tuple[int, ...] = ()  # with these fewer ones alone it can live; () is any number
     batch: bool = False  # of a whole notebook's run: nobody sits at it
     reason: str = ""
     attempt: int = 0
@@ -285,13 +203,34 @@ class Lease:
         return min(self.min_count, self.count) or self.count
 
     @property
+    def cards(self) -> float:
+        """How many whole cards its devices come to."""
+        return self.count / self.card_parts if self.card_parts else self.count
+
+    @property
     def spares(self) -> int:
         """How many of its devices it can live without."""
         return max(0, len(self.devices) - self.least) if self.min_count else 0
 
+    def fit(self, number: int) -> int:
+        """Return with how many of so many devices it can live, 0 for none."""
+        if number >= self.count:
+            return self.count
+        if not self.min_count or number < self.least:
+            return 0
+        return max((each for each in self.steps if each <= number), default=0) or (
+            0 if self.steps else number
+        )
+
+    def giving_up(self, wanted: int) -> int:
+        """Return the fewest devices, but so many, that it can give up and go on; 0 for none."""
+        left = self.fit(len(self.devices) - wanted) if 0 < wanted <= self.spares else 0
+        return len(self.devices) - left if left else 0
+
     def shrunk(self, fewer: int) -> Shape:
         """Return what it becomes with so many devices fewer."""
-        return Shape(self.gpu_class, self.devices[: len(self.devices) - fewer])
+        left = len(self.devices) - fewer
+        return Shape(self.gpu_class, self.devices[: self.fit(left) or left])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Owns their shapes and the presets that are nothing but such an ask.  Refuses to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -189,6 +189,26 @@ def hami(memory_percent: int, cores_percent: int) -> PodAsk:
             ("nvidia.com/gpucores", str(cores_percent)),
         ),
     )
+
+
+_PERCENT: Final = ("nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
+
+
+def is_hami(ask: PodAsk) -> bool:
+    """Whether an ask is for a fraction of a card under HAMi."""
+    return ask.resource == GPU_RESOURCE and _PERCENT[0] in dict(ask.extra_resources)
+
+
+def hami_whole(ask: PodAsk) -> bool:
+    """Whether an ask under HAMi says no part: all memory, and no bound of compute."""
+    said = dict(ask.extra_resources)
+    return tuple(said.get(each) for each in _PERCENT) == ("100", "0")
+
+
+def of_card(ask: PodAsk, percent: int) -> PodAsk:
+    """Return an ask under HAMi for so much of one card's memory and compute."""
+    said = dict(ask.extra_resources) | dict.fromkeys(_PERCENT, str(percent))
+    return replace(ask, extra_resources=tuple(said.items()))
 
 
 def gpushare(memory: int) -> PodAsk:

@@ -94,9 +94,14 @@ def _better(snapshot: Snapshot, lease: Lease) -> list[tuple[str, int]]:
         mine = queue.pool_of(snapshot, lease) == gpu_class.pool
         there = len(free.get(gpu_class.pool, ())) + (len(lease.devices) if mine else 0)
         least = lease.count + (name == lease.gpu_class)
-        counts = range(min(most, there, gpu_class.max_count), least - 1, -1)
-        found += [(name, count) for count in counts if count % lease.nodes == 0]
+        counts = range(min(most, there, gpu_class.most), least - 1, -1)
+        found += [(name, count) for count in counts if _may_be(lease, count, most)]
     return found
+
+
+def _may_be(lease: Lease, count: int, most: int) -> bool:
+    """Whether a lease can be of so many devices: equal parts of its nodes, a step of its class."""
+    return count % lease.nodes == 0 and (not lease.steps or count in (most, *lease.steps))
 
 
 def _admitted(

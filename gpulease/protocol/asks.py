@@ -33,6 +33,8 @@ class AskBody(TypedDict, total=False):
     gpu_class: Annotated[str, Len(1, 64)] | None  # None: the policy's default class
     count: Annotated[int, Interval(ge=1, le=64)]  # of all nodes together; 1 for each
     min_count: Annotated[int, Interval(ge=1, le=64)] | None  # it can live with so few; None: all
+    # Of a class that is a part of a card: it can live with so many percent of one; None: all.
+    at_least: Annotated[int, Interval(ge=1, le=100)] | None
     nodes: Annotated[int, Interval(ge=1, le=64)]  # 1: into so many equal parts it is divided
     seconds: Annotated[float, Interval(gt=0, le=30 * 86400)] | None  # how long it is wanted
     server: Name | None  # a page names it; a server's token implies it

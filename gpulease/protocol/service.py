@@ -79,6 +79,7 @@ class UpgradeView(TypedDict):
     gpu_class: str
     title: str  # of the class, as people read it
     count: int
+    percent: NotRequired[int]  # of a card, where it has a part of one
 
 
 class LeaseView(TypedDict):
@@ -98,6 +99,9 @@ class LeaseView(TypedDict):
     count: int  # of all nodes together
     min_count: NotRequired[int]  # it can live with so few; 0: all or nothing
     asked_count: NotRequired[int]  # what was asked for, where it has fewer; else 0
+    percent: NotRequired[int]  # of a card, where it has a part of one; absent: whole GPUs
+    asked_percent: NotRequired[int]  # what was asked for, where it has less; else 0
+    least_percent: NotRequired[int]  # it can live with so little; 0: all or nothing
     upgrade: NotRequired[UpgradeView | None]  # what of that is free now; None: nothing
     nodes: NotRequired[int]  # into so many equal parts its devices are divided; absent: 1
     simulated: bool
@@ -141,7 +145,9 @@ class ClassView(TypedDict):
     total: int
     free: int
     queued: int
-    max_count: NotRequired[int]  # the most devices one request may ask for
+    max_count: NotRequired[int]  # the most GPUs one request may ask for
+    percent: NotRequired[int]  # of a card, that one GPU of it is; absent: whole GPUs
+    steps: NotRequired[list[int]]  # with these percents of a card a lease of it can go on
     price: NotRequired[float]  # GPU-hours that a budget pays for an hour of one device
     expected_start: NotRequired[str | None]  # of one device asked for now; None is unknown
     # What adding a machine for a request usually takes; None is not now, absent is never (seconds).

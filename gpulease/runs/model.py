@@ -54,6 +54,7 @@ class Run:
     count: int = 1  # GPUs, of all nodes together
     nodes: int = 1
     min_count: int | None = None  # it can live with so few of them; None: all
+    at_least: int | None = None  # it can live with so many percent of a card; None: all
     wanted: float | None = None  # seconds that a lease of its GPU cells is asked for
     project: str | None = None
     parameters: Mapping[str, Value] = field(default_factory=dict)

@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-count", type=int, metavar="N", help="begin with so few where no more are free"
     )
     parser.add_argument(
+        "--at-least", metavar="40%", help="of a part of a card: go on with so much of it, not less"
+    )
+    parser.add_argument(
         "--nodes", type=int, default=1, metavar="N", help="divide its GPUs among so many nodes"
     )
     parser.add_argument("--for", dest="length", metavar="2h", help="a GPU for at most so long")
@@ -62,7 +65,8 @@ def body(
         seconds: reads a duration such as ``2h``.
 
     Raises:
-        GPULeaseError: ``no_notebook``, ``bad_parameter``, ``bad_array``, and those of ``seconds``.
+        GPULeaseError: ``no_notebook``, ``bad_parameter``, ``bad_array``, ``bad_option``,
+            and those of ``seconds``.
     """
     notebook = folder / Path(arguments.notebook).expanduser()
     if notebook.suffix != ".ipynb" or not notebook.is_file():
@@ -79,6 +83,7 @@ def body(
         "gpu_class": arguments.gpu_class,
         "count": arguments.count,
         "min_count": arguments.min_count,
+        "at_least": _percent(arguments.at_least) if arguments.at_least else None,
         "nodes": arguments.nodes,
         "seconds": seconds(arguments.length) if arguments.length else None,
         "project": arguments.project,
@@ -87,6 +92,17 @@ def body(
         "array": arguments.array,
         "on_loss": arguments.on_loss,
     }
+
+
+def _percent(text: str) -> int:
+    number = text.removesuffix("%").strip()
+    if number.isdecimal() and 1 <= int(number) <= 100:
+        return int(number)
+    raise GPULeaseError(
+        "bad_option",
+        f"--at-least takes a percent from 1 to 100, not {text!r}.",
+        next_step="Write for example --at-least 40%.",
+    )
 
 
 def advice(wanted: Mapping[str, Any]) -> str:

@@ -100,7 +100,9 @@ class GPULeaseService(Application):
     gpus = Integer(
         0, min=0, max=1024, help="How many simulated GPUs to offer where NVML finds none."
     ).tag(config=True)
-    gpu_name = Unicode("Simulated GPU", help="What simulated GPUs are called.").tag(config=True)
+    gpu_name = Unicode(
+        "Simulated GPU", help="What simulated GPUs are called: several names with commas, in turn."
+    ).tag(config=True)
     gpu_memory = Unicode("16GiB", help="Memory of a simulated GPU, such as 16GiB.").tag(config=True)
     simulate = Bool(False, help="Offer simulated GPUs even where a driver is.").tag(config=True)
     policy_file = Unicode(

@@ -102,6 +102,7 @@ class SubmitBody(Body):
     gpu_class: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     count: Annotated[int, Field(ge=1, le=64)] | None = None
     min_count: Annotated[int, Field(ge=1, le=64)] | None = None
+    at_least: Annotated[int, Field(ge=1, le=100)] | None = None
     nodes: Annotated[int, Field(ge=1, le=64)] = 1
     seconds: Annotated[float, Field(gt=0, le=30 * 86400)] | None = None
     project: Name | None = None

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from gpulease.policy import capacity
+from gpulease.policy.capacity.fitting import suits
 from gpulease.policy.capacity.growth import Growth
 from gpulease.policy.explanation import forecast
 from gpulease.policy.memo import once
 from gpulease.policy.model import Device, GPUClass, LeaseState, Snapshot
+from gpulease.policy.parts import percent
 from gpulease.protocol import ClassView
 
 #: Devices that are alike to a class: their pool, and the classes of it that they can serve.
@@ -19,7 +21,8 @@ _Kinds = Mapping[tuple[str, tuple[str, ...] | None], int]
 
 def on_offer(snapshot: Snapshot) -> list[ClassView]:
     """Return the policy's classes, in its order."""
-    free = _kinds(d for found in capacity.free_devices(snapshot).values() for d in found)
+    loose = [d for found in capacity.free_devices(snapshot).values() for d in found]
+    free = _kinds(loose)
     total = _kinds(snapshot.devices)
     starts, growth = forecast.next_starts(snapshot), Growth(snapshot)
     queued = Counter(x.gpu_class for x in snapshot.leases if x.state is LeaseState.QUEUED)
@@ -30,13 +33,16 @@ def on_offer(snapshot: Snapshot) -> list[ClassView]:
             "title": each.title or each.name,
             "memory": each.memory,
             "simulated": each.pool in simulated_pools(snapshot),
-            "total": _serving(each, total),
-            "free": _serving(each, free),
+            "total": _whole(each, snapshot.devices) if each.parts else _serving(each, total),
+            "free": _whole(each, loose) if each.parts else _serving(each, free),
             "queued": queued[each.name],
             "max_count": each.max_count,
             "price": each.price,
             "expected_start": _to_the_minute(starts.get(each.pool)),
         }
+        if each.parts:
+            view["percent"] = percent(each.parts, each.card_parts)
+            view["steps"] = [percent(step, each.card_parts) for step in each.steps]
         elastic = snapshot.policy.elastic.get(each.pool) if snapshot.grows else None
         if elastic is not None:
             view["provision"] = elastic.provision_time if growth.allows(each.pool) else None
@@ -53,6 +59,16 @@ def simulated_pools(snapshot: Snapshot) -> frozenset[str]:
 
 def _kinds(devices: Iterable[Device]) -> _Kinds:
     return Counter((device.pool, device.serves) for device in devices)
+
+
+def _whole(gpu_class: GPUClass, devices: Iterable[Device]) -> int:
+    """Return how many GPUs of a class that is a part of a card fit on the cards."""
+    cards = Counter(
+        device.card
+        for device in devices
+        if device.pool == gpu_class.pool and suits(gpu_class.name, device)
+    )
+    return sum(number // gpu_class.parts for number in cards.values())
 
 
 def _serving(gpu_class: GPUClass, kinds: _Kinds) -> int:

@@ -143,7 +143,7 @@ class Watch:
         tenants: dict[tuple[str, str], Tenant] = {}
         for lease in watched:
             gpu_class = policy.by_name.get(lease.gpu_class)
-            share = gpu_class.memory if gpu_class is not None else 0
+            share = gpu_class.memory_of(1) if gpu_class is not None else 0
             for _, told in (self._tenancies[u] for u in lease.devices if u in self._tenancies):
                 known = tenants.get((lease.id, told.card))
                 whole = share + (known.share if known is not None else 0)

@@ -81,6 +81,7 @@ class LeaseCommands:
             count=body.get("count", body.get("nodes", 1)),
             nodes=body.get("nodes", 1),
             min_count=body.get("min_count"),
+            at_least=body.get("at_least"),
             wanted=body.get("seconds"),
             kernel_id=body.get("kernel_id"),
             origin=body.get("origin", "magic"),

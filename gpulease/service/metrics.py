@@ -213,7 +213,7 @@ class Metrics:
             self._drain.labels(after.gpu_class).observe(_seconds(before.state_since, now))
         if after.end_reason is EndReason.IDLE and after.hard_end is not None:
             left = max(0.0, _seconds(now, after.hard_end))
-            self._reclaimed.labels(after.gpu_class).inc(left * after.count)
+            self._reclaimed.labels(after.gpu_class).inc(left * after.cards)
 
 
 def _seconds(since: datetime | None, until: datetime) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,6 +85,11 @@ class Policies:
     def classes(self) -> tuple[GPUClass, ...]:
         """The classes on offer; none before ``open``."""
         return self._document.classes if self._document is not None else ()
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """Into how many parts the cards of some pools are divided; none before ``open``."""
+        return self._document.parts if self._document is not None else {}
 
     @property
     def images(self) -> tuple[str, ...]:

@@ -69,7 +69,9 @@ class Usage(BaseHandler):
         ]
         # Seconds of work, of a year: not the event loop's.
         by = query.by.split(",")
-        return since, until, await asyncio.to_thread(sums, found, since, until, by, zone)
+        parts = snapshot.policy.parts
+        rows = await asyncio.to_thread(sums, found, since, until, by, zone, parts=parts)
+        return since, until, rows
 
 
 class UsageTable(Usage):

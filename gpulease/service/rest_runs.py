@@ -117,6 +117,7 @@ def view(run: Run, services: Services) -> RunView:
         "count": run.count,
         "nodes": run.nodes,
         "min_count": run.min_count,
+        "at_least": run.at_least,
         "seconds": run.wanted,
         "project": run.project,
         "budget": budget_view(_remainder(run, services)),

@@ -216,7 +216,7 @@ class RunningService:
         await usage.load()
         await self.services.warm_time.load()
         await runs.load()
-        await loop.recover(devices)
+        await loop.recover(await provider.devices())  # as the policy has them
         self._publish(loop.snapshot())  # whoever comes back first finds every lease there is
         self._listen(hub_auth, secret)
         self._tasks = [
@@ -278,7 +278,14 @@ class RunningService:
         probe = self._probe
         if probe is None:
             probe = await asyncio.to_thread(choose_probe, options)
-        provider = LocalProvider(probe, links, secret, grant, lost_after=self._options.lost_seconds)
+        provider = LocalProvider(
+            probe,
+            links,
+            secret,
+            grant,
+            lost_after=self._options.lost_seconds,
+            card_parts=lambda pool: policies.parts.get(pool, 0),
+        )
         await provider.open()
         return provider
 

@@ -31,6 +31,7 @@ class RunView(TypedDict):
     count: int
     nodes: int
     min_count: int | None  # it can live with so few; None: all
+    at_least: int | None  # it can live with so many percent of a card; None: all
     seconds: float | None
     project: str | None
     budget: BudgetView | None  # what is left of what its GPU is charged to; None: no bound

@@ -104,6 +104,7 @@ class Runs:
                     count=body.count or body.nodes,
                     nodes=body.nodes,
                     min_count=body.min_count,
+                    at_least=body.at_least,
                     wanted=body.seconds,
                     project=body.project,
                     parameters=body.parameters,
@@ -197,6 +198,7 @@ class Runs:
         ask = asking.Ask(
             run.user, "", run.gpu_class, run.count, run.wanted,
             groups=run.groups, project=run.project, nodes=run.nodes, min_count=run.min_count,
+            at_least=run.at_least,
         )  # fmt: skip
         try:
             return asking.budget_for(ask, self._snapshot())
@@ -210,6 +212,7 @@ class Runs:
         ask = asking.Ask(
             asker.name, "", body.gpu_class, body.count or body.nodes, body.seconds,
             groups=asker.groups, project=body.project, nodes=body.nodes, min_count=body.min_count,
+            at_least=body.at_least,
         )  # fmt: skip
         asking.check(ask, self._snapshot())
         try:
@@ -275,7 +278,7 @@ def _the_same(new: Sequence[Run], found: Sequence[Run | None]) -> list[Run]:
 def _asked(run: Run) -> tuple[object, ...]:
     """Return what a run was submitted with, that nothing changes afterwards."""
     return (
-        run.notebook, run.gpu_class, run.count, run.nodes, run.min_count, run.wanted,
+        run.notebook, run.gpu_class, run.count, run.nodes, run.min_count, run.at_least, run.wanted,
         run.project, dict(run.parameters), run.after, run.array, run.index, run.on_loss,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -32,6 +32,8 @@ _HALF_LIVES = 10
 EVERY = 20.0
 #: Of a budget, the part at which its owners are told.
 TOLD_AT = 0.8
+#: Of pools of whole devices.
+_WHOLE: Mapping[str, int] = {}
 #: The store's note of which budgets were told of.
 _TOLD = "budgets_told"
 
@@ -170,11 +172,18 @@ def _notice(project: str, used: float, budget: Budget, until: datetime) -> Notic
 
 
 def sums(
-    uses: Iterable[Use], since: datetime, until: datetime, by: Sequence[str], zone: ZoneInfo
+    uses: Iterable[Use],
+    since: datetime,
+    until: datetime,
+    by: Sequence[str],
+    zone: ZoneInfo,
+    *,
+    parts: Mapping[str, int] = _WHOLE,
 ) -> list[dict[str, object]]:
     """Return device-hours and cost of each group, in the order of the groups' names.
 
-    ``by``: any of ``project``, ``person``, ``class`` and ``day`` (of ``zone``).
+    ``by``: any of ``project``, ``person``, ``class`` and ``day`` (of ``zone``).  ``parts``: into
+    how many parts the cards of a pool are divided, where they are.
     """
     hours: defaultdict[tuple[str, ...], float] = defaultdict(float)
     costs: defaultdict[tuple[str, ...], float] = defaultdict(float)
@@ -189,7 +198,7 @@ def sums(
                 "project": use.project, "person": use.user, "class": use.gpu_class, "day": day,
             }  # fmt: skip
             key = tuple(names[each] for each in by)
-            hours[key] += seconds / 3600
+            hours[key] += seconds / 3600 / parts.get(use.pool, 1)
             costs[key] += use.hours(begin, end)
             if use.estimated:
                 marked.add(key)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import budgets, capacity, lifecycle
+from gpulease.policy import budgets, capacity, lifecycle, parts
 from gpulease.policy.evidence.idle_case import warned_at
 from gpulease.policy.explanation import forecast, labs
 from gpulease.policy.explanation.explain import beyond_share, explain, wish_is_free
@@ -202,10 +202,10 @@ class Views:
             expected=expected,
             between=ahead.between if ahead else None,
             said=of.said,
-            asides=joined(of.asides, wish_is_free(of.upgrade)),
+            asides=joined(of.asides, wish_is_free(of.upgrade, lease)),
             outs=outs,
         )
-        return {
+        view: LeaseView = {
             "idle_end": figures["idle_end"],
             "verdict": figures["verdict"],
             "utilisation": figures["utilisation"],
@@ -225,7 +225,7 @@ class Views:
             "count": lease.count,
             "min_count": lease.min_count,
             "asked_count": lease.asked_count,
-            "upgrade": _upgrade(of.upgrade, policy),
+            "upgrade": _upgrade(of.upgrade, lease, policy),
             "nodes": lease.nodes,
             "simulated": of.simulated,
             "state": lease.state.value,
@@ -243,7 +243,7 @@ class Views:
             "warned_until": _iso(lease.warned_until),
             "drain_until": _iso(lease.drain_until),
             "keep": _keep(lease, outs),
-            "devices": [_device_view(each) for each in of.devices if each is not None],
+            "devices": _device_views(each for each in of.devices if each is not None),
             "end": _end(lease, said.sentence),
             "click_runs_cells": policy.click_runs_cells.value
             if lease.origin in ("page", "lab")
@@ -252,6 +252,7 @@ class Views:
             "notebook": of.notebook,
             "blockers": [] if lease.state is LeaseState.ENDED else _blockers(lease),
         }
+        return _of_card(view, lease)
 
     def seen_by(
         self, asker: Asker, leases: Sequence[Lease], busy: Mapping[str, float | None] | None = None
@@ -291,12 +292,18 @@ def _moved(view: LeaseView, figures: Figures) -> LeaseView:
 
 def device_views(lease: Lease, known: Mapping[str, Device]) -> list[DeviceView]:
     """Return the lease's devices, of those that are known by their identifiers."""
-    return [_device_view(known[uuid]) for uuid in lease.devices if uuid in known]
+    return _device_views(known[uuid] for uuid in lease.devices if uuid in known)
+
+
+def _device_views(devices: Iterable[Device]) -> list[DeviceView]:
+    """Return each device once; a card, where they are parts of it."""
+    found = {each["uuid"]: each for each in map(_device_view, devices)}
+    return list(found.values())
 
 
 def _device_view(device: Device) -> DeviceView:
     return {
-        "uuid": device.uuid,
+        "uuid": device.card or device.uuid,
         "name": device.name,
         "memory": device.memory,
         "simulated": device.simulated,
@@ -310,12 +317,26 @@ def _asides(lease: Lease, snapshot: Snapshot) -> str:
     return joined(lab, share) if share else lab
 
 
-def _upgrade(shape: Shape | None, policy: PolicyDocument) -> UpgradeView | None:
+def _of_card(view: LeaseView, lease: Lease) -> LeaseView:
+    """Tell how much of a card a lease has, where it has a part of one: no count of parts."""
+    if lease.card_parts:
+        view["count"], view["min_count"], view["asked_count"] = 1, 0, 0
+        asked, least = lease.asked_count, lease.min_count
+        view["percent"] = parts.share(lease)
+        view["asked_percent"] = parts.share(lease, asked) if asked else 0
+        view["least_percent"] = parts.share(lease, least) if least else 0
+    return view
+
+
+def _upgrade(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> UpgradeView | None:
     if shape is None:
         return None
     gpu_class = policy.by_name.get(shape.gpu_class)
     title = (gpu_class.title if gpu_class is not None else "") or shape.gpu_class
-    return {"gpu_class": shape.gpu_class, "title": title, "count": shape.count}
+    found: UpgradeView = {"gpu_class": shape.gpu_class, "title": title, "count": shape.count}
+    if lease.card_parts:
+        found["count"], found["percent"] = 1, parts.share(lease, shape.count)
+    return found
 
 
 def _simulated(lease: Lease, snapshot: Snapshot) -> bool:

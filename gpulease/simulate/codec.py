@@ -59,6 +59,8 @@ def devices_to_json(devices: tuple[Device, ...]) -> list[dict[str, Any]]:
             "pool": each.pool,
             "node": each.node,
             "serves": None if each.serves is None else list(each.serves),
+            "card": each.card,
+            "card_parts": each.card_parts,
         }
         for each in devices
     ]
@@ -72,6 +74,8 @@ def devices_from_json(record: list[dict[str, Any]]) -> tuple[Device, ...]:
             each["pool"],
             node=each["node"],
             serves=None if each["serves"] is None else tuple(each["serves"]),
+            card=each.get("card", ""),
+            card_parts=each.get("card_parts", 0),
         )
         for each in record
     )

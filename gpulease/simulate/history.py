@@ -93,7 +93,7 @@ def _bursts(
                 project=project_of(lease),
                 groups=lease.groups,
                 gpu_class=lease.asked_class or lease.gpu_class,
-                count=lease.asked_count or lease.count,
+                count=1 if lease.card_parts else lease.asked_count or lease.count,
                 waited=(start - asked).total_seconds(),
                 until=(ended - since).total_seconds(),
             )

@@ -74,10 +74,13 @@ def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, 
         comes = not given and start.pool in view.policy.elastic  # with a node that is added for it
         enough = lease.least <= (start.count if comes else len(given)) <= lease.count
         _hold(enough, view, f"{lease.id} gets all or nothing, or what it allows")
+        _hold(_is_step(lease, len(given)), view, f"{lease.id} gets a step of its class")
         if comes:
             continue
         each = min(lease.per_node, len(given))
-        parts = [{d.node for d in given[at : at + each]} for at in range(0, len(given), each)]
+        parts = [
+            {d.card or d.node for d in given[at : at + each]} for at in range(0, len(given), each)
+        ]
         alone = all(len(nodes) == 1 for nodes in parts)
         _hold(alone, view, f"{lease.id} gets the devices of each of its nodes in one machine")
         name = start.gpu_class or lease.gpu_class
@@ -88,11 +91,18 @@ def _check_grants(view: Snapshot, starts: Sequence[Start], leases: Mapping[str, 
         )
 
 
+def _is_step(lease: Lease, number: int) -> bool:
+    """Whether a lease of parts of a card may be so many of them."""
+    return not lease.steps or not number or number in (lease.count, *lease.steps)
+
+
 def _check_warning(view: Snapshot, action: Warn, lease: Lease) -> None:
     outs = lifecycle.time_outs_of(view.policy, lease)
     shape = action.becomes
     smaller = shape is None or lease.min_count <= shape.count < lease.count
     _hold(smaller, view, f"{lease.id} becomes smaller, and not smaller than it allows")
+    step = shape is None or _is_step(lease, shape.count)
+    _hold(step, view, f"{lease.id} becomes a step of its class")
     left = (action.until - view.now).total_seconds()
     _hold(left >= outs.warning - 1e-3, view, f"{lease.id} is warned for {outs.warning:g} s")
     evidence = view.evidence.get(lease.id)
@@ -193,7 +203,7 @@ def _check_conserving(view: Snapshot, done: Sequence[Action]) -> None:
         if reason not in _LACKING or (reason == "held" and (gathering or back)):
             continue
         there: Counter[str] = Counter(
-            device.node
+            device.card or device.node
             for device in free.get(pools.get(lease.gpu_class, ""), ())
             if suits(lease.gpu_class, device, lease.needs)
             and device.uuid not in granted

@@ -137,7 +137,8 @@ class Tally:
         self._waiting: Counter[tuple[str, str]] = Counter()
         self._ready = 0
         self._ready_hours = 0.0
-        self._using = 0
+        self._using = 0.0
+        self._held_cards = 0.0
         self._fair: dict[tuple[str, str], float] | None = None
         self._got: dict[str, float] = defaultdict(float)
         self._due: dict[str, float] = defaultdict(float)
@@ -159,7 +160,7 @@ class Tally:
     def pass_until(self, at: float) -> None:
         """Count the time until ``at`` for how things stand."""
         waiting = self._waiting.total()
-        self._fill(at, self._held.total() + self._ready, self._using, waiting)
+        self._fill(at, self._held_cards + self._ready, self._using, waiting)
         self._ready_hours += self._ready * (at - self._t) / _HOUR
         self._added_hours += self._added * (at - self._t) / _HOUR
         if waiting:
@@ -202,6 +203,7 @@ class Tally:
                 self._waiting[key] += sign * lease.count
             elif lease.state in lifecycle.HOLDING:
                 self._held[key] += sign * lease.count
+                self._held_cards += sign * lease.cards
         self._fair = None
 
     def planned(self, actions: Iterable[Action], leases: Mapping[str, Lease]) -> None:
@@ -249,21 +251,29 @@ class Tally:
 
     def begins(self, person: Person) -> None:
         """Count a GPU cell that begins."""
-        self._using += person.session.count
+        self._using += self._cards_of(person)
 
     def used(self, person: Person, seconds: float) -> None:
         """Count a GPU cell that ends, and how long it used its GPUs."""
-        self._using -= person.session.count
-        self._busy_hours[person.session.project] += seconds * person.session.count / _HOUR
+        self._using -= self._cards_of(person)
+        cards = self._cards_of(person)
+        self._busy_hours[person.session.project] += seconds * cards / _HOUR
+
+    def _cards_of(self, person: Person) -> float:
+        """Return how many cards a person's session uses: a part of one where its class is that."""
+        found = self._policy.by_name.get(person.session.gpu_class or self._policy.default_class)
+        if found is None or not found.parts:
+            return person.session.count
+        return found.parts / found.card_parts
 
     def held(self, lease: Lease, seconds: float) -> None:
         """Count what a lease held, from its grant until its devices were free again."""
-        self._held_hours[project_of(lease)] += seconds * lease.count / _HOUR
+        self._held_hours[project_of(lease)] += seconds * lease.cards / _HOUR
 
     def there(self, devices: Sequence[Device], added: int) -> None:
         """Count which GPUs are there from now on, and how many of them are of added nodes."""
         self._capacity = Counter(each.pool for each in devices)
-        self._most = max(self._most, len(devices))
+        self._most = max(self._most, len({each.card or each.uuid for each in devices}))
         self._added, self._fair = added, None
 
     def ready(self, pods: int) -> None:
@@ -279,7 +289,7 @@ class Tally:
             if person.phase is Phase.WAITING and person.asked is not None:
                 still[person.session.project] += 1
                 self._waits.append((person.session.project, Wait(end - person.asked, over=False)))
-        session_hours = sum(_session_seconds(p, end) * p.session.count for p in people) / _HOUR
+        session_hours = sum(_session_seconds(p, end) * self._cards_of(p) for p in people) / _HOUR
         held = sum(self._held_hours.values()) + self._ready_hours
         saturations = {
             project: self._got[project] / due for project, due in self._due.items() if due > 0
@@ -295,7 +305,7 @@ class Tally:
             added_hours=self._added_hours,
             busy_hours=sum(self._busy_hours.values()),
             wanted_hours=sum(
-                sum(b.busy for b in p.session.bursts) * p.session.count for p in people
+                sum(b.busy for b in p.session.bursts) * self._cards_of(p) for p in people
             )
             / _HOUR,
             session_hours=session_hours,

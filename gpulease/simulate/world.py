@@ -18,6 +18,7 @@ from gpulease.policy import asking, lifecycle
 from gpulease.policy.accounts import Accounts
 from gpulease.policy.budgets import use_of
 from gpulease.policy.calendar.reservation import Window, windows_of
+from gpulease.policy.capacity import cards
 from gpulease.policy.evidence.idleness import WINDOW
 from gpulease.policy.explanation.waits import ExpectedWaits
 from gpulease.policy.model import (
@@ -81,7 +82,8 @@ def replay(
     Raises:
         BrokenPromise: the planner did what it must never do.
     """
-    return _World(trace, policy, devices, assumed).run(name)
+    there = tuple(cards.divided(devices, policy.parts))
+    return _World(trace, policy, there, assumed).run(name)
 
 
 class _World:

@@ -165,7 +165,7 @@ function LeaseSection({ actions }: { actions: Actions }): JSX.Element {
         )}
         {lease?.upgrade && (
           <Action
-            text={trans.__('Move to %1', wished(lease.upgrade))}
+            text={trans.__('Move to %1', wished(lease.upgrade, trans))}
             accent
             act={() => actions.upgrade()}
           />
@@ -320,8 +320,11 @@ function Offer({ actions }: { actions: Actions }): JSX.Element {
   );
 }
 
-function wished(upgrade: IUpgrade): string {
-  const { count, title } = upgrade;
+function wished(upgrade: IUpgrade, trans: TranslationBundle): string {
+  const { count, title, percent } = upgrade;
+  if (percent) {
+    return trans.__('%1, %2 % of a card', title, percent);
+  }
   return count > 1 ? `${count} × ${title}` : title;
 }
 

@@ -16,6 +16,7 @@ export interface IUpgrade {
   gpu_class: string;
   title: string;
   count: number;
+  percent?: number;
 }
 
 export interface ILease {
@@ -26,6 +27,8 @@ export interface ILease {
   kernel_id: string | null;
   gpu_class: string;
   count: number;
+  /** Of a card, where it has a part of one. */
+  percent?: number;
   simulated: boolean;
   state: LeaseState;
   reason: string;

@@ -40,7 +40,10 @@ export function gpuName(
 ): string {
   const found = classes.find(each => each.name === lease.gpu_class);
   const title = found?.title || lease.gpu_class;
-  const name = lease.count > 1 ? `${lease.count} × ${title}` : title;
+  let name = lease.count > 1 ? `${lease.count} × ${title}` : title;
+  if (lease.percent) {
+    name = words.__('%1, %2 % of a card', name, lease.percent);
+  }
   return lease.simulated && !/simulated/i.test(name)
     ? words.__('%1 (simulated)', name)
     : name;

@@ -332,6 +332,9 @@ def test_the_class_that_was_asked_for_is_within_reach_once_it_is_free():
     (step,) = plan(snapshot([draining], (*cards(1), slice_), policy=FALLS, observed=home))
     after = apply(draining, step, NOW, OUTS)
     assert (after.gpu_class, after.asked_class, after.kept) == ("t4", "", ("GPU-0",))
+    # Not while its old processes live: by whatever device they are found, they are of this lease.
+    old = replace(slice_, occupied_by=lease.id)
+    assert plan(snapshot([after], (*cards(1), old), policy=FALLS)) == []
     (start,) = plan(snapshot([after], (*cards(1), slice_), policy=FALLS))
     assert start.devices == ("GPU-0",)
 

@@ -181,6 +181,8 @@ def shuffled(view: Snapshot) -> Snapshot:
 class Core(RuleBasedStateMachine):
     """Everything that may happen, by the hand of hypothesis."""
 
+    policies = POLICIES
+
     @initialize(
         devices=st.integers(2, 6),
         nodes=st.integers(1, 3),
@@ -192,7 +194,7 @@ class Core(RuleBasedStateMachine):
             replace(d, node=f"n{n % nodes}", memory=(16 + 24 * (n % 2)) * GIB)
             for n, d in enumerate(cards(devices))
         ]
-        self.site = Site(SHARED, made)
+        self.site = Site(self.policies["shared"], made)
         self.joined = devices
         self.people_ask(crowd)
 
@@ -216,7 +218,7 @@ class Core(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["base", "shared", *sorted(POLICIES)]))
     def policy_changes(self, name):
-        self.site.policy = POLICIES[name]
+        self.site.policy = self.policies[name]
 
     @precondition(lambda self: len(self.site.windows) < 3)
     @rule(seats=st.integers(1, 3), start=st.sampled_from([0, 60, 300]), exam=st.booleans())
@@ -254,7 +256,7 @@ class Core(RuleBasedStateMachine):
         """One of phys borrows with several GPUs, all others fail, and bio wants what it owns.
         Whatever comes next meets them in any stage of it.
         """
-        self.site.policy = SHARED
+        self.site.policy = self.policies["shared"]
         uses = Habit(start=0, works=10_000, drain=drain, release=release)
         self.site.ask_as("phys9", uses, groups=("phys",), count=3, min_count=least)
         self.time_passes(10)

@@ -82,6 +82,7 @@ class _Pass:
         self._kinds: dict[str, Hashable] = {}
         self._expecting = {each.nominated_for for each in queue.holding(snapshot)}
         self._rooms = Rooms(snapshot)
+        self._living = {each.occupied_by for each in snapshot.devices} if mine else set()
         #: Pods of each class that a queue of the cluster's has not let in yet.
         self._pending = Counter(
             each.gpu_class
@@ -203,9 +204,7 @@ class _Pass:
         if gpu_class is None:
             self.outcome.actions.append(End(request.id, "unknown_class", EndReason.DENIED))
             return
-        why = limits.kept_waiting(request, self._snapshot.now, self._limits)
-        if why is None and gpu_class.pool in self._paused and not request.kept:
-            why = "paused"
+        why = self._kept_waiting(request, gpu_class)
         if why is not None:
             self._wait(request, why)
             return
@@ -229,10 +228,23 @@ class _Pass:
         choose = fitting.warm_first if free.warm else fitting.for_request
         node, kept = self._preferred_node(request), frozenset(free.kept_for(request))
         chosen = choose(line, request, fitting.Preference(kept, node, free.versatile))
-        if len(chosen) == request.count or self._takes_fewer(request, gpu_class, len(chosen)):
+        if len(chosen) < request.count and self._takes_fewer(request, gpu_class, len(chosen)):
+            request = replace(request, count=request.fit(len(chosen)))
+            chosen = choose(line, request, fitting.Preference(kept, node, free.versatile))
+        if len(chosen) == request.count:
             self.outcome.actions.append(self._grant(request, chosen, gpu_class))
         else:
             self._leave_waiting(request, gpu_class)
+
+    def _kept_waiting(self, request: Lease, gpu_class: GPUClass) -> str | None:
+        """Return why a request waits whatever is free, or ``None``."""
+        why = limits.kept_waiting(request, self._snapshot.now, self._limits)
+        if why is not None:
+            return why
+        if not request.kept:
+            return "paused" if gpu_class.pool in self._paused else None
+        # What it was has not ended: two of one lease would end each other.
+        return request.reason if request.id in self._living else None
 
     def _takes_fewer(self, request: Lease, gpu_class: GPUClass, number: int) -> bool:
         """Whether a request starts with fewer devices than it asked for.
@@ -240,7 +252,7 @@ class _Pass:
         With as many as there are, if it allows it; but not while all of them come by themselves,
         or somebody leaves in its name.
         """
-        if not 0 < request.min_count <= number or request.id in self._expecting:
+        if not request.fit(number) or request.id in self._expecting:
             return False
         line = self._line(request, gpu_class)
         missing = self._rooms.unmet(gpu_class, request, line).missing
@@ -328,7 +340,9 @@ class _Pass:
         devices = tuple([d.uuid for d in chosen])
         reason = "adding_node" if beyond else "starting"
         count = len(devices) or request.count
-        return Start(request.id, reason, devices, fallback, gpu_class.price, pool, image, count)
+        return Start(
+            request.id, reason, devices, fallback, gpu_class.device_price, pool, image, count
+        )
 
     def _leave_waiting(self, request: Lease, gpu_class: GPUClass) -> None:
         free, coming = self._free[gpu_class.pool], self._coming[gpu_class.pool]

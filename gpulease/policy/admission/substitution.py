@@ -23,9 +23,7 @@ def alternatives(policy: PolicyDocument, request: Lease) -> list[GPUClass]:
     return [
         each
         for each in found
-        if each is not None
-        and each.max_count >= request.least
-        and (not allowed or each.name in allowed)
+        if each is not None and each.most >= request.least and (not allowed or each.name in allowed)
     ]
 
 
@@ -54,7 +52,7 @@ def substitute(
             request,
             fitting.Preference(node=preferred_node, versatile=left.versatile),
         )
-        chosen = chosen[: other.max_count]
-        if len(chosen) >= request.least:
-            return other, chosen
+        number = request.fit(min(len(chosen), other.most))
+        if number:
+            return other, chosen[:number]
     return None

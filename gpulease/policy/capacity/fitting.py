@@ -1,8 +1,10 @@
 """Which devices can serve a request together.
 
-Owns three rules: a device serves the classes that it can serve, the devices of one request stand in
-one node (of one that asks for several nodes, each node's equal part does), and of those that would
-do the least versatile are taken.  Refuses to know what is free, and for whom.
+Owns four rules: a device serves the classes that it can serve, the devices of one request stand in
+one place (of one that asks for several nodes, each node's equal part does), of those that would
+do the least versatile are taken, and no whole card is opened for a part while another one has room
+for it.  A place is a node, or the card that devices are parts of.  Refuses to know what is free,
+and for whom.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from gpulease.policy.model import Device, Lease
 from gpulease.policy.needs import parse
@@ -58,10 +61,10 @@ def _good_for(device: Device) -> tuple[bool, int, int, tuple[int, int], bool]:
 
 
 def by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
-    """Return the devices of each node, in the given order."""
+    """Return the devices of each node, or of each card where they are parts, in the given order."""
     found: dict[str, list[Device]] = {}
     for device in devices:
-        found.setdefault(device.node, []).append(device)
+        found.setdefault(device.place, []).append(device)
     return found
 
 
@@ -107,8 +110,9 @@ def of_one_node(
     """Return up to ``count`` devices of one node, as many as can be had.
 
     Of the nodes that have enough, the one with most of the preferred devices is taken, then the
-    preferred node, then the one with the least versatile devices, then the one where the fewest
-    stay behind, so that whole nodes stay for those who want several.
+    preferred node, then a card that others have parts of before a whole one, then the one with the
+    least versatile devices, then the one where the fewest stay behind, so that whole nodes and
+    cards stay for those who want several.
 
     Args:
         nodes: the devices of each, in the order in which they are taken.
@@ -116,18 +120,24 @@ def of_one_node(
         preferred: what decides.
     """
     wanted, versatile = preferred.devices, preferred.versatile
-    if not wanted and not versatile:
+    if not wanted and not versatile and not of_cards(nodes):
         return _nearest_of(nodes, count, preferred.node)
 
-    def rank(node: str) -> tuple[int, int, bool, int, int, str]:
+    def rank(node: str) -> tuple[int, int, bool, bool, int, int, str]:
         there = nodes[node]
         liked = sum(device.uuid in wanted for device in there) if wanted else 0
-        far = not preferred.node or node != preferred.node
+        far = not preferred.node or not there or there[0].node != preferred.node
+        opens = bool(there) and 0 < there[0].card_parts <= len(there)
         good = max((versatile.get(each.uuid, 0) for each in there[:count]), default=0)
-        return -min(count, len(there)), -min(count, liked), far, good, len(there), node
+        return -min(count, len(there)), -min(count, liked), far, opens, good, len(there), node
 
     best = min(nodes, key=rank, default=None)
     return list(nodes[best][:count]) if best is not None else []
+
+
+def of_cards(nodes: Mapping[str, Sequence[Device]]) -> bool:
+    """Whether devices are parts of cards: a pool's all are, or none."""
+    return any(there[0].card for there in islice(nodes.values(), 1) if there)
 
 
 def warm_first(
@@ -183,5 +193,5 @@ def room(devices: Iterable[Device], count: int, parts: int = 1) -> Mapping[str, 
 
 
 def nodes_of(lease: Lease, devices: Mapping[str, Device]) -> Counter[str]:
-    """Return how many of a lease's devices stand on each node, as far as they are known."""
-    return Counter(devices[uuid].node for uuid in lease.devices if uuid in devices)
+    """Return how many of a lease's devices stand in each place, as far as they are known."""
+    return Counter(devices[uuid].place for uuid in lease.devices if uuid in devices)

@@ -85,7 +85,7 @@ class Inventory:
         if wish not in self._count:
             there = self._left.values()
             self._count[wish] = Counter(
-                d.node for d in there if fitting.suits(wish[0], d, request.needs)
+                d.place for d in there if fitting.suits(wish[0], d, request.needs)
             )
         each = request.per_node
         return sum(left // each for left in self._count[wish].values()) >= request.nodes
@@ -97,7 +97,7 @@ class Inventory:
                 continue
             self._drop(device)
             for (gpu_class, needs), left in self._count.items():
-                left[device.node] -= fitting.suits(gpu_class, device, needs)
+                left[device.place] -= fitting.suits(gpu_class, device, needs)
 
     def keep(self, devices: Iterable[Device], request: Lease) -> None:
         """Keep devices for a request; those that are not here are left out."""
@@ -114,10 +114,11 @@ class Inventory:
             self._kept[holder] = [d for d in self._kept[holder] if d.uuid != device.uuid]
             return
         for nodes in self._loose.values():
-            if device.node in nodes:
-                nodes[device.node] = [d for d in nodes[device.node] if d.uuid != device.uuid]
-                if not nodes[device.node]:
-                    del nodes[device.node]
+            if device.place in nodes:
+                left = [d for d in nodes[device.place] if d.uuid != device.uuid]
+                nodes[device.place] = left
+                if not left:
+                    del nodes[device.place]
 
 
 def joined(first: Nodes, second: Nodes) -> Nodes:

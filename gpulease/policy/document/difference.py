@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from gpulease.policy.document.elastic_section import elastic_tree
+from gpulease.policy.document.parts_section import parts_tree
 from gpulease.policy.document.pod_section import pod_tree
 from gpulease.policy.document.projects_section import projects_tree
 from gpulease.policy.document.reservation_section import terms_tree
@@ -102,6 +103,8 @@ def _pools(before: Mapping[str, Pool], after: Mapping[str, Pool]) -> Iterator[st
             )
         if old.spare != new.spare:
             yield _set(Text("spare of pool {pool}", pool=name), old.spare, new.spare)
+        if old.parts != new.parts:
+            yield _set(Text("parts of each card of pool {pool}", pool=name), old.parts, new.parts)
         was, will = elastic_tree(old.elastic), elastic_tree(new.elastic)
         for said in _members_of("", was, will):
             yield Text("for pool {pool}: {said}", pool=name, said=said)
@@ -148,6 +151,8 @@ def _members(name: str, old: GPUClass, new: GPUClass) -> Iterator[str]:
         yield _of_class(name, said)
     if old.pod != new.pod:
         yield from (_of_class(name, said) for said in _pod(old.pod, new.pod))
+    for said in _members_of("", parts_tree(old), parts_tree(new)):
+        yield _of_class(name, said)
     for said in _members_of("", warm_tree(old.warm), warm_tree(new.warm)):
         yield _of_class(name, said)
 

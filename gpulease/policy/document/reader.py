@@ -5,6 +5,7 @@ Owns the document's form.  Every key is optional but ``pools`` and ``classes``::
     default_class: t4
     pools:
       cards: {evidence: process, spare: 0, elastic: {max: 16, ...}}  # elastic_section
+      shared: {evidence: cells, parts: 10}                           # parts_section
     classes:
       t4: {pool: cards, title: NVIDIA T4, memory: 16GiB, max_count: 1, price: 1, time_outs: {...},
            fallback: [slice], pod: {kind: device_plugin, ...},  # pod_section
@@ -35,6 +36,14 @@ import yaml
 from gpulease.errors import GPULeaseError
 from gpulease.policy.document.elastic_section import elastic_tree, read_elastic
 from gpulease.policy.document.nodes import Finding, Reader, compose
+from gpulease.policy.document.parts_section import (
+    check_fallback,
+    counted_in_parts,
+    parts_tree,
+    pool_parts_tree,
+    read_parts,
+    read_pool_parts,
+)
 from gpulease.policy.document.pod_section import KEYS, pod_tree, read_pod
 from gpulease.policy.document.projects_section import projects_tree, read_projects
 from gpulease.policy.document.reservation_section import read_terms, terms_tree
@@ -63,8 +72,11 @@ LIMITS = (
     "leases_per_server", "leases_per_user", "queue_max", "waiting_per_user", "changes_per_minute",
     "runs_per_user", "batch_wait", "batch_cell", "gang_hold_max", "share_harm",
 )  # fmt: skip
-POOL = ("evidence", "spare", "paused", "elastic")
-CLASS = ("pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod", "warm")
+POOL = ("evidence", "spare", "paused", "elastic", "parts")
+CLASS = (
+    "pool", "title", "memory", "max_count", "price", "time_outs", "fallback", "pod", "warm",
+    "parts", "steps",
+)  # fmt: skip
 
 
 def check(text: str) -> list[Finding]:
@@ -147,13 +159,16 @@ def _read(text: str) -> tuple[PolicyDocument | None, tuple[Finding, ...]]:
 def _pool(name: str, reader: Reader) -> Pool:
     level = reader.choice("evidence", tuple(EvidenceLevel), EvidenceLevel.PROCESS)
     spare, paused = reader.whole("spare", 0, least=0), reader.flag("paused", False)
-    return Pool(name, EvidenceLevel(level), spare, paused, read_elastic(reader))
+    elastic, parts = read_elastic(reader), read_pool_parts(reader)
+    return Pool(name, EvidenceLevel(level), spare, paused, elastic, parts)
 
 
 def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeOuts) -> GPUClass:
     pool = reader.choice("pool", tuple(pools), None)
     max_count = reader.whole("max_count", 1, least=1)
     ask = _pod(reader, max_count, pools.get(pool))
+    parts = read_parts(reader, pools.get(pool), ask, max_count)
+    ask = counted_in_parts(reader, pools.get(pool), ask)
     return GPUClass(
         name=name,
         pool=pool,
@@ -165,6 +180,9 @@ def _gpu_class(name: str, reader: Reader, pools: Mapping[str, Pool], base: TimeO
         fallback=reader.texts("fallback"),
         pod=ask,
         warm=read_warm(reader, ask),
+        parts=parts.parts,
+        card_parts=parts.card_parts,
+        steps=parts.steps,
     )
 
 
@@ -189,7 +207,9 @@ def _fit_together(classes: tuple[GPUClass, ...], readers: list[Reader]) -> None:
     names = {gpu_class.name for gpu_class in classes if gpu_class.queue is None}
     admits = {gpu_class.pool: gpu_class.queue is None for gpu_class in classes}
     counted: dict[str, tuple[str, int]] = {}
+    by_name = {gpu_class.name: gpu_class for gpu_class in classes}
     for gpu_class, reader in zip(classes, readers, strict=True):
+        check_fallback(gpu_class, by_name, reader)
         for other in gpu_class.fallback:
             if other not in names or other == gpu_class.name or gpu_class.fallback.count(other) > 1:
                 message = Text(
@@ -260,7 +280,8 @@ def dump(document: PolicyDocument) -> str:
 def _pool_tree(pool: Pool) -> dict[str, Any]:
     spare = {"spare": pool.spare} if pool.spare else {}
     paused = {"paused": True} if pool.paused else {}
-    return {"evidence": pool.evidence.value} | spare | paused | elastic_tree(pool.elastic)
+    rest = elastic_tree(pool.elastic) | pool_parts_tree(pool)
+    return {"evidence": pool.evidence.value} | spare | paused | rest
 
 
 def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:
@@ -274,7 +295,7 @@ def _class_tree(gpu_class: GPUClass, base: TimeOuts) -> dict[str, Any]:
     if gpu_class.fallback:
         tree["fallback"] = list(gpu_class.fallback)
     tree |= {"pod": pod_tree(gpu_class.pod)} if gpu_class.pod else {}
-    return tree | warm_tree(gpu_class.warm)
+    return tree | warm_tree(gpu_class.warm) | parts_tree(gpu_class)
 
 
 def _time_outs_tree(outs: TimeOuts, base: TimeOuts, *, every: bool) -> dict[str, Any]:

@@ -30,6 +30,7 @@ _FLAG = {"type": "boolean"}
 _NUMBER = {"type": "number", "minimum": 0}
 _WHOLE = {"type": "integer", "minimum": 0}
 _ONE = {"type": "integer", "minimum": 1}
+_PARTS = {"type": "integer", "minimum": 0, "maximum": 100}
 _TEXTS = {"type": "array", "items": _TEXT}
 
 
@@ -66,6 +67,7 @@ def _pool() -> dict[str, Any]:
         "spare": _said("Devices that are kept free.", _WHOLE),
         "paused": _said("Nothing of it is granted.", _FLAG),
         "elastic": _said("How it grows.", _object(ELASTIC, _elastic(), ["max"])),
+        "parts": _said("Into so many parts each card is divided; 0 is not at all.", _PARTS),
     }
 
 
@@ -90,6 +92,8 @@ def _class() -> dict[str, Any]:
         "fallback": _said("Classes that serve where this one is full.", _TEXTS),
         "pod": _said("What a lease's pod asks for.", _object(KEYS, _pod(), rest={})),
         "warm": _said("How many of its pods stand ready ahead.", _object(WARM, _warm())),
+        "parts": _said("How many parts of a card one GPU of it is.", _ONE),
+        "steps": _said("With so many parts a lease can go on.", {"type": "array", "items": _ONE}),
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from gpulease.policy.model import GPUClass, PolicyDocument, TimeOuts
+from gpulease.policy.parts import percent
 from gpulease.policy.projects import Budget, Project
 from gpulease.policy.units import say_count, say_duration
 
@@ -81,11 +82,23 @@ def _class(old: GPUClass, new: GPUClass) -> Iterator[str]:
     if old.max_count != new.max_count:
         most = say_count(new.max_count, "GPU", "GPUs")
         yield f"Who asks for class {new.name} may have {most} at once, not {old.max_count}."
+    if (old.parts, old.card_parts) != (new.parts, new.card_parts):
+        yield f"Who asks for class {new.name} gets {_share(new)}, not {_share(old)}."
+    if old.steps != new.steps:
+        steps = " or ".join(f"{percent(each, new.card_parts)} %" for each in new.steps)
+        what = f"can go on with {steps} of the card" if steps else "gives all of it back"
+        yield f"Who is asked for a part of class {new.name} {what}."
     if old.pool != new.pool:
         yield f"Who asks for class {new.name} gets GPUs of pool {new.pool}, not {old.pool}."
     if old.fallback != new.fallback:
         what = f"is served by {', '.join(new.fallback)}" if new.fallback else "waits"
         yield f"Who asks for class {new.name} where it is full {what}."
+
+
+def _share(gpu_class: GPUClass) -> str:
+    if not gpu_class.parts:
+        return "whole GPUs"
+    return f"{percent(gpu_class.parts, gpu_class.card_parts)} % of a card"
 
 
 def _pauses(before: PolicyDocument, after: PolicyDocument) -> Iterator[str]:

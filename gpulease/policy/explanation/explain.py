@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from gpulease.policy import parts
 from gpulease.policy.explanation import admin_words, reasons
+from gpulease.policy.explanation.part_words import OF_PARTS
 from gpulease.policy.explanation.refusals import REFUSALS
 from gpulease.policy.health.checks import MAX_FAILURES
 from gpulease.policy.lifecycle import time_outs_of
@@ -67,6 +69,8 @@ def explain(
     sentence, step = (
         reasons.CAUSES.get(lease.end_cause) or words.get(lease.reason) or words.get("") or ("", "")
     )
+    if lease.card_parts:
+        sentence, step = OF_PARTS.get(lease.state, {}).get(lease.reason, (sentence, step))
     numbers = _numbers(lease, policy, outs or time_outs_of(policy, lease))
     grows = policy.elastic.get(lease.pool)
     numbers["provision"] = say_duration((grows or Elastic(1)).provision_time)
@@ -103,7 +107,12 @@ def _less_than_asked(lease: Lease) -> list[Text]:
     if lease.asked_class:
         classes = {"asked": lease.asked_class, "given": lease.gpu_class}
         found.append(Text("{asked} was full: you got {given}.", **classes))
-    if lease.asked_count:
+    if lease.asked_count and lease.card_parts:
+        shares = {"share": parts.share(lease), "asked": parts.share(lease, lease.asked_count)}
+        found.append(
+            Text("You have {share} % of a card, of the {asked} % that you asked for.", **shares)
+        )
+    elif lease.asked_count:
         counts = {"count": lease.count, "asked": lease.asked_count}
         found.append(Text("You have {count} of the {asked} GPUs that you asked for.", **counts))
     return found
@@ -120,14 +129,20 @@ def beyond_share(lease: Lease, policy: PolicyDocument, evidence: Evidence | None
         "It holds {used} GiB of a shared GPU's memory, and its share is {share} GiB: it has to "
         "leave when others lack theirs.",
         used=f"{evidence.taken / 2**30:.1f}",
-        share=f"{gpu_class.memory * lease.count / 2**30:.1f}",
+        share=f"{gpu_class.memory_of(lease.count) / 2**30:.1f}",
     )
 
 
-def wish_is_free(shape: Shape | None) -> str:
-    """Say that what was asked for is free, or a part of it; "" where nothing is."""
+def wish_is_free(shape: Shape | None, lease: Lease) -> str:
+    """Say that what a lease asked for is free, or a part of it; "" where nothing is."""
     if shape is None:
         return ""
+    if lease.card_parts:
+        return Text(
+            "{share} % of a card ({class}) is free now: `%gpu upgrade`, or a click, takes this "
+            "notebook there.",
+            **{"share": parts.share(lease, shape.count), "class": shape.gpu_class},
+        )
     return Text(
         "{count} x {class} is free now: `%gpu upgrade`, or a click, takes this notebook there.",
         **{"count": shape.count, "class": shape.gpu_class},
@@ -161,7 +176,9 @@ def _numbers(lease: Lease, policy: PolicyDocument, outs: TimeOuts) -> dict[str, 
         "class": lease.gpu_class,
         "giving": len(lease.giving),
         "keeping": len(lease.devices) - len(lease.giving),
-        "becoming": f"{shape.count} x {shape.gpu_class}" if shape is not None else "",
+        "becoming": _becoming(lease, shape),
+        "share": parts.share(lease),
+        "share_kept": parts.share(lease, len(lease.devices) - len(lease.giving)),
         "idle": say_duration(idle),
         "quiet": say_duration(outs.quiet),
         "busy_max": say_duration(outs.busy_max),
@@ -175,6 +192,14 @@ def _numbers(lease: Lease, policy: PolicyDocument, outs: TimeOuts) -> dict[str, 
         "kept_until": _clock(lease.kept_until),
         "hard_end": _clock(lease.hard_end),
     }
+
+
+def _becoming(lease: Lease, shape: Shape | None) -> str:
+    if shape is None:
+        return ""
+    if lease.card_parts:
+        return Text("{share} % of a card", share=parts.share(lease, shape.count))
+    return f"{shape.count} x {shape.gpu_class}"
 
 
 #: Reasons of coming back that are about variables which cannot leave.

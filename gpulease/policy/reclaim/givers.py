@@ -60,5 +60,5 @@ class Givers:
 
     def _suits(self, request: Lease, lease: Lease, node: str | None) -> bool:
         known = [self._known[uuid] for uuid in lease.devices if uuid in self._known]
-        here = [device for device in known if node in (None, device.node)]
+        here = [device for device in known if node in (None, device.place)]
         return all(suits(request.gpu_class, device, request.needs) for device in here)

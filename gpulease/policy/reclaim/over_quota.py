@@ -11,7 +11,7 @@ be in quota only, nor a lease before its minimum runtime.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from operator import itemgetter
@@ -73,8 +73,11 @@ class Borrowed:
         rank = self._rank(lease)
         if lease.becomes is not None:  # told already what it gives
             return [Loan(lease, leaf, len(lease.giving), rank)]
-        spares = lease.spares
-        fewer = [Loan(lease, leaf, 1, rank, part) for part in range(spares)]
+        spares, gone, fewer = lease.spares, 0, list[Loan]()
+        while gone < spares:
+            units = lease.giving_up(gone + 1) - gone
+            fewer.append(Loan(lease, leaf, units, rank, gone))
+            gone += units
         return [*fewer, Loan(lease, leaf, units_of(lease) - spares, rank, spares)]
 
     @property
@@ -264,7 +267,7 @@ class Borrowed:
             return None
         fair = {units for units in self._units[project] if self._may_lose(theirs, units, right)}
         cutting: Loan | None = None
-        for loan in self._loans(project) if fair else ():
+        for loan in _next_parts(self._loans(project)) if fair else ():
             if loan.units not in fair or not loan.gives(useful):
                 continue
             if self._held(project) - loan.units >= project.guarantee:
@@ -300,7 +303,7 @@ class Borrowed:
             return None
         lacks = self._due(mine) + wanted <= mine.target
         project, cutting = _project(mine), None
-        for loan in loans:
+        for loan in _next_parts(loans):
             theirs, units = loan.leaf, loan.units
             if theirs is mine or self._held(theirs) - units < theirs.share:
                 continue
@@ -371,6 +374,17 @@ def _project(leaf: Node) -> Node:
 def _within_project(loan: Loan) -> tuple[object, ...]:
     told, idle, age, order = loan.rank
     return told, idle, loan.leaf.target - loan.leaf.held, age, order, loan.part
+
+
+def _next_parts(loans: Iterable[Loan]) -> Iterator[Loan]:
+    """Yield loans in order, but of a lease that gives in steps only its next step."""
+    seen: set[str] = set()
+    for loan in loans:
+        if loan.lease.steps:
+            if loan.lease.id in seen:
+                continue
+            seen.add(loan.lease.id)
+        yield loan
 
 
 def _apart(mine: Node, theirs: Node) -> tuple[list[Node], list[Node]]:

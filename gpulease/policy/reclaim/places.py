@@ -107,7 +107,7 @@ class Places:
         good = all(
             suits(want.request.gpu_class, device, want.request.needs)
             for device in devices
-            if place in (None, device.node)
+            if place in (None, device.place)
         )
         return given if good else 0
 

@@ -179,6 +179,12 @@ def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
             else Text("Ask an admin."),
             classes=list(classes),
         )
+    gpu_class = policy.by_name.get(wanted.gpu_class)
+    if gpu_class is not None and gpu_class.parts:
+        raise refused(
+            Text("Class '{name}' is a part of a card: seats are whole GPUs.", name=gpu_class.name),
+            Text("Reserve a class of whole GPUs."),
+        )
     if wanted.seats_per_person > wanted.seats:
         raise refused(
             Text(

@@ -103,16 +103,18 @@ def _choose(snapshot: Snapshot, at: datetime, window: Window, chosen: dict[str, 
         else:
             cause = held[-1] if held else window
             until = max(at, _earliest(snapshot, lease))
-            fewer = excess if 0 < excess <= _spares(lease) else 0
+            fewer = _gives(lease, excess)
             reason = RESERVED_IN_PART if fewer else RESERVED
             chosen[lease.id] = Departure(reason, until, cause, fewer)
             excess += _stays(lease, chosen)
         excess -= len(lease.devices)
 
 
-def _spares(lease: Lease) -> int:
-    """Return how many devices a lease can be asked for without ending it."""
-    return lease.spares if lease.becomes is None else len(lease.giving)
+def _gives(lease: Lease, wanted: int) -> int:
+    """Return how many devices a lease gives where so many are wanted, 0 for all of them."""
+    if lease.becomes is None:
+        return lease.giving_up(wanted)
+    return wanted if 0 < wanted <= len(lease.giving) else 0
 
 
 def _stays(lease: Lease, chosen: Mapping[str, Departure]) -> int:

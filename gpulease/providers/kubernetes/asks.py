@@ -12,10 +12,14 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.model import GPUClass
-from gpulease.policy.pods import AskKind, PodAsk, resource_of
+from gpulease.policy.parts import percent
+from gpulease.policy.pods import AskKind, PodAsk, is_hami, of_card, resource_of
 from gpulease.providers.kubernetes.asks_claims import REQUEST, template_name
 from gpulease.providers.kubernetes.asks_nodes import Terms, node_terms, tolerations
 from gpulease.providers.kubernetes.queues import queue_labels, queue_scheduler
+
+#: So HAMi puts parts where we count them: on the fullest card with room.
+_PACKED = {"hami.io/gpu-scheduler-policy": "binpack"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ def pod_fields(gpu_class: GPUClass, count: int, owner: str = "") -> PodFields:
         GPULeaseError: ``bad_count``: so many cannot be had in one pod of this kind.
     """
     ask = ask_of(gpu_class)
+    if gpu_class.parts:
+        ask, count = _part(gpu_class, ask, count), 1
     _check_count(gpu_class, ask, count)
     preferred = []
     if ask.topology and count > 1 and ask.kind is not AskKind.DRA:
@@ -70,9 +76,24 @@ def pod_fields(gpu_class: GPUClass, count: int, owner: str = "") -> PodFields:
         preferred=preferred,
         node_selector=dict(ask.node_selector),
         tolerations=tolerations(ask),
-        annotations=dict(ask.extra_annotations),
+        annotations=(_PACKED if gpu_class.parts else {}) | dict(ask.extra_annotations),
         labels=dict(ask.extra_labels) | queue_labels(ask.queue),
         scheduler=ask.scheduler or queue_scheduler(ask.queue),
+    )
+
+
+def _part(gpu_class: GPUClass, ask: PodAsk, parts: int) -> PodAsk:
+    """Return the ask for so many parts of one card.
+
+    Raises:
+        GPULeaseError: ``bad_count``: nothing would keep to them.
+    """
+    if is_hami(ask):
+        return of_card(ask, percent(parts, gpu_class.card_parts))
+    raise GPULeaseError(
+        "bad_count",
+        f"Nothing on this cluster keeps to a part of a card of class {gpu_class.name}.",
+        next_step="An admin writes `pod: {hami: {}}` at the class.",
     )
 
 

@@ -86,7 +86,12 @@ class Shares:
     @property
     def total(self) -> int:
         """How many fit the node when nobody else is there."""
-        return sum(self.share.fits(card) for card in self.cards)
+        return sum(self.room)
+
+    @property
+    def room(self) -> tuple[int, ...]:
+        """How many fit each card when nobody else is there."""
+        return tuple([self.share.fits(card) for card in self.cards])
 
     @property
     def ready(self) -> int:

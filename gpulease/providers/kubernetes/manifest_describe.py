@@ -49,6 +49,8 @@ def pod_annotations(
     """Return the annotations: exact names and all that adopting the lease needs."""
     since, number = lease.ticket
     several = {labels.NODES: str(lease.nodes)} if lease.nodes > 1 else {}
+    if lease.card_parts:
+        several |= {labels.CARD_PARTS: str(lease.card_parts)}
     return (
         UNDISTURBED
         | several
@@ -61,7 +63,7 @@ def pod_annotations(
             labels.PROJECT: lease.project,
             labels.GPU_CLASS: lease.gpu_class,
             labels.COUNT: str(lease.count),
-            labels.PRICE: repr(gpu_class.price),
+            labels.PRICE: repr(gpu_class.device_price),
             labels.TICKET: f"{since.isoformat()}#{number}",
             labels.CREATED: lease.created.isoformat(),
             labels.GRANTED: now.isoformat(),

@@ -249,6 +249,7 @@ def record_of(manifest: Manifest) -> Lease | None:
         reason="connected",
         kernel_id=notes.get(labels.KERNEL) or None,
         project=str(notes.get(labels.PROJECT, "")),
+        card_parts=_whole(notes.get(labels.CARD_PARTS)),
         attempt=_whole(marks.get(labels.ATTEMPT)),
         devices=tuple(each for each in str(notes.get(labels.SLOTS, "")).split(",") if each),
         active_since=granted,

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from gpulease import labels
 from gpulease.policy.model import Device, GPUClass
-from gpulease.policy.pods import AskKind, PodAsk, resource_of, slot_units_of
+from gpulease.policy.parts import percent
+from gpulease.policy.pods import AskKind, PodAsk, is_hami, of_card, resource_of, slot_units_of
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_nodes import (
     MEMORY,
@@ -65,7 +67,8 @@ class NodeInventory:
     """The slots of one resource on one node.
 
     ``total`` are there, ``ready`` of them work, as far as the kubelet says; ``units`` of the
-    resource make one slot, unless these are ``shares`` under HAMi.
+    resource make one slot, unless these are ``shares`` under HAMi.  Of so many ``card_parts`` is a
+    card, 0 where a slot is a device.
     """
 
     node: str
@@ -82,12 +85,26 @@ class NodeInventory:
     lost: bool = False
     leaving: bool = False
     shares: Shares | None = None
+    card_parts: int = 0
 
     def taken(self, asks: Mapping[str, int]) -> Fraction | int:
         """Return how many slots a pod that is nobody's lease takes."""
         if self.shares is not None:
             return self.shares.taken(self.resource, asks)
         return Fraction(asks[self.resource], self.units)
+
+    def card(self, name: str) -> str:
+        """Return the card that a slot is a part of, "" where it is a whole device."""
+        if not self.card_parts:
+            return ""
+        prefix, _, number = name.rpartition("/")
+        left = int(number)
+        room = self.shares.room if self.shares is not None else ()
+        for index, parts in enumerate(room):
+            if left < parts:
+                return f"{prefix}/card-{index}"
+            left -= parts
+        return f"{prefix}/card-{len(room) + left // self.card_parts}"
 
     def slot(self, number: int) -> str:
         """Return the identifier of a slot."""
@@ -263,6 +280,8 @@ class _Filling:
                 compute=inventory.compute,
                 ecc=inventory.ecc,
                 warm=self._warm.get(name, ""),
+                card=inventory.card(name),
+                card_parts=inventory.card_parts,
             )
             for name in self._names
         ]
@@ -294,10 +313,26 @@ class _Filling:
         """Give a pod that landed elsewhere than was thought slots that nobody waits for."""
         free = [name for name in self._names if name not in self._taken]
         free.sort(key=lambda name: name in self._waiting)
+        if self._inventory.card_parts:
+            free = self._of_one_card(free, use.count)
         while len(free) < use.count:
             self._names.append(self._inventory.slot(len(self._names)))
             free.append(self._names[-1])
         self._take(use, tuple(sorted(free[: use.count], key=self._names.index)))
+
+    def _of_one_card(self, free: Sequence[str], count: int) -> list[str]:
+        """Return free slots, those of the fullest card first that has room for so many."""
+        loose = (name for name in free if name not in self._waiting)
+        room = Counter(self._inventory.card(name) for name in loose)
+        return sorted(
+            free,
+            key=lambda name: (
+                name in self._waiting,
+                room[self._inventory.card(name)] < count,
+                room[self._inventory.card(name)],
+                self._inventory.card(name),
+            ),
+        )
 
     def _take(self, use: PodUse, names: tuple[str, ...]) -> None:
         self._taken.update(dict.fromkeys(names, use.lease))
@@ -342,7 +377,9 @@ def serving(
     fitting = [
         each
         for each in asking
-        if ask_of(each).kind is not AskKind.DRA and fits(ask_of(each), marks)
+        if ask_of(each).kind is not AskKind.DRA
+        and fits(ask_of(each), marks)
+        and (not each.parts or is_hami(ask_of(each)))
     ]
     if not fitting:
         return pool_name(product_of(node)[0] or resource), None, None
@@ -376,7 +413,9 @@ def _inventory(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> No
         amount_of((status.get(kind) or {}).get(resource, 0)) // units
         for kind in ("capacity", "allocatable")
     )
-    shares = shares_of(node, resource, ask) if ask else None
+    card_parts = next((each.card_parts for each in classes if each.pool == pool), 0)
+    one = of_card(ask, percent(1, card_parts)) if ask and card_parts else ask
+    shares = shares_of(node, resource, one) if one else None
     name, memory = product_of(node)
     return NodeInventory(
         node=str(node["metadata"]["name"]),
@@ -393,6 +432,7 @@ def _inventory(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> No
         memory=memory,
         lost=lost(node),
         leaving=leaving(node),
+        card_parts=card_parts,
     )
 
 

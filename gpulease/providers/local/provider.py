@@ -14,12 +14,22 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpulease.gpus.base import GPUInfo, Probe, Sample
 from gpulease.gpus.nvml import LOST_GAPS
 from gpulease.gpus.simulated import SimulatedProbe
-from gpulease.policy.model import Bound, Device, GPUClass, Lease, LeaseState, Observed
+from gpulease.policy.capacity import cards
+from gpulease.policy.model import (
+    Bound,
+    Device,
+    EvidenceLevel,
+    GPUClass,
+    Lease,
+    LeaseState,
+    Observed,
+)
 from gpulease.process_table import process_table
 from gpulease.protocol import GrantView
 from gpulease.protocol.reports import Activity
@@ -47,6 +57,7 @@ class LocalProvider:
         lost_after: seconds without any sign of a lease that ran, until it counts as gone.
         kill_after: seconds after ``stop`` until the service itself ends what it can reach.
         clock: monotonic seconds.
+        card_parts: into how many parts the cards of a pool are divided; 0 where they are not.
     """
 
     name = "local"
@@ -64,6 +75,7 @@ class LocalProvider:
         lost_after: float = 15.0,
         kill_after: float = 15.0,
         clock: Callable[[], float] = time.monotonic,
+        card_parts: Callable[[str], int] = lambda _pool: 0,
     ) -> None:
         self._probe = probe
         self._link = link
@@ -72,6 +84,7 @@ class LocalProvider:
         self._lost_after = lost_after
         self._kill_after = kill_after
         self._clock = clock
+        self._card_parts = card_parts
         self._infos: dict[str, GPUInfo] = {}
         self._samples: dict[str, Sample] = {}
         self._held: dict[str, Held] = {}
@@ -108,7 +121,20 @@ class LocalProvider:
         """Read each device's use."""
         samples = await asyncio.to_thread(self._probe.sample)
         self._samples = {sample.uuid: sample for sample in samples}
-        return samples
+        return [*samples, *self._of_parts(samples)]
+
+    def _of_parts(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Return the samples of leased parts of real cards: whose use it is nobody can tell."""
+        leased: dict[str, list[str]] = {}
+        for held in self._held.values():
+            for uuid in held.lease.devices:
+                if cards.card_of(uuid) != uuid:
+                    leased.setdefault(cards.card_of(uuid), []).append(uuid)
+        return [
+            replace(sample, uuid=uuid, memory_used=None, level=EvidenceLevel.CELLS)
+            for sample in samples
+            for uuid in leased.get(sample.uuid, ())
+        ]
 
     def recall_home(self, user: str, why: str, at: datetime) -> None:
         """Keep nothing in mind: homes are where the leases are."""
@@ -119,7 +145,12 @@ class LocalProvider:
 
     async def devices(self) -> Sequence[Device]:
         """Return every device with what occupies it."""
-        return [self._device(info) for info in self._infos.values()]
+        parts = {info.uuid: self._card_parts(pool_of(info)) for info in self._infos.values()}
+        return [
+            self._device(info, uuid, parts[info.uuid])
+            for info in self._infos.values()
+            for uuid in cards.parts_of(info.uuid, parts[info.uuid])
+        ]
 
     def bounds(self, requests: Sequence[Lease]) -> Sequence[Bound]:  # noqa: ARG002
         """Return nothing: only its devices bound one machine."""
@@ -181,7 +212,8 @@ class LocalProvider:
         """Return what the lease's own server needs to start the supervisor."""
         if not lease.devices or lease.state in {LeaseState.QUEUED, LeaseState.ENDED}:
             return None
-        infos = [self._infos[uuid] for uuid in lease.devices if uuid in self._infos]
+        mine = dict.fromkeys(cards.card_of(uuid) for uuid in lease.devices)
+        infos = [self._infos[uuid] for uuid in mine if uuid in self._infos]
         visible = ",".join(info.uuid for info in infos if not info.simulated)
         token = lease_token(self._secret, lease.id, lease.attempt)
         return self._grant(lease, token, visible, any(info.simulated for info in infos))
@@ -264,33 +296,40 @@ class LocalProvider:
 
     def _unused(self, lease: Lease) -> bool:
         """Tell whether the driver says that no process uses the lease's devices."""
-        samples = [self._samples.get(uuid) for uuid in lease.devices]
+        samples = [self._samples.get(cards.card_of(uuid)) for uuid in lease.devices]
         real = not any(info.simulated for info in self._infos.values())
         return real and all(each and not each.gap and not each.pids for each in samples)
 
-    def _device(self, info: GPUInfo) -> Device:
+    def _device(self, info: GPUInfo, uuid: str, parts: int) -> Device:
         sample = self._samples.get(info.uuid)
         return Device(
-            uuid=info.uuid,
+            uuid=uuid,
             pool=pool_of(info),
             name=info.name,
             memory=info.memory,
             simulated=info.simulated,
             healthy=not any(
-                held.told for held in self._held.values() if info.uuid in held.lease.devices
+                held.told for held in self._held.values() if uuid in held.lease.devices
             ),
             lost=sample is not None and sample.gap in LOST_GAPS,
-            occupied_by=self._occupant(info.uuid, sample),
+            occupied_by=self._occupant(uuid, sample),
             compute=info.compute_capability,
             ecc=info.ecc,
+            card=info.uuid if parts else "",
+            card_parts=parts,
         )
 
     def _occupant(self, uuid: str, sample: Sample | None) -> str | None:
+        shared = False
         for lease_id, held in self._held.items():
-            if uuid in held.lease.devices:
+            if any(cards.overlap(uuid, each) for each in held.lease.devices):
                 return lease_id
-        # Nobody holds it, yet NVML lists a process: not ours to give away.
-        return FOREIGN if sample is not None and sample.pids else None
+            shared = shared or any(
+                cards.card_of(uuid) == cards.card_of(each) for each in held.lease.devices
+            )
+        # Nobody holds it, yet NVML lists a process: not ours to give away.  Those on a card of
+        # which others hold parts may all be theirs.
+        return FOREIGN if not shared and sample is not None and sample.pids else None
 
     def _free(self, lease_id: str) -> None:
         held = self._held.pop(lease_id)

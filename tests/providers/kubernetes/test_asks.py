@@ -6,9 +6,17 @@ from hypothesis import strategies as st
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.capacity.fitting import suits
-from gpulease.policy.model import Device
+from gpulease.policy.model import Device, GPUClass
 from gpulease.policy.needs import Needs
-from gpulease.policy.pods import AskKind, PodAsk, Sharing, Toleration, Where, slot_units_of
+from gpulease.policy.pods import (
+    AskKind,
+    PodAsk,
+    Sharing,
+    Toleration,
+    Where,
+    hami,
+    slot_units_of,
+)
 from gpulease.providers.kubernetes.asks import ask_of, pod_fields
 from gpulease.providers.kubernetes.asks_claims import (
     claim_spec,
@@ -277,3 +285,20 @@ def test_a_template_stands_beside_the_servers_and_another_ask_has_another():
     assert template["spec"]["spec"] == claim_spec(ask, 1)
     other = PodAsk(AskKind.DRA, where=Where(memory_min=1))
     assert len({template_name("a", each, n) for each in (ask, other) for n in (1, 2)}) == 4
+
+
+@pytest.mark.parametrize(("parts", "percent"), [(7, "70"), (4, "40"), (10, "100")])
+def test_a_part_of_a_card_is_asked_of_hami(parts, percent):
+    gpu_class = GPUClass("large", "cards", pod=hami(100, 0), parts=7, card_parts=10)
+    said = pod_fields(gpu_class, parts)
+    assert said.limits == {
+        "nvidia.com/gpu": "1",
+        "nvidia.com/gpumem-percentage": percent,
+        "nvidia.com/gpucores": percent,
+    }
+    assert said.annotations == {"hami.io/gpu-scheduler-policy": "binpack"}
+
+
+def test_a_part_that_nothing_keeps_to_is_refused():
+    with pytest.raises(GPULeaseError, match="Nothing on this cluster keeps to a part"):
+        pod_fields(GPUClass("large", "cards", parts=7, card_parts=10), 7)

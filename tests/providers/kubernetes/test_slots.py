@@ -1,12 +1,15 @@
 """What nodes offer and what their pods take, as slots."""
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpulease import labels
 from gpulease.policy.model import GPUClass
-from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where
+from gpulease.policy.pods import AskKind, PodAsk, Toleration, Where, hami
 from gpulease.providers.kubernetes.parts import Part
 from gpulease.providers.kubernetes.pods import use_of
 from gpulease.providers.kubernetes.slots import Inventories, Placing, inventories, leaving, place
@@ -331,3 +334,37 @@ def test_of_what_works_still_a_ready_pod_and_who_waits_have_the_first(granted):
     wanted = slot(granted)
     found = shown(nodes, [ready("w")], {Part("lease", 1): (wanted,)})
     assert [each.uuid for each in found.devices if each.healthy] == [wanted]
+
+
+# Parts of cards
+
+
+LARGE = GPUClass("large", "cards", pod=replace(hami(100, 0), slot_units=1), parts=7, card_parts=10)
+
+
+def test_the_tenths_of_a_card_are_devices_that_stand_together():
+    devices = shown([node(gpus=20)], classes=(LARGE,)).devices
+    assert len(devices) == 20
+    assert {d.card_parts for d in devices} == {10}
+    found = Counter(d.card for d in devices)
+    assert found == {f"n1/{GPU}/card-0": 10, f"n1/{GPU}/card-1": 10}
+    assert {d.place for d in devices} == found.keys()
+
+
+def test_a_pod_that_landed_elsewhere_takes_parts_of_one_card():
+    """The fullest one with room, though not what another lease waits for."""
+    waits = {Part("l2", 1): tuple(slot(n) for n in range(10, 17))}
+    first = lease_pod("l1", node="n1", count=4)
+    both = [first, lease_pod("l3", node="n1", count=4)]
+    held = shown([node(gpus=20)], both, waits, (LARGE,)).held
+    assert {slot(int(n)) for n in range(8)} == {
+        s for p, found in held.items() for s in found if p.lease != "l2"
+    }
+    third = shown([node(gpus=20)], [*both, lease_pod("l4", node="n1", count=7)], {}, (LARGE,)).held
+    assert {s.rpartition("/")[2] for s in third[Part("l4", 1)]} == set(map(str, range(10, 17)))
+
+
+def test_what_nothing_keeps_to_its_part_serves_nobody():
+    bare = replace(LARGE, pod=None)
+    assert {d.serves for d in shown([node(gpus=10)], classes=(bare,)).devices} == {None}
+    assert {d.pool for d in shown([node(gpus=10)], classes=(bare,)).devices} != {"cards"}

@@ -44,6 +44,7 @@ function classOption(item, chosen, classes, now) {
     h(
       "span",
       { class: "gl-class-about", id: `${id}-about` },
+      item.percent && item.percent < 100 ? [partOfACard(item.percent), " · "] : "",
       item.memory ? `${bytes(item.memory)} · ` : "",
       h("span", { class: item.free ? "gl-free" : "gl-full" }, freeWords(item)),
       [expectedWords(item, now), priceWords(item, classes)].filter(Boolean).map((words) => ` · ${words}`),
@@ -76,6 +77,26 @@ export function countChoice(item, chosen) {
     h("label", { class: "form-label", for: "ask-count" }, _("How many")),
     h("input", { class: "form-control gl-count", type: "number", id: "ask-count", name: "count", min: 1, max: most, step: 1, required: true, value: Math.min(chosen ?? 1, most), "aria-describedby": "ask-count-about" }),
     h("div", { class: "form-text", id: "ask-count-about" }, _n("At most {n} of this class in one request.", "At most {n} of this class in one request.", most)),
+  );
+}
+
+function partOfACard(percent) {
+  return _("{percent} % of a card", { percent });
+}
+
+/** Whether it may become smaller rather than end, where a class is a part of a card with steps. */
+function stepChoice(item, chosen) {
+  if (!item?.steps?.length) return null;
+  return h(
+    "div",
+    { class: "mb-3", "data-key": "step" },
+    h("label", { class: "form-label", for: "ask-step" }, _("When others need a part of it")),
+    h(
+      "select",
+      { class: "form-select gl-count", id: "ask-step", name: "at_least" },
+      h("option", { value: "", selected: !chosen }, _("I give all of it back")),
+      item.steps.map((step) => h("option", { value: String(step), selected: String(step) === chosen }, _("I go on with {percent} % of the card", { percent: step }))),
+    ),
   );
 }
 
@@ -123,6 +144,7 @@ export function askForm(classes, holder, choice, more, now) {
       { id: "ask-form", "data-key": "form" },
       h("fieldset", { class: "gl-classes mb-3", "data-key": "classes" }, h("legend", { class: "form-label fs-6" }, _("GPU class")), classes.map((one) => classOption(one, picked, classes, now))),
       countChoice(item, choice.count),
+      stepChoice(item, choice.atLeast),
       hoursChoice(choice.hours),
       serverChoice(holder, choice.server),
       h("p", { class: "gl-next", "data-key": "promise" }, promise(holder, item, now)),

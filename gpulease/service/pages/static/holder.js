@@ -72,8 +72,8 @@ export class Holder extends EventTarget {
   }
 
   /** Ask for `gpu_class`, for `seconds` (0: as long as it is used); with no server running, the ask follows the start of the default one. */
-  async ask(gpuClass, server, count = 1, seconds = 0) {
-    const several = { ...(count > 1 ? { count } : {}), ...(seconds ? { seconds } : {}) };
+  async ask(gpuClass, server, count = 1, seconds = 0, atLeast = 0) {
+    const several = { ...(count > 1 ? { count } : {}), ...(seconds ? { seconds } : {}), ...(atLeast ? { at_least: atLeast } : {}) };
     const start = this.servers !== null && this.servers.length === 0;
     await this.#do(async () => {
       this.live.put(await api.ask({ gpu_class: gpuClass, ...several, server: start ? "" : server }));
@@ -99,7 +99,7 @@ export class Holder extends EventTarget {
     if (action === "again" && lease) {
       const running = (this.servers ?? []).map((server) => server.name);
       const server = running.includes(lease.server) ? lease.server : (running[0] ?? "");
-      await this.ask(lease.gpu_class, server, lease.count);
+      await this.ask(lease.gpu_class, server, lease.count, 0, lease.least_percent ?? 0);
     }
   }
 

@@ -222,11 +222,16 @@ function keepButton(lease, busy) {
   ];
 }
 
+/** The words for a part of one card. */
+export function partOf(title, percent) {
+  return _("{title}, {percent} % of a card", { title, percent });
+}
+
 /** What was asked for is free, or more of it: a click moves the notebook there. */
 function upgradeButton(lease, busy) {
   if (!lease.upgrade) return null;
-  const { count, title } = lease.upgrade;
-  const what = count > 1 ? `${count} × ${title}` : title;
+  const { count, title, percent } = lease.upgrade;
+  const what = percent ? partOf(title, percent) : count > 1 ? `${count} × ${title}` : title;
   return button("upgrade", lease.id, _("Move to {what}", { what }), "btn-primary", { disabled: busy });
 }
 
@@ -294,7 +299,7 @@ export function leaseCard(lease, title, now, options) {
       h(
         "div",
         { class: "gl-lease-head", "data-key": "head" },
-        h("h2", { class: "h4 mb-0", id: `lease-${lease.id}` }, title, lease.count > 1 ? ` × ${lease.count}` : ""),
+        h("h2", { class: "h4 mb-0", id: `lease-${lease.id}` }, lease.percent ? partOf(title, lease.percent) : title, lease.count > 1 ? ` × ${lease.count}` : ""),
         stateBadge(lease),
         lease.simulated ? simulatedBadge() : null,
         h("span", { class: "gl-server" }, _("for {server}", { server: serverName(lease.server) })),

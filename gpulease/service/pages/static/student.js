@@ -103,11 +103,12 @@ $("ask").addEventListener("change", (event) => {
   if (event.target.name === "gpu_class") choice.gpuClass = event.target.value;
   if (event.target.name === "server") choice.server = event.target.value;
   if (event.target.name === "count" && event.target.validity.valid) choice.count = event.target.valueAsNumber;
+  if (event.target.name === "at_least") choice.atLeast = event.target.value;
   if (event.target.name === "hours") choice.hours = event.target.value;
   redraw();
 });
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const form = new FormData(event.target);
-  holder.ask(form.get("gpu_class"), form.get("server") ?? "", Number(form.get("count") ?? 1), Number(form.get("hours")) * 3600);
+  holder.ask(form.get("gpu_class"), form.get("server") ?? "", Number(form.get("count") ?? 1), Number(form.get("hours")) * 3600, Number(form.get("at_least")));
 });
