@@ -112,6 +112,8 @@ def test_options() -> None:
     assert parse_options(line) == CellOptions("A100", 2, 5400.0, 1200.0, True, True, True)
     assert parse_options("--project phys") == CellOptions(project="phys")
     assert parse_options("--count 4 --nodes=2") == CellOptions(count=4, nodes=2)
+    assert parse_options("--at-least 40%") == CellOptions(at_least=40)
+    assert parse_options("--at-least=40") == CellOptions(at_least=40)
     assert parse_options("--needs memory>=20GiB,ecc") == CellOptions(needs="memory>=20GiB,ecc")
     assert parse_options("--needs='cc>=8.0, ecc'") == CellOptions(needs="cc>=8.0, ecc")
     assert parse_options("") == CellOptions()
@@ -119,7 +121,18 @@ def test_options() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["--clas A", "--count 0", "--count x", "--wait soon", "--else gpu", "--class", "'", "5"],
+    [
+        "--at-least 0",
+        "--at-least 101%",
+        "--clas A",
+        "--count 0",
+        "--count x",
+        "--wait soon",
+        "--else gpu",
+        "--class",
+        "'",
+        "5",
+    ],
 )
 def test_bad_options_are_refused_with_the_usage(line: str) -> None:
     with pytest.raises(GPULeaseError) as refused:

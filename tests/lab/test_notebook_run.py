@@ -129,7 +129,7 @@ def service(tmp_path, monkeypatch):
     task = {
         "id": "r1", "notebook": "train.ipynb", "result": "train.run-r1.ipynb", "index": 7,
         "parameters": {"n": 2}, "attempt": 1, "gpu_class": "my class", "count": 2,
-        "nodes": 1, "min_count": 1, "seconds": 90.0, "project": None,
+        "nodes": 1, "min_count": 1, "at_least": 40, "seconds": 90.0, "project": None,
     }  # fmt: skip
     nbformat.write(
         notebook(
@@ -154,7 +154,10 @@ async def test_a_worker_executes_what_the_service_says_while_the_service_is_away
     last = service.told[-1]
     assert (last["state"], last["cells"], last["done"]) == ("succeeded", 3, 3)
     said = shown(tmp_path / "train.run-r1.ipynb")[1]
-    assert said == "2 7 '--class=my class' --count=2 --min-count=1 --for=90s --wait 365d\n"
+    assert (
+        said
+        == "2 7 '--class=my class' --count=2 --min-count=1 --at-least=40 --for=90s --wait 365d\n"
+    )
 
 
 async def test_a_worker_whose_run_was_cancelled_ends_its_kernel(service, tmp_path):

@@ -18,13 +18,17 @@ from tests.policy.build import active, busy, cards, idle, request, seen, snapsho
 
 WHOLE: dict[str, Any] = {
     "default_class": "t4",
-    "pools": {"cards": {"evidence": "process", "spare": 1}},
+    "pools": {
+        "cards": {"evidence": "process", "spare": 1},
+        "tenths": {"evidence": "cells", "parts": 10},
+    },
     "classes": {
         "t4": {
             "pool": "cards", "title": "T4", "memory": "16GiB", "max_count": 4, "price": 2,
             "time_outs": {"idle": "2m", "keeps": 2}, "fallback": ["half"],
         },
         "half": {"pool": "cards", "max_count": 1},
+        "part": {"pool": "tenths", "parts": 7, "steps": [4, 2], "pod": {"hami": {}}},
     },
     "time_outs": {"idle": "5m", "quiet": "15m", "warning": "60s", "hard_length": "8h"},
     "limits": {

@@ -13,7 +13,7 @@ import pytest
 
 from gpulease.gpus.nvml import NVMLProbe
 from gpulease.gpus.simulated import SimulatedProbe
-from gpulease.policy.model import Lease, LeaseState
+from gpulease.policy.model import EvidenceLevel, Lease, LeaseState
 from gpulease.protocol import ENV_LEASE, GrantView
 from gpulease.providers.base import LinkState, SupervisorReport
 from gpulease.providers.local import LocalProvider, processes
@@ -218,6 +218,62 @@ async def test_a_grant_is_for_leases_that_hold_devices_only(world: LocalWorld) -
     assert world.provider.grant(ended(lease)) is None
     queued = replace(lease, state=LeaseState.QUEUED, devices=())
     assert world.provider.grant(queued) is None
+
+
+async def test_two_leases_hold_parts_of_one_card() -> None:
+    world = LocalWorld(card_parts=lambda _pool: 10)  # type: ignore[arg-type]
+    await world.open()
+    devices = await world.provider.devices()
+    assert len(devices) == 30
+    first = [d for d in devices if d.card == "SIM-0000"]
+    assert [d.place for d in first] == ["SIM-0000"] * 10
+    lease = replace(lease_on(first[0]), count=7, devices=tuple(d.uuid for d in first[:7]))
+    other = replace(lease_on(first[8]), id="other", count=2)
+    other = replace(other, devices=tuple(d.uuid for d in first[8:]))
+    await world.provider.start(lease)
+    await world.provider.start(other)
+    shown = [d.occupied_by for d in await world.provider.devices() if d.card == "SIM-0000"]
+    assert shown == [lease.id] * 7 + [None] + ["other"] * 2
+    samples = {each.uuid for each in await world.provider.sample()}
+    assert {*lease.devices, *other.devices, "SIM-0001"} <= samples
+
+
+async def test_a_card_that_somebody_has_whole_is_no_part_free() -> None:
+    """A policy may divide cards while leases of whole ones run, and put them together again."""
+    parts = {"simulated-gpu": 0}
+    world = LocalWorld(card_parts=lambda pool: parts[pool])  # type: ignore[arg-type]
+    await world.open()
+    whole = lease_on((await world.provider.devices())[0])
+    await world.provider.start(whole)
+    parts["simulated-gpu"] = 4
+    devices = await world.provider.devices()
+    assert [d.occupied_by for d in devices[:5]] == [whole.id] * 4 + [None]
+    part = replace(lease_on(devices[5]), id="part")
+    await world.provider.start(part)
+    parts["simulated-gpu"] = 0
+    assert [d.occupied_by for d in await world.provider.devices()] == [whole.id, "part", None]
+
+
+@pytest.mark.compiler
+async def test_parts_of_a_real_card_are_granted_as_the_card(
+    plain: LocalWorld,
+    driver: Driver,  # noqa: F811
+) -> None:
+    driver.set(gpu0__processes="4242:100")
+    plain.probe = NVMLProbe()
+    plain.settings["card_parts"] = lambda _pool: 2  # type: ignore[assignment]
+    await plain.open()
+    first, second, *_ = await plain.provider.devices()
+    assert (first.occupied_by, second.occupied_by) == ("foreign", "foreign")
+    lease = lease_on(first)
+    await plain.provider.start(lease)
+    found = plain.provider.grant(lease)
+    assert found is not None
+    assert found["visible_devices"] == first.card
+    # Whose the processes on the card are nobody can tell; its use counts for each of its leases.
+    assert [d.occupied_by for d in await plain.provider.devices()][:2] == [lease.id, None]
+    (mine,) = [each for each in await plain.provider.sample() if each.uuid == first.uuid]
+    assert mine.level is EvidenceLevel.CELLS
 
 
 @pytest.mark.compiler

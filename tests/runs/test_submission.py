@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gpulease.errors import GPULeaseError
 from gpulease.runs.submission import advice, read
 
 
@@ -19,6 +20,11 @@ def test_what_its_gpu_cells_ask_for_stands_in_the_body(tmp_path: Path):
     assert (found["count"], found["min_count"], found["nodes"]) == (4, 2, 1)
     assert found["gpu_class"] == "a100"
     assert read(["a.ipynb"], tmp_path, float)["min_count"] is None
+    assert read(["a.ipynb"], tmp_path, float)["at_least"] is None
+    assert read(["a.ipynb", "--at-least", "40%"], tmp_path, float)["at_least"] == 40
+    for wrong in ("0", "101%", "half"):
+        with pytest.raises(GPULeaseError, match="a percent from 1 to 100"):
+            read(["a.ipynb", "--at-least", wrong], tmp_path, float)
 
 
 @pytest.mark.parametrize(

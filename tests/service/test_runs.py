@@ -186,6 +186,8 @@ async def test_a_repeated_submission_is_the_same_one(site):
         ({"count": 1, "nodes": 2}, "bad_nodes"),
         ({"count": 2, "min_count": 3}, "bad_count"),
         ({"count": 2, "nodes": 2, "min_count": 1}, "bad_count"),
+        ({"at_least": 40}, "bad_count"),
+        ({"at_least": 101}, "invalid_body"),
         ({"array": "4-1"}, "bad_array"),
         ({"parameters": {"for": 1}}, "bad_parameter"),
         ({"parameters": {"x": [1]}}, "invalid_body"),

@@ -39,7 +39,7 @@ def full_lease() -> Lease:
         nominated_for="r9", server_ready=False, end_reason=EndReason.IDLE, end_note="bye",
         end_cause="evicted", detail="d", blockers=(("g", "why"),), parked=2, ended=at(5), version=4,
         price=2.5, pool="cards", charged_from=at(-3), charged_until=at(-4), charge_estimated=True,
-        image="course:1", nodes=2,
+        image="course:1", nodes=2, card_parts=10, steps=(4, 2),
     )  # fmt: skip
 
 
