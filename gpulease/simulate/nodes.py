@@ -157,12 +157,6 @@ class Nodes:
         self._stood(self.devices, sum(each.node in self._added for each in self.devices))
 
 
-def waits_for_node(lease: Lease, policy: PolicyDocument) -> bool:
-    """Tell whether a lease waits for a node to be added: it holds nothing yet."""
-    waits = lease.state is LeaseState.STARTING and not lease.devices
-    return waits and lease.pool in policy.elastic
-
-
 def devices_of(leases: Iterable[Lease]) -> set[str]:
     """Return the devices that leases have, keep, or become another shape with."""
     found: set[str] = set()

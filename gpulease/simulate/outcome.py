@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from gpulease.policy import lifecycle
+from gpulease.policy.capacity.growth import waits_for_node
 from gpulease.policy.explanation.waits import EndedWait
 from gpulease.policy.model import (
     Action,
@@ -26,7 +27,6 @@ from gpulease.policy.model import (
     Warn,
 )
 from gpulease.simulate.fairness import jain, max_min
-from gpulease.simulate.nodes import waits_for_node
 from gpulease.simulate.people import Person, Phase
 from gpulease.simulate.quantiles import Wait, quantile
 

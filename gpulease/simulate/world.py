@@ -19,6 +19,7 @@ from gpulease.policy.accounts import Accounts
 from gpulease.policy.budgets import use_of
 from gpulease.policy.calendar.reservation import Window, windows_of
 from gpulease.policy.capacity import cards
+from gpulease.policy.capacity.growth import waits_for_node
 from gpulease.policy.evidence.idleness import WINDOW
 from gpulease.policy.explanation.waits import ExpectedWaits
 from gpulease.policy.model import (
@@ -37,7 +38,7 @@ from gpulease.policy.planner import plan
 from gpulease.simulate import evidence, invariants
 from gpulease.simulate.clock import Clock
 from gpulease.simulate.crowd import Crowd
-from gpulease.simulate.nodes import Nodes, devices_of, waits_for_node
+from gpulease.simulate.nodes import Nodes, devices_of
 from gpulease.simulate.outcome import Outcome, Tally
 from gpulease.simulate.people import Person, Phase
 from gpulease.simulate.ready import Ready

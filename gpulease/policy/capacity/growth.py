@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from gpulease.policy.memo import once
 from gpulease.policy.model import Lease, LeaseState, PolicyDocument, Snapshot
-from gpulease.policy.queue import holding, pool_of
+from gpulease.policy.queue import holding
 
 
 @once
@@ -21,11 +21,18 @@ def awaiting(snapshot: Snapshot) -> Mapping[str, Sequence[Lease]]:
     for lease in holding(snapshot) if snapshot.grows and snapshot.policy.elastic else ():
         seen = snapshot.observed.get(lease.id)
         landed = seen is not None and seen.attempt == lease.attempt and seen.devices
-        if lease.state is LeaseState.STARTING and not lease.devices and not landed:
-            pool = pool_of(snapshot, lease)
-            if pool in snapshot.policy.elastic:
-                found.setdefault(pool, []).append(lease)
+        if not landed and waits_for_node(lease, snapshot.policy):
+            found.setdefault(lease.pool, []).append(lease)
     return found
+
+
+def waits_for_node(lease: Lease, policy: PolicyDocument) -> bool:
+    """Whether a lease waits for a node to be added, by its record: it is granted no device yet.
+
+    Its pod may have landed since; ``awaiting`` looks at that too.
+    """
+    waits = lease.state is LeaseState.STARTING and not lease.devices
+    return waits and lease.pool in policy.elastic
 
 
 class Growth:
