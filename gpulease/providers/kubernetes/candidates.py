@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gpulease.policy.pods import PodAsk, resource_of
 from gpulease.providers.kubernetes.asks_nodes import bearing, fitting
 from gpulease.providers.kubernetes.client import Manifest
+from gpulease.providers.kubernetes.node_words import lost, taints_of
 from gpulease.providers.kubernetes.pods import amount_of
-from gpulease.providers.kubernetes.slots import lost, taints_of
 from gpulease.providers.kubernetes.volumes import KnownNode
 
 #: So many classes' asks are remembered; those that people narrow are without number.

@@ -22,16 +22,10 @@ from gpulease.providers.kubernetes.asks_claims import (
 )
 from gpulease.providers.kubernetes.asks_nodes import bears, ecc_of
 from gpulease.providers.kubernetes.client import Manifest
+from gpulease.providers.kubernetes.node_words import leaving, lost, pool_name, taints_of
 from gpulease.providers.kubernetes.parts import Granted, Part
 from gpulease.providers.kubernetes.pods import PodUse
-from gpulease.providers.kubernetes.slots import (
-    FOREIGN,
-    Placement,
-    leaving,
-    lost,
-    pool_name,
-    taints_of,
-)
+from gpulease.providers.kubernetes.slots import FOREIGN, Placement
 
 #: Driver, the driver's pool, name: what a claim's result says.
 _Name = tuple[str, str, str]

@@ -20,8 +20,6 @@ from gpulease.policy.parts import percent
 from gpulease.policy.pods import AskKind, PodAsk, is_hami, of_card, resource_of, slot_units_of
 from gpulease.providers.kubernetes.asks import ask_of
 from gpulease.providers.kubernetes.asks_nodes import (
-    MEMORY,
-    PRODUCT,
     bears,
     compute_of,
     ecc_of,
@@ -29,35 +27,20 @@ from gpulease.providers.kubernetes.asks_nodes import (
 )
 from gpulease.providers.kubernetes.client import Manifest
 from gpulease.providers.kubernetes.hami import Shares, shares_of
+from gpulease.providers.kubernetes.node_words import (
+    labels_of,
+    leaving,
+    lost,
+    pool_name,
+    product_of,
+    taints_of,
+)
 from gpulease.providers.kubernetes.parts import Granted, Part
 from gpulease.providers.kubernetes.pods import PodUse, amount_of
 
 FOREIGN = "foreign"
 #: Resources that are GPUs whatever the policy says; shown even when no class asks for them yet.
 _GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/gpu|gpu\.intel\.com/(i915|xe)")
-#: Taints that say how the node is, which is read from its conditions.
-_STATE_TAINTS = frozenset(
-    {
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-        "node.kubernetes.io/unschedulable",
-    }
-)
-#: Taints by which autoscalers and clouds announce that a node is about to go.
-_LEAVING_TAINTS = frozenset(
-    {
-        "ToBeDeletedByClusterAutoscaler",
-        "karpenter.sh/disrupted",
-        "cloud.google.com/impending-node-termination",
-        "aws-node-termination-handler/spot-itn",
-        "aws-node-termination-handler/rebalance-recommendation",
-        "aws-node-termination-handler/scheduled-maintenance",
-        "aws-node-termination-handler/asg-lifecycle-termination",
-        "node.cloudprovider.kubernetes.io/shutdown",
-        "node.kubernetes.io/out-of-service",
-    }
-)
-
 #: No node has more slots than this; a higher number is nonsense.
 _MOST = 4096
 
@@ -158,7 +141,7 @@ def _offered(
     node: Manifest, asked: Collection[str], classes: Sequence[GPUClass], instance: str
 ) -> Iterator[NodeInventory]:
     own = labels.label_value(instance)
-    if _labels(node).get(labels.INSTANCE, own) != own:
+    if labels_of(node).get(labels.INSTANCE, own) != own:
         return
     for resource in sorted((node.get("status") or {}).get("capacity") or {}):
         if resource in asked or _GPU.fullmatch(resource):
@@ -344,27 +327,6 @@ class _Filling:
         return sorted(loose, key=lambda name: name in self._waiting)
 
 
-def lost(node: Manifest) -> bool:
-    """Whether nobody knows how a node is: its kubelet is not ready or does not answer."""
-    conditions = (node.get("status") or {}).get("conditions") or []
-    ready = next((each.get("status") for each in conditions if each.get("type") == "Ready"), None)
-    return ready != "True"
-
-
-def leaving(node: Manifest) -> bool:
-    """Whether a node takes nothing new and is about to go: cordoned, or announced by a taint."""
-    spec = node.get("spec") or {}
-    announced = any(taint.get("key") in _LEAVING_TAINTS for taint in spec.get("taints") or [])
-    deleting = bool((node.get("metadata") or {}).get("deletionTimestamp"))
-    return bool(spec.get("unschedulable")) or announced or deleting
-
-
-def product_of(node: Manifest) -> tuple[str, int]:
-    """Return model and memory (bytes) of a node's GPUs by feature discovery, "" and 0 without."""
-    marks = _labels(node)
-    return str(marks.get(PRODUCT, "")), amount_of(marks.get(MEMORY, 0)) * 2**20
-
-
 def serving(
     node: Manifest, classes: Sequence[GPUClass], resource: str
 ) -> tuple[str, tuple[str, ...] | None, PodAsk | None]:
@@ -372,7 +334,7 @@ def serving(
 
     Without any class that fits, the pool is named after the model, and serves nobody.
     """
-    marks = _labels(node)
+    marks = labels_of(node)
     asking = [each for each in classes if resource_of(ask_of(each)) == resource]
     fitting = [
         each
@@ -389,20 +351,6 @@ def serving(
         each.name for each in fitting if each.pool == pool and bears(ask_of(each), taints)
     )
     return pool, serves, ask_of(fitting[0])
-
-
-def taints_of(node: Manifest) -> list[Mapping[str, str]]:
-    """Return a node's taints but those that say how it is: these are read from it directly."""
-    return [
-        taint
-        for taint in (node.get("spec") or {}).get("taints") or []
-        if taint.get("key") not in _STATE_TAINTS | _LEAVING_TAINTS
-    ]
-
-
-def pool_name(model: str) -> str:
-    """Return the name of the pool of a model that the policy does not know."""
-    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-") or "gpu"
 
 
 def _inventory(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> NodeInventory:
@@ -426,15 +374,11 @@ def _inventory(node: Manifest, resource: str, classes: Sequence[GPUClass]) -> No
         shares=shares,
         pool=pool,
         serves=serves,
-        compute=compute_of(_labels(node)),
-        ecc=ecc_of(_labels(node)),
+        compute=compute_of(labels_of(node)),
+        ecc=ecc_of(labels_of(node)),
         name=name,
         memory=memory,
         lost=lost(node),
         leaving=leaving(node),
         card_parts=card_parts,
     )
-
-
-def _labels(node: Manifest) -> Mapping[str, str]:
-    return (node.get("metadata") or {}).get("labels") or {}

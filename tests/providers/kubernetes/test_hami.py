@@ -4,6 +4,7 @@ HAMi itself was not run: the form of its annotations, the rule by which its sche
 to a card and its words are those of its documentation and source, 2.10.
 """
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -171,3 +172,15 @@ def event(message):
 )
 def test_a_share_that_finds_no_room_waits_and_one_that_never_fits_fails(message, events, waits):
     assert no_room(message, events) is waits
+
+
+def test_the_parts_of_a_card_are_counted_as_hami_tells_of_it():
+    """A part is a percent of a card, whatever the class's lease has of them."""
+    large = GPUClass(
+        "large", "cards", pod=replace(hami(100, 0), slot_units=1), parts=7, card_parts=10
+    )
+    (found,) = Inventories().of([node("n1", 20)], (large,), INSTANCE)
+    assert (found.total, found.card_parts) == (20, 10)
+    assert found.shares is not None
+    assert found.shares.room == (10, 10)
+    assert {found.card(found.slot(n)).rpartition("-")[2] for n in range(10, 20)} == {"1"}
