@@ -32,7 +32,7 @@ ROUNDS = {
 #: Needs root and the test cluster's programs: run by its own name only.
 ALONE = "kubernetes"
 #: The parts of ``kubernetes``, in the order in which they run.
-PARTS = ("start", "warm", "reclaim", "load", "queue", "large", "agent")
+PARTS = ("start", "warm", "reclaim", "load", "held", "queue", "large", "agent")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,13 +17,13 @@ from typing import Any
 import aiohttp
 
 from gpulease import labels
+from gpulease.channel.timing import BackOff
 from gpulease.companion.supervisor import BATCH_SECONDS, SAMPLE_SECONDS
 from gpulease.protocol import PROTOCOL_VERSION
 from testcluster.api import ApiError, Object
 from testcluster.many.kube import Kube
 from tests.service.kit import z85_key
 
-_PAUSE = 0.5
 #: Seconds beyond a pod's grace after which it is ended in place of kwok, which forgets some.
 _FORGOTTEN = 20.0
 
@@ -107,6 +107,7 @@ class Companions:
     async def _live(self, life: Life) -> None:
         token = await self.kube.token(life.pod, "gpulease-lease", "gpulease")
         key = z85_key()
+        pauses = BackOff()  # as a supervisor's own
         while True:
             try:
                 if await self._speak(life, token, key):
@@ -114,8 +115,10 @@ class Companions:
             except (aiohttp.ClientError, OSError):
                 pass  # the service is away: come back until it is there
             finally:
+                if life.connected:
+                    pauses.worked()
                 life.connected = False
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(pauses.pause())
 
     async def _speak(self, life: Life, token: str, key: str) -> bool:
         """Hold one connection until it is lost; return whether the lease is over."""

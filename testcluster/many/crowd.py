@@ -49,7 +49,7 @@ classes:
       kind: device_plugin
       node_selector: {{type: {selector}}}
       tolerations: ["{key}={value}:{effect}"]{queue}
-time_outs: {{idle: {idle}, warm_up: 1s, warning: 1s, claim: 8h, start_max: 5m, drain_max: 30s}}
+time_outs: {{idle: {idle}, warm_up: 1s, warning: 1s, claim: 8h, start_max: 15m, drain_max: 30s}}
 limits: {{queue_max: 10000}}
 """
 
@@ -126,12 +126,16 @@ async def crowd(
     idle: str = "8h",
     service: str = "",
     queue: str = "",
+    patience: float = PATIENCE,
+    listening: bool = True,
 ) -> AsyncIterator[Crowd]:
     """Start everything but the asks; nobody has asked for a GPU yet.
 
     Args:
         service: further lines of the service's configuration.
         queue: Kueue's that lets lease pods in, "" for none.
+        patience: seconds in which the servers run.
+        listening: whether each notebook server has its events channel open.
     """
     url = ""
     async with contextlib.AsyncExitStack() as stack:
@@ -149,7 +153,7 @@ async def crowd(
         site = stack.enter_context(opened)
         pods = await stack.enter_async_context(kube(cluster.api, Kube))
         stack.push_async_callback(delete_all, pods, HUB_NAMESPACE, LEASE_PODS, SERVERS)
-        await create_servers(pods, HUB_NAMESPACE, users, PATIENCE)
+        await create_servers(pods, HUB_NAMESPACE, users, patience)
         # The service asks the hub, which answers from this very loop: it must not be blocked.
         await asyncio.to_thread(site.start, "service")
         url = settings.url(site.settings.ports.service, settings.PREFIX)
@@ -157,8 +161,8 @@ async def crowd(
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
         companions = await stack.enter_async_context(speaking(pods, session, url, HUB_NAMESPACE))
         notebooks, page = Notebooks(session, url, hub, users), AdminPage(session, url, hub)
-        for listening in (notebooks.listen(), page.listen()):
-            task = asyncio.create_task(listening)
+        for each in (notebooks.listen(), page.listen()) if listening else (page.listen(),):
+            task = asyncio.create_task(each)
             stack.push_async_callback(_end, task)
         yield Crowd(site, pods, notebooks, companions, page, queue)
 

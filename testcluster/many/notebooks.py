@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from gpulease import labels
+from gpulease.channel.timing import BackOff
 from testcluster.api import ApiError, Object
 from testcluster.images import GPULEASE_IMAGE
 from testcluster.kwok import LABEL, TAINT
@@ -109,10 +110,14 @@ class Notebooks:
             "Idempotency-Key": secrets.token_hex(8),
         }
         while True:
-            async with self._session.post(
-                f"{self._url}api/leases", json={"origin": "magic"}, headers=headers
-            ) as answer:
-                document = await answer.json(content_type=None)
+            try:
+                async with self._session.post(
+                    f"{self._url}api/leases", json={"origin": "magic"}, headers=headers
+                ) as answer:
+                    document = await answer.json(content_type=None)
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0.5)
+                continue
             if answer.status < 400:
                 return document
             if answer.status < 500:
@@ -125,6 +130,7 @@ class Notebooks:
 
     async def _listen(self, user: str) -> None:
         headers = {"Authorization": f"token {self._tokens[user]}"}
+        pauses = BackOff()  # as a notebook server's own
         while True:
             try:
                 async with self._session.ws_connect(
@@ -133,9 +139,10 @@ class Notebooks:
                     async for message in socket:
                         if message.type is not aiohttp.WSMsgType.TEXT:
                             break
+                        pauses.worked()
             except (aiohttp.ClientError, OSError):
                 pass  # the service is away
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(pauses.pause())
 
 
 class AdminPage:
