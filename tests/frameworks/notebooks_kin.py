@@ -30,7 +30,7 @@ NOTEBOOKS = {
         "import torch, torch.nn as nn, torch.nn.functional as F, lightning as L, logging\nlogging.getLogger('lightning.pytorch').setLevel(logging.ERROR)\nL.seed_everything(0, verbose=False)\nseen=[]\nX = torch.randn(32, 8); y = (X.sum(1) > 0).long()\nclass Lit(L.LightningModule):\n    def __init__(self, lr=.1):\n        super().__init__(); self.save_hyperparameters(); self.net = nn.Linear(8, 2); self.losses = []\n    def training_step(self, batch, i):\n        a, b = batch; l = F.cross_entropy(self.net(a), b); self.log('l', l); self.losses.append(l.item()); return l\n    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)\nlit = Lit(.2); dl = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, y), 16, shuffle=True)",
         "trainer = L.Trainer(max_epochs=2, accelerator='cpu', devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)",
         "trainer.fit(lit, dl); seen.append((lit.losses, trainer.callback_metrics['l'].item()))",
-        "seen.append((lit.losses, trainer.current_epoch, trainer.callback_metrics['l'].item(), lit.hparams.lr, lit.net.weight.tolist(), trainer.lightning_module is lit))",
+        "seen.append((lit.losses, trainer.current_epoch, trainer.callback_metrics['l'].item(), lit.hparams.lr, lit.net.weight.tolist(), trainer.lightning_module is lit, lit.trainer is trainer))",
         "trainer.fit_loop.max_epochs = 3; trainer.fit(lit, dl); seen.append((len(lit.losses), trainer.global_step))",
         "seen.append((lit.losses, lit.net.weight.tolist(), [type(o).__name__ for o in trainer.optimizers]))",
     ],

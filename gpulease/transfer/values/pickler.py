@@ -32,7 +32,7 @@ from gpulease.transfer.registry import Registry
 from . import array_reduction, cloudpickle_names, containers, files, imported, tokens, weak
 from .groups import Check
 from .module_files import module_digest
-from .reductions import reduce_exception, reduce_member, reduce_own
+from .reductions import reduce_exception, reduce_member, reduce_own, reduce_whole
 from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
 
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
@@ -192,6 +192,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             and (reduced := containers.reduce(obj)) is not NotImplemented
         ):
             return reduced
+        if (whole := reduce_whole(obj)) is not NotImplemented:
+            return whole
         if is_unit(type(obj)):
             if isinstance(obj, enum.Enum):
                 return reduce_member(obj)

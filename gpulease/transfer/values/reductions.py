@@ -28,6 +28,21 @@ def reduce_own(obj: Any) -> Any:
     return NotImplemented
 
 
+#: Classes whose ``__getstate__`` leaves out what a cell can read: the trainer of a model.
+_FORGETFUL = {("lightning", "LightningModule"), ("pytorch_lightning", "LightningModule")}
+
+
+def reduce_whole(obj: Any) -> Any:
+    """Reduce an instance with all of its attributes where its own way leaves some out."""
+    own: Any = type(obj).__getstate__
+    if own is object.__getstate__:
+        return NotImplemented
+    for base in type(obj).__mro__:
+        if ((base.__module__ or "").partition(".")[0], base.__name__) in _FORGETFUL:
+            return copyreg.__newobj__, (type(obj),), dict(obj.__dict__)  # type: ignore[attr-defined]
+    return NotImplemented
+
+
 def reduce_member(member: enum.Enum) -> Any:
     """Reduce a member to its class and name, an unnamed combination to its value."""
     name = enums.name_of(member)
