@@ -5,6 +5,7 @@ import pytest
 from benchmarks.__main__ import main, table
 from benchmarks.measure import Aim, Variants, percentile, report, summary
 from benchmarks.namespace import Counts, source
+from benchmarks.transfer import changes, rivals, whole
 
 
 def test_percentiles_lie_between_their_neighbours():
@@ -77,6 +78,35 @@ def test_the_scaled_namespace_holds_what_it_says():
     assert len(namespace["records"]) == counts.dicts
     assert len(namespace["points"]) == counts.instances
     assert Counts().dicts == 100_000
+
+
+@pytest.mark.parametrize("kind", whole.kinds())
+def test_each_kind_that_travels_has_the_bytes_it_is_compared_by(kind):
+    namespace: dict = {}
+    exec(whole.START.format(size=2**20), namespace)
+    for number in (0, 1):
+        exec(whole.kinds()[kind].format(n=number), namespace)
+        value = namespace["value"]
+        kept = value.to_numpy() if kind == "frame" else value
+        assert kept.nbytes == 2**20
+    exec(whole.CHANGE, namespace)
+    assert namespace["value"] is not value, "what comes home is a new value"
+
+
+def test_a_bare_socket_carries_all_of_it():
+    assert 0 < whole.socket_seconds(2**20 + 5) < 60
+
+
+def test_the_graph_that_drains_has_the_objects_it_says():
+    namespace: dict = {}
+    exec(changes._GRAPH.format(count=10, n=3), namespace)
+    assert namespace["graph"][7] == [7, "10"]
+
+
+@pytest.mark.parametrize("rival", [rivals.IPYPARALLEL, rivals.DASK])
+def test_what_a_rival_runs_is_python(rival):
+    for cell in (rival.start, rival.send, rival.change, rival.bring, rival.end):
+        compile(cell, rival.module, "exec")
 
 
 def test_a_report_of_parts_can_be_read_by_a_person():
