@@ -18,7 +18,7 @@ from gpulease.transfer.values.ledger import Absent
 
 @dataclass(frozen=True)
 class Lost:
-    """A name whose newest value died with the companion; ``cell`` made it."""
+    """A name whose newest value died with the companion; ``cell`` made it, "" if not known."""
 
     cell: str
     parked: bool = False
@@ -30,9 +30,10 @@ class Lost:
 
     def _sentence(self, name: str, older: bool) -> str:
         if self.parked:
+            by = f" by cell [{self.cell}]" if self.cell else ""
             return (
-                f"{name} was made on the GPU by cell [{self.cell}] and is parked; "
-                "the next GPU cell's companion has it."
+                f"{name} was made on the GPU{by} and is parked; the next GPU cell's companion "
+                "has it."
             )
         way_out = f" %gpu recover {name} accepts the value from before." if older else ""
         if self.partial:
@@ -40,6 +41,8 @@ class Lost:
                 f"{name} came home from cell [{self.cell}], but other values of that cell were "
                 f"lost with the companion.{way_out}"
             )
+        if not self.cell:
+            return f"The newest value of {name} was lost with the companion.{way_out}"
         return (
             f"The value that cell [{self.cell}] gave {name} was lost with the companion.{way_out}"
         )

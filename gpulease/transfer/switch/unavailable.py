@@ -156,7 +156,7 @@ class Unavailable:
     def companion_left(self, lost: Collection[str] = ()) -> list[Note]:
         """The companion ended in good order: what is newer there was parked, except ``lost``."""
         for name, absent in self.side.ledger.remote.items():
-            self.lost[name] = Lost(str(absent.made or absent.cell or "?"), parked=name not in lost)
+            self.lost[name] = Lost(str(absent.made or absent.cell or ""), parked=name not in lost)
         left = {n: self.lost[n] for n in self.side.ledger.remote if n not in self.side.ns}
         return loss_notes(left) + self._clear()
 
