@@ -261,3 +261,21 @@ def test_who_has_no_runs_sees_nothing_of_them(stage: Stage, page: Any) -> None:
     page.goto(stage.url)
     page.wait_for_selector("#ask", state="visible")
     assert page.is_hidden("#runs")
+
+
+@pytest.mark.parametrize("where", ["", "card"])
+def test_a_part_of_a_card_is_told_as_a_part(stage: Stage, page: Any, where: str) -> None:
+    place = "#card" if where else "#leases"
+    part: Any = gpu_class(title="A100 part", percent=70, steps=[40], memory=56 << 30)
+    stage.classes = [part]
+    page.goto(stage.url + where)
+    if not where:
+        page.wait_for_selector("text=70 % of a card")
+        page.select_option("#ask-step", "40")
+    upgrade: Any = {"gpu_class": "sim", "title": "A100 part", "count": 1, "percent": 70}
+    held: Any = [{"uuid": "A", "name": "NVIDIA A100", "memory": 80 << 30, "simulated": True}]
+    more: Any = {"percent": 40, "upgrade": upgrade, "devices": held, "memory_used": 1 << 30}
+    stage.put(lease("active", **more))
+    state_shown(page, "active", place)
+    page.wait_for_selector(f"{place} >> text=Move to A100 part, 70 % of a card")
+    assert where or "A100 part, 40 % of a card" in text_of(page, place)
