@@ -1,5 +1,6 @@
 """The pages of instructors and admins in a real browser: leases, ending one, policy, health."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -47,6 +48,22 @@ def test_one_of_several_groups_is_chosen(stage: Stage, page: Any) -> None:
     page.wait_for_selector("tbody tr:has-text('rosalind')")
     assert page.locator("tbody tr").count() == 1
     assert page.get_attribute("#ics", "href").endswith("reservations.ics?group=cs102")
+
+
+def test_a_window_over_midnight_says_when_it_ends(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    eve = datetime.now(UTC).replace(hour=23, minute=0, second=0, microsecond=0)
+    window = {
+        "at": "a", "start": eve.isoformat(), "end": (eve + timedelta(minutes=90)).isoformat(),
+        "state": "coming", "seats": 3, "reserved": 3, "claimed": 0,
+    }  # fmt: skip
+    night = {"id": "r1", "version": 1, "name": "night", "title": "", "group": "cs101"}
+    night |= {"gpu_class": "sim", "zone": "UTC", "manages": True, "windows": [window]}
+    stage.reservations = [night]
+    page.goto(stage.url + "group")
+    page.wait_for_selector(".ec-event .gl-window-time")
+    said = page.locator(".ec-event .gl-window-time").all_inner_texts()
+    assert set(said) == {"23:00 \N{EN DASH} 00:30"}
 
 
 def test_an_admin_ends_a_lease_with_a_reason(stage: Stage, page: Any) -> None:

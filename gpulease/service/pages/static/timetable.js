@@ -30,6 +30,14 @@ function closed({ first, last, title }) {
   return { id: `closed@${first}`, start: new Date(`${first}T00:00`), end, title: _("Closed: {title}", { title }), display: "background", className: "gl-closed" };
 }
 
+const CLOCK = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+
+/** The calendar's own words, but of a window over midnight it says only what is in one day's column. */
+function hours({ start, end }, timeText) {
+  const overnight = start.toDateString() !== new Date(end.getTime() - 1).toDateString();
+  return overnight ? `${CLOCK.format(start)} – ${CLOCK.format(end)}` : timeText;
+}
+
 function content({ event, timeText }) {
   const { reservation, window: window_ } = event.extendedProps;
   if (event.display === "background") return { domNodes: [h("span", { class: "gl-closed-title" }, event.title)] };
@@ -39,7 +47,7 @@ function content({ event, timeText }) {
   return {
     domNodes: [
       h("span", { class: "visually-hidden" }, event.start.toLocaleDateString(locale, { weekday: "long", day: "numeric", month: "long" }), " "),
-      h("span", { class: "gl-window-time" }, timeText),
+      h("span", { class: "gl-window-time" }, hours(event, timeText)),
       h("strong", { class: "gl-window-title" }, event.title, STATES[window_.state] ? ` (${STATES[window_.state]})` : ""),
       h("span", { class: "gl-window-seats" }, `${seats} × ${reservation.gpu_class}`, less),
     ],
