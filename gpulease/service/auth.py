@@ -28,8 +28,9 @@ _SERVER_SCOPE = "access:servers"
 
 #: Seconds for which the hub's word on a token is believed.
 CACHE_SECONDS = 30
-#: Tokens about which the hub is asked at once.
-_AT_ONCE = 16
+#: Tokens about which the hub is asked at once: fewer than the 10 requests that tornado's client has
+#: on their way, for those that wait there are timed out.
+_AT_ONCE = 8
 
 RESTART_ONCE = "Restart your server once: it was started before GPUs were offered here."
 

@@ -89,16 +89,18 @@ class ChartSite(Site):
             cluster: where it goes.
             directory: for its files.
             install: which.
-            address: of the node; several hubs have the same ports, each at one of its own.
+            address: of the node; several hubs have the same ports, each at one of its own (a hub
+                that is alone is at every address, and its culler calls it at localhost).
             ours: the values that gpulease ships, or this site's copy of them.
-            environment: further variables of the service.
+            environment: further variables of the service, which has several hubs then.
         """
         ports = Ports(public=_HTTP, hub=8081, proxy=8001, service=9980, agent=0)
         super().__init__(cluster, Settings(directory, ports, secrets.token_hex(32), ""))
         self.install, self.address, self._more = install, address, dict(environment or {})
-        here = f'c.JupyterHub.hub_bind_url = "http://{address}:8081"'
         chosen = values(install)
-        chosen["hub"]["extraConfig"] = {"zz-here": here}
+        if environment is not None or address != NODE_ADDRESS:  # one of several
+            here = f'c.JupyterHub.hub_bind_url = "http://{address}:8081"'
+            chosen["hub"]["extraConfig"] = {"zz-here": here}
         self.objects = chart.render(install, chosen, ours)
         self.encrypted = any(
             port.get("name") == "https"
