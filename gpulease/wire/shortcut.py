@@ -116,7 +116,8 @@ class Shortcut:
                 else:
                     self._pulls.given(lane, said)
         except LaneError as error:
-            log.warning("transfer wire: no shared memory any more: %s", error)
+            # As when the other process ends: a warning would stand under a cell.
+            log.info("transfer wire: no shared memory any more: %s", error)
             self._end_lane()
 
     def _end_lane(self) -> None:
