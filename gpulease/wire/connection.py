@@ -20,7 +20,6 @@ from zmq.utils.monitor import recv_monitor_message
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 from gpulease.wire import curve
-from gpulease.wire.memory import Memory, byte_arrays
 from gpulease.wire.message import Message, Pending, gone_error, header, read_header
 from gpulease.wire.pieces import INLINE, Offers, Pulls
 from gpulease.wire.shortcut import Shortcut
@@ -32,7 +31,6 @@ class Wire:
     """One end.  ``handler`` gets complete requests, on the wire's own thread: it must not block.
 
     ``accept`` is asked before memory for ``total`` bytes is taken; it returns a refusal or None.
-    ``memory`` takes it, for blobs of these sizes: writable bytes whose content does not matter.
     """
 
     def __init__(
@@ -40,7 +38,6 @@ class Wire:
         handler: Callable[[Message], None],
         accept: Callable[[int], GPULeaseError | None] = lambda _total: None,
         lost: Callable[[], None] = lambda: None,
-        memory: Memory = byte_arrays,
     ) -> None:
         self._handler = handler
         self._lost = lost
@@ -50,9 +47,7 @@ class Wire:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._pending: dict[int, Pending] = {}
         self._offers = Offers()
-        self._pulls = Pulls(
-            self._post, self._pending.get, accept, self._complete, self._decline, memory
-        )
+        self._pulls = Pulls(self._post, self._pending.get, accept, self._complete, self._decline)
         self._poller = zmq.Poller()
         self._shortcut = Shortcut(self._poller, self._post, self._offers, self._pulls)
         self._stop = False

@@ -11,13 +11,9 @@ import ctypes
 import logging
 import mmap
 import sys
-from collections.abc import Callable
-from typing import Any
 
 log = logging.getLogger(__name__)
 
-#: Takes memory for blobs of these sizes, of the message with this body.
-Memory = Callable[[dict[str, Any], list[int]], list[Any]]
 #: Below this (bytes) there is nothing to win.
 _LARGE = 4 * 2**20
 _new = ctypes.pythonapi.PyByteArray_FromStringAndSize
@@ -38,11 +34,6 @@ def fresh(size: int) -> bytearray:
     memory: bytearray = _new(None, size)
     _advise(memory)
     return memory
-
-
-def byte_arrays(_body: dict[str, Any], sizes: list[int]) -> list[Any]:
-    """Return memory for the blobs of a message that asks for nothing else."""
-    return [fresh(size) for size in sizes]
 
 
 def _advise(memory: bytearray) -> None:

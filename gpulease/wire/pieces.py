@@ -14,7 +14,7 @@ from typing import Any
 
 from gpulease.errors import GPULeaseError
 from gpulease.wire.lane import PIECE, Lane, Said
-from gpulease.wire.memory import Memory
+from gpulease.wire.memory import fresh
 from gpulease.wire.message import (
     Message,
     Pending,
@@ -121,8 +121,8 @@ class _Pull:
 class Pulls:
     """Messages whose blobs are on their way here; the wire's thread only.
 
-    ``post`` sends; ``pending`` finds who waits for a reply; ``accept`` is asked before ``memory``
-    takes it; ``complete`` and ``refuse`` get a message with what became of it.
+    ``post`` sends; ``pending`` finds who waits for a reply; ``accept`` is asked before memory is
+    taken; ``complete`` and ``refuse`` get a message with what became of it.
     """
 
     post: Callable[[list[Any]], None]
@@ -130,7 +130,6 @@ class Pulls:
     accept: Callable[[int], GPULeaseError | None]
     complete: Callable[[Message], None]
     refuse: Callable[[Message, GPULeaseError], None]
-    memory: Memory
     _pulls: dict[int, _Pull] = field(default_factory=dict)
     _lane: Lane | None = None
 
@@ -153,8 +152,8 @@ class Pulls:
             self.refuse(message, refusal)
             return
         try:
-            message.blobs = self.memory(message.body, sizes)
-        except (MemoryError, OverflowError, ValueError):
+            message.blobs = [fresh(size) for size in sizes]
+        except (MemoryError, OverflowError):
             self.decline(message.number)
             self.refuse(message, no_memory_error(total))
             return

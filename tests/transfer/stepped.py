@@ -206,7 +206,7 @@ class SteppedPair(Pair):
 
     def __init__(self, monkeypatch):
         super().__init__(monkeypatch)
-        monkeypatch.setattr(peer_module, "Wire", lambda *_, **__: Wire(self))
+        monkeypatch.setattr(peer_module, "Wire", lambda *_: Wire(self))
         monkeypatch.setattr(home_module, "WriteBehind", Behind)
         monkeypatch.setattr(Behind, "pair", self)
         monkeypatch.setattr(pickling, "time", StillClock)

@@ -20,7 +20,6 @@ from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
 from gpulease.transfer.values import module_files
 from gpulease.transfer.values.collector import collector_waits
-from gpulease.transfer.values.destined import memory_for
 from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
 from gpulease.transfer.values.shipment import Incoming, Item, Outcome, Shipment
 from gpulease.transfer.values.side import Hidden, Side
@@ -90,7 +89,7 @@ class AwaySide:
 
     def start(self, client_key: str, *, host: str = "127.0.0.1", port: int = 0) -> Endpoint:
         """Listen for the home kernel that proves ``client_key``; port 0 lets the system choose."""
-        self._wire = Wire(self._enqueue, memory=memory_for)
+        self._wire = Wire(self._enqueue)
         endpoint = self._wire.listen(client_key, host, port)
         self._worker.start()
         return endpoint

@@ -12,7 +12,6 @@ from typing import Any
 from gpulease.channel.keys import Endpoint, KeyPair
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Progress
-from gpulease.transfer.values.destined import memory_for
 from gpulease.wire.connection import Wire
 from gpulease.wire.message import Message, gone_error
 
@@ -32,7 +31,7 @@ class Peer:
     def open(self, endpoint: Endpoint, keys: KeyPair) -> None:
         """Connect; an earlier wire is closed."""
         self.close()
-        wire = Wire(self._ignore, self._accept, memory=memory_for)
+        wire = Wire(self._ignore, self._accept)
         wire.connect(endpoint, keys)
         self.wire = wire
 

@@ -85,16 +85,10 @@ def fill(array: Any, content: tuple[Any, dict[str, Any] | None]) -> None:
             warnings.simplefilter("ignore")  # newer numpy would rather have a new array
             array.dtype, array.shape = elements.dtype, elements.shape
         plain = _plain(array)
-    if _place(plain) != _place(elements):
-        plain[...] = elements
+    plain[...] = elements
     array.flags.writeable = elements.flags.writeable
     if space is not None:
         fill_dict(array.__dict__, space)
-
-
-def _place(array: Any) -> tuple[int, tuple[int, ...]]:
-    """Return where its elements are: an array may have been made over those that came."""
-    return int(array.__array_interface__["data"][0]), array.strides
 
 
 def _plain(array: Any) -> Any:

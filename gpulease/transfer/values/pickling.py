@@ -21,7 +21,6 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 
 from .attempt import attempt
-from .destined import buffers_of_arrays
 from .groups import Check, Group
 from .hashing import buffer_digest, combine
 from .pickler import Context, GroupPickler, ShellPickler, Sink
@@ -72,8 +71,6 @@ class Packed:
     content: bytes = b""
     #: Whether the receiver would pack what it loads of this into the very same bytes, or may.
     alike: Alike = Alike.NO
-    #: Arrays that are all of one buffer, by id: see ``destined``.
-    arrays: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -190,7 +187,6 @@ class Packer:
         return Packed(
             group.roots, inband, skeletons, buffers, with_versions(content, versions), seconds,
             needs, seen, memory, versions, lasting_ids(names, self._lasting), content, alike,
-            buffers_of_arrays(everything, buffers),
         )  # fmt: skip
 
     def _dump(self, payload: Any, context: Context, shells: bool) -> tuple[bytes, _Buffers]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from gpulease.transfer.frameworks.sealed import Culprit
 
-from .destined import is_array
 from .ledger import Absent
 from .pickling import Packed
 from .staging import Arrived
@@ -92,7 +91,6 @@ class Shipment:
                 "skeletons": {oid: len(data) for oid, data in packed.skeletons.items()},
                 "buffers": len(packed.buffers),
                 "held": sorted(item.held),
-                "arrays": dict(packed.arrays),
                 "risen": item.risen,
                 "lasting": dict(packed.lasting),
                 "required": item.required,
@@ -133,7 +131,7 @@ class Incoming:
 
     @classmethod
     def decode(cls, header: dict[str, Any], blobs: Sequence[Any]) -> Incoming:
-        """Rebuild from header and blobs (see ``destined``), which the values may keep."""
+        """Rebuild from header and blobs (bytearrays, which the values may keep)."""
         small = memoryview(blobs[0]) if blobs else memoryview(b"")
         position = int(header["state"])
         state = bytes(small[:position])
@@ -148,17 +146,14 @@ class Incoming:
                 position += size
             held = set(group["held"])
             sent = iter(blobs[at:])
-            found: list[Any] = [None if i in held else next(sent) for i in range(group["buffers"])]
-            at += len(found) - len(held)
-            kept = group.get("arrays", {})  # a version before this one parked without
-            arrays = {oid: found[i] for oid, i in kept.items() if is_array(found[i])}
-            buffers = [memoryview(each) if is_array(each) else each for each in found]
+            buffers = [None if i in held else next(sent) for i in range(group["buffers"])]
+            at += len(buffers) - len(held)
             risen = tuple(group["risen"])
             groups.append(
                 Arrived(
                     tuple(group["roots"]), inband, skeletons, buffers,
                     bytes.fromhex(group["digest"]), float(group["seconds"]), risen,
-                    group["lasting"], group["alike"], arrays,
+                    group["lasting"], group["alike"],
                 )
             )  # fmt: skip
         return cls(

@@ -23,7 +23,7 @@ from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
-from . import arrays_in_place, classes, containers, destined, enums
+from . import arrays_in_place, classes, containers, enums
 from .culprit import find_culprit
 from .module_files import is_alike
 from .units import apply_content
@@ -46,8 +46,6 @@ class Arrived:
     lasting: Mapping[str, str] = field(default_factory=dict)
     #: See ``pickling.Alike``.
     alike: int = 0
-    #: Ids of arrays to the memory that they are to keep: it is one of the buffers, too.
-    arrays: dict[str, Any] = field(default_factory=dict)
 
 
 class LoadError(Exception):
@@ -299,18 +297,11 @@ class Staging:
             made = classes.make(*args)
         elif kind == "enum":
             made = enums.make(*args)
-        elif kind == "array":
-            made = self._array(oid, *args)
         else:
             made = _make_plain(kind, args)
         self.units[oid] = made
         self.fresh.add(oid)
         return made
-
-    def _array(self, oid: str, shape: tuple[int, ...], dtype: Any, order: Any, cls: type) -> Any:
-        memory = self.groups[self._home[oid]].arrays.pop(oid, None)
-        made = None if memory is None else destined.become(memory, shape, dtype, order, cls)
-        return arrays_in_place.make(shape, dtype, order, cls) if made is None else made
 
     def _function(
         self,
@@ -384,6 +375,8 @@ def _make_plain(kind: str, args: list[Any]) -> Any:
         return builtin[kind]()
     if kind == "cell":
         return types.CellType()
+    if kind == "array":
+        return arrays_in_place.make(*args)
     if kind == "instance":
         return object.__new__(args[0])
     if kind == "container":
