@@ -170,7 +170,10 @@ def test_an_instructor_reserves_what_a_calendar_file_holds(
     teacher.fill("#upload-seats", "2")
     choose("no calendar")
     teacher.wait_for_selector("#upload-found[data-fits=false]:has-text('calendar')")
+    # What could not be asked for a moment is asked again by itself.
+    teacher.route("**/reservations.ics", lambda route: route.fulfill(status=503), times=1)
     choose(whole)
+    teacher.wait_for_selector("#upload-found[data-fits=false]:has-text('could not answer (503)')")
     teacher.wait_for_selector("#upload-found[data-fits=true]:has-text('Exercises: 3 windows.')")
     assert_accessible(teacher)
     teacher.click("#upload-submit")

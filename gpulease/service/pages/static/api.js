@@ -12,6 +12,8 @@ export class Refusal extends Error {
     this.sentence = this.message;
     this.nextStep = problem.next_step ?? "";
     this.numbers = problem.numbers ?? {};
+    /** Whether the same question may be answered in a moment: the question is not what is wrong. */
+    this.passing = status === 0 || status === 429 || status >= 500;
   }
 }
 

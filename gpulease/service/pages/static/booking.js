@@ -1,10 +1,10 @@
 // The dialog that reserves: new, copied or changed; what is in the way is said while one types.
 import * as api from "./api.js";
+import { Checking } from "./checking.js";
 import { alertError, announce, clearAlert, h, update } from "./dom.js";
 import { _, _n } from "./texts.js";
 import { HERE, span, zones } from "./zones.js";
 
-const WAIT = 350; // ms after the last key until the service is asked
 const $ = (id) => document.getElementById(`book-${id}`);
 const RULES = { weekly: "FREQ=WEEKLY", fortnightly: "FREQ=WEEKLY;INTERVAL=2", workdays: "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR" };
 
@@ -34,7 +34,11 @@ export class Booking {
     this.changing = null; // the reservation that is changed; null for a new one
     this.group = "";
     this.offers = {};
-    this.asked = 0;
+    this.checking = new Checking($("dialog"), {
+      ask: () => this.#check(),
+      show: (found) => this.#show(found),
+      refused: ({ sentence, nextStep, numbers, passing }) => this.#show({ fits: false, problem: { title: sentence, next_step: nextStep, numbers, passing } }),
+    });
     update($("zones"), zones().map((zone) => h("option", { value: zone })));
     $("form").addEventListener("submit", (event) => this.#save(event));
     $("form").addEventListener("input", () => this.#soon());
@@ -54,7 +58,7 @@ export class Booking {
     update($("found"));
     $("dialog").showModal();
     $("name").focus();
-    this.#check();
+    this.checking.now();
   }
 
   #fill(known) {
@@ -90,8 +94,7 @@ export class Booking {
   #soon() {
     this.#showTimes();
     if ($("start").value && $("end").value > $("start").value) this.length = minutes($("end").value) - minutes($("start").value);
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.#check(), WAIT);
+    this.checking.soon();
   }
 
   #body() {
@@ -117,18 +120,10 @@ export class Booking {
   }
 
   async #check() {
-    const turn = ++this.asked;
     // Who has not named it yet wants to know of the time and the seats already.
     const wanted = { ...this.#whole(), name: $("name").value.trim() || "new" };
-    if (!$("start").value || !$("end").value || !wanted.seats) return;
-    let found;
-    try {
-      found = (await api.post("reservations/check", { reservations: [wanted] })).items[0];
-    } catch (error) {
-      if (!(error instanceof api.Refusal)) throw error;
-      found = { fits: false, problem: { title: error.sentence, next_step: error.nextStep, numbers: error.numbers }, reservation: null };
-    }
-    if (turn === this.asked && $("dialog").open) this.#show(found);
+    if (!$("start").value || !$("end").value || !wanted.seats) return null;
+    return (await api.post("reservations/check", { reservations: [wanted] })).items[0];
   }
 
   #show({ fits, problem, reservation }) {
@@ -153,7 +148,7 @@ export class Booking {
     const { nearest, seats, classes = [] } = this.offers;
     const offer = (kind, value, text) => h("button", { type: "button", class: "btn btn-sm btn-outline-contrast", "data-offer": kind, "data-value": value, "data-key": `${kind}-${value}` }, text);
     return [
-      h("p", { class: "gl-fits-not" }, h("strong", {}, _("It does not fit.")), " ", problem.title),
+      h("p", { class: "gl-fits-not" }, problem.passing ? null : [h("strong", {}, _("It does not fit.")), " "], problem.title),
       problem.next_step ? h("p", { class: "gl-small" }, problem.next_step) : null,
       h("div", { class: "gl-actions" }, nearest ? offer("nearest", nearest, _("Take {offer}", { offer: span(nearest, shifted(nearest, this.length)) })) : null, seats ? offer("seats", seats, _("Take {offer}", { offer: _n("{n} seat", "{n} seats", seats) })) : null, classes.map((name) => offer("class", name, _("Take {offer}", { offer: name })))),
     ];
@@ -168,7 +163,7 @@ export class Booking {
     } else {
       $(offer).value = value;
     }
-    this.#check();
+    this.checking.now();
   }
 
   async #save(event) {

@@ -1,5 +1,6 @@
 // The dialog that reserves what a calendar file holds: what fits is said before anything is done.
 import * as api from "./api.js";
+import { Checking } from "./checking.js";
 import { announce, clearAlert, h, update } from "./dom.js";
 import { _, _n } from "./texts.js";
 
@@ -8,7 +9,6 @@ const $ = (id) => document.getElementById(`upload-${id}`);
 /** Wire the dialog of the page; returns what opens it for a group. `done()` follows a change. */
 export function uploading(done) {
   let group = "";
-  let asked = 0;
 
   async function bring(dryRun) {
     const file = $("file").files[0];
@@ -32,17 +32,11 @@ export function uploading(done) {
     show(false, [h("p", { class: "gl-fits-not" }, error.sentence, " ", error.nextStep)]);
   };
 
-  async function check() {
-    const turn = ++asked;
-    $("submit").disabled = true;
-    if (!$("file").files.length || !$("seats").checkValidity()) return;
-    try {
-      const found = await bring(true);
-      if (turn === asked) show(found.fits, found.items.map(line));
-    } catch (error) {
-      if (turn === asked) refused(error);
-    }
-  }
+  const checking = new Checking($("dialog"), {
+    ask: async () => ($("file").files.length && $("seats").checkValidity() ? bring(true) : null),
+    show: (found) => show(found.fits, found.items.map(line)),
+    refused,
+  });
 
   async function save(event) {
     event.preventDefault();
@@ -64,7 +58,10 @@ export function uploading(done) {
 
   $("form").addEventListener("submit", save);
   // Not "change": that comes as one clicks Reserve, which would be disabled under the pointer.
-  $("form").addEventListener("input", check);
+  $("form").addEventListener("input", () => {
+    $("submit").disabled = true;
+    checking.soon();
+  });
   $("cancel").addEventListener("click", () => $("dialog").close());
   return (name, classes) => {
     group = name;
