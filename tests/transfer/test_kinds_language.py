@@ -35,7 +35,21 @@ KINDS = {
     "class as decorator": Kind(
         "class Count:\n    def __init__(self, f): self.f = f; self.n = 0\n    def __call__(self, *a): self.n += 1; return self.f(*a)\n@Count\ndef x(v): return v",
         "x(1)", "(x(2), x.n)"),
-    "lru_cache": Kind("import functools\n@functools.lru_cache\ndef x(n): return n if n < 2 else x(n - 1) + x(n - 2)", "pass", "x(30)"),
+    "lru_cache": Kind("import functools\n@functools.lru_cache\ndef x(n): return n if n < 2 else x(n - 1) + x(n - 2)", "x(len(x.__dict__)); x.cache_info()", "(x(30), x.cache_info())"),
+    "lru_cache whose results are held": Kind(
+        "import functools\n@functools.cache\ndef x(n, *, k=0): calls.append(n); return [n, k]\ncalls = []\nv = x(1)",
+        "x(2, k=3).append(0); x(1).append(len(calls))", "(x(1), x(2, k=3), x(1) is v, calls, x.cache_info())"),
+    "lru_cache that forgets": Kind(
+        "import functools\n@functools.lru_cache(maxsize=2, typed=True)\ndef x(*a, **k): calls.append((a, k)); return 1 / a[0]\ncalls = []\nx(1); x(2, b=3)",
+        "x(1); x(1.0); x(len(calls))\ntry: x(0)\nexcept ZeroDivisionError: pass", "(x(1), x(1.0), x(2, b=3), calls, x.cache_info())"),
+    "lru_cache cleared": Kind("import functools\n@functools.cache\ndef x(n): return [n]\nx(1)", "x.cache_clear(); x.note = x(2); x.__wrapped__.n = 1", "(x.cache_info(), x.note is x(2) if hasattr(x, 'note') else 0)"),
+    "lru_cache of a method": Kind(
+        "import functools\nclass C:\n    def __init__(self): self.n = 0\n    @functools.cache\n    def get(self, k): self.n += 1; return [k, self.n]\n    @staticmethod\n    @functools.lru_cache(4)\n    def s(k): return {k}\nx = C(); x.get(1)",
+        "x.get(2); x.get(1).append(1); C.s(1)", "(x.get(1), x.get(2), x.n, C.get.cache_info(), C.s(1), C.s.cache_info())"),
+    "lru_cache in a closure": Kind(
+        "import functools\ndef make(k):\n    @functools.cache\n    def f(n): return [n, k, len(k)]\n    return f\nk = []\nx = make(k); x(1)\nl = [x]", "k.append(1); l[0](len(k))", "(x(1), x(2), x(1)[1] is k, l[0] is x, x.cache_info())"),
+    "lru_cache by data classes": Kind(
+        "import dataclasses, functools\n@dataclasses.dataclass(frozen=True)\nclass P: a: int\n@functools.cache\ndef x(p): return [p]\nx(P(1))", "x(P(2))", "(x(P(1)), x(P(2)), x.cache_info())"),
     "partial": Kind("import functools\ndef f(a, b, c=0): return (a, b, c)\nx = functools.partial(f, 1, c=[2])", "x.keywords['c'].append(3)", "x(5)"),
     "partial of a partial": Kind("import functools\nx = functools.partial(int, base=3)", "x = functools.partial(x)", "(x.func, x.keywords, x('11'))"),
     "a new type": Kind("import typing\nx = typing.NewType('x', list)\ndef f(v: x) -> x: return v", "x.note = 1", "(x.__name__, x.__supertype__, f.__annotations__['v'] is x, x([1]), vars(x).get('note'))"),

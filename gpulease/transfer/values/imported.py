@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import gc
 import operator
 import random
@@ -23,6 +22,7 @@ from typing import Any
 
 from gpulease.transfer.libraries import library
 
+from .caches import LRU_CACHE
 from .units import is_unit
 
 Rule = Callable[[Any], bool]
@@ -190,7 +190,6 @@ def _is_the_generator(state: Any) -> bool:
 
 #: What ``random.random`` draws from; the same.
 _GENERATOR: Any = random.seed.__self__  # type: ignore[attr-defined]
-LRU_CACHE: Any = type(functools.lru_cache(len))
 _SOME: dict[type, Rule] = {
     random.Random: lambda generator: generator is _GENERATOR,
     LRU_CACHE: is_cached_by_name,

@@ -29,7 +29,7 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, refused_kind
 from gpulease.transfer.registry import Registry
 
-from . import array_reduction, cloudpickle_names, containers, files, imported, tokens, weak
+from . import array_reduction, caches, cloudpickle_names, containers, files, imported, tokens, weak
 from .groups import Check
 from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own, reduce_whole
@@ -168,7 +168,7 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return files.reduce_closed(obj) if obj.closed else super().reducer_override(obj)
         if isinstance(obj, type) and (name := cloudpickle_names.alias(obj)):
             return getattr, (sys.modules[obj.__module__], name)
-        by_name = isinstance(obj, type | types.FunctionType | imported.LRU_CACHE)
+        by_name = isinstance(obj, type | types.FunctionType | caches.LRU_CACHE)
         if by_name and (own := _own_module(obj)) is not None:
             return tokens.attribute, (own, obj.__qualname__)
         if is_interpreters(obj) and not cloudpickle_names.is_named(obj):
@@ -180,9 +180,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise RefusedError(refused, obj)
         if type(obj) in _VIEWS:
             return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[type(obj)])
-        if isinstance(obj, imported.LRU_CACHE) and not imported.is_cached_by_name(obj):
-            bounds = obj.cache_parameters()
-            return tokens.lru_cache, (obj.__wrapped__, bounds["maxsize"], bounds["typed"])
+        if isinstance(obj, caches.LRU_CACHE) and not imported.is_cached_by_name(obj):
+            return caches.reduce(obj)
         if type(obj) is functools.cached_property:
             return tokens.cached_property, (obj.func, obj.attrname)
         if isinstance(obj, BaseException):
@@ -232,7 +231,7 @@ def _own_module(obj: Any) -> types.ModuleType | None:
     name = obj.__module__
     if type(name) is not str or not module_digest(name) or "<" in obj.__qualname__:
         return None
-    if isinstance(obj, imported.LRU_CACHE) and not imported.is_cached_by_name(obj):
+    if isinstance(obj, caches.LRU_CACHE) and not imported.is_cached_by_name(obj):
         return None
     return sys.modules[name]
 

@@ -203,11 +203,6 @@ def referring(maker: Any, args: tuple[Any, ...], references_: Any) -> Any:
     return made
 
 
-def lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
-    """Return ``function`` under a fresh cache of the same bounds."""
-    return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
-
-
 def member(cls: Any, name: str) -> Any:
     """Return the member ``name`` of an enumeration whose content may not be here yet."""
     return cls._member_map_[name]

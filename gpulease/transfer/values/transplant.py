@@ -1,9 +1,9 @@
 """What a new value holds, put into the older object that it is the newer content of.
 
 Owns which values may keep being the object that they were: one that nothing but its names refers to
-when it is loaded, and that consists of attributes (a data frame's too), slots and the content of a
-builtin container.  Nobody met the older object while the new one was loaded, so none can have seen
-it half filled.  It runs no code of the object's own.
+when it is loaded, and that consists of attributes (a data frame's too), slots, the content of a
+builtin container or what a cached function remembers.  Nobody met the older object while the new
+one was loaded, so none can have seen it half filled.  It runs no code of the object's own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gpulease.transfer import frameworks
 from gpulease.transfer.libraries import library
 from gpulease.transfer.registry import Registry
 
+from . import caches
 from .containers import content_of, fill_dict, fill_items, slots_of, solid_base
 from .groups import ATOMIC
 
@@ -46,7 +47,7 @@ def keep_objects(
             known.bind(oid, new)
             continue
         seen = sys.getrefcount(new) > len(own) + _OURS
-        if seen or type(old) is not type(new) or not _is_alone(new) or not _is_alone(old, None):
+        if seen or not _is_alike(old, new) or not _is_alone(new) or not _is_alone(old, None):
             known.bind(oid, new)
             continue
         transplant(old, new)
@@ -57,9 +58,17 @@ def may_last(cls: Any) -> bool:
     """Say whether objects of ``cls`` are nothing but what is known here, and can be found again."""
     if not cls.__weakrefoffset__ or hasattr(cls, "__del__") or frameworks.of(cls) is not None:
         return False
+    if cls is caches.LRU_CACHE:
+        return True
     solid = solid_base(cls)
     made_alike = solid is not None and (cls.__new__ is solid.__new__ or _is_index(cls))
     return made_alike and cls is not object
+
+
+def _is_alike(old: Any, new: Any) -> bool:
+    if type(old) is not type(new):
+        return False
+    return type(old) is not caches.LRU_CACHE or caches.is_alike(old, new)
 
 
 def _is_alone(obj: Any, weak: int | None = 0) -> bool:
@@ -78,6 +87,9 @@ def _is_alone(obj: Any, weak: int | None = 0) -> bool:
 def transplant(old: Any, new: Any) -> None:
     """Make ``old`` what ``new`` is; both are of one type that ``may_last``."""
     kind: Any = type(old)
+    if kind is caches.LRU_CACHE:
+        caches.fill(old, caches.content_of(new))
+        return
     if solid_base(kind) is not object:
         items, option, _ = content_of(new)
         fill_items(old, items, option)
