@@ -7,7 +7,7 @@ what is refused at the door.  Refuses to know who may ask: that is the service's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -67,8 +67,10 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
     for lease in mine:
         if _serves(lease, gpu_class, ask) and _can_be_called_back(lease, snapshot):
             return Answer(lifecycle.asked_again(lease, snapshot.now), changed=True)
-    new = _new(ask, gpu_class, snapshot, lease_id, ticket)
-    return Answer(replace(new, project=project), new=True)
+    new = _new(ask, gpu_class, project, lease_id, ticket, now=snapshot.now)
+    limits.check_ever(new, snapshot.policy)
+    _check_queue(ask, snapshot)
+    return Answer(new, new=True)
 
 
 def check(ask: Ask, snapshot: Snapshot) -> None:
@@ -78,7 +80,11 @@ def check(ask: Ask, snapshot: Snapshot) -> None:
         GPULeaseError: ``unknown_class``, ``unknown_project``, ``class_not_allowed``, ``bad_count``,
             ``bad_nodes``, ``bad_duration``, ``bad_needs``.
     """
-    charged_to(ask, _checked(ask, snapshot), snapshot)
+    gpu_class = _checked(ask, snapshot)
+    ask = parts.in_parts(ask, gpu_class)
+    project = charged_to(ask, gpu_class, snapshot)
+    request = _new(ask, gpu_class, project, "", (snapshot.now, 0), now=snapshot.now)
+    limits.check_ever(request, snapshot.policy)
 
 
 def _serves(lease: Lease, gpu_class: GPUClass, ask: Ask) -> bool:
@@ -321,9 +327,7 @@ def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:
     )
 
 
-def _new(
-    ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, int]
-) -> Lease:
+def _check_queue(ask: Ask, snapshot: Snapshot) -> None:
     own = sum(request.user == ask.user for request in queue.waiting(snapshot))
     if own >= snapshot.policy.waiting_per_user:
         raise GPULeaseError(
@@ -351,6 +355,17 @@ def _new(
             numbers={"waiting": length, "max": snapshot.policy.queue_max},
             status=429,
         )
+
+
+def _new(
+    ask: Ask,
+    gpu_class: GPUClass,
+    project: str,
+    lease_id: str,
+    ticket: tuple[datetime, int],
+    *,
+    now: datetime,
+) -> Lease:
     return Lease(
         id=lease_id,
         user=ask.user,
@@ -358,11 +373,12 @@ def _new(
         gpu_class=gpu_class.name,
         count=ask.count,
         ticket=ticket,
-        created=snapshot.now,
-        state_since=snapshot.now,
+        created=now,
+        state_since=now,
         kernel_id=ask.kernel_id,
         origin=ask.origin,
         groups=ask.groups,
+        project=project,
         wanted=ask.wanted,
         in_quota_only=ask.in_quota_only,
         batch=ask.batch,

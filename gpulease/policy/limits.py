@@ -1,7 +1,7 @@
 """What beside capacity keeps a request waiting: limits, budgets, quotas, a server that starts.
 
-Owns the counting of what each server, person and project holds, and what a plan grants on top.
-Refuses to know devices.
+Owns the counting of what each server, person and project holds, and what a plan grants on top; and
+the refusal of what limits would keep waiting for ever.  Refuses to know devices.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from gpulease.errors import GPULeaseError
 from gpulease.policy import budgets, queue
 from gpulease.policy.model import Bound, Lease, PolicyDocument, Snapshot
 from gpulease.policy.projects import Project
+from gpulease.texts import Text, counted
 
 #: Why a request waits that a bound of the site's has no room for.
 QUOTA = "quota_exceeded"
@@ -155,6 +157,13 @@ class Limits:
         count = request.fit(max(room, request.min_count))
         return request if count == request.count else replace(request, count=count)
 
+    def smallest(self, lease: Lease) -> tuple[str, int] | None:
+        """Return the limit that leaves a lease the fewest units, and how many; ``None``: none."""
+        if not self._shared:
+            return None
+        rooms = self._rooms(lease, self._rules_of(lease))
+        return min(rooms, key=lambda room: room[1], default=None)
+
     def _of_project(self, lease: Lease, rules: _Rules) -> str:
         rooms = self._rooms(lease, rules)
         return next((why for why, left in rooms if left < lease.least), "")
@@ -207,3 +216,52 @@ def kept_waiting(lease: Lease, now: datetime, limits: Limits) -> str | None:
     if exceeded := limits.exceeded(lease):
         return exceeded
     return QUOTA if limits.bounds and limits.bound(lease) is not None else None
+
+
+def check_ever(request: Lease, policy: PolicyDocument) -> None:
+    """Refuse a request that would be above a limit even if nobody held anything.
+
+    Raises:
+        GPULeaseError: ``bad_count``.
+    """
+    smallest = Limits(policy, ()).smallest(request)
+    if smallest is not None and smallest[1] < request.least:
+        raise _never(request, *smallest)
+
+
+def _never(request: Lease, why: str, most: int) -> GPULeaseError:
+    words = {
+        "member_limit": Text(
+            "You asked for {asked}, and may hold {most} at once in project {project}.",
+            asked=_amount(request, request.least),
+            most=_amount(request, most),
+            project=request.project,
+        ),
+        "project_limit": Text(
+            "You asked for {asked}, and project {project} may hold {most} at once.",
+            asked=_amount(request, request.least),
+            most=_amount(request, most),
+            project=request.project,
+        ),
+        "quota_only": Text(
+            "You asked for {asked} within the guarantee of project {project}, which is {most}.",
+            asked=_amount(request, request.least),
+            most=_amount(request, most),
+            project=request.project,
+        ),
+    }
+    return GPULeaseError(
+        "bad_count",
+        words[why],
+        next_step=Text("Ask for no more than that.")
+        if most > 0
+        else Text("Ask for another class, or charge it to another project."),
+        numbers={"asked": request.least, "max": most},
+        status=422,
+    )
+
+
+def _amount(request: Lease, count: int) -> Text:
+    if request.card_parts:
+        return Text("{percent} % of a card", percent=round(100 * count / request.card_parts))
+    return counted("{n} GPU", "{n} GPUs", count)

@@ -6,11 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpulease.errors import GPULeaseError
+from gpulease.policy.ask import Ask
+from gpulease.policy.asking import answer, check
+from gpulease.policy.capacity import cards as dividing
 from gpulease.policy.lifecycle import apply
 from gpulease.policy.limits import Limits
-from gpulease.policy.model import Device, Pool, Start, Warn
+from gpulease.policy.model import Device, GPUClass, Pool, Start, Warn
 from gpulease.policy.planner import plan
 from gpulease.policy.pods import ClusterQueue, Elastic, PodAsk, QueueEngine
+from gpulease.policy.projects import Share
 from tests.policy.build import NOW, OUTS, busy, cards, idle, snapshot, warned
 from tests.policy.fairness.build import asks, holds, limited, project, shared
 
@@ -157,3 +162,58 @@ def test_a_mutant_without_the_cut_goes_beyond_the_limit(monkeypatch):
     monkeypatch.setattr(Limits, "within", lambda self, request: request)
     with pytest.raises(AssertionError):
         test_a_request_starts_with_as_many_as_its_limits_have_room_for(LIMITED)
+
+
+def refusal(policy, devices=4, **wish):
+    ask = Ask("ann", "", groups=("phys",), **wish)
+    view = snapshot([], devices, policy=policy)
+    for asked in (lambda: answer(ask, view, "r1", (NOW, 1)), lambda: check(ask, view)):
+        with pytest.raises(GPULeaseError) as error:
+            asked()
+        assert error.value.reason == "bad_count"
+    return f"{error.value} {error.value.next_step}"
+
+
+@pytest.mark.parametrize(
+    ("policy", "wish", "said"),
+    [
+        (LIMITED, {"count": 4}, "asked for 4 GPUs, and project phys may hold 2 GPUs at once"),
+        (LIMITED, {"count": 4, "min_count": 3}, "asked for 3 GPUs"),
+        (
+            shared(project("top", limit=2), project("phys", parent="top")),
+            {"count": 3},
+            "project phys may hold 2 GPUs",
+        ),
+        (
+            shared(project("phys", limit=3, members=limited(1.0, 1))),
+            {"count": 3},
+            "may hold 1 GPU at once in project phys. Ask for no more than that.",
+        ),
+        (
+            shared(project("phys", 1)),
+            {"count": 2, "in_quota_only": True},
+            "within the guarantee of project phys, which is 1 GPU.",
+        ),
+        (shared(project("phys", limit=0)), {}, "may hold 0 GPUs at once. Ask for another class"),
+    ],
+)
+def test_what_a_limit_never_has_room_for_is_refused_and_does_not_wait_for_ever(policy, wish, said):
+    assert said in refusal(policy, **wish)
+
+
+def test_what_fits_when_others_have_left_waits():
+    held = [holds(0, "phys"), holds(1, "phys")]
+    view = snapshot(held, 4, policy=LIMITED)
+    for wish in ({"count": 2}, {"count": 4, "min_count": 1}):
+        assert answer(Ask("ann", "", groups=("phys",), **wish), view, "r1", (NOW, 1)).new
+
+
+def test_a_part_of_a_card_above_a_limit_is_refused_in_percent():
+    share = project("phys", pools=(("cards", Share(0, 5)),))
+    offered = GPUClass("t4", "cards", "T4", parts=7, card_parts=10, steps=(4,))
+    policy = replace(shared(share), classes=(offered,))
+    devices = tuple(dividing.divided([Device("GPU-0", "cards")], {"cards": 10}))
+    said = refusal(policy, devices)
+    assert "You asked for 70 % of a card, and project phys may hold 50 % of a card at once" in said
+    fits = Ask("ann", "", groups=("phys",), at_least=40)
+    assert answer(fits, snapshot([], devices, policy=policy), "r1", (NOW, 1)).new
