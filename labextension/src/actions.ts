@@ -5,7 +5,7 @@ import { NotebookPanel } from '@jupyterlab/notebook';
 import { Kernel, KernelMessage } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { Problem } from './api';
+import { type IWish, Problem } from './api';
 import type { ILeases } from './leases';
 import type { INotebooks, NotebookLink } from './notebooks';
 import type { Options } from './options';
@@ -34,13 +34,12 @@ export class Actions {
     return this.leases.of(link?.kernel?.id ?? null, link?.attached ?? null);
   }
 
-  async request(gpuClass?: string, count?: number, panel = this.panel): Promise<void> {
+  async request(wish: IWish = {}, panel = this.panel): Promise<void> {
     const kernel = this.link(panel)?.kernel?.id;
     const hours = this.options.hours;
     await this.attempt(() =>
       this.leases.api.ask({
-        ...(gpuClass ? { gpu_class: gpuClass } : {}),
-        ...(count ? { count } : {}),
+        ...wish,
         ...(hours ? { seconds: hours * 3600 } : {}),
         ...(kernel ? { kernel_id: kernel } : {})
       })

@@ -17,9 +17,15 @@ export class Problem extends Error {
   }
 }
 
-export interface IAsk {
+/** What a person chooses. */
+export interface IWish {
   gpu_class?: string;
   count?: number;
+  /** With so many percent of a card it can go on. */
+  at_least?: number;
+}
+
+export interface IAsk extends IWish {
   seconds?: number;
   kernel_id?: string;
 }

@@ -4,8 +4,9 @@ import { JupyterFrontEnd } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 
 import type { Actions } from './actions';
+import type { IWish } from './api';
 import { roughly } from './time';
-import { available, priced } from './words';
+import { wished } from './wishes';
 
 export const CommandIDs = {
   request: 'gpulease:request',
@@ -21,11 +22,6 @@ export const CommandIDs = {
   tour: 'gpulease:tour',
   tutorial: 'gpulease:tutorial'
 } as const;
-
-interface IRequestArgs {
-  gpu_class?: string;
-  count?: number;
-}
 
 export function addCommands(
   app: JupyterFrontEnd,
@@ -47,19 +43,17 @@ function addLeaseCommands(app: JupyterFrontEnd, actions: Actions): void {
   const { commands } = app;
   commands.addCommand(CommandIDs.request, {
     label: args => {
-      const { gpu_class, count } = args as IRequestArgs;
-      const found = leases.classes.find(each => each.name === gpu_class);
-      if (found === undefined) {
-        return trans.__('Request GPU');
-      }
-      const name = count && count > 1 ? `${count} × ${found.title}` : found.title;
-      const offer = available(found, leases.now(), trans) + priced(found, trans);
-      return trans.__('Request %1 · %2', name, offer);
+      const wish = args as IWish;
+      const found = leases.classes.find(each => each.name === wish.gpu_class);
+      return found === undefined
+        ? trans.__('Request GPU')
+        : wished(wish, found, leases.now(), trans);
     },
     isEnabled: () => actions.lease() === null && leases.up,
     execute: args => {
-      const { gpu_class, count } = args as IRequestArgs;
-      return actions.request(gpu_class, count);
+      // Lab adds members of its own.
+      const { gpu_class, count, at_least } = args as IWish;
+      return actions.request({ gpu_class, count, at_least });
     }
   });
   commands.addCommand(CommandIDs.keep, {

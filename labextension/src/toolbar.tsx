@@ -13,6 +13,7 @@ import * as React from 'react';
 import type { Actions } from './actions';
 import { CommandIDs } from './commands';
 import type { NotebookLink } from './notebooks';
+import { wishes } from './wishes';
 import { here, short } from './words';
 
 const HOURS = [0, 1, 2, 4, 8];
@@ -90,7 +91,7 @@ export class GPUButton extends ReactWidget {
 
   private pressed(button: HTMLElement): void {
     if (this.actions.lease(this.panel) === null) {
-      void this.actions.request(undefined, undefined, this.panel);
+      void this.actions.request({}, this.panel);
     } else {
       this.openMenu(button);
     }
@@ -110,11 +111,8 @@ export class GPUButton extends ReactWidget {
     const { leases, trans } = this.actions;
     const menu = new MenuSvg({ commands });
     if (this.actions.lease(this.panel) === null) {
-      for (const each of leases.classes) {
-        for (let count = 1; count <= Math.min(each.max_count ?? 1, 4); count++) {
-          const args = { gpu_class: each.name, count };
-          menu.addItem({ command: CommandIDs.request, args });
-        }
+      for (const wish of leases.classes.flatMap(wishes)) {
+        menu.addItem({ command: CommandIDs.request, args: { ...wish } });
       }
       const hours = new MenuSvg({ commands });
       hours.title.label = trans.__('For how long');

@@ -69,6 +69,10 @@ export interface IGPUClass {
   free: number;
   queued: number;
   max_count?: number;
+  /** Of a card, that one GPU of it is. */
+  percent?: number;
+  /** With these percents of a card a lease of it can go on. */
+  steps?: number[];
   price?: number;
   /** Of one device asked for now; `null` is unknown. */
   expected_start?: string | null;

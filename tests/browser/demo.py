@@ -70,6 +70,16 @@ class RunningDemo:
         """Put these members of the policy's sections into force, beside what stands there."""
         in_a_thread(self._put_policy(sections))
 
+    def policy(self) -> dict[str, Any]:
+        """Return the policy that is in force."""
+        return in_a_thread(self._policy())
+
+    async def _policy(self) -> dict[str, Any]:
+        async with Browser(self.url) as admin:
+            await admin.log_in("admin", "admin")
+            await admin.open_service()
+            return dict(yaml.safe_load((await admin.service_api("GET", "policy"))["text"]))
+
     async def _put_policy(self, sections: dict[str, dict[str, Any]]) -> None:
         async with Browser(self.url) as admin:
             await admin.log_in("admin", "admin")

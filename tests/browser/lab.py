@@ -146,6 +146,14 @@ async def somebody_holds(demo: RunningDemo) -> None:
                 return
 
 
+async def leases_of(demo: RunningDemo, user: str) -> list[Any]:
+    """Return what this person has or asked for."""
+    async with Browser(demo.url) as browser:
+        await browser.log_in(user, user)
+        await browser.open_service()
+        return list((await browser.service_api("GET", "leases?mine=1&state=live"))["items"])
+
+
 async def return_all(demo: RunningDemo, user: str) -> None:
     """End whatever this person has or asked for."""
     async with Browser(demo.url) as browser:

@@ -31,6 +31,7 @@ from tests.browser.lab import (
     give_back,
     hide,
     language_pack,
+    leases_of,
     message_of_admin,
     return_all,
     saved_mark,
@@ -345,6 +346,32 @@ def test_a_lab_in_german_has_the_services_sentences_in_german(
     german.wait_for_selector(f"{PANEL}:visible >> text={sentence}")
     german.wait_for_selector(f"{PANEL}:visible >> text=GPU zurückgeben")
     give_back(page)
+
+
+def test_a_part_of_a_card_is_asked_for_with_the_step_to_go_on_with(student: Student) -> None:
+    demo, page = student.demo, student.page
+    whole = demo.policy()
+    (pool,), (name,) = whole["pools"], whole["classes"]
+    part = whole["classes"][name] | {"title": "Simulated A100", "parts": 7, "steps": [4]}
+    demo.put_policy(
+        pools={pool: whole["pools"][pool] | {"parts": 10, "evidence": "cells"}},
+        classes={name: part},
+    )
+    page.click(".gpulease-button-menu")
+    # What the menu says is of the moment in which it was opened.
+    choice = "Request Simulated A100, 70 % of a card, or 40 % when others need some"
+    while not page.locator(f".lm-Menu-item:has-text('{choice}')").count():
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".lm-Menu", state="detached")
+        page.click(".gpulease-button-menu")
+        page.wait_for_selector(".lm-Menu-item")
+    page.click(f".lm-Menu-item:has-text('{choice}')")
+    shown(page, "left")
+    assert "Simulated A100, 70 % of a card" in page.inner_text(BUTTON)
+    (mine,) = in_a_thread(leases_of(demo, "student"))
+    assert (mine["percent"], mine["least_percent"]) == (70, 40)
+    give_back(page)
+    demo.put_policy(pools={pool: whole["pools"][pool]}, classes={name: whole["classes"][name]})
 
 
 def test_notebook_7_has_button_marks_and_panel_too(student: Student) -> None:
