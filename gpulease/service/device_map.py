@@ -6,14 +6,16 @@ Pure, from a snapshot.  What stands in words is ``policy.explanation``'s.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
 
 from gpulease.policy import capacity, queue
 from gpulease.policy.admission.holds import holds
 from gpulease.policy.model import Device, Lease, LeaseState, PolicyDocument, Snapshot, Verdict
+from gpulease.policy.parts import percent
 from gpulease.policy.reservations.seats import in_hold, seating
 from gpulease.texts import Text
 
@@ -36,7 +38,10 @@ _PARTS = re.compile(r"[0-9]+|[^0-9]+")
 
 
 class DeviceState(TypedDict):
-    """One device: what it is, what it does, and for whom."""
+    """One device: what it is, what it does, and for whom; of parts of one card all that are alike.
+
+    Those are named by the first of them.
+    """
 
     uuid: str
     name: str
@@ -49,6 +54,8 @@ class DeviceState(TypedDict):
     lease: str
     gpu_class: str
     why: str
+    card: NotRequired[str]  # it is a part of this one; absent: a whole device
+    percent: NotRequired[int]  # of the card, so much
 
 
 def device_map(
@@ -66,10 +73,26 @@ def device_map(
         snapshot.devices,
         key=lambda d: (d.pool, *map(_natural, (d.node, d.name, d.uuid))),
     )
-    found = [_state(snapshot, device, held.get(device.uuid), kept) for device in ordered]
+    found = _by_card(
+        [(device, _state(snapshot, device, held.get(device.uuid), kept)) for device in ordered]
+    )
     for node, classes in (pods or {}).items():
         _stand_ready(found, node, classes, snapshot.policy)
     return found
+
+
+def _by_card(states: Sequence[tuple[Device, DeviceState]]) -> list[DeviceState]:
+    """Return the parts of a card that do the same for the same lease as one entry."""
+    found: dict[tuple[str, ...], DeviceState] = {}
+    alike: Counter[tuple[str, ...]] = Counter()
+    for device, state in states:
+        does = (state["use"], state["lease"], state["why"])
+        key = (device.card, *does) if device.card else (device.uuid,)
+        alike[key] += 1
+        one = found.setdefault(key, state)
+        if device.card:
+            one["card"], one["percent"] = device.card, percent(alike[key], device.card_parts)
+    return list(found.values())
 
 
 def _stand_ready(

@@ -253,6 +253,29 @@ def test_every_device_is_on_the_map_with_who_and_why(stage: Stage, page: Any) ->
     page.wait_for_selector("[aria-label='T4 2, free']")
 
 
+def test_a_divided_card_is_one_line_with_its_parts(stage: Stage, page: Any) -> None:
+    stage.reader = ADMIN
+    stage.devices = [
+        {"uuid": f"G{card}::{n:02}", "name": f"A100 {card}", "pool": "cards", "node": "",
+         "use": use, "memory": 40 << 30, "simulated": True, "user": user, "lease": "",
+         "gpu_class": "", "why": "", "card": f"G{card}", "percent": percent}
+        for card, n, use, user, percent in [
+            (0, 0, "busy", "grace", 70), (0, 7, "free", "", 30), (1, 0, "free", "", 100),
+        ]
+    ]  # fmt: skip
+    page.goto(stage.url + "admin")
+    page.wait_for_selector(".gl-tile")
+    assert page.inner_text(".gl-shelf h3") == "cards 2 devices"
+    lines = page.locator(".gl-tiles > li")
+    assert [" ".join(each.split()) for each in lines.all_inner_texts()] == [
+        "busy, 70 % grace free, 30 % A100 0", "free, 100 % A100 1"
+    ]  # fmt: skip
+    tops = lines.evaluate_all("all => all.map(li => li.getBoundingClientRect().top)")
+    assert tops[0] < tops[1], "each card has its own line"
+    page.click("[aria-label='A100 0, busy, 70 %, grace']")
+    assert "70 % of a card" in page.inner_text(".gl-device")
+
+
 def test_five_thousand_leases_and_devices_draw_no_more_than_fits(stage: Stage, page: Any) -> None:
     stage.reader = ADMIN
     for number in range(5000):

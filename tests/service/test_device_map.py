@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import get_args
 
+from gpulease.policy.capacity import cards as dividing
 from gpulease.policy.model import Snapshot
 from gpulease.service.device_map import Use, device_map
 from tests.policy.build import (
@@ -54,6 +55,19 @@ def test_every_use_of_a_device_is_told_with_who_has_it() -> None:
     assert whys[-3] == "A pod of the class t4 stands ready on it."
     assert whys[-1] == "It is reserved for “lab” of cs101."
     assert "14:00:30" in whys[4]
+
+
+def test_a_divided_card_is_a_line_with_the_parts_that_are_in_use_and_the_rest() -> None:
+    there = tuple(dividing.divided(cards(2), {"cards": 10}))
+    mine = active(0, devices=tuple(dividing.parts_of("GPU-0", 10)[:7]), count=7, card_parts=10)
+    less = starting(1, devices=tuple(dividing.parts_of("GPU-0", 10)[8:9]), card_parts=10)
+    found = device_map(snapshot([mine, less], there, {"r0": busy()}))
+    assert [(each["card"], each["use"], each["user"], each["percent"]) for each in found] == [
+        ("GPU-0", "busy", "user0", 70), ("GPU-0", "free", "", 20),
+        ("GPU-0", "starting", "user1", 10), ("GPU-1", "free", "", 100),
+    ]  # fmt: skip
+    assert len({each["uuid"] for each in found}) == 4
+    assert "percent" not in device_map(snapshot([], cards(1)))[0]
 
 
 def test_what_was_given_up_for_somebody_is_kept_for_them() -> None:

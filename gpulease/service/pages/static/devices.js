@@ -79,21 +79,37 @@ function legend(items) {
   return h("ul", { class: "gl-legend", "data-key": "legend" }, present.map((use) => h("li", { "data-key": use }, h("span", { class: `gl-swatch gl-use-${use}`, "aria-hidden": "true" }), `${USES[use]} ${number(use)}`)));
 }
 
+/** The items of each card: one, or its parts, which stand in one line. */
+function byCard(items) {
+  const cards = new Map();
+  for (const item of items) {
+    const card = item.card ?? item.uuid;
+    cards.set(card, [...(cards.get(card) ?? []), item]);
+  }
+  return cards;
+}
+
 function shelf(name, items, chosen) {
+  const cards = byCard(items);
   return h(
     "div",
     { class: "gl-shelf", "data-key": name },
-    h("h3", { class: "h6" }, name, h("span", { class: "gl-small" }, ` ${_n("{n} device", "{n} devices", items.length)}`)),
-    h("ul", { class: "gl-tiles" }, items.map((item) => h("li", { "data-key": item.uuid }, tile(item, item.uuid === chosen)))),
+    h("h3", { class: "h6" }, name, h("span", { class: "gl-small" }, ` ${_n("{n} device", "{n} devices", cards.size)}`)),
+    h(
+      "ul",
+      { class: "gl-tiles" },
+      [...cards].map(([card, parts]) => h("li", { "data-key": card, class: parts[0].card && "gl-card" }, parts.map((item) => tile(item, item.uuid === chosen)))),
+    ),
   );
 }
 
 function tile(item, pressed) {
-  const words = [item.name || item.uuid, USES[item.use], item.user].filter(Boolean);
+  const use = item.percent ? _("{use}, {percent} %", { use: USES[item.use], percent: item.percent }) : USES[item.use];
+  const words = [item.name || item.uuid, use, item.user].filter(Boolean);
   return h(
     "button",
-    { type: "button", class: `gl-tile gl-use-${item.use}`, "data-uuid": item.uuid, "aria-pressed": String(pressed), "aria-label": words.join(", "), title: [...words, localTimes(item.why)].filter(Boolean).join(", ") },
-    h("span", { class: "gl-tile-use" }, USES[item.use]),
+    { type: "button", class: `gl-tile gl-use-${item.use}`, "data-key": item.uuid, "data-uuid": item.uuid, "aria-pressed": String(pressed), "aria-label": words.join(", "), title: [...words, localTimes(item.why)].filter(Boolean).join(", ") },
+    h("span", { class: "gl-tile-use" }, use),
     h("span", { class: "gl-tile-who" }, item.user || item.name || item.uuid),
   );
 }
@@ -105,6 +121,7 @@ function about(item) {
     { class: "gl-facts gl-device", "data-key": "about", role: "status" },
     fact(_("Device"), [item.name, bytes(item.memory)].filter(Boolean).join(" · ")),
     fact(_("Identifier"), item.uuid),
+    fact(_("Part"), item.percent && _("{percent} % of a card", { percent: item.percent })),
     fact(_("Now"), USES[item.use]),
     fact(_("Who"), item.user),
     fact(_("Class"), item.gpu_class),
