@@ -104,7 +104,8 @@ def _parts(values: Iterable[Any]) -> dict[int, Any]:
     while frontier and len(out) < LIMIT:
         fresh = {id(o): o for o in frontier if type(o) not in ATOMIC and id(o) not in out}
         out |= fresh
-        spaces.update(id(own_space(o)) for o in fresh.values() if is_unit(type(o)))
+        units = [o for o in fresh.values() if is_unit(type(o))]
+        spaces.update(id(space) for o in units if (space := own_space(o)) is not o)
         frontier = gc.get_referents(*(o for o in fresh.values() if _is_open(o)))
     for key in spaces & out.keys():
         del out[key]  # part of its instance

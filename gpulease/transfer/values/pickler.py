@@ -15,7 +15,7 @@ import math
 import pickle
 import sys
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,17 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import RefusedError, refused_kind
 from gpulease.transfer.registry import Registry
 
-from . import array_reduction, caches, cloudpickle_names, containers, files, imported, tokens, weak
+from . import (
+    array_reduction,
+    caches,
+    cloudpickle_names,
+    containers,
+    files,
+    imported,
+    spaces,
+    tokens,
+    weak,
+)
 from .groups import Check
 from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own, reduce_whole
@@ -55,6 +65,10 @@ class Context:
     arrays: Collection[Any] = ()
     check: Check = lambda: None
     packings: dict[frameworks.Framework, Packing] = field(default_factory=dict)
+    #: Dictionaries of attributes that something else holds as well, by their object's id; and
+    #: by their own id the objects that take no other one.
+    spaces: Mapping[int, Any] = field(default_factory=dict)
+    owners: Mapping[int, Any] = field(default_factory=dict)
     #: What the other side cannot load.
     culprits: Collection[sealed.Culprit] = ()
     #: Whether anything but the pickler's own basic types was met.
@@ -140,8 +154,17 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _seal(self, obj: Any) -> Any:
         return sealed.seal(obj, self.context.packing(sealed.FRAMEWORK))
 
-    def _reduce(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
+    def _reduce(self, obj: Any) -> Any:
         self.context.reduced = True
+        reduced = self._reduced(obj)
+        space = self.context.spaces.get(id(obj)) if self.context.spaces else None
+        if space is None:
+            return reduced
+        if reduced is NotImplemented:
+            reduced = obj.__reduce_ex__(5)
+        return reduced if reduced[0] is tokens.unit else spaces.reduce(obj, space, reduced)
+
+    def _reduced(self, obj: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one line a kind
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)
@@ -182,6 +205,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[type(obj)])
         if isinstance(obj, caches.LRU_CACHE) and not imported.is_cached_by_name(obj):
             return caches.reduce(obj)
+        if type(obj) is types.MappingProxyType:  # of what it shows, not of a copy
+            return types.MappingProxyType, (gc.get_referents(obj)[0],)
         if type(obj) is functools.cached_property:
             return tokens.cached_property, (obj.func, obj.attrname)
         if isinstance(obj, BaseException):
@@ -222,6 +247,8 @@ class ShellPickler(GroupPickler):
             return None
         if obj is self.context.book.ns:
             return ("namespace",)
+        if id(obj) in self.context.owners:
+            return ("attributes", self.context.owners[id(obj)])
         shell = self.context.shells.get(id(obj))
         return ("unit", self.context.refer(shell)) if shell is not None else None
 

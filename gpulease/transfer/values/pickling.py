@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import pickle
 import time
+import types
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,13 +21,14 @@ from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 
+from . import spaces
 from .attempt import attempt
 from .groups import Check, Group
 from .hashing import buffer_digest, combine
 from .pickler import Context, GroupPickler, ShellPickler, Sink
 from .trace import Trace, trace
 from .transplant import lasting_ids
-from .units import UnitBook
+from .units import UnitBook, is_plain_instance
 
 #: Smaller buffers travel inside the pickle: a frame of their own would cost more than a copy.
 _INLINE = 64 * 2**10
@@ -153,6 +155,16 @@ class Packer:
         units_content = {
             oid: self._book.content(obj, used_globals.get(oid)) for oid, obj in everything.items()
         }
+        cells = (units_content[o][1] for o, x in everything.items() if type(x) is types.CellType)
+        context.spaces = spaces.held_besides(group.inner, (*names.values(), *cells))
+        context.owners = {
+            id(space): group.inner[key]
+            for key, space in context.spaces.items()
+            if not spaces.can_be_given(type(group.inner[key]))
+        }
+        for oid, obj in pinned.items():
+            if id(obj) in context.spaces and is_plain_instance(obj):
+                units_content[oid] = (context.spaces[id(obj)], units_content[oid][1], "given")
         payload = (names, units_content, contents)
 
         def dump() -> tuple[bytes, _Buffers, dict[str, bytes]]:
@@ -208,7 +220,8 @@ class Packer:
             buffers.append((raw, context.owner(buffer)))
             return False
 
-        kind = ShellPickler if shells or context.shells or nans else GroupPickler
+        asked = shells or context.shells or context.owners or nans
+        kind = ShellPickler if asked else GroupPickler
         pickler = kind(file, context, out_of_band)
         if isinstance(pickler, ShellPickler):
             pickler.nans = nans

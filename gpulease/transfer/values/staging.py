@@ -232,11 +232,13 @@ class Staging:
 
     # ---- references
 
-    def persistent(self, pid: tuple[str, ...]) -> Any:
+    def persistent(self, pid: tuple[Any, ...]) -> Any:
         """Resolve a reference that an exact builtin type needed."""
         kind = pid[0]
         if kind == "namespace":
             return self.ns
+        if kind == "attributes":
+            return vars(pid[1])
         if kind == "nan":
             if pid[1] == "math":
                 return math.nan

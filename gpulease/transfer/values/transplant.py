@@ -21,7 +21,10 @@ from gpulease.transfer.registry import Registry
 from . import caches
 from .containers import content_of, fill_dict, fill_items, slots_of, solid_base
 from .groups import ATOMIC
+from .spaces import can_be_given
 
+#: References to a dictionary that only its object holds: its own, and two of ours.
+_ONE_HOLDER = 3
 #: References of our own while counting: the value and the call that counts.
 _OURS = 2
 
@@ -104,6 +107,9 @@ def transplant(old: Any, new: Any) -> None:
     space = object.__getattribute__(old, "__dict__")
     flags = space.get("_flags") if _is_frame(kind) else None
     theirs = object.__getattribute__(new, "__dict__")
+    if sys.getrefcount(theirs) > _ONE_HOLDER and can_be_given(kind):
+        object.__setattr__(old, "__dict__", theirs)  # something else has this very dictionary
+        return
     fill_dict(space, theirs)
     for name, value in list(theirs.items()):  # names are pickled once where they are one object
         del space[name]

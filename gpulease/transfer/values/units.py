@@ -245,9 +245,11 @@ def _instance_state(obj: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     return (dict(space) if space is not None else None, slots)
 
 
-def _apply_instance(obj: Any, content: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
-    space, slots = content
-    if space is not None:
+def _apply_instance(obj: Any, content: tuple[Any, ...]) -> None:
+    space, slots, *given = content
+    if given:  # something else has this very dictionary
+        object.__setattr__(obj, "__dict__", space)
+    elif space is not None:
         fill_dict(obj.__dict__, space)
     for name in _instance_state(obj)[1]:
         if name not in slots:

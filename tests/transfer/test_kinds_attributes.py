@@ -1,0 +1,35 @@
+"""Dictionaries of attributes that something else holds as well: ``cfg = vars(args)``."""
+
+# ruff: noqa: E501 - one notebook a line
+
+import pytest
+
+from tests.transfer.kinds import Kind, marked, same_as_plain
+
+KINDS = {
+    "vars of a namespace": Kind("import argparse\nx = argparse.Namespace(a=1, l=[1])\ncfg = vars(x)\ncfg['n'] = x.l",
+                                "cfg['k'] = x.a; x.a += 1; cfg['l'].append(x.a)", "(cfg is vars(x), x, sorted(cfg), cfg['n'] is x.l)"),
+    "vars of an instance that holds itself": Kind("class C: pass\nx = C(); x.me = x; x.n = 0\ncfg = x.__dict__\nl = [cfg]",
+                                                  "x.n += 1; cfg['m'] = x.me.n", "(x.me is x, cfg is vars(x), l[0] is cfg, x.n, cfg['n'])"),
+    "vars of a data class": Kind("import dataclasses\n@dataclasses.dataclass\nclass C:\n    a: int = 1\n    d: dict = dataclasses.field(default_factory=dict)\nx = C(); x.d['v'] = vars(x)",
+                                 "x.d['v']['a'] += 1", "(x.a, x.d['v'] is vars(x))"),
+    "vars with slots": Kind("class C:\n    __slots__ = ('s', '__dict__', '__weakref__')\nx = C(); x.s = [1]; x.a = x.s\ncfg = vars(x)",
+                            "cfg['b'] = 1; x.s.append(x.b)", "(cfg is vars(x), x.s is x.a, x.s, cfg)"),
+    "vars of a simple namespace": Kind("import types, collections\nx = types.SimpleNamespace(n=0); x.me = x\ncfg = vars(x)\nch = collections.ChainMap({}, cfg)",
+                                       "x.n += 1; cfg['k'] = x.n", "(cfg is vars(x), x.me is x, x.n, ch['k'] if 'k' in ch else 0, ch.maps[1] is cfg)"),
+    "a dictionary that is its own attributes": Kind(
+        "class AD(dict):\n    def __init__(self, *a, **k):\n        super().__init__(*a, **k)\n        self.__dict__ = self\nx = AD(n=1, l=[2]); x.me = x",
+        "x.n += 1; x['k'] = x.l; x.l.append(x.n)", "(vars(x) is x, x.me is x, x.n, x['n'], x.get('k') is x.l or 'k' not in x, x.l)"),
+    "attributes shared by all": Kind("class C:\n    s = {'n': 0}\n    def __init__(self): self.__dict__ = self.s\nx, y = C(), C()",
+                                     "x.n += 1; y.k = C.s['n']", "(x.n, y.n, vars(x) is vars(y) is C.s, sorted(C.s))"),
+    "attributes of another": Kind("class C: pass\nx, y = C(), C()\nx.a = [1]\ny.__dict__ = x.__dict__", "y.b = x.a; x.a.append(1)", "(vars(x) is vars(y), y.a, hasattr(x, 'b'))"),
+    "attributes no longer shared": Kind("class C: pass\nx = C(); x.a = 1\ncfg = vars(x)", "cfg = dict(cfg); x.a += 1; cfg['a'] = 0", "(x.a, cfg['a'] in (0, x.a))", same=False),
+    "attributes that were cleared": Kind("class C: pass\nx = C(); x.a = 1\ncfg = vars(x)", "cfg.clear() if hasattr(x, 'a') else setattr(x, 'b', 2)", "(cfg is vars(x), cfg)"),
+    "a view of attributes": Kind("import types\nclass C: pass\nx = C(); x.n = 0\nmp = types.MappingProxyType(vars(x))\nd = {'k': [1]}\nm2 = types.MappingProxyType(d)",
+                                 "x.n += 1; d['k'].append(x.n); d['z'] = m2", "(mp['n'], m2['k'] is d['k'], m2.get('z', m2) is m2)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", marked(KINDS, ()))
+def test_it_is_what_a_plain_kernel_has(kind, eager, lazy):
+    same_as_plain(KINDS[kind], eager, lazy)
