@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import builtins
 import os
 import queue
 import sys
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import IPython
 import zmq
 from ipykernel.heartbeat import Heartbeat
 from ipykernel.kernelapp import IPKernelApp
@@ -158,6 +160,9 @@ class Companion:
         self._app.kernel.watch = watch
         # On the GPU `with gpu():` and `@gpu.run` do nothing; hidden, so never carried.
         self._app.kernel.shell.push({"gpu": gpu}, interactive=False)
+        # While a cell runs it is there already: libraries ask it, as they are imported, where they
+        # are, and the first import of one may be that of a value that arrives.
+        builtins.get_ipython = IPython.get_ipython  # type: ignore[attr-defined]
         self._app.kernel.shell.ask_exit = _stay
         self._away = watch.away = _away_side(self._app.kernel.shell, order["park_limit"])
         endpoint = self._away.start(order["wire_key"], host=order["ip"], port=order["wire_port"])

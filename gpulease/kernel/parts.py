@@ -171,7 +171,8 @@ class Parts(ABC):
             if time.monotonic() - shown > UNSEEN_SECONDS:
                 shown = time.monotonic()
                 what = name or "variables"
-                progress.show(f"Moving {what}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+                size = f": {done / 2**20:.0f} of {total / 2**20:.0f} MiB" if total >= 2**20 else ""
+                progress.show(f"Moving {what}{size}")
 
         return show
 

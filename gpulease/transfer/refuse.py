@@ -99,6 +99,12 @@ def is_dead(obj: Any) -> bool:
     return False
 
 
+def is_running_shell(obj: Any) -> bool:
+    """Whether this is what ``get_ipython()`` gives, which each side has of its own."""
+    ipython = library("IPython")
+    return ipython is not None and obj is not None and ipython.get_ipython() is obj
+
+
 def refused_kind(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
     """Return in words why ``obj`` itself never moves, or None."""
     if type(obj) in (io.StringIO, io.BytesIO):

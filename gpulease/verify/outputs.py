@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 Message = Mapping[str, Any]
@@ -20,7 +20,7 @@ _DURATION = re.compile(r"\b\d+(?:\.\d+)?(?:e-?\d+)?\s?(?:ns|us|µs|μs|ms|s|sec|
 def seen(messages: Iterable[Message], reply: Mapping[str, Any]) -> list[Any]:
     """Return what a person saw: streams, everything else in order, the reply."""
     found: list[Any] = []
-    for message in messages:
+    for message in _without_progress(messages):
         kind, content = message["msg_type"], dict(message["content"])
         if kind == "stream":
             _add_text(found, content["name"], content["text"])
@@ -35,6 +35,18 @@ def seen(messages: Iterable[Message], reply: Mapping[str, Any]) -> list[Any]:
     shown = [streams, others, {key: reply.get(key) for key in kept}]
     result: list[Any] = json.loads(neutral(json.dumps(shown)))
     return result
+
+
+def _without_progress(messages: Iterable[Message]) -> Iterator[Message]:
+    """Leave out what shows how a value moves: it comes and goes."""
+    own = False
+    for message in messages:
+        shown = str(message["content"].get("transient", {}).get("display_id", ""))
+        if shown.startswith("gpulease-"):
+            own = True
+        elif not (own and message["msg_type"] == "clear_output"):
+            own = False
+            yield message
 
 
 def _add_text(found: list[Any], name: str, text: str) -> None:

@@ -239,9 +239,13 @@ def _simple(value: Any) -> str | None:  # noqa: PLR0911 - one a kind
     return None
 
 
-def _array(value: Any, down: Down) -> str | None:
+def _array(value: Any, down: Down) -> str | None:  # noqa: PLR0911 - one a kind
     """Return an array, a tensor or a table by its content, or None for what is none of them."""
     numpy, torch, pandas = map(library, ("numpy", "torch", "pandas"))
+    arrow = library("pyarrow")
+    if arrow is not None and isinstance(value, arrow.Array | arrow.ChunkedArray | arrow.Table):
+        kind = value.schema if isinstance(value, arrow.Table) else value.type
+        return f"{_kind(value)} {kind} {down(value.to_pylist(), '.to_pylist()')}"
     if numpy is not None and isinstance(value, numpy.ndarray):
         head = f"{_kind(value)} {value.dtype} {value.shape} "
         if value.dtype.hasobject or value.dtype.names:  # between fields may be anything

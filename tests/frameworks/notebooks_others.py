@@ -33,6 +33,20 @@ NOTEBOOKS = {
         "seen.append(vf(x).tolist())",
         "seen.append(jax.value_and_grad(f)(w, x)[0].item())",
     ],
+    "jax jit with a name and attributes": [
+        "import functools, inspect, jax, jax.numpy as jnp\nseen=[]\n@functools.partial(jax.jit, static_argnames=('n',))\ndef f(x, n): 'doc'; return x * n\nf.note = [1]; k = f.note",
+        "seen.append((f.__name__, f.__doc__, f.__wrapped__(1, 2), f.note is k, str(inspect.signature(f)))); k.append(2)",
+        "seen.append((f(2., n=3).item(), f.lower(1., n=2).compile()(1.).item(), f.note, f.eval_shape(jnp.ones(3), n=2).shape))",
+        "g = jax.jit(f.__wrapped__, static_argnums=1); seen.append((g(1., 2).item(), g.__name__, f.note is k))",
+        "seen.append(jax.grad(lambda x: f(x, n=2))(1.).item()); seen.append(jax.vmap(functools.partial(f, n=2))(jnp.arange(3.)).tolist())",
+    ],
+    "sympy's formulas": [
+        "import sympy, mpmath\nseen=[]\nx, y = sympy.symbols('x y'); e = sympy.sin(x) ** 2 + sympy.pi * y; fn = sympy.lambdify((x, y), e); mpmath.mp.dps = 30",
+        "seen.append((fn(1., 2.), str(e.diff(x)), x is sympy.Symbol('x'), str(mpmath.mpf(1) / 3)))",
+        "fm = sympy.lambdify(x, sympy.gamma(x), 'mpmath'); seen.append((str(fm(5.5)), fn(0., 1.)))",
+        "mpmath.mp.dps = 15; seen.append(str(fm(5.5))); e = e.subs(y, x)",
+        "seen.append((str(sympy.simplify(e)), str(fm(2.5)), sympy.lambdify(x, e)(1.)))",
+    ],
     "optax": [
         "import jax, jax.numpy as jnp, optax\nseen=[]\nparams = {'w': jnp.zeros(3), 'b': jnp.zeros(())}; tx = optax.chain(optax.clip_by_global_norm(1.), optax.adam(1e-1)); state = tx.init(params)\nX = jnp.arange(12.).reshape(4,3); Y = jnp.arange(4.)\ndef loss(p): return ((X @ p['w'] + p['b'] - Y) ** 2).mean()",
         "grads = jax.grad(loss)(params); up, state = tx.update(grads, state, params); params = optax.apply_updates(params, up); seen.append(loss(params).item())",

@@ -57,6 +57,8 @@ CELLS = {
     "for _i in bar(range(2), mininterval=0): pass",
     "help": "int?",
     "load": "get_ipython().set_next_input('next')",
+    "the shell": "shell = get_ipython()",
+    "the shell again": "shell is get_ipython(), shell.user_ns is globals()",
     "no stdin": "input('?')",
 }
 

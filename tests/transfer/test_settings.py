@@ -39,6 +39,16 @@ SETTINGS = {
         "pd.get_option('display.max_rows')",
         "pd.reset_option('display.max_rows')",
     ),
+    "limits and arguments": (
+        "import sys, csv; words = list(sys.argv); sys.argv = ['train.py', '--lr=1']; sys.setrecursionlimit(7000); csv.field_size_limit(10**8)",
+        "sys.argv == ['train.py', '--lr=1'], sys.getrecursionlimit(), csv.field_size_limit()",
+        "sys.argv = words; sys.setrecursionlimit(1000); csv.field_size_limit(131072)",
+    ),
+    "scikit-learn's output": (
+        "import sklearn; sklearn.set_config(transform_output='pandas')",
+        "__import__('sklearn').get_config()['transform_output']",
+        "import sklearn; sklearn.set_config(transform_output='default')",
+    ),
     "matplotlib's parameters": (
         "import matplotlib as mpl; mpl.rcParams['lines.linewidth'] = 4; mpl.rcParams['axes.grid'] = True",
         "mpl.rcParams['lines.linewidth'], mpl.rcParams['axes.grid']",
@@ -58,9 +68,7 @@ def pair(eager, monkeypatch):
 @pytest.mark.parametrize("first", ["home", "gpu"])
 def test_a_setting_holds_in_the_next_cell_wherever_it_runs(pair, name, first):
     change, look, undo = SETTINGS[name]
-    imports = (
-        "import warnings, logging, decimal\nimport numpy as np, pandas as pd, matplotlib as mpl\n"
-    )
+    imports = "import warnings, logging, decimal, sys, csv\nimport numpy as np, pandas as pd, matplotlib as mpl\n"
     one, two = (pair.home, pair.gpu) if first == "home" else (pair.gpu, pair.home)
     one(f"{imports}before = repr(({look}))\n{change}\nset = repr(({look}))")
     two(f"{imports}assert repr(({look})) == set != before, ({look})")

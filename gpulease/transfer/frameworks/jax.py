@@ -25,8 +25,9 @@ Entry = tuple[Any, ...]
 
 
 _ARRAY: Any = array_module.ArrayImpl
+_JITTED: Any = type(jax.jit(len))
 _CALLABLES: tuple[type, ...] = (
-    type(jax.jit(len)),
+    _JITTED,
     custom_derivatives.custom_jvp,
     custom_derivatives.custom_vjp,
 )
@@ -55,7 +56,9 @@ class _Jax(Aside):
 
     def reduce(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
         if type(obj) is not _ARRAY:
-            return (type(obj) in _CALLABLES and _name(obj)) or NotImplemented
+            if type(obj) in _CALLABLES and (name := _name(obj)):
+                return name
+            return _reduce_jitted(obj) if type(obj) is _JITTED else NotImplemented
         if obj.is_deleted():  # given away to a compiled function (donate_argnums)
             return deleted, (obj.shape, obj.dtype)
         return array, (numpy.asarray(obj), obj.aval.weak_type)
@@ -89,6 +92,19 @@ def _name(obj: Any) -> str:
     name = str(getattr(obj, "__qualname__", None) or getattr(obj, "__name__", ""))
     own = module is not None and module.__name__ != "__main__"
     return name if own and getattr(module, name, None) is obj else ""
+
+
+def _reduce_jitted(obj: Any) -> Any:
+    """Reduce a jitted function with its attributes: its own way leaves out even its name."""
+    maker, arguments, state = obj.__reduce_ex__(5)[:3]
+    return maker, arguments, (state, dict(vars(obj))), None, None, jitted
+
+
+def jitted(made: Any, state: tuple[Any, dict[str, Any]]) -> None:
+    """Fill an empty jitted function."""
+    own, attributes = state
+    made.__setstate__(own)
+    vars(made).update(attributes)
 
 
 def array(value: Any, weak_type: bool) -> Any:

@@ -1,4 +1,4 @@
-"""The parts of cloudpickle that say which classes and functions travel by name.
+"""The parts of cloudpickle that say which classes, functions and variables travel by name.
 
 Owns nothing: it names in one place what is used beyond cloudpickle's public interface, so that a
 new version of it is checked here.
@@ -28,6 +28,16 @@ def alias(kind: Any) -> str:
     name = kind.__qualname__.rpartition(".")[2]
     named = module is not None and kind.__module__ != "__main__"
     return name if named and getattr(module, name, None) is kind else ""
+
+
+def parts_of_variable(variable: Any) -> tuple[Any, ...]:
+    """Return what a type variable is made from, and by which it is known again."""
+    return tuple(_cp._decompose_typevar(variable))  # noqa: SLF001
+
+
+def variable_of(parts: tuple[Any, ...]) -> Any:
+    """Return the type variable of these parts: the one that is here, or a new one."""
+    return _cp._make_typevar(*parts)  # noqa: SLF001
 
 
 def is_named(kind: Any) -> bool:

@@ -13,8 +13,10 @@ import gc
 import io
 import math
 import pickle
+import re
 import sys
 import types
+import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +28,7 @@ from gpulease.transfer.arrays import SharedMemory, Storage
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.frameworks.base import Packing
 from gpulease.transfer.libraries import library
-from gpulease.transfer.refuse import RefusedError, refused_kind
+from gpulease.transfer.refuse import RefusedError, is_running_shell, refused_kind
 from gpulease.transfer.registry import Registry
 
 from . import (
@@ -36,6 +38,7 @@ from . import (
     containers,
     files,
     imported,
+    matches,
     spaces,
     tokens,
     weak,
@@ -198,6 +201,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise RefusedError(f"the type {obj.__name__}, which has no name to import it by")
         if weak.is_weak(type(obj)):
             return weak.reduce(obj, self._is_held)
+        if is_running_shell(obj):
+            return tokens.shell, ()
         refused = refused_kind(obj)
         if refused is not None:
             raise RefusedError(refused, obj)
@@ -205,6 +210,10 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return tokens.dict_view, (gc.get_referents(obj)[0], _VIEWS[type(obj)])
         if isinstance(obj, caches.LRU_CACHE) and not imported.is_cached_by_name(obj):
             return caches.reduce(obj)
+        if type(obj) is typing.TypeVar and obj.__module__ == "__main__":
+            return tokens.type_variable, (obj.__module__, cloudpickle_names.parts_of_variable(obj))
+        if type(obj) is re.Match:
+            return matches.reduce(obj)
         if type(obj) is types.MappingProxyType:  # of what it shows, not of a copy
             return types.MappingProxyType, (gc.get_referents(obj)[0],)
         if type(obj) is functools.cached_property:

@@ -11,6 +11,7 @@ import importlib
 import operator
 from typing import Any
 
+from . import cloudpickle_names
 from .hashing import buffer_digest
 
 
@@ -200,6 +201,18 @@ def referring(maker: Any, args: tuple[Any, ...], references_: Any) -> Any:
     else:
         made._references = references_  # noqa: SLF001 - pandas has no other way
         references_.add_index_reference(made)
+    return made
+
+
+def shell() -> Any:
+    """Return what ``get_ipython()`` gives here."""
+    return importlib.import_module("IPython").get_ipython()
+
+
+def type_variable(module: str, parts: tuple[Any, ...]) -> Any:
+    """Return a type variable of the notebook."""
+    made = cloudpickle_names.variable_of(parts)
+    made.__module__ = module
     return made
 
 

@@ -156,15 +156,25 @@ class UnitBook:
             return
         space = function.__globals__
         if code_use(function.__code__).writes or not all(
-            isinstance(space[name], _STEADY) or name.startswith("__")
-            for name in foreign[1]
-            if name in space
+            _is_steady(name, space[name]) for name in foreign[1] if name in space
         ):
             raise RefusedError("a function with changeable globals of its own (made by exec)")
 
 
 #: What generated functions (named tuples, lambdified formulas) have as globals, and nobody changes.
 _STEADY = (type, types.BuiltinFunctionType, types.FunctionType, types.ModuleType)
+_NOTHING = object()
+#: Whose functions and constants lambdified formulas have among their globals.
+_OF_FORMULAS = ("numpy", "math", "cmath", "scipy.special", "mpmath", "jax.numpy", "torch")
+
+
+def _is_steady(name: str, value: Any) -> bool:
+    if isinstance(value, _STEADY) or name.startswith("__"):
+        return True
+    modules = (sys.modules.get(module) for module in _OF_FORMULAS)
+    found = [getattr(module, name, _NOTHING) for module in modules]
+    # A constant that travelled is another object.
+    return any(each is value or (type(value) is float and each == value) for each in found)
 
 
 _FUNCTION_PARTS = (
