@@ -23,6 +23,7 @@ from http import HTTPStatus
 from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle, queue, wishes
 from gpulease.policy.calendar.reservation import Window
+from gpulease.policy.explanation.forecast import foreseen
 from gpulease.policy.explanation.waits import ExpectedWaits
 from gpulease.policy.model import (
     Action,
@@ -232,8 +233,10 @@ class Reconciler:
         if packed is not None and recorded:
             self._plans.kept(packed)
         self.effects.compare(self.observed_state.observed)
+        # What is told of a long queue takes a while; requests are answered meanwhile.
+        self._shown = await running.run_in_executor(self._planner, foreseen, self.snapshot())
         self.rounds += 1
-        snapshot = self.snapshot()
+        snapshot = self.shown()  # a new one where something changed meanwhile
         self._keep_warm(snapshot)
         self._waits.look(snapshot)
         self._publish(snapshot)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy.explanation import reasons
+from gpulease.policy.explanation import forecast, reasons
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
 from gpulease.service import reconcile
 from gpulease.service.links import Links
@@ -67,6 +67,57 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
     assert services.loop.problem == ""
     monkeypatch.undo()
     await site.lease(one["id"], "queued")
+
+
+async def test_what_is_foretold_is_worked_out_in_the_planners_thread(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands who wait that takes tenths of a second, in which the loop would not answer."""
+    told: list[tuple[Any, str]] = []
+    whole = forecast.turns
+
+    def turns(snapshot: Any) -> Any:
+        told.append((snapshot.now, threading.current_thread().name))
+        return whole(snapshot)
+
+    loop = site.service.services.loop
+    monkeypatch.setattr(forecast, "turns", turns)
+    await site.client(site.hub.server_token("stu")).ask({})
+
+    def shown() -> set[str]:
+        return {name for now, name in told if now == loop.shown().now}
+
+    await wait_for_async(shown, 30, "a round whose own snapshot is what is shown after it")
+    assert all(name.startswith(reconcile.PLANNER) for name in shown())
+
+
+async def test_what_changes_while_it_is_worked_out_is_told_as_it_is_then(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = site.service.services
+    whole, looking, go_on = reconcile.foreseen, threading.Event(), threading.Event()
+    tell, told = services.loop._publish, []
+
+    def foreseen(snapshot: Any) -> Any:
+        if snapshot.leases:
+            looking.set()
+            go_on.wait(30)
+        return whole(snapshot)
+
+    def publish(snapshot: Any) -> None:
+        told.append(snapshot.leases is services.ledger.all())
+        tell(snapshot)
+
+    monkeypatch.setattr(reconcile, "foreseen", foreseen)
+    monkeypatch.setattr(services.loop, "_publish", publish)
+    client = site.client(site.hub.server_token("stu"))
+    asked = await client.ask({})
+    await wait_for_async(looking.is_set, 30, "a round that looks ahead")
+    await client.end(asked["id"])
+    told.clear()
+    go_on.set()
+    await wait_for_async(lambda: told, 30, "the end of that round")
+    assert all(told)
 
 
 async def test_what_a_plan_says_of_a_lease_that_changed_meanwhile_is_dropped(

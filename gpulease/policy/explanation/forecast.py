@@ -110,6 +110,14 @@ def next_starts(snapshot: Snapshot) -> Mapping[str, datetime]:
     return found
 
 
+def foreseen(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot of which all that is told from here has been worked out."""
+    if queue.waiting(snapshot):
+        forecasts(snapshot)
+    next_starts(snapshot)
+    return snapshot
+
+
 @once
 def _lines(snapshot: Snapshot) -> Mapping[str, list[Lease]]:
     """Return each pool's queue in the order of its turns."""
