@@ -7,7 +7,7 @@ import pytest
 
 from gpulease.service.pages import PageReader
 from gpulease.service.shapes import HealthView
-from tests.pages.stage import Stage, lease, soon
+from tests.pages.stage import Stage, gpu_class, lease, soon
 
 pytestmark = pytest.mark.browser
 ADMIN = PageReader("root", admin=True)
@@ -37,6 +37,20 @@ def test_an_instructor_sees_everybody_of_the_group_by_name(stage: Stage, page: A
     page.wait_for_selector("tr:has-text('grace')", state="detached")
     assert page.locator("tbody tr").count() == 1
     assert page.is_visible("#simulated")
+
+
+def test_seats_are_reserved_of_whole_gpus_only(stage: Stage, page: Any) -> None:
+    stage.reader = PageReader("ida", leads=("cs101",))
+    stage.classes = [gpu_class(name="t4"), gpu_class(name="part", percent=70, steps=[40])]
+    problem = {"title": "It does not fit.", "next_step": "", "numbers": {}}
+    checked = {"items": [{"fits": False, "problem": problem}]}
+    stage.answers["POST reservations/check"] = (200, checked)
+    page.goto(stage.url + "group")
+    page.click("[data-action=reserve]")
+    page.wait_for_selector("#book-dialog:visible")
+    options = page.locator("#book-class option")
+    assert options.evaluate_all("all => all.map(each => each.value)") == ["t4"]
+    page.wait_for_selector("#book-found >> text=It does not fit.")
 
 
 def test_one_of_several_groups_is_chosen(stage: Stage, page: Any) -> None:

@@ -166,6 +166,12 @@ def _booked(
 
 
 def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
+    gpu_class = policy.by_name.get(wanted.gpu_class)
+    if gpu_class is not None and gpu_class.parts:
+        raise refused(
+            Text("Class '{name}' is a part of a card: seats are whole GPUs.", name=gpu_class.name),
+            Text("Reserve a class of whole GPUs."),
+        )
     terms, classes = policy.reservations, allowed_classes(policy, wanted.group)
     if wanted.gpu_class not in classes:
         raise refused(
@@ -178,12 +184,6 @@ def _refuse_members(wanted: Reservation, policy: PolicyDocument) -> None:
             if classes
             else Text("Ask an admin."),
             classes=list(classes),
-        )
-    gpu_class = policy.by_name.get(wanted.gpu_class)
-    if gpu_class is not None and gpu_class.parts:
-        raise refused(
-            Text("Class '{name}' is a part of a card: seats are whole GPUs.", name=gpu_class.name),
-            Text("Reserve a class of whole GPUs."),
         )
     if wanted.seats_per_person > wanted.seats:
         raise refused(

@@ -39,10 +39,10 @@ class Offer:
 def allowed_classes(policy: PolicyDocument, group: str) -> tuple[str, ...]:
     """Return the names of the classes that a group may reserve.
 
-    What a queue of the cluster's admits cannot be promised to anybody.
+    What a queue of the cluster's admits cannot be promised to anybody, and a seat is a whole GPU.
     """
     allowed = policy.reservations.of_group(group).classes
-    ours = [c.name for c in policy.classes if c.queue is None]
+    ours = [c.name for c in policy.classes if c.queue is None and not c.parts]
     return tuple(name for name in ours if not allowed or name in allowed)
 
 

@@ -56,6 +56,25 @@ def test_one_seat_that_is_missing_is_told_of_in_the_singular():
     assert ": 1 is missing from" in error.sentence
 
 
+def test_a_part_of_a_card_is_no_seat():
+    part = replace(policy().classes[0], parts=7, card_parts=10)
+    with pytest.raises(GPULeaseError) as caught:
+        check(reservation(), (), policy(classes=(part,)), pools=POOLS, now=NOW, before=None)
+    assert "Class 't4' is a part of a card: seats are whole GPUs." in str(caught.value)
+    assert caught.value.next_step == "Reserve a class of whole GPUs."
+
+
+def test_no_part_of_a_card_is_offered_in_place_of_what_does_not_fit():
+    whole, other = policy().classes
+    part = replace(other, parts=7, card_parts=10)
+    with pytest.raises(GPULeaseError) as caught:
+        check(
+            reservation(), [reservation("b", seats=3)], policy(classes=(whole, part)),
+            pools=POOLS, now=NOW, before=None,
+        )  # fmt: skip
+    assert caught.value.numbers["offer"]["classes"] == []
+
+
 def test_half_the_seats_twice_are_offered():
     offer = refusal(reservation(seats=6)).numbers["offer"]
     assert (offer["seats"], offer["split"]) == (4, "2026-03-02T17:00")

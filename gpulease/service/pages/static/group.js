@@ -33,12 +33,14 @@ const draw = drawer(() => {
   $("simulated").hidden = !live.classes.some((item) => item.simulated);
 });
 
+/** The classes that can be reserved: whole GPUs. */
+const seats = () => live.classes.filter((item) => !item.percent);
 const booking = new Booking(() => calendar.refetchEvents());
 const openUpload = uploading(() => calendar.refetchEvents());
 const session = new Session({
   changed: () => calendar.refetchEvents(),
-  edit: (reservation) => booking.open(group, live.classes, reservation),
-  copy: (reservation, one) => booking.open(group, live.classes, { ...reservation, id: null, name: `${reservation.name}-copy`, start: one.local_start, end: one.local_end }),
+  edit: (reservation) => booking.open(group, seats(), reservation),
+  copy: (reservation, one) => booking.open(group, seats(), { ...reservation, id: null, name: `${reservation.name}-copy`, start: one.local_start, end: one.local_end }),
 });
 
 async function read(since) {
@@ -66,7 +68,7 @@ async function move(reservation, one, times, undo) {
 const calendar = timetable($("calendar"), {
   read,
   closures: async () => (await attempt(() => api.get("closures")))?.items ?? [],
-  onPick: (times) => booking.open(group, live.classes, times),
+  onPick: (times) => booking.open(group, seats(), times),
   onOpen: (reservation, one) => session.open(reservation, one),
   onMove: move,
 });
@@ -141,9 +143,9 @@ onAction(document.body, (action, target) => {
   if (action === "withdraw") attempt(() => api.del(`messages/${target.dataset.id}`, {}));
   if (action === "reserve") {
     const start = new Date(Math.ceil(Date.now() / 3600_000) * 3600_000);
-    booking.open(group, live.classes, { start: wall(start), end: wall(new Date(start.getTime() + 2 * 3600_000)) });
+    booking.open(group, seats(), { start: wall(start), end: wall(new Date(start.getTime() + 2 * 3600_000)) });
   }
-  if (action === "upload") openUpload(group, live.classes);
+  if (action === "upload") openUpload(group, seats());
   if (action === "filter") {
     kind = target.dataset.kind;
     draw();
