@@ -165,7 +165,7 @@ class UnitBook:
 _STEADY = (type, types.BuiltinFunctionType, types.FunctionType, types.ModuleType)
 _NOTHING = object()
 #: Whose functions and constants lambdified formulas have among their globals.
-_OF_FORMULAS = ("numpy", "math", "cmath", "scipy.special", "mpmath", "jax.numpy", "torch")
+_OF_FORMULAS = ("numpy", "math", "cmath", "scipy.special", "jax.numpy", "torch")
 
 
 def _is_steady(name: str, value: Any) -> bool:
