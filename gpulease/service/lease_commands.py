@@ -27,7 +27,7 @@ from gpulease.service.links import Links
 from gpulease.service.policies import Policies
 from gpulease.service.reconcile import Reconciler
 from gpulease.service.turns import Asked, Turns
-from gpulease.service.views import device_views
+from gpulease.service.view_parts import device_views
 from gpulease.store import Change, IdempotencyKey
 
 #: How long an idempotency key is remembered.

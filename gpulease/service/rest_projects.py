@@ -22,7 +22,7 @@ from gpulease.service.queries import UsageQuery
 from gpulease.service.scopes import ACCESS, needs_scope
 from gpulease.service.shapes import Items, PoolShare, ProjectView, UsageView
 from gpulease.service.usage import charged, present, sums
-from gpulease.service.views import budget_view
+from gpulease.service.view_parts import budget_view
 from gpulease.terminal import csv_text
 
 #: Days that are looked at where none are named.

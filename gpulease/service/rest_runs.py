@@ -15,7 +15,7 @@ from gpulease.service.queries import RunsQuery, is_set
 from gpulease.service.run_shapes import RunEventView, RunView
 from gpulease.service.scopes import ACCESS, needs_scope
 from gpulease.service.shapes import Items, Page
-from gpulease.service.views import budget_view
+from gpulease.service.view_parts import budget_view
 
 
 class RunList(BaseHandler):

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TypedDict
 
-from gpulease.errors import GPULeaseError
-from gpulease.policy import budgets, capacity, lifecycle, parts
+from gpulease.policy import capacity
 from gpulease.policy.evidence.idle_case import warned_at
-from gpulease.policy.explanation import forecast, labs
-from gpulease.policy.explanation.explain import beyond_share, explain, wish_is_free
+from gpulease.policy.explanation import forecast
+from gpulease.policy.explanation.explain import explain, wish_is_free
 from gpulease.policy.model import (
     Device,
     Lease,
@@ -27,25 +25,30 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.reservations.seats import time_outs_at
 from gpulease.protocol import (
-    Blocker,
     BudgetView,
     ClassView,
-    DeviceView,
-    EndView,
-    KeepView,
     LeaseView,
-    UpgradeView,
 )
 from gpulease.providers.base import ServerStarted
 from gpulease.service import standing
 from gpulease.service.auth import Asker
-from gpulease.service.class_views import on_offer, simulated_pools
+from gpulease.service.class_views import on_offer
 from gpulease.service.details import newest, said_of, with_detail
 from gpulease.service.reconcile import Reconciler
+from gpulease.service.view_parts import (
+    asides,
+    blockers,
+    devices_once,
+    end_view,
+    is_simulated,
+    iso,
+    keep_view,
+    lease_budget,
+    of_card,
+    stepped,
+    upgrade_view,
+)
 from gpulease.texts import joined
-
-#: Utilisation is shown in steps, so that noise makes no event.
-_STEP = 0.05
 
 
 class Figures(TypedDict):
@@ -139,7 +142,7 @@ class Views:
         if not busy:
             return views
         return [
-            {**view, "busy_share": _stepped(busy[view["id"]])} if view["id"] in busy else view
+            {**view, "busy_share": stepped(busy[view["id"]])} if view["id"] in busy else view
             for view in views
         ]
 
@@ -161,9 +164,9 @@ class Views:
             ahead,
             seen.said if seen is not None else "",
             tuple(known.get(uuid) for uuid in lease.devices),
-            _simulated(lease, snapshot),
+            is_simulated(lease, snapshot),
             time_outs_at(snapshot, lease),
-            _asides(lease, snapshot),
+            asides(lease, snapshot),
             self._notebook_of(lease),
             self._loop.within_reach.get(lease.id),
         )
@@ -181,14 +184,14 @@ class Views:
         """Return what moves by itself while nothing happens to a lease."""
         evidence = snapshot.evidence.get(lease.id)
         return {
-            "idle_end": _iso(
+            "idle_end": iso(
                 warned_at(lease, evidence, snapshot.observed.get(lease.id), snapshot.now, outs)
             ),
             "verdict": evidence.verdict.value if evidence else "unknown",
-            "utilisation": _stepped(evidence.utilisation if evidence else None),
-            "busy_share": _stepped(self._loop.observer.busy_share(lease)),
+            "utilisation": stepped(evidence.utilisation if evidence else None),
+            "busy_share": stepped(self._loop.observer.busy_share(lease)),
             "memory_used": self._loop.observer.memory_used(lease),
-            "budget": _budget(lease, snapshot),
+            "budget": lease_budget(lease, snapshot),
         }
 
     @staticmethod
@@ -225,7 +228,7 @@ class Views:
             "count": lease.count,
             "min_count": lease.min_count,
             "asked_count": lease.asked_count,
-            "upgrade": _upgrade(of.upgrade, lease, policy),
+            "upgrade": upgrade_view(of.upgrade, lease, policy),
             "nodes": lease.nodes,
             "simulated": of.simulated,
             "state": lease.state.value,
@@ -233,26 +236,26 @@ class Views:
             "sentence": said.sentence,
             "next_step": said.next_step,
             "position": place,
-            "expected_start": _iso(expected),
+            "expected_start": iso(expected),
             "expected_between": [
                 each.isoformat() for each in (of.ahead and of.ahead.between) or ()
             ],
             "created": lease.created.isoformat(),
-            "active_since": _iso(lease.active_since),
-            "hard_end": _iso(lease.hard_end),
-            "warned_until": _iso(lease.warned_until),
-            "drain_until": _iso(lease.drain_until),
-            "keep": _keep(lease, outs),
-            "devices": _device_views(each for each in of.devices if each is not None),
-            "end": _end(lease, said.sentence),
+            "active_since": iso(lease.active_since),
+            "hard_end": iso(lease.hard_end),
+            "warned_until": iso(lease.warned_until),
+            "drain_until": iso(lease.drain_until),
+            "keep": keep_view(lease, outs),
+            "devices": devices_once(each for each in of.devices if each is not None),
+            "end": end_view(lease, said.sentence),
             "click_runs_cells": policy.click_runs_cells.value
             if lease.origin in ("page", "lab")
             else "none",
             "wait": outs.wait,
             "notebook": of.notebook,
-            "blockers": [] if lease.state is LeaseState.ENDED else _blockers(lease),
+            "blockers": [] if lease.state is LeaseState.ENDED else blockers(lease),
         }
-        return _of_card(view, lease)
+        return of_card(view, lease)
 
     def seen_by(
         self, asker: Asker, leases: Sequence[Lease], busy: Mapping[str, float | None] | None = None
@@ -288,118 +291,3 @@ def _moved(view: LeaseView, figures: Figures) -> LeaseView:
     moved["utilisation"], moved["busy_share"] = figures["utilisation"], figures["busy_share"]
     moved["budget"], moved["memory_used"] = figures["budget"], figures["memory_used"]
     return moved
-
-
-def device_views(lease: Lease, known: Mapping[str, Device]) -> list[DeviceView]:
-    """Return the lease's devices, of those that are known by their identifiers."""
-    return _device_views(known[uuid] for uuid in lease.devices if uuid in known)
-
-
-def _device_views(devices: Iterable[Device]) -> list[DeviceView]:
-    """Return each device once; a card, where they are parts of it."""
-    found = {each["uuid"]: each for each in map(_device_view, devices)}
-    return list(found.values())
-
-
-def _device_view(device: Device) -> DeviceView:
-    return {
-        "uuid": device.card or device.uuid,
-        "name": device.name,
-        "memory": device.memory,
-        "simulated": device.simulated,
-    }
-
-
-def _asides(lease: Lease, snapshot: Snapshot) -> str:
-    """Return what is said of a lease beside its state: of reservations, of its share of a card."""
-    lab = labs.about(snapshot, lease)
-    share = beyond_share(lease, snapshot.policy, snapshot.evidence.get(lease.id))
-    return joined(lab, share) if share else lab
-
-
-def _of_card(view: LeaseView, lease: Lease) -> LeaseView:
-    """Tell how much of a card a lease has, where it has a part of one: no count of parts."""
-    if lease.card_parts:
-        view["count"], view["min_count"], view["asked_count"] = 1, 0, 0
-        asked, least = lease.asked_count, lease.min_count
-        view["percent"] = parts.share(lease)
-        view["asked_percent"] = parts.share(lease, asked) if asked else 0
-        view["least_percent"] = parts.share(lease, least) if least else 0
-    return view
-
-
-def _upgrade(shape: Shape | None, lease: Lease, policy: PolicyDocument) -> UpgradeView | None:
-    if shape is None:
-        return None
-    gpu_class = policy.by_name.get(shape.gpu_class)
-    title = (gpu_class.title if gpu_class is not None else "") or shape.gpu_class
-    found: UpgradeView = {"gpu_class": shape.gpu_class, "title": title, "count": shape.count}
-    if lease.card_parts:
-        found["count"], found["percent"] = 1, parts.share(lease, shape.count)
-    return found
-
-
-def _simulated(lease: Lease, snapshot: Snapshot) -> bool:
-    known = capacity.known_devices(snapshot)
-    mine = [known[uuid] for uuid in lease.devices if uuid in known]
-    if mine:
-        return any(device.simulated for device in mine)
-    pools = {each.name: each.pool for each in snapshot.policy.classes}
-    return pools.get(lease.gpu_class) in simulated_pools(snapshot)
-
-
-def _keep(lease: Lease, outs: TimeOuts) -> KeepView:
-    refusal: GPULeaseError | None = lifecycle.keep_refusal(lease, outs)
-    return {
-        "allowed": refusal is None,
-        "left": max(0, outs.keeps - lease.keeps),
-        "seconds": outs.keep,
-        "reason": "" if refusal is None else refusal.sentence,
-    }
-
-
-def _end(lease: Lease, sentence: str) -> EndView | None:
-    if lease.end_reason is None or lease.ended is None:
-        return None
-    return {
-        "reason": lease.end_reason.value,
-        "sentence": sentence,
-        "note": lease.end_note,
-        "at": lease.ended.isoformat(),
-        "parked": lease.parked,
-        "lost": _blockers(lease),
-    }
-
-
-def _blockers(lease: Lease) -> list[Blocker]:
-    return [
-        {"name": name, "reason": "not_home", "sentence": why, "size": None}
-        for name, why in lease.blockers
-    ]
-
-
-def _budget(lease: Lease, snapshot: Snapshot) -> BudgetView | None:
-    if lease.state is LeaseState.ENDED or not snapshot.policy.projects.all:
-        return None
-    return budget_view(budgets.of_lease(snapshot, lease))
-
-
-def budget_view(left: budgets.Remainder | None) -> BudgetView | None:
-    """Return what is left as everybody sees it, ``None`` for no bound."""
-    if left is None:
-        return None
-    return {
-        "left": round(max(0.0, left.left), 1),
-        "of": left.of,
-        "until": left.until.isoformat(),
-        "whose": "project" if left.whose == "project" else "person",
-        "at_zero": "end" if left.at_zero == "end" else "borrow",
-    }
-
-
-def _stepped(use: float | None) -> float | None:
-    return None if use is None else round(round(use / _STEP) * _STEP, 2)
-
-
-def _iso(at: datetime | None) -> str | None:
-    return at.isoformat(timespec="seconds") if at is not None else None

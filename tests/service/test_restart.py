@@ -241,7 +241,8 @@ async def test_servers_that_come_back_after_a_restart_ask_the_hub_once_each(
     back = await asyncio.gather(*(Server.join(process, token) for token in tokens))  # type: ignore[arg-type]
     asked = Counter(hub.asked)
     whose = asked.pop("/hub/api/user") - len(users)
-    assert 0 <= whose <= 5, "beside them the service asks who it is, while nobody has a lease"
+    # Beside them the service asks who it is, again and again while nobody has a lease.
+    assert 0 <= whose < len(users) / 4
     assert asked.total() <= 15, asked
     for each in back:
         await each.close()

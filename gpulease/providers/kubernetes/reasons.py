@@ -11,10 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from gpulease.providers.kubernetes import hami, queues
+from gpulease.providers.kubernetes.event_texts import (
+    cut,
+    first_seen,
+    last_seen,
+    sentence_of,
+    time_of,
+    when_last,
+    words_of,
+)
 from gpulease.providers.kubernetes.pods import granted_at
 from gpulease.providers.kubernetes.reading import Bounds, Reading
 
@@ -77,7 +86,6 @@ _QUOTA: Final = re.compile(
 )
 #: Words of the scheduler for "not now": what is asked for exists and is in use.
 _IN_USE: Final = ("Insufficient ", "Too many pods", "cannot allocate all claims")
-_MOST_DETAIL: Final = 500
 
 
 def read_pod(
@@ -103,7 +111,7 @@ def read_pod(
         held_until: when a queue of the cluster's was last seen to hold it back.
     """
     seen = _Seen(
-        pod, sorted(events, key=_last), now, bounds or Bounds(), tuple(workloads), held_until
+        pod, sorted(events, key=when_last), now, bounds or Bounds(), tuple(workloads), held_until
     )
     for step in _STEPS:
         reading = step(seen)
@@ -120,7 +128,7 @@ def read_refusal(status: int, reason: str, message: str) -> Reading:
         reason: the API status's reason, as ``Forbidden``.
         message: the API status's message.
     """
-    detail = _cut(message or reason or "The API server does not answer.")
+    detail = cut(message or reason or "The API server does not answer.")
     if status == 403 and (quota := _QUOTA.search(message)) is not None:
         return Reading(failed="quota_exceeded", detail=detail, numbers=quota.groupdict())
     if status == 403 and "exceeded quota" in message:
@@ -160,7 +168,7 @@ class _Seen:
 
     def since(self, text: str | None) -> float:
         """Return the seconds from an API time until now; 0 where there is none."""
-        at = _time(text)
+        at = time_of(text)
         return max(0.0, (self.now - at).total_seconds()) if at is not None else 0.0
 
 
@@ -168,13 +176,13 @@ def _queued(seen: _Seen) -> Reading | None:
     """Read a pod that a queue of the cluster's holds back, or takes away for others."""
     taken = queues.taken_back(seen.pod)
     if taken:
-        return Reading(failed="queue_preempted", detail=_cut(taken))
+        return Reading(failed="queue_preempted", detail=cut(taken))
     found = queues.waiting(seen.pod, seen.workloads)
     if found is None:
         return None
     numbers = {} if found.ahead is None else {"ahead": found.ahead}
     ahead = "" if found.ahead is None else f" {found.ahead} before it there."
-    detail = _cut(f"{found.detail}{ahead}")
+    detail = cut(f"{found.detail}{ahead}")
     return Reading("cluster_queue", detail=detail, numbers=numbers, said=found.said)
 
 
@@ -183,7 +191,7 @@ def _failed_pod(seen: _Seen) -> Reading | None:
     if seen.status.get("phase") not in ("Failed", "Succeeded", "Unknown"):
         return None
     reason, message = seen.status.get("reason") or "", seen.status.get("message") or ""
-    detail = _sentence(reason, message)
+    detail = sentence_of(reason, message)
     if reason in _POD_FAILURES:
         return Reading(failed=_POD_FAILURES[reason], detail=detail)
     if reason.startswith("OutOf"):  # the kubelet found less than the scheduler thought
@@ -204,7 +212,7 @@ def _disrupted(seen: _Seen) -> Reading | None:
         return None
     reason = found.get("reason") or ""
     code = _DISRUPTIONS.get(reason, "evicted")
-    return Reading(failed=code, detail=_sentence(reason, found.get("message")))
+    return Reading(failed=code, detail=sentence_of(reason, found.get("message")))
 
 
 def _ended(seen: _Seen) -> Reading | None:
@@ -216,7 +224,7 @@ def _ended(seen: _Seen) -> Reading | None:
         reason, message = ended.get("reason") or "", (ended.get("message") or "").strip()
         status = ended.get("exitCode", 0)
         numbers = {"exit_status": status}
-        detail = _sentence(f"{reason or 'Ended'}, exit status {status}", message)
+        detail = sentence_of(f"{reason or 'Ended'}, exit status {status}", message)
         if reason == "OOMKilled":
             return Reading(failed="out_of_memory", detail=detail, numbers=numbers)
         if reason in _CONTAINER_ERRORS:
@@ -236,7 +244,7 @@ def _node_lost(seen: _Seen) -> Reading | None:
     silent = not ready.get("reason") and seen.condition("ContainersReady").get("status") == "True"
     named = ready.get("reason") in ("NodeLost", "NodeNotReady")
     if ready.get("status") == "False" and (named or silent):
-        detail = _sentence("The node does not answer", ready.get("message"))
+        detail = sentence_of("The node does not answer", ready.get("message"))
         return Reading(failed="node_lost", detail=detail)
     return None
 
@@ -247,14 +255,14 @@ def _unbound(seen: _Seen) -> Reading | None:
         return None
     for event in reversed(seen.events):
         if event.get("reason") in _CLAIM_EVENTS:
-            return Reading(failed="claim_failed", detail=_words(event))
+            return Reading(failed="claim_failed", detail=words_of(event))
     scheduled = seen.condition("PodScheduled")
     message = scheduled.get("message") or ""
     numbers = _scheduling_numbers(message)
     waited = seen.since((seen.pod.get("metadata") or {}).get("creationTimestamp"))
     if seen.held_until is not None:
         waited = min(waited, (seen.now - seen.held_until).total_seconds())
-    detail = _cut(message)
+    detail = cut(message)
     if waited < seen.bounds.bind:
         said = "no_room_yet" if message else ""
         return Reading("scheduling", detail=detail, numbers=numbers, said=said)
@@ -278,7 +286,7 @@ def _waiting(seen: _Seen) -> Reading | None:
     for each in seen.containers():
         waiting = (each.get("state") or {}).get("waiting") or {}
         reason, message = waiting.get("reason") or "", waiting.get("message")
-        detail = _sentence(reason, message)
+        detail = sentence_of(reason, message)
         if reason in _IMAGE_ERRORS:
             return Reading(failed="image_error", detail=detail, numbers={"image": _image(each)})
         if reason == _FIRST_PULL_FAILED:
@@ -296,11 +304,11 @@ def _volume(seen: _Seen) -> Reading | None:
     tried = [each for each in seen.events if each.get("reason") in _VOLUME_EVENTS]
     if not tried:
         return None
-    seconds = seen.since(_first_text(tried[0]))
+    seconds = seen.since(first_seen(tried[0]))
     numbers = {"seconds": round(seconds)}
     if seconds >= seen.bounds.attach:
-        return Reading(failed="volume_failed", detail=_words(tried[-1]), numbers=numbers)
-    detail = _words(tried[-1])
+        return Reading(failed="volume_failed", detail=words_of(tried[-1]), numbers=numbers)
+    detail = words_of(tried[-1])
     return Reading("starting_container", detail=detail, numbers=numbers, said="files_not_there")
 
 
@@ -310,18 +318,18 @@ def _preparing(seen: _Seen) -> Reading | None:
         return None
     pulls = [each for each in seen.events if each.get("reason") in ("Pulling", "Pulled")]
     if pulls and pulls[-1].get("reason") == "Pulling":
-        seconds = seen.since(_first_text(pulls[-1]))
-        return Reading("pulling", detail=_words(pulls[-1]), numbers={"seconds": round(seconds)})
+        seconds = seen.since(first_seen(pulls[-1]))
+        return Reading("pulling", detail=words_of(pulls[-1]), numbers={"seconds": round(seconds)})
     bound_at = seen.condition("PodScheduled").get("lastTransitionTime")
-    since = _last_text(pulls[-1]) if pulls else bound_at
+    since = last_seen(pulls[-1]) if pulls else bound_at
     reported = [each for each in seen.events if each.get("reason") in _CLAIM_EVENTS]
     if seen.since(since) >= seen.bounds.start:
         if reported:
-            return Reading(failed="claim_failed", detail=_words(reported[-1]))
-        detail = _words(seen.events[-1]) if seen.events else "The node has not started it."
+            return Reading(failed="claim_failed", detail=words_of(reported[-1]))
+        detail = words_of(seen.events[-1]) if seen.events else "The node has not started it."
         return Reading(failed="start_timeout", detail=detail)
     if reported:
-        return Reading("starting_container", detail=_words(reported[-1]), said="claim_not_ready")
+        return Reading("starting_container", detail=words_of(reported[-1]), said="claim_not_ready")
     return Reading("starting_container")
 
 
@@ -357,45 +365,3 @@ _STEPS: Final[tuple[Callable[[_Seen], Reading | None], ...]] = (
 
 def _image(status: Manifest) -> str:
     return str(status.get("image", ""))
-
-
-def _words(event: Manifest) -> str:
-    return _sentence(event.get("reason") or "", event.get("message") or event.get("note"))
-
-
-def _sentence(reason: str, message: str | None) -> str:
-    return _cut(f"{reason}: {message}" if reason and message else message or reason)
-
-
-def _cut(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _MOST_DETAIL else f"{flat[: _MOST_DETAIL - 1]}…"
-
-
-def _first_text(event: Manifest) -> str | None:
-    return (
-        event.get("firstTimestamp")
-        or event.get("deprecatedFirstTimestamp")
-        or event.get("eventTime")
-        or event.get("lastTimestamp")
-        or (event.get("metadata") or {}).get("creationTimestamp")
-    )
-
-
-def _last_text(event: Manifest) -> str | None:
-    series = event.get("series") or {}
-    return (
-        series.get("lastObservedTime")
-        or event.get("lastTimestamp")
-        or event.get("deprecatedLastTimestamp")
-        or _first_text(event)
-    )
-
-
-def _last(event: Manifest) -> datetime:
-    return _time(_last_text(event)) or datetime.min.replace(tzinfo=UTC)
-
-
-def _time(text: str | None) -> datetime | None:
-    """Return an API time (RFC 3339 in UTC), ``None`` where there is none."""
-    return datetime.fromisoformat(text).astimezone(UTC) if text else None
