@@ -11,7 +11,7 @@ from gpulease.demo.browse import Browser
 from gpulease.demo.kernel_socket import CellRun, KernelSocket
 from gpulease.demo.watch import LeaseWatch
 from tests.browser.demo import RunningDemo
-from tests.helpers import process_is_gone, wait_for
+from tests.helpers import process_is_gone, wait_for, wait_for_async
 
 #: Seconds; the machine may be busy.
 LONG = 180.0
@@ -35,6 +35,14 @@ class Person:
         done = await self.kernel.execute(code, seconds=seconds)
         assert done.status == "ok", f"{code!r} failed with {done.error}; it showed {done.text}"
         return done
+
+    async def is_told(self, words: str) -> None:
+        """See ``%gpu`` say it: the kernel hears of a change on its own way, a moment later."""
+
+        async def said() -> bool:
+            return words in (await self.run("%gpu")).text
+
+        await wait_for_async(said, LONG, f"%gpu says {words!r}")
 
     async def return_gpu(self) -> None:
         """Give the GPU back and see the lease end."""

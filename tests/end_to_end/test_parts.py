@@ -62,7 +62,7 @@ def test_a_notebook_goes_on_with_less_of_its_card_and_grows_at_its_persons_word(
             card = lease["devices"]
             assert [each["uuid"] for each in card] == ["SIM-0000"]
             await first.run("%%gpu\nimport os\nkept = [1, 2, 3]\nseen.append(os.getpid())")
-            assert "70 % of a card" in (await first.run("%gpu")).text
+            await first.is_told("70 % of a card")
             await second.run("%gpu request --class small")
             smaller = await has(first, 40)
             assert (smaller["id"], smaller["asked_percent"]) == (lease["id"], 70)
@@ -88,7 +88,7 @@ def test_a_notebook_goes_on_with_less_of_its_card_and_grows_at_its_persons_word(
 
             await wait_for_async(offered, LONG, "the rest of the card is offered")
             assert first.watch.lease["upgrade"]["percent"] == 70
-            assert "70 % of a card" in (await first.run("%gpu")).text
+            await first.is_told("70 % of a card")
             assert first.watch.lease["percent"] == 40, "it grows on its person's word only"
             await first.run("%gpu upgrade")
             whole = await has(first, 70)

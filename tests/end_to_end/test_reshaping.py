@@ -70,7 +70,7 @@ def test_a_notebook_goes_on_with_fewer_gpus_and_grows_at_its_persons_word(shared
                 return lease is not None and lease["upgrade"] is not None
 
             await wait_for_async(offered, LONG, "the third GPU is offered")
-            assert "%gpu upgrade" in (await first.run("%gpu")).text
+            await first.is_told("%gpu upgrade")
             assert first.watch.lease["count"] == 2, "it grows on its person's word only"
             await first.run("%gpu upgrade")
             whole = await has(first, 3)

@@ -55,7 +55,7 @@ def test_a_notebook_moves_to_the_class_that_was_asked_for(shared: RunningDemo):
             await wait_for_async(offered, LONG, "the class that was asked for is offered")
             wish = second.watch.lease["upgrade"]
             assert (wish["gpu_class"], wish["count"]) == ("large", 1)
-            assert "%gpu upgrade" in (await second.run("%gpu")).text
+            await second.is_told("%gpu upgrade")
             assert second.watch.lease["gpu_class"] == "small", "it moves at its person's word only"
             await second.run("%gpu upgrade")
             moved = await holds(second, "large")
