@@ -98,15 +98,16 @@ class Limits:
         """Count a lease that this plan starts, as the class it is served by."""
         if not lease.kept:
             self.grant(lease)
-        key = (lease.id, lease.gpu_class)
-        for index in self._meant.get(key, ()):
-            self._left[index] -= self.bounds[index].takes[key]
+        for index in self._meant.get((lease.id, lease.gpu_class), ()):
+            self._left[index] -= self.bounds[index].taken(lease, lease.count)
 
     def bound(self, lease: Lease) -> Bound | None:
-        """Return a bound of the site's that has too little left to serve this request so."""
-        key = (lease.id, lease.gpu_class)
-        for index in self._meant.get(key, ()):
-            wanted = self.bounds[index].takes[key]
+        """Return a bound of the site's that has too little left for a request's least."""
+        return self._bound(lease, lease.least)
+
+    def _bound(self, lease: Lease, number: int) -> Bound | None:
+        for index in self._meant.get((lease.id, lease.gpu_class), ()):
+            wanted = self.bounds[index].taken(lease, number)
             if wanted > 0 and wanted > self._left[index]:
                 return self.bounds[index]
         return None
@@ -150,11 +151,13 @@ class Limits:
 
     def within(self, request: Lease) -> Lease:
         """Return a request with as many devices as its limits have room for, if it allows fewer."""
-        if not (self._shared and request.min_count) or request.kept:
+        if not (request.min_count and (self._shared or self.bounds)) or request.kept:
             return request
-        rooms = self._rooms(request, self._rules_of(request))
+        rooms = self._rooms(request, self._rules_of(request)) if self._shared else ()
         room = min((left for _, left in rooms), default=request.count)
         count = request.fit(max(room, request.min_count))
+        while count > request.least and self._bound(request, count) is not None:
+            count = request.fit(count - 1)
         return request if count == request.count else replace(request, count=count)
 
     def smallest(self, lease: Lease) -> tuple[str, int] | None:

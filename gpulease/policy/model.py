@@ -292,12 +292,17 @@ class Bound:
     """What the owner of the machines leaves to start, beside devices: a namespace's quota.
 
     ``detail`` names it for admins, with its numbers.  ``left`` is how much may be taken of it,
-    ``takes`` how much each request takes that is named: (request, class that serves it) -> amount.
+    ``takes`` how much each request takes that is named, with each number of devices that it can
+    live with: (request, class that serves it) -> number -> amount.
     """
 
     detail: str
     left: Decimal
-    takes: Mapping[tuple[str, str], Decimal]
+    takes: Mapping[tuple[str, str], Mapping[int, Decimal]]
+
+    def taken(self, lease: Lease, number: int) -> Decimal:
+        """Return how much a request takes with so many devices."""
+        return self.takes[lease.id, lease.gpu_class].get(number, Decimal(0))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ SECTIONS: Mapping[str, Any] = {
     "observed": Observed,
     "windows": Window,
     "contended": tuple[datetime, ...],
-    "bounds": tuple[str, Decimal, tuple[tuple[str, str, Decimal], ...]],
+    "bounds": tuple[str, Decimal, tuple[tuple[str, str, dict[int, Decimal]], ...]],
     "preferred_nodes": str,
     "use": float,
     "spent": float,
@@ -172,7 +172,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def _plain(section: str, value: Any) -> Any:
     if isinstance(value, Bound):
-        takes = tuple((*key, amount) for key, amount in value.takes.items())
+        takes = tuple((*key, amounts) for key, amounts in value.takes.items())
         value = (value.detail, value.left, takes)
     elif section == "windows":
         value = value[0]
@@ -184,7 +184,7 @@ def _typed(section: str, value: Any) -> Any:
     if section != "bounds":
         return found
     detail, left, takes = found
-    return Bound(detail, left, {(request, name): amount for request, name, amount in takes})
+    return Bound(detail, left, {(request, name): amounts for request, name, amounts in takes})
 
 
 def _actions(taken: Sequence[Any]) -> tuple[Action, ...]:

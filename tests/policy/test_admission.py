@@ -229,7 +229,7 @@ def test_two_leases_a_server_where_the_policy_says_so():
 
 
 def bound(left, *numbers, takes=1, gpu_class="t4"):
-    amounts = {(f"r{number}", gpu_class): Decimal(takes) for number in numbers}
+    amounts = {(f"r{number}", gpu_class): {1: Decimal(takes)} for number in numbers}
     return Bound("Quota gpus: 1 of 2 used.", Decimal(left), amounts)
 
 
@@ -258,9 +258,18 @@ def test_what_one_plan_grants_counts_for_the_quota():
 
 def test_a_large_request_that_a_quota_refuses_lets_a_small_one_pass():
     small, large = request(2), request(1, count=2)
-    amounts = {("r1", "t4"): Decimal(2), ("r2", "t4"): Decimal(1)}
+    amounts = {("r1", "t4"): {2: Decimal(2)}, ("r2", "t4"): {1: Decimal(1)}}
     view = snapshot([large, small], 2, bounds=(Bound("Quota.", Decimal(1), amounts),))
     assert list(starts(view)) == ["r2"]
+
+
+@pytest.mark.parametrize(("left", "got"), [(4, 4), (3, 3), (2, 2), (1, 1), (0, 0)])
+def test_a_request_that_can_live_with_fewer_takes_what_the_quota_leaves(left, got):
+    asked = request(1, count=4, min_count=1)
+    takes = {("r1", "t4"): {number: Decimal(number) for number in range(1, 5)}}
+    view = snapshot([asked], 4, bounds=(Bound("Quota.", Decimal(left), takes),))
+    assert [len(devices) for devices in starts(view).values()] == ([got] if got else [])
+    assert waits(view) == ({} if got else {"r1": "quota_exceeded"})
 
 
 def test_nobody_is_asked_to_leave_for_a_request_that_a_quota_keeps_out():

@@ -57,7 +57,7 @@ def history(ticks: int = 120) -> tuple[list[tuple[Snapshot, list[Action]]], list
 
 def more(snapshot: Snapshot, tick: int) -> Snapshot:
     """Return the snapshot with what the world does not make."""
-    takes = {("l001", "t4"): Decimal("1.5")}
+    takes = {("l001", "t4"): {1: Decimal("1.5"), 2: Decimal(3)}}
     return replace(
         snapshot,
         use={("physics", "ann", "cards"): 0.1 * tick},

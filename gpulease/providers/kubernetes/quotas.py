@@ -7,7 +7,7 @@ Pure: quotas and servers' pods as the API server gives them.  Refuses to decide 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -128,17 +128,20 @@ def bounds(quotas: Iterable[Manifest], ahead: Ahead, settings: PodSettings) -> l
     found = []
     for quota in quotas:
         namespace = str(quota["metadata"]["namespace"])
-        mine = _those(quota, wishes.get(namespace, ()), settings)
-        if not mine:
+        those = [w for w in wishes.get(namespace, ()) if counts_for(quota, w, settings)]
+        if not those:
             continue
-        soon = _those(quota, coming.get(namespace, ()), settings)
+        mine = {(wish.lease.id, wish.gpu_class.name): _by_number(wish) for wish in those}
+        decided = coming.get(namespace, ())
+        soon = [counted(wish) for wish in decided if counts_for(quota, wish, settings)]
         status = quota.get("status") or {}
         hard, used = status.get("hard") or {}, status.get("used") or {}
         for name, most in sorted(hard.items()):
-            takes = {key: each[name] for key, each in mine.items() if each.get(name)}
+            takes = {key: _amounts(each, name) for key, each in mine.items()}
+            takes = {key: each for key, each in takes.items() if each}
             if not takes:
                 continue
-            expected = sum((each.get(name, Decimal(0)) for each in soon.values()), Decimal(0))
+            expected = sum((each.get(name, Decimal(0)) for each in soon), Decimal(0))
             left = amount(str(most)) - amount(str(used.get(name, "0"))) - expected
             detail = (
                 f"Quota {quota['metadata']['name']} of namespace {namespace}: {used.get(name, '0')}"
@@ -155,11 +158,12 @@ def _by_namespace(wishes: Iterable[Wish]) -> dict[str, list[Wish]]:
     return found
 
 
-def _those(
-    quota: Manifest, wishes: Sequence[Wish], settings: PodSettings
-) -> dict[tuple[str, str], Amounts]:
-    return {
-        (wish.lease.id, wish.gpu_class.name): counted(wish)
-        for wish in wishes
-        if counts_for(quota, wish, settings)
-    }
+def _by_number(wish: Wish) -> dict[int, Amounts]:
+    """Return what a request counts for with each number of devices that it can live with."""
+    lease = wish.lease
+    numbers = [n for n in range(lease.least, lease.count + 1) if lease.fit(n) == n]
+    return {n: counted(replace(wish, lease=replace(lease, count=n))) for n in numbers}
+
+
+def _amounts(by_number: Mapping[int, Amounts], name: str) -> dict[int, Decimal]:
+    return {number: each[name] for number, each in by_number.items() if each.get(name)}

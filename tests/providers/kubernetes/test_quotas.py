@@ -85,8 +85,15 @@ def test_a_claim_counts_by_its_device_class():
 def test_what_is_left_is_without_what_is_used_and_what_is_on_its_way():
     (found,) = left([quota({GPU: "8"}, {GPU: "3"})], [(1, 2, "gpu")], [(2, 4, "gpu")])
     assert found.left == 1
-    assert found.takes == {("r1", "gpu"): 2}
+    assert found.takes == {("r1", "gpu"): {2: 2}}
     assert found.detail == f"Quota gpus of namespace hub: 3 of 8 {GPU} used."
+
+
+def test_each_number_of_gpus_that_a_request_can_live_with_is_counted():
+    fewer = replace(request(1, count=3, gpu_class="gpu"), min_count=2)
+    ahead = Ahead([fewer], [], [CARD], lambda *_: server())
+    (found,) = bounds([quota({GPU: "8"}, {GPU: "3"})], ahead, SETTINGS)
+    assert list(found.takes.values()) == [{2: 2, 3: 3}]
 
 
 def test_only_quotas_of_the_servers_namespace_and_of_what_a_pod_takes_count():
