@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
@@ -98,17 +98,21 @@ class Wire:
         self,
         kind: str,
         body: dict[str, Any],
-        blobs: list[Any] | None = None,
+        blobs: Sequence[Any] = (),
         progress: Callable[[int, int], None] | None = None,
+        beside: int = 0,
     ) -> Pending:
-        """Send a request; the caller waits on what is returned."""
+        """Send a request; the caller waits on what is returned.
+
+        ``beside``: bytes of memory that the other side will need more than those of the blobs.
+        """
         number = next(self._numbers)
         pending = Pending(number, progress)
         with self._lock:
             if self._broken or self._stop:
                 raise gone_error()
             self._pending[number] = pending
-        self._send(number, kind, body, blobs or [], None)
+        self._send(number, kind, body, blobs, None, beside)
         return pending
 
     def expect(self) -> Pending:
@@ -124,9 +128,11 @@ class Wire:
         """Take an answer that came in another way; unknown ones are dropped."""
         self._finish(number, Message(0, "reply", body), None)
 
-    def reply(self, to: Message, body: dict[str, Any], blobs: list[Any] | None = None) -> None:
+    def reply(
+        self, to: Message, body: dict[str, Any], blobs: Sequence[Any] = (), beside: int = 0
+    ) -> None:
         """Answer a request."""
-        self._send(next(self._numbers), "reply", body, blobs or [], to.number)
+        self._send(next(self._numbers), "reply", body, blobs, to.number, beside)
 
     def refuse(self, to: Message, error: GPULeaseError) -> None:
         """Answer a request with a refusal."""
@@ -149,15 +155,19 @@ class Wire:
         """Stop offering memory of this process: nothing of it is read after this returns."""
         self._offers.clear()
 
-    def _send(
-        self, number: int, kind: str, body: dict[str, Any], blobs: list[Any], to: int | None
-    ) -> None:
+    def _send(  # noqa: PLR0917 - the parts of one message
+        self, number: int, kind: str, body: dict[str, Any], blobs: Sequence[Any], to: int | None,
+        beside: int = 0,
+    ) -> None:  # fmt: skip
         views = [memoryview(blob).cast("B") for blob in blobs]
         sizes = [view.nbytes for view in views]
-        inline = sum(sizes) <= INLINE
+        inline = sum(sizes) + beside <= INLINE  # what is asked for first may be refused
         if not inline:
             self._offers.put(number, views)
-        head = header(kind=kind, number=number, body=body, sizes=sizes, inline=inline, reply_to=to)
+        head = header(
+            kind=kind, number=number, body=body, sizes=sizes, inline=inline, reply_to=to,
+            beside=beside,
+        )  # fmt: skip
         self._post([head, *(bytes(view) for view in views)] if inline else [head])
 
     def _post(self, parts: list[Any]) -> None:
@@ -271,7 +281,7 @@ class Wire:
             message.blobs = [bytearray(frame.buffer) for frame in frames]
             self._complete(message)
         else:
-            self._pulls.begin(message, head["sizes"])
+            self._pulls.begin(message, head["sizes"], head["beside"])
 
     def _decline(self, message: Message, why: GPULeaseError) -> None:
         if message.reply_to is not None:

@@ -143,10 +143,13 @@ class Pulls:
             pull.todo.extendleft(reversed(lost))
         self._fill()
 
-    def begin(self, message: Message, sizes: list[int]) -> None:
-        """Take memory for the blobs of ``message`` and ask for the first pieces."""
+    def begin(self, message: Message, sizes: list[int], beside: int = 0) -> None:
+        """Take memory for the blobs of ``message`` and ask for the first pieces.
+
+        ``beside``: bytes that whoever gets it will need as well.
+        """
         total = sum(sizes)
-        refusal = self.accept(total)
+        refusal = self.accept(total + beside)
         if refusal is not None:
             self.decline(message.number)
             self.refuse(message, refusal)

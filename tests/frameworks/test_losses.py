@@ -10,6 +10,7 @@ import pytest
 
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.planning import Wanted, plan
+from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.shipment import Incoming
 from gpulease.transfer.values.side import Side
 from tests.transfer.companion_main import run
@@ -60,7 +61,7 @@ def bring(near, far):
     shipment, incoming = packed(near)
     outcome = far.receive(incoming)
     assert outcome.ok
-    near.acknowledge(shipment, outcome)
+    acknowledge(near, shipment, outcome)
 
 
 def steps(cell, count):

@@ -10,9 +10,10 @@ import torch
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.torch import commit, loading, versions
+from gpulease.transfer.switch import planning
 from gpulease.transfer.values import seeds
-from gpulease.transfer.values.ledger import Ledger
 from gpulease.transfer.values.process_state import ProcessState
+from gpulease.transfer.values.shipment import Item
 from tests.frameworks.notebooks import HEAD, NET
 from tests.transfer.kinds import empty
 from tests.transfer.pair import CellError
@@ -289,6 +290,10 @@ def _as_views():
     return staticmethod(lambda *args: tuple(made.view(made.shape) for made in apply(*args)))
 
 
+def _all_of_it():
+    return lambda _side, _survey, _group, packed, required, **_: Item(packed, required)
+
+
 def _by_number():
     capture = seeds.Seeds.capture
 
@@ -342,7 +347,7 @@ WRONG = {
         test_a_seed_counts_when_it_was_set_and_not_when_its_number_changed,
     ),
     "all memory travels": (
-        Ledger, "held", lambda: lambda *_: frozenset(), test_only_storages_that_changed_travel,
+        planning, "item_of", _all_of_it, test_only_storages_that_changed_travel,
     ),
     "a new tensor in place of the known one": (
         Stage, "live", lambda: lambda *_: None,

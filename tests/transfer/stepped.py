@@ -59,9 +59,9 @@ class Wire:
         for pending in self._pending.values():
             pending.finish(None, GPULeaseError("companion_gone", "Closed."))
 
-    def request(self, kind, body, blobs=None, progress=None):
+    def request(self, kind, body, blobs=(), progress=None, beside=0):
         pending = self.expect()
-        blobs = [bytearray(memoryview(b).cast("B")) for b in blobs or ()]
+        blobs = [bytearray(memoryview(b).cast("B")) for b in blobs]
         message = encoded(Message(pending.number, kind, body, blobs))
         self.out.append(json.loads(json.dumps(message)))
         return pending

@@ -48,8 +48,8 @@ class Outbox:
     def __init__(self):
         self.sent = []
 
-    def reply(self, to, body, blobs=None):
-        self.sent.append(encoded(Message(0, "reply", body, blobs or [], to.number)))
+    def reply(self, to, body, blobs=(), beside=0):
+        self.sent.append(encoded(Message(0, "reply", body, list(blobs), to.number)))
 
     def refuse(self, to, error):
         self.sent.append(encoded(Message(0, "refusal", error.to_problem(), [], to.number)))

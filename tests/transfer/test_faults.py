@@ -105,8 +105,8 @@ def test_the_next_cell_waits_no_longer_than_is_bearable(new_pair, tmp_path):
     pending = pair.side.peer.need().request
     offered = []
 
-    def offer(*args):
-        offered.append(pending(*args))
+    def offer(*args, **more):
+        offered.append(pending(*args, **more))
         return offered[-1]
 
     pair.side.peer.wire.request = offer

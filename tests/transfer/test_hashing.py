@@ -37,6 +37,18 @@ def test_any_size_of_piece(data, piece):
         hashing.CHUNK = kept
 
 
+@given(st.binary(max_size=40), st.integers(1, 9))
+def test_chunks_are_known_by_their_content(data, size):
+    kept = hashing.CHUNK
+    hashing.CHUNK = size
+    try:
+        digests = hashing.chunk_digests(memoryview(data))
+    finally:
+        hashing.CHUNK = kept
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert hashing.split(digests) == [whole(each) for each in pieces]
+
+
 def test_items_of_more_than_a_byte():
     import numpy as np
 

@@ -9,6 +9,7 @@ from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.switch.planning import Wanted, plan
 from gpulease.transfer.switch.touched import touched_names
 from gpulease.transfer.values import kept
+from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.groups import name_root, names_of, unit_root
 from gpulease.transfer.values.pickling import Packed, Packer
 from gpulease.transfer.values.shipment import Incoming
@@ -237,7 +238,7 @@ def test_who_shared_a_value_with_a_touched_name_is_walked_from_with_it():
     near, far = Side("a", ns, (), TransferSettings()), Side("h", there, (), TransferSettings())
     shipment = plan(near, Wanted(everything=True))
     header, blobs = shipment.encode()
-    near.acknowledge(shipment, far.receive(Incoming.decode(header, [bytearray(b) for b in blobs])))
+    acknowledge(near, shipment, far.receive(Incoming.decode(header, [bytearray(b) for b in blobs])))
     names, found = touched_names(near, {"model"}, set())
     assert names == ["model", "optimiser"]
     assert found is not None
@@ -249,7 +250,7 @@ def test_the_roots_of_a_group_are_gone_through_once_however_many_units_are_held_
     units = {f"o{number}": [number] for number in range(100)}
     side.registry.borrowed.keep(units, lambda: True)
     roots = [name_root("value"), name_root("gone"), *map(unit_root, units)]
-    side.ledger.agree_alike(roots, b"digest", {}, 0.0, 0)
+    side.ledger.agree_alike(roots, b"digest", {}, 0.0, 0, b"")
     calls = []
 
     def counted(roots):

@@ -154,7 +154,7 @@ class Arrivals:
         self.comes_sealed = bool(outcome.culprits)
         if not outcome.ok:
             self._remember_refusals(arrival.incoming, outcome)
-            return (), not outcome.lacks and not self.comes_sealed
+            return (), not (outcome.lacks or outcome.missed or self.comes_sealed)
         left_out = outcome.failed.keys() | set(outcome.deferred)
         names = tuple(
             name

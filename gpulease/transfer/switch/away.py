@@ -19,6 +19,7 @@ from gpulease.channel.keys import Endpoint
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import DrainReport, Place, TransferSettings, VariableStatus
 from gpulease.transfer.values import module_files
+from gpulease.transfer.values.acknowledgement import acknowledge
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import AbandonedError, name_root, names_of
 from gpulease.transfer.values.shipment import Incoming, Item, Outcome, Shipment
@@ -71,6 +72,7 @@ class AwaySide:
         self._wire: Wire | None = None
         self._worker = threading.Thread(target=self._work, name="gpulease-transfer", daemon=True)
         self._threads = UserThreads(namespace)
+        self.side.runs_beside = lambda: bool(self._threads.alive())
         self._handlers: dict[str, Callable[[Message], None]] = {
             "hello": self._hello,
             "commit": self._commit,
@@ -179,8 +181,8 @@ class AwaySide:
             self._cancelled.add(int(message.body["number"]))
         elif message.kind == "due":
             if self._expected.due(message.body):
-                self._reply(Message(int(message.body["number"]), "collect", {}), NOTHING_NEW)
-            self._reply(message, {})
+                self._home.reply(Message(int(message.body["number"]), "collect", {}), NOTHING_NEW)
+            self._home.reply(message, {})
         else:
             self._requests.put(message)
 
@@ -216,10 +218,9 @@ class AwaySide:
             return False
         if message.number in self._cancelled:
             self._cancelled.discard(message.number)
-            self._refuse(message, abandoned())
+            self._home.refuse(message, abandoned())
             return True
-        wire = self._wire
-        assert wire is not None
+        wire = self._home
         try:
             with collector_waits():
                 self._handlers[message.kind](message)
@@ -233,13 +234,10 @@ class AwaySide:
             wire.refuse(message, internal(reference))
         return True
 
-    def _reply(self, to: Message, body: dict[str, Any], blobs: list[Any] | None = None) -> None:
+    @property
+    def _home(self) -> Wire:
         assert self._wire is not None
-        self._wire.reply(to, body, blobs)
-
-    def _refuse(self, to: Message, error: GPULeaseError) -> None:
-        assert self._wire is not None
-        self._wire.refuse(to, error)
+        return self._wire
 
     def _check(self, message: Message) -> Callable[[], None]:
         def check() -> None:
@@ -256,7 +254,9 @@ class AwaySide:
                 self._offered.clear()
                 self._cancelled.clear()  # another wire counts its messages anew
                 self._expected.clear()
-        self._reply(message, {"session": self.session, "park_limit": self.side.settings.park_limit})
+        self._home.reply(
+            message, {"session": self.session, "park_limit": self.side.settings.park_limit}
+        )
 
     def _commit(self, message: Message) -> None:
         incoming = Incoming.decode(message.body, message.blobs)
@@ -265,11 +265,11 @@ class AwaySide:
                 self._idle.wait()
             if message.number in self._cancelled:
                 self._cancelled.discard(message.number)
-                self._refuse(message, abandoned())
+                self._home.refuse(message, abandoned())
                 return
             outcome = self.side.receive(incoming)
             self._announced -= {n for g in incoming.groups for n in names_of(g.roots)}
-        self._reply(message, outcome.to_json())
+        self._home.reply(message, outcome.to_json())
 
     def _collect(self, message: Message) -> None:
         body = message.body
@@ -280,11 +280,11 @@ class AwaySide:
             self._must_be_idle()
             alive = self._threads.alive()
             if self._verified == self._generation and not alive and body["touched"] is None:
-                self._reply(message, NOTHING_NEW)
+                self._home.reply(message, NOTHING_NEW)
                 return
             names, survey = touched_names(self.side, body["touched"], self._announced, check)
             if not alive and names == [] and self._rest_is_known():
-                self._reply(message, NOTHING_NEW)
+                self._home.reply(message, NOTHING_NEW)
                 return
             shipment = plan(
                 self.side, Wanted(soft=frozenset(body.get("read", ()))), names=names,
@@ -315,7 +315,7 @@ class AwaySide:
             self._must_be_idle()
             shipment = structure_of(self.side, str(message.body["name"]), self._check(message))
             header, blobs = shipment.encode()
-        self._reply(message, header, blobs)
+        self._home.reply(message, header, blobs)
 
     def _offer(self, message: Message, shipment: Shipment, extra: dict[str, Any]) -> None:
         number = secrets.token_hex(8)
@@ -323,7 +323,8 @@ class AwaySide:
         while len(self._offered) > 64:  # offers whose asker went away
             del self._offered[next(iter(self._offered))]
         header, blobs = shipment.encode()
-        self._reply(message, header | extra | {"shipment": number}, blobs)
+        header |= extra | {"shipment": number}
+        self._home.reply(message, header, blobs, shipment.found_there)
 
     def _confirm(self, message: Message) -> None:
         """Say whether what was offered is still what is here (a user thread may have written)."""
@@ -334,31 +335,31 @@ class AwaySide:
                 and not self._running
                 and all(is_unchanged(self.side, item.packed) for item in shipment.items)
             )
-        self._reply(message, {"same": same})
+        self._home.reply(message, {"same": same})
 
     def _ack(self, message: Message) -> None:
         with self._lock:
             shipment = self._offered.pop(message.body["shipment"], None)
             if shipment is not None:
                 outcome = Outcome.from_json(message.body["outcome"])
-                self.side.acknowledge(shipment, outcome)
+                acknowledge(self.side, shipment, outcome)
                 complete = shipment.complete and outcome.ok and not outcome.culprits
                 if complete and message.body.get("generation") == self._generation:
                     self._verified = self._generation
             self._expected.acknowledged()
-        self._reply(message, {})
+        self._home.reply(message, {})
 
     def _result(self, message: Message) -> None:
         count = int(message.body["cell"])
         with self._lock:
             self._must_be_idle()
             if count not in self._results:
-                self._reply(message, {"known": False})
+                self._home.reply(message, {"known": False})
                 return
             value = self._results[count]
             name = next((n for n in self.side.names() if self.side.ns[n] is value), None)
             if name is not None:
-                self._reply(message, {"known": True, "name": name})
+                self._home.reply(message, {"known": True, "name": name})
                 return
             pseudo = RESULT.format(count)
             self.side.ns[pseudo] = value
@@ -380,19 +381,19 @@ class AwaySide:
                 self.side.ns.pop(name, None)
                 self.side.withheld.pop(name, None)
                 self.side.ledger.differ([name_root(name)])
-        self._reply(message, {})
+        self._home.reply(message, {})
 
     def _unpark(self, message: Message) -> None:
         with self._lock:
             self._must_be_idle()
             taken = take_parked(self.side, message.body["path"])
-        self._reply(message, taken)
+        self._home.reply(message, taken)
 
     def _import(self, message: Message) -> None:
         with self._lock, suppress(AbandonedError):  # a cell that starts waits for one package
             self._must_be_idle()
             import_ahead(self.side, message.body["names"], self._check(message))
-        self._reply(message, {})
+        self._home.reply(message, {})
 
     def _away_names(self) -> list[str]:
         base = self.side.ledger.base

@@ -63,7 +63,7 @@ class Peer:
         """Return the reply to a request; raises its refusal, or ``companion_gone``."""
         wire = self.need()
         show = (lambda done, total: progress("", done, total)) if progress is not None else None
-        pending = wire.request(kind, body, None, show)
+        pending = wire.request(kind, body, (), show)
         try:
             reply = pending.wait(seconds)
         except KeyboardInterrupt:

@@ -6,22 +6,21 @@ travels without the units it needs.  What is not sent is declared absent, never 
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import Check, Group, Survey, merge, names_of
 from gpulease.transfer.values.ledger import Base
 from gpulease.transfer.values.pickling import Packed
-from gpulease.transfer.values.pins import is_newly_held, pins_of
-from gpulease.transfer.values.shipment import Item, Shipment
+from gpulease.transfer.values.pins import is_newly_held
+from gpulease.transfer.values.shipment import Shipment
 from gpulease.transfer.values.side import Side
 
 from .adrift import Adrift, find_adrift, gone_names
 from .bulk import names_in_use, note_bulk, say_left, survey_without_bulk
+from .items import item_of
 from .messages import cannot_move
 
 
@@ -346,24 +345,6 @@ def _unit_reason(state: _State, group: Group | None) -> str:
     return named or state.stays.get(id(group), "")
 
 
-def _pinned(state: _State, group: Group) -> Packed:
-    """Return the group packed so that objects seen from outside it keep their identity.
-
-    The digest stays that of the plain form: pins come and go without a change of content.
-    """
-    side, survey, packed = state.side, state.survey, state.packed[id(group)]
-    pins = pins_of(side, group, survey, packed)
-    if not pins:
-        return packed
-    try:
-        again = side.packer.pack(
-            group, survey.units, survey.used_globals, pins=pins, check=state.check
-        )
-    except RefusedError:  # something that pickling leaves out was counted in
-        return packed
-    return replace(again, digest=packed.digest)
-
-
 def _shipment(
     state: _State, complete: bool, cell: int | None, asked: frozenset[str] | None
 ) -> Shipment:
@@ -371,11 +352,11 @@ def _shipment(
     items = []
     for group in survey.groups:
         if id(group) in state.chosen:
-            packed = _pinned(state, group)
-            required = id(group) in state.required
-            module = "" if id(group) in state.soft else _module_name(side, group)
-            ledger = side.ledger
-            items.append(Item(packed, required, module, ledger.held(packed), ledger.risen(packed)))
+            packed, required = state.packed[id(group)], id(group) in state.required
+            wanted = id(group) in state.soft
+            items.append(
+                item_of(side, survey, group, packed, required, wanted=wanted, check=state.check)
+            )
     sent = {name for item in items for name in names_of(item.packed.roots)}
     same = {n for g in survey.groups if id(g) in state.same for n in g.names}
     looked = {name for group in survey.groups for name in group.names}
@@ -391,10 +372,3 @@ def _shipment(
         items, absent, tuple(deleted), tuple(sorted(same)), complete, side.state.capture(),
         side.ledger.gone(side.registry), {n: side.absent(n, survey) for n in sorted(put_away)},
     )  # fmt: skip
-
-
-def _module_name(side: Side, group: Group) -> str:
-    if not group.modules or len(group.roots) != 1 or not group.names:
-        return ""
-    value: Any = side.ns.get(group.names[0])
-    return value.__name__ if isinstance(value, types.ModuleType) else ""

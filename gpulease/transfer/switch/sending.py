@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from gpulease.errors import GPULeaseError
 from gpulease.transfer.api import Note, Progress, SwitchReport
+from gpulease.transfer.values.acknowledgement import acknowledge, unknown
 from gpulease.transfer.values.analysis import Use
 from gpulease.transfer.values.groups import name_root, names_of
 from gpulease.transfer.values.shipment import Outcome, Shipment
@@ -71,7 +72,7 @@ class Sending:
             withhold = not self._side.ledger.peer_runs_on
             shipment = plan(self._side, wanted, withhold=withhold)
             outcome = self._offer(shipment, progress)
-            if not outcome.lacks:
+            if not outcome.lacks and not outcome.missed:
                 _refuse_load(shipment, outcome)
             if outcome.ok:
                 break
@@ -98,7 +99,8 @@ class Sending:
     def _offer(self, shipment: Shipment, progress: Progress | None) -> Outcome:
         wire = self._peer.need()
         header, blobs = shipment.encode()
-        pending = wire.request("commit", header, blobs, _bytes_progress(progress, shipment))
+        show = _bytes_progress(progress, shipment)
+        pending = wire.request("commit", header, blobs, show, beside=shipment.found_there)
         try:
             reply = pending.wait()
         except KeyboardInterrupt:
@@ -110,7 +112,7 @@ class Sending:
             raise
         assert reply is not None
         outcome = Outcome.from_json(reply.body)
-        self._side.acknowledge(shipment, outcome)
+        acknowledge(self._side, shipment, outcome)
         return outcome
 
     def settle(self) -> None:
@@ -129,12 +131,12 @@ class Sending:
         if reply is None:
             raise still_loading()
         self._open = None
-        self._side.acknowledge(shipment, Outcome.from_json(reply.body))
+        acknowledge(self._side, shipment, Outcome.from_json(reply.body))
 
     def _failed(self, shipment: Shipment, error: GPULeaseError) -> None:
         """Unless it never began, nobody knows how far the other side came: it is sent again."""
         if error.reason != "transfer_abandoned":
-            self._side.unknown(shipment)
+            unknown(self._side, shipment)
 
     def forget(self) -> None:
         """The other side is gone, or another one."""

@@ -15,6 +15,7 @@ from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import Registry
 
 from .groups import Group, name_root
+from .hashing import split
 from .pickling import Packed, with_versions
 from .trace import Trace
 
@@ -100,6 +101,8 @@ class Ledger:
     #: What is gone here, and nobody has told the other side.
     untold: set[str] = field(default_factory=set)
     bulk: dict[str, Bulk] = field(default_factory=dict)
+    #: Root to the digests of chunks that the other side had of it last, whatever it is here now.
+    chunks: dict[str, bytes] = field(default_factory=dict)
 
     def forget_peer(self) -> None:
         """The other side is gone or new: it holds nothing."""
@@ -110,19 +113,22 @@ class Ledger:
         self.culprits.clear()
         self.withheld.clear()
         self.untold.clear()
+        self.chunks.clear()
         self.peer_runs_on = False
 
-    def agree_alike(
+    def agree_alike(  # noqa: PLR0917 - all that is known of a group
         self,
         roots: Iterable[str],
         content: bytes,
         versions: Mapping[str, int],
         seconds: float,
         size: int,
+        chunks: bytes,
     ) -> None:
         """Both sides hold these roots now, and this one would pack them as the other one did."""
         base = Base(frozenset(roots), with_versions(content, versions))
         self.versions.update(versions)
+        self._agree_on_chunks(base.roots, chunks)
         for root in base.roots:
             self.base[root] = base
             self.costs[root] = (seconds, size)
@@ -134,8 +140,26 @@ class Ledger:
         base = Base(key, packed.digest, packed.trace, frozenset(memory))
         self.memory.update(memory)
         self.versions.update(packed.versions)
+        self._agree_on_chunks(key, b"".join(packed.chunks))
         for root in key:
             self.base[root] = base
+
+    def _agree_on_chunks(self, roots: Iterable[str], chunks: bytes) -> None:
+        for root in roots:
+            if chunks:
+                self.chunks[root] = chunks
+            else:
+                self.chunks.pop(root, None)
+
+    def known_chunks(self, roots: Iterable[str]) -> frozenset[bytes]:
+        """Return the digests of what the other side may still have of these roots' memory."""
+        found = {chunks for root in roots if (chunks := self.chunks.get(root))}
+        return frozenset(digest for chunks in found for digest in split(chunks))
+
+    def forget_chunks(self, roots: Iterable[str]) -> None:
+        """The other side has nothing older of these roots."""
+        for root in roots:
+            self.chunks.pop(root, None)
 
     def differ(self, roots: Iterable[str]) -> None:
         """The other side no longer holds these roots as this one does."""

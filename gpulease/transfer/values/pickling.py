@@ -24,7 +24,7 @@ from gpulease.transfer.registry import Registry
 from . import spaces
 from .attempt import attempt
 from .groups import Check, Group
-from .hashing import buffer_digest, combine
+from .hashing import chunk_digests, combine, of_chunks
 from .pickler import Context, GroupPickler, ShellPickler, Sink
 from .trace import Trace, trace
 from .transplant import lasting_ids
@@ -73,6 +73,8 @@ class Packed:
     content: bytes = b""
     #: Whether the receiver would pack what it loads of this into the very same bytes, or may.
     alike: Alike = Alike.NO
+    #: The digests of each buffer's chunks.
+    chunks: tuple[bytes, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -181,7 +183,8 @@ class Packer:
             for packing in context.packings.values():
                 packing.release()
         buffers = [raw for raw, _ in found]
-        digests = [buffer_digest(buffer, check) for buffer in buffers]
+        chunks = tuple(chunk_digests(buffer, check) for buffer in buffers)
+        digests = [of_chunks(each) for each in chunks]
         versions = {o: v for each in context.packings.values() for o, v in each.versions.items()}
         content = combine(
             [inband]
@@ -199,6 +202,7 @@ class Packer:
         return Packed(
             group.roots, inband, skeletons, buffers, with_versions(content, versions), seconds,
             needs, seen, memory, versions, lasting_ids(names, self._lasting), content, alike,
+            chunks,
         )  # fmt: skip
 
     def _dump(self, payload: Any, context: Context, shells: bool) -> tuple[bytes, _Buffers]:

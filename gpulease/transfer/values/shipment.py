@@ -6,12 +6,15 @@ skeletons one after the other, the others are raw buffers.  It knows no sockets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from gpulease.transfer.frameworks.sealed import Culprit
 
+from .chunks import Partial, Run, sent_bytes
+from .hashing import CHUNK, DIGEST, split
 from .ledger import Absent
 from .pickling import Packed
 from .staging import Arrived
@@ -21,7 +24,8 @@ from .staging import Arrived
 class Item:
     """One packed group; ``required``: without it the switch fails; ``module``: may be deferred.
 
-    ``held`` are indices of buffers that the receiver has, ``risen`` ids of objects written to.
+    ``held`` are indices of buffers that the receiver has, ``sent`` says of which others only some
+    chunks travel; ``risen`` are ids of objects written to.
     """
 
     packed: Packed
@@ -29,12 +33,27 @@ class Item:
     module: str = ""
     held: frozenset[int] = frozenset()
     risen: tuple[str, ...] = ()
+    sent: Mapping[int, tuple[Run, ...]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the wire: without the buffers that the receiver holds."""
+        """Bytes on the wire: without what the receiver holds."""
         held = sum(self.packed.buffers[index].nbytes for index in self.held)
-        return self.packed.nbytes - held
+        return self.packed.nbytes - held - self.found_there
+
+    @property
+    def found_there(self) -> int:
+        """Bytes that the receiver takes from its older value."""
+        sizes = {index: self.packed.buffers[index].nbytes for index in self.sent}
+        return sum(size - sent_bytes(self.sent[index], size) for index, size in sizes.items())
+
+    def blobs(self) -> Iterator[memoryview]:
+        """Yield what travels of the buffers."""
+        for index, buffer in enumerate(self.packed.buffers):
+            if index in self.sent:
+                yield from (buffer[a * CHUNK : z * CHUNK] for a, z in self.sent[index])
+            elif index not in self.held:
+                yield buffer
 
 
 @dataclass
@@ -61,6 +80,11 @@ class Shipment:
         return sum(item.nbytes for item in self.items)
 
     @property
+    def found_there(self) -> int:
+        """Bytes that the receiver needs room for beside what travels."""
+        return sum(item.found_there for item in self.items)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """User names that travel."""
         return tuple(
@@ -70,7 +94,9 @@ class Shipment:
     def emptied(self) -> Shipment:
         """Return what an acknowledgement needs of it: nothing that keeps values alive."""
         items = [
-            replace(item, packed=replace(item.packed, inband=b"", buffers=[]), held=frozenset())
+            replace(
+                item, packed=replace(item.packed, inband=b"", buffers=[]), held=frozenset(), sent={}
+            )
             for item in self.items
         ]
         return replace(self, items=items)
@@ -85,12 +111,16 @@ class Shipment:
             small += packed.inband
             for data in packed.skeletons.values():
                 small += data
+            chunks = packed.chunks if packed.alike or item.sent else ()
+            small += b"".join(chunks)
             groups.append({
                 "roots": list(packed.roots),
                 "inband": len(packed.inband),
                 "skeletons": {oid: len(data) for oid, data in packed.skeletons.items()},
                 "buffers": len(packed.buffers),
                 "held": sorted(item.held),
+                "chunks": [len(each) for each in chunks],
+                "sent": {i: [packed.buffers[i].nbytes, runs] for i, runs in item.sent.items()},
                 "risen": item.risen,
                 "lasting": dict(packed.lasting),
                 "required": item.required,
@@ -99,7 +129,7 @@ class Shipment:
                 "alike": int(packed.alike),
                 "seconds": round(packed.seconds, 6),
             })  # fmt: skip
-            buffers += [b for index, b in enumerate(packed.buffers) if index not in item.held]
+            buffers += item.blobs()
         header = {
             "groups": groups,
             "absent": {name: absent.to_json() for name, absent in self.absent.items()},
@@ -144,16 +174,15 @@ class Incoming:
             for oid, size in group["skeletons"].items():
                 skeletons[oid] = bytes(small[position : position + size])
                 position += size
-            held = set(group["held"])
-            sent = iter(blobs[at:])
-            buffers = [None if i in held else next(sent) for i in range(group["buffers"])]
-            at += len(buffers) - len(held)
+            chunks = bytes(small[position : position + sum(group["chunks"])])
+            position += len(chunks)
+            buffers, at = _buffers(group, chunks, blobs, at)
             risen = tuple(group["risen"])
             groups.append(
                 Arrived(
                     tuple(group["roots"]), inband, skeletons, buffers,
                     bytes.fromhex(group["digest"]), float(group["seconds"]), risen,
-                    group["lasting"], group["alike"],
+                    group["lasting"], group["alike"], chunks,
                 )
             )  # fmt: skip
         return cls(
@@ -180,6 +209,29 @@ class Incoming:
         return cls(groups, required, modules, {}, (), (), False, b"", (), size)
 
 
+def _buffers(
+    group: dict[str, Any], chunks: bytes, blobs: Sequence[Any], at: int
+) -> tuple[list[Any], int]:
+    """Return a group's buffers, None for one that is here, and which blob comes next."""
+    digests = iter(split(chunks))
+    of_each = [list(islice(digests, size // DIGEST)) for size in group["chunks"]]
+    held = set(group["held"])
+    buffers: list[Any] = []
+    for index in range(group["buffers"]):
+        if index in held:
+            buffers.append(None)
+            continue
+        size, runs = group["sent"].get(str(index), (0, None))
+        if runs is None:
+            buffers.append(blobs[at])
+            at += 1
+            continue
+        came = list(blobs[at : at + len(runs)])
+        at += len(came)
+        buffers.append(Partial(size, of_each[index], [(a, z) for a, z in runs], came))
+    return buffers, at
+
+
 @dataclass
 class Outcome:
     """What the receiver made of a shipment; ``failed``: group index to reason."""
@@ -194,6 +246,8 @@ class Outcome:
     culprits: tuple[Culprit, ...] = ()
     #: Names the receiver had that need what it could not put in place: they are absent there.
     dropped: tuple[str, ...] = ()
+    #: Roots of which it has not got the chunks that were not sent.
+    missed: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the wire form."""
@@ -206,6 +260,7 @@ class Outcome:
             "gone": list(self.gone),
             "culprits": [list(culprit) for culprit in self.culprits],
             "dropped": list(self.dropped),
+            "missed": list(self.missed),
         }
 
     @classmethod
@@ -220,4 +275,5 @@ class Outcome:
             tuple(data["gone"]),
             tuple((module, name) for module, name in data["culprits"]),
             tuple(data["dropped"]),
+            tuple(data["missed"]),
         )

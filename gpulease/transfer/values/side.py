@@ -8,22 +8,24 @@ nothing of threads, sockets, cells' order or who owns the namespace.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gpulease.transfer.api import TransferSettings
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 
+from .chunks import complete
 from .collector import collector_waits
 from .commit import commit, undisturbed
 from .groups import Check, Group, Survey, counted_with, merge, name_root, names_of
 from .kept import Kept
 from .ledger import Absent, Base, Ledger
-from .loans import Lent, Loans, lent_in
+from .loans import Lent, Loans
 from .pickling import Alike, Packed, Packer
 from .process_state import ProcessState
-from .shipment import Incoming, Outcome, Shipment
+from .shipment import Incoming, Outcome
 from .staging import Staging
 from .units import UnitBook
 from .variables import user_names
@@ -164,45 +166,6 @@ class Side:
             self._makers[name] = (number, cell)
         return self._makers[name][1]
 
-    def acknowledge(self, shipment: Shipment, outcome: Outcome) -> None:
-        """Enter what the receiver made of a shipment of this side."""
-        self.ledger.forget((*outcome.gone, *outcome.lacks))
-        self.ledger.differ(map(name_root, outcome.dropped))
-        self.ledger.culprits.update(outcome.culprits)
-        if not outcome.ok:
-            self.ledger.differ("u:" + oid for oid in outcome.lacks)
-            return
-        for index, item in enumerate(shipment.items):
-            packed = item.packed
-            names = names_of(packed.roots)
-            if index in outcome.skipped:
-                self.loans.forget(lent_in(packed.roots))
-            if index in outcome.failed or index in outcome.deferred or index in outcome.skipped:
-                self.ledger.differ(packed.roots)
-                self.ledger.forget(packed.needs)  # what else came for it is held by nothing there
-                if outcome.failed.get(index):
-                    self.ledger.blocked.update(dict.fromkeys(names, outcome.failed[index]))
-                continue
-            self.ledger.agree(packed)
-            self.ledger.peer_units.update(packed.skeletons)
-            self.loans.forget(lent_in(packed.roots))
-            self.lent.sent(names, packed.skeletons)
-        self.lent.left(shipment.deleted)
-        self.ledger.differ(name_root(name) for name in (*shipment.absent, *shipment.deleted))
-        told = {*shipment.names, *shipment.same, *shipment.absent, *shipment.deleted}
-        self.ledger.withheld = (self.ledger.withheld - told) | shipment.withheld.keys()
-        self.ledger.superseded -= {*shipment.names, *shipment.absent, *shipment.deleted}
-        self.ledger.untold.difference_update(shipment.gone)
-        if shipment.state:
-            self.state.agreed(shipment.state)
-
-    def unknown(self, shipment: Shipment) -> None:
-        """Whether the receiver took any of a shipment is not known: nothing of it is agreed on."""
-        told = (*shipment.absent, *shipment.deleted, *shipment.withheld, *shipment.same)
-        self.ledger.differ(map(name_root, told))
-        for item in shipment.items:
-            self.ledger.differ(item.packed.roots)
-
     def supersede(self) -> None:
         """A name bound here again is this side's: what the other one holds of it is old."""
         for name in [n for n in self.ledger.remote if n in self.ns]:
@@ -245,11 +208,24 @@ class Side:
             for index, module in enumerate(incoming.modules)
             if not module or incoming.required[index] or module in sys.modules
         ]
+        if missed := complete(
+            [incoming.groups[i] for i in kept], self._older, written=self.runs_beside
+        ):
+            return Outcome(False, missed=missed)
         staging = Staging(self.ns, self.registry, [incoming.groups[i] for i in kept])
         try:
             return self._take(incoming, staging, kept, may_bind, may_remove, before_commit)
         finally:
             staging.release()
+
+    def _older(self, names: Collection[str]) -> Iterator[Packed]:
+        """Pack what is here of these names, in the namespace or put away."""
+        values = {**self.aside, **self.withheld, **self.ns}
+        survey = self.survey_roots([name for name in names if name in values], (), values)
+        for group in survey.groups:
+            if group.names:
+                with suppress(RefusedError):
+                    yield self.packer.pack(group, survey.units, survey.used_globals, values=values)
 
     def _take(  # noqa: PLR0917 - the parts of one receive
         self,
@@ -380,7 +356,9 @@ class Side:
             if (likely or group.alike == Alike.SURELY) and bound.issuperset(loaded.names):
                 size = len(group.inband) + sum(len(b) for b in group.buffers if b is not None)
                 versions = loaded.stage.versions
-                self.ledger.agree_alike(group.roots, group.digest, versions, group.seconds, size)
+                self.ledger.agree_alike(
+                    group.roots, group.digest, versions, group.seconds, size, group.chunks
+                )
                 bound -= loaded.names.keys()
             else:
                 arrived.append(loaded)

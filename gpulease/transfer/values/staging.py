@@ -31,7 +31,7 @@ from .units import apply_content
 
 @dataclass
 class Arrived:
-    """One group as received: buffers are writable memory."""
+    """One group as received: buffers are writable memory, or ``chunks.Partial`` before staging."""
 
     roots: tuple[str, ...]
     inband: bytes
@@ -46,6 +46,8 @@ class Arrived:
     lasting: Mapping[str, str] = field(default_factory=dict)
     #: See ``pickling.Alike``.
     alike: int = 0
+    #: The digests of all buffers' chunks, one after the other, where the sender said them.
+    chunks: bytes = b""
 
 
 class LoadError(Exception):
