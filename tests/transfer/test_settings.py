@@ -1,10 +1,14 @@
 """Settings inside modules, set in one cell, hold in the next one, wherever it runs."""
 # ruff: noqa: E501 - one setting a line
 
+import pickle
 import sys
+from dataclasses import replace
 
 import pytest
 
+from gpulease.transfer.values.known_settings import SETTINGS as KNOWN
+from gpulease.transfer.values.settings import Settings
 from tests.transfer.kinds import empty
 
 #: What a cell sets, and an expression that shows it; the last is what undoes it.
@@ -81,3 +85,19 @@ def test_what_belongs_to_one_process_stays(pair):
     pair.home("import matplotlib\nhere = matplotlib.rcParams._get('backend')")
     pair.gpu("import matplotlib\nmatplotlib.rcParams['backend'] = 'svg'")
     pair.home("assert matplotlib.rcParams._get('backend') == here")
+
+
+def test_to_set_one_may_import_a_module_that_others_waited_for(monkeypatch):
+    """Loading a warning's category imports its module, and an import looks at what waits."""
+    settings = Settings()
+
+    def put(values):
+        settings.settle()  # as the import does
+        done.append(values)
+
+    done = []
+    for name in ("warnings", "logging"):
+        monkeypatch.setitem(KNOWN, name, replace(KNOWN[name], put=put))
+    told = {"warnings": {"a": pickle.dumps(1)}, "logging": {"b": pickle.dumps(2)}}
+    settings.apply(told)
+    assert sorted(done, key=str) == [{"a": 1}, {"b": 2}]

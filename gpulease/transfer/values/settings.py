@@ -82,13 +82,16 @@ class Settings:
         self.settle()
 
     def settle(self) -> None:
-        """Set what waits for its module or for the main thread."""
+        """Set what waits for its module or for the main thread.
+
+        To set one may import a module, and that comes here again, or another thread does.
+        """
         for name in list(self._waiting):
             setting = SETTINGS[name]
             if setting.module not in sys.modules or not _may(setting):
                 continue
             self._last.pop(name, None)
-            for key, data in self._waiting.pop(name).items():
+            for key, data in self._waiting.pop(name, {}).items():
                 # What another version of the library does not know stays as it is there.
                 with contextlib.suppress(Exception):
                     setting.put({key: pickle.loads(data)})
