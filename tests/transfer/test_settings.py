@@ -23,6 +23,16 @@ SETTINGS = {
         "logging.getLogger('own.part').level",
         "logging.getLogger('own.part').setLevel('NOTSET')",
     ),
+    "a logger's file": (
+        "import logging; logging.getLogger('own.file').addHandler(logging.FileHandler('/dev/null'))",
+        "[h.baseFilename for h in logging.getLogger('own.file').handlers]",
+        "logging.getLogger('own.file').handlers.clear()",
+    ),
+    "a logger by itself": (
+        "import logging; logging.getLogger('own.alone').propagate = False",
+        "logging.getLogger('own.alone').propagate",
+        "logging.getLogger('own.alone').propagate = True",
+    ),
     "decimal": (
         "import decimal; decimal.getcontext().prec = 5; decimal.getcontext().traps[decimal.Inexact] = True",
         "decimal.getcontext().prec, decimal.getcontext().traps[decimal.Inexact]",

@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import log_handlers
+
 Values = dict[str, Any]
 
 
@@ -263,6 +265,9 @@ SETTINGS: dict[str, Setting] = {
     "xgboost": _own_options("xgboost", "get_config", "set_config"),
     "warnings": Setting("warnings", lambda: {"filters": list(warnings.filters)}, _put_filters),
     "logging": Setting("logging", _levels, _put_levels, gone=logging.NOTSET),
+    "logging.handlers": Setting(
+        "logging", log_handlers.get, log_handlers.put, gone=log_handlers.UNCHANGED
+    ),
     "locale": Setting(
         "locale",
         lambda: {"all": locale.setlocale(locale.LC_ALL)},
