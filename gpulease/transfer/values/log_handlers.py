@@ -60,12 +60,16 @@ def put(values: Mapping[str, Any]) -> None:
 
 
 def _loggers() -> Iterator[tuple[str, logging.Logger]]:
+    """Yield those of which there may be something to tell; there are hundreds of others."""
     yield "", logging.getLogger()
     for name, logger in list(logging.Logger.manager.loggerDict.items()):
-        first = name.partition(".")[0]
-        own = first == "__main__" or first not in sys.modules
-        if isinstance(logger, logging.Logger) and own:
-            yield name, logger
+        if type(logger) is logging.PlaceHolder:
+            continue
+        assert isinstance(logger, logging.Logger)
+        if logger.handlers or not logger.propagate or logger.disabled:
+            first = name.partition(".")[0]
+            if first == "__main__" or first not in sys.modules:
+                yield name, logger
 
 
 def _describe(handler: logging.Handler) -> Description | None:
