@@ -281,7 +281,7 @@ class Wire:
             message.blobs = [bytearray(frame.buffer) for frame in frames]
             self._complete(message)
         else:
-            self._pulls.begin(message, head["sizes"], head["beside"])
+            self._pulls.begin(message, head["sizes"], head.get("beside", 0))
 
     def _decline(self, message: Message, why: GPULeaseError) -> None:
         if message.reply_to is not None:

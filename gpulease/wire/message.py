@@ -72,7 +72,7 @@ def read_header(frame: bytes) -> dict[str, Any]:
     whole = [head.get(name) for name in (("number",) if control is None else control)]
     if control is None:
         sizes, answered = head.get("sizes"), head.get("reply_to")
-        whole.append(head.get("beside"))
+        whole.append(head.get("beside", 0))
         whole += sizes if isinstance(sizes, list) else [None]
         whole += [answered] if answered is not None else []
         if not isinstance(head.get("body"), dict) or not isinstance(head.get("inline"), bool):

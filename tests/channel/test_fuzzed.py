@@ -350,7 +350,7 @@ async def test_the_wires_client(seconds: int) -> None:
     wire.connect(endpoint, new_keys())
     async with unharmed(fuzz):
         async for frame in fuzz.frames(HEADS):
-            asked = wire.request("run", {}, [bytearray(2**21)] if fuzz.chance(50) else None)
+            asked = wire.request("run", {}, [bytearray(2**21)] if fuzz.chance(50) else ())
             blobs = [b"x" * 3] * fuzz.chance(2) + [b"y" * 2**20] * fuzz.chance(40)
             await router.send_multipart([b"home", frame, *blobs])
             await drain(router)
