@@ -104,7 +104,8 @@ def breaks(lane: Lane, how: str, at: int) -> None:
         count += 1
         if count > at and how != "cut":
             raise LaneError("broken by the test")
-        original(*args)
+        if count <= at + 1:  # what is put after the cut would fill the file up with zeros
+            original(*args)
         if count > at:
             os.ftruncate(lane._mine, 0)
 
