@@ -23,6 +23,7 @@ from hypothesis import settings
 
 from testcluster import VARIABLE as GPULEASE_CLUSTER
 from testcluster.fixtures import cluster, namespace, why_no_cluster
+from tests import logs
 from tests.helpers import chromium_path, postgresql_bin
 from tests.spread import ByUnit, turn_of
 
@@ -129,6 +130,7 @@ def pytest_runtest_makereport(
         if REQUIRE_ALL and not str(reason).endswith(MAY_LACK):
             report.outcome = "failed"
             report.longrepr = f"GPULEASE_REQUIRE_ALL=1 and this test was skipped: {reason}"
+    logs.add_to(report)
     return report
 
 

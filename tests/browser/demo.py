@@ -21,6 +21,7 @@ import yaml
 
 from gpulease.demo.browse import Browser
 from gpulease.demo.options import DemoOptions, Ports
+from tests import logs
 from tests.helpers import wait_for, wait_for_async
 
 T = TypeVar("T")
@@ -143,7 +144,8 @@ def running_demo(directory: Path, *arguments: str) -> Iterator[RunningDemo]:
         try:
             wait_for(started, START_MAX, "the demo to start")
             found = json.loads(state.read_text())
-            yield RunningDemo(found["url"], directory, process.pid)
+            with logs.shown(Path(found["log"])):
+                yield RunningDemo(found["url"], directory, process.pid)
         finally:
             process.send_signal(signal.SIGINT)
             try:

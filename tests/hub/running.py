@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import logs
 from tests.helpers import free_port, wait_for
 
 #: Of everybody, at every hub here.
@@ -80,7 +81,8 @@ def running_hub(
     try:
         wait_for(runs, seconds, "the hub runs")
         assert process.poll() is None, place.log.read_text()
-        yield
+        with logs.shown(place.log):
+            yield
     finally:
         process.terminate()
         process.wait(60)
