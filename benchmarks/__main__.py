@@ -15,6 +15,7 @@ from benchmarks.measure import progress
 #: Rounds that give a steady 95th percentile in some minutes.
 ROUNDS = {
     "agent": 6,
+    "asks": 60,
     "attach": 20,
     "cell": 20,
     "files": 10,

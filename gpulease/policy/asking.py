@@ -12,7 +12,7 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import batch, budgets, lifecycle, limits, needs, parts, queue
+from gpulease.policy import batch, budgets, capacity, lifecycle, limits, needs, parts, queue
 from gpulease.policy.ask import Ask
 from gpulease.policy.capacity import growth
 from gpulease.policy.capacity.fitting import room, suits
@@ -185,9 +185,8 @@ def _checked(ask: Ask, snapshot: Snapshot) -> GPUClass:
         _check_min_count(ask, ask.min_count)
     others = [queue.class_of(policy, name) for name in gpu_class.fallback]
     pools = [gpu_class.pool, *(other.pool for other in others if other is not None)]
-    there = max(
-        growth.most(snapshot, pool, sum(d.pool == pool for d in snapshot.devices)) for pool in pools
-    )
+    sizes = capacity.pool_sizes(snapshot)
+    there = max(growth.most(snapshot, pool, sizes[pool]) for pool in pools)
     if snapshot.capacity_known and there < ask.count:
         if gpu_class.parts:
             raise parts.no_card(gpu_class)
@@ -267,16 +266,15 @@ def _check_needs(ask: Ask, gpu_class: GPUClass, snapshot: Snapshot, pools: list[
         raise GPULeaseError(
             "bad_needs", str(error), next_step=needs.FORM, numbers={"needs": ask.needs}, status=422
         ) from None
-    names = (gpu_class.name, *gpu_class.fallback)
-    good = [
-        device
-        for device in snapshot.devices
-        if device.pool in pools and any(suits(name, device, wanted) for name in names)
-    ]
     # Of what a node that is not there yet would have nothing is known.
     grows = snapshot.grows and any(pool in snapshot.policy.elastic for pool in pools)
-    if wanted and snapshot.capacity_known and not grows and not room(good, ask.count, ask.nodes):
-        most = max((d.memory for d in snapshot.devices if d.pool in pools), default=0)
+    if not wanted or not snapshot.capacity_known or grows:
+        return
+    names = (gpu_class.name, *gpu_class.fallback)
+    there = [device for device in snapshot.devices if device.pool in pools]
+    good = [device for device in there if any(suits(name, device, wanted) for name in names)]
+    if not room(good, ask.count, ask.nodes):
+        most = max((device.memory for device in there), default=0)
         raise GPULeaseError(
             "bad_needs",
             f"No machine has {say_count(ask.count, 'GPU', 'GPUs')} of class {gpu_class.name!r} with"

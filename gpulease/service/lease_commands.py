@@ -284,8 +284,7 @@ class LeaseCommands:
         await self._turns.change(decide)
 
     def _devices(self, lease: Lease) -> list[DeviceView]:
-        known = {device.uuid: device for device in self._loop.observed_state.devices}
-        return device_views(lease, known)
+        return device_views(lease, self._loop.observed_state.by_uuid)
 
 
 def _key(asker: Asker, body: AskBody, key: str, now: datetime) -> IdempotencyKey | None:

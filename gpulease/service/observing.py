@@ -7,9 +7,10 @@ reaches the store, if not now then with a later look.  Refuses to decide anythin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.capacity import with_drained
@@ -25,15 +26,20 @@ from gpulease.store import VerdictChange
 log = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ObservedState:
     """What the provider showed last."""
 
-    devices: Sequence[Device] = ()
-    observed: dict[str, Observed] = field(default_factory=dict)
-    evidence: dict[str, Evidence] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+    observed: Mapping[str, Observed] = field(default_factory=dict)
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
     capacity_known: bool = False
     problem: str = "not looked yet"
+
+    @cached_property
+    def by_uuid(self) -> Mapping[str, Device]:
+        """The devices by their identifiers."""
+        return {device.uuid: device for device in self.devices}
 
 
 class Observer:
@@ -76,20 +82,21 @@ class Observer:
 
         What the store does not take is given to it again with the next look.
         """
-        state = ObservedState(capacity_known=True, problem="")
+        last, known, problem = self.observed_state, True, ""
         try:
             drained = self._policies.current.drained_nodes
-            state.devices = with_drained(await self._provider.devices(), drained)
+            devices = tuple(with_drained(await self._provider.devices(), drained))
         except OSError as error:
-            state.devices = self.observed_state.devices
-            state.capacity_known, state.problem = False, str(error)
-        state.observed = {seen.lease_id: seen for seen in await self._provider.observe()}
+            devices, known, problem = last.devices, False, str(error)
+        if devices == last.devices:
+            devices = last.devices  # what was worked out of them is true still
+        observed = {seen.lease_id: seen for seen in await self._provider.observe()}
         now = self._clock()
-        simulated = {device.uuid for device in state.devices if device.simulated}
+        simulated = {device.uuid for device in devices if device.simulated}
         live, policy = self._ledger.live(), self._policies.current
-        state.evidence = dict(self._watch.judge(live, policy, now, simulated))
-        before, self.observed_state = self.observed_state.evidence, state
-        await self._note(before, state.evidence, now)
+        evidence = dict(self._watch.judge(live, policy, now, simulated))
+        self.observed_state = ObservedState(devices, observed, evidence, known, problem)
+        await self._note(last.evidence, evidence, now)
 
     async def _note(
         self, before: Mapping[str, Evidence], after: Mapping[str, Evidence], now: datetime

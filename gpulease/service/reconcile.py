@@ -139,7 +139,7 @@ class Reconciler:
         return Snapshot(
             now=now,
             policy=self._policies.current,
-            devices=tuple(state.devices),
+            devices=state.devices,
             leases=self._ledger.all(),
             evidence=state.evidence,
             observed=state.observed,
@@ -178,7 +178,7 @@ class Reconciler:
 
         ``devices`` are what is shown of them until then.
         """
-        self.observed_state.devices = devices
+        self.observer.observed_state = replace(self.observed_state, devices=tuple(devices))
         known = list(self._ledger.leases)
         self.observer.minutes.begin(await self._ledger.call(self._ledger.store.busy_seconds, known))
         await Incidents(self._ledger).recall(
@@ -353,10 +353,10 @@ class Reconciler:
         return changes
 
     def _recorded(self, changes: Sequence[Change]) -> None:
-        pools = {device.uuid: device.pool for device in self.observed_state.devices}
+        known = self.observed_state.by_uuid
         for change in changes:
             held = change.before.devices if change.before is not None else ()
-            pool = next((pools.get(uuid, "") for uuid in held), "")
+            pool = next((known[uuid].pool for uuid in held[:1] if uuid in known), "")
             if self._contended.moved(change, pool, self.clock()):
                 self._metrics.taken(pool)
             self._perform(change)

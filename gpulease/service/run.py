@@ -200,7 +200,7 @@ class RunningService:
             reservation_watch=reservation_watch,
             messages=messages,
             usage=usage,
-            whatif=WhatIf(ledger, policies, lambda: tuple(loop.observed_state.devices)),
+            whatif=WhatIf(ledger, policies, lambda: loop.observed_state.devices),
             runs=runs,
             environments=Environments(
                 provider.image, lambda: policies.current, reservations.windows, loop.clock

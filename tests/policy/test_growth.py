@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpulease.policy.asking import Ask, answer
 from gpulease.policy.explanation import forecast
 from gpulease.policy.model import Device, Snapshot
 from gpulease.policy.planner import plan
@@ -184,3 +185,13 @@ def test_a_long_queue_costs_less_than_its_length_in_sorting() -> None:
     assert long <= 11 * short, f"{short} steps for 200, {long} for 2,000"
     each = (long - short) / 1800
     assert each < 300, f"{each:.0f} steps for each request that nothing can be done for"
+
+
+@pytest.mark.parametrize("number", [60, 4000])
+def test_an_ask_does_not_look_at_each_device_again(number: int) -> None:
+    def ask(view: Snapshot) -> None:
+        answer(Ask("ann", "lab"), replace(view, leases=()), "new", (view.now, 1))
+
+    site = snapshot([], devices(number), policy=POLICY)
+    ask(site)
+    assert steps(ask, site) < 500

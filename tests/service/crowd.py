@@ -1,7 +1,7 @@
 """A class that begins: many people ask at once, and every page of theirs watches.
 
 Owns the people, their hub and what they count; the service runs in a process of its own, so that
-its memory and its work are its own (``python -m tests.service.crowd FOLDER HUB``).
+its memory and its work are its own (``python -m tests.service.crowd FOLDER HUB OPTIONS``).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ time_outs: {warm_up: 0, idle: 1h, drain_max: 1s}
 ROOT = Path(__file__).parents[2]
 
 
-async def _serve(folder: Path, hub: kit.Hub) -> None:
+async def _serve(folder: Path, hub: kit.Hub, options: dict[str, Any]) -> None:
     kit.set_environment(os.environ.__setitem__, hub)
     first = folder / "policy.yaml"
     first.write_text(POLICY, encoding="utf-8")
-    outs = {"gpus": 4, "tick": 1.0, "hub_seconds": 10.0, "first_policy_file": first}
-    async with kit.running(hub, folder, **outs) as site:
+    usual = {"gpus": 4, "tick": 1.0, "hub_seconds": 10.0, "first_policy_file": first}
+    async with kit.running(hub, folder, **{**usual, **options}) as site:
         pages = json.loads(await asyncio.to_thread(sys.stdin.readline))
         cookies = {name: kit.cookie_of(site, page) for name, page in pages.items()}
         spare_the_collector()
@@ -58,6 +58,7 @@ class Person:
     cookie: dict[str, str] = field(default_factory=dict)  # a logged-in browser's: name and value
     new: set[str] = field(default_factory=set)  # leases that were made for them
     pages: list[dict[str, dict[str, Any]]] = field(default_factory=list)
+    seen: dict[tuple[str, str], float] = field(default_factory=dict)  # lease, state: when, first
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Crowd:
 
     url: str
     people: list[Person]
+    admin: Person  # who sees everybody's leases
     process: psutil.Process
     http: aiohttp.ClientSession
     seconds: list[float] = field(default_factory=list)  # how long each answer to an ask took
@@ -82,16 +84,16 @@ class Crowd:
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
-    async def watch(self, channels: int) -> None:
-        """Open everybody's pages."""
+    async def watch(self, channels: int, only: Person | None = None) -> None:
+        """Open so many pages, everybody's in turn or one person's."""
         for number in range(channels):
-            person = self.people[number % len(self.people)]
+            person = only or self.people[number % len(self.people)]
             page: dict[str, dict[str, Any]] = {}
             person.pages.append(page)
             socket = await self.http.ws_connect(
                 f"{self.url}api/events", headers={"Authorization": f"token {person.page_token}"}
             )
-            self.readers.append(asyncio.create_task(self._read(socket, page)))
+            self.readers.append(asyncio.create_task(self._read(socket, page, person)))
 
     async def leave(self) -> None:
         """Close everybody's pages."""
@@ -130,12 +132,13 @@ class Crowd:
                 await self.gives_back(person)
             await self.asks(person)
 
-    async def asks(self, person: Person) -> None:
-        """Have somebody ask once."""
+    async def asks(self, person: Person) -> str:
+        """Have somebody ask once; return the lease's id."""
         asked = time.perf_counter()
         lease = await self._call(person, "POST", "leases", {})
         self.seconds.append(time.perf_counter() - asked)
         person.new.add(lease["id"])
+        return str(lease["id"])
 
     async def gives_back(self, person: Person) -> None:
         """End whatever somebody has."""
@@ -153,31 +156,39 @@ class Crowd:
             return answer
 
     async def _read(
-        self, socket: aiohttp.ClientWebSocketResponse, page: dict[str, dict[str, Any]]
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        page: dict[str, dict[str, Any]],
+        person: Person,
     ) -> None:
         try:
             async for message in socket:
                 found = json.loads(message.data)
                 changed = [found["lease"]] if found["type"] == "lease" else found.get("leases", ())
                 page.update((lease["id"], lease) for lease in changed)
+                now = time.perf_counter()
+                for lease in changed:
+                    person.seen.setdefault((lease["id"], lease["state"]), now)
         finally:
             await socket.close()
 
 
 @asynccontextmanager
-async def crowd(folder: Path, people: int) -> AsyncIterator[Crowd]:
-    """Run the service, with so many people who may ask it."""
-    async with kit.hub_api() as hub, _service(folder, hub.url) as process:
+async def crowd(folder: Path, people: int, **options: Any) -> AsyncIterator[Crowd]:
+    """Run the service with these options, and so many people who may ask it."""
+    async with kit.hub_api() as hub, _service(folder, hub.url, options) as process:
         everybody = [_enrolled(hub, f"p{number}") for number in range(people)]
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps({p.name: p.page_token for p in everybody}).encode() + b"\n")
+        admin = Person("root", "", hub.admin_token())
+        pages = {p.name: p.page_token for p in (*everybody, admin)}
+        process.stdin.write(json.dumps(pages).encode() + b"\n")
         found = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
-        for person in everybody:
+        for person in (*everybody, admin):
             person.cookie = _cookie(found["cookies"][person.name])
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as http:
-            made = Crowd(found["url"], everybody, psutil.Process(process.pid), http)
+            made = Crowd(found["url"], everybody, admin, psutil.Process(process.pid), http)
             try:
                 yield made
             finally:
@@ -185,10 +196,12 @@ async def crowd(folder: Path, people: int) -> AsyncIterator[Crowd]:
 
 
 @asynccontextmanager
-async def _service(folder: Path, hub_url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _service(
+    folder: Path, hub_url: str, options: dict[str, Any]
+) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.service.crowd", str(folder), hub_url,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
+        sys.executable, "-m", "tests.service.crowd", str(folder), hub_url, json.dumps(options),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, limit=2**24,
     )  # fmt: skip
     try:
         yield process
@@ -214,4 +227,4 @@ async def settled(made: Crowd) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(Path(sys.argv[1]), kit.Hub(sys.argv[2])))
+    asyncio.run(_serve(Path(sys.argv[1]), kit.Hub(sys.argv[2]), json.loads(sys.argv[3])))

@@ -73,22 +73,25 @@ async def test_what_is_foretold_is_worked_out_in_the_planners_thread(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of thousands who wait that takes tenths of a second, in which the loop would not answer."""
-    told: list[tuple[Any, str]] = []
+    told: list[tuple[Any, bool]] = []
     whole = forecast.turns
 
     def turns(snapshot: Any) -> Any:
-        told.append((snapshot.now, threading.current_thread().name))
+        ours = threading.current_thread().name.startswith(reconcile.PLANNER)
+        told.append((snapshot.now, ours))
         return whole(snapshot)
+
+    def worked_out(by_the_planner: bool) -> set[Any]:
+        return {now for now, ours in told if ours is by_the_planner}
 
     loop = site.service.services.loop
     monkeypatch.setattr(forecast, "turns", turns)
     await site.client(site.hub.server_token("stu")).ask({})
-
-    def shown() -> set[str]:
-        return {name for now, name in told if now == loop.shown().now}
-
-    await wait_for_async(shown, 30, "a round whose own snapshot is what is shown after it")
-    assert all(name.startswith(reconcile.PLANNER) for name in shown())
+    await wait_for_async(
+        lambda: loop.shown().now in worked_out(True), 30, "a round's snapshot is what is shown"
+    )
+    site.service.services.views.leases(list(loop.shown().leases), loop.shown())
+    assert not worked_out(True) & worked_out(False)
 
 
 async def test_what_changes_while_it_is_worked_out_is_told_as_it_is_then(

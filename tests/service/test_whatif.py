@@ -77,7 +77,7 @@ async def test_it_is_bounded_in_time_and_one_at_a_time(run) -> None:
         slow = whatif.WhatIf(
             services.ledger,
             services.policies,
-            lambda: tuple(services.loop.observed_state.devices),
+            lambda: services.loop.observed_state.devices,
             1e-3,
         )
         now = services.loop.clock()

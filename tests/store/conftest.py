@@ -1,94 +1,18 @@
 """A store on each kind of database: a SQLite file, and a private PostgreSQL that runs a session."""
 
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
-import psycopg
 import pytest
 
 from gpulease.store import Store, upgrade
-from tests.helpers import is_root, postgresql_bin, wait_for
-
-
-class Cluster:
-    """A private PostgreSQL on a Unix socket: no port, no password, no other user's data."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        binaries = postgresql_bin()
-        assert binaries is not None
-        data = folder / "data"
-        # PostgreSQL's programs refuse to run as root.
-        self._user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        if not is_root():
-            self._user = []
-        else:
-            shutil.chown(folder, "postgres", "postgres")
-        self._environment = {**os.environ, "LC_ALL": "C.UTF-8", "HOME": str(folder)}
-        self._run(binaries / "initdb", "-D", data, "-U", "gpulease", "-A", "trust", "--no-sync")
-        log = (folder / "log").open("wb")
-        self._server = subprocess.Popen(
-            [*self._user, str(binaries / "postgres"), "-D", str(data), "-k", str(folder),
-             "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=40"],
-            cwd=folder, env=self._environment, stdout=log,
-            stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        log.close()
-        try:
-            wait_for(self._answers, 60, "PostgreSQL answers")
-        except BaseException:
-            self.stop()
-            raise
-
-    def _run(self, *command: object) -> None:
-        subprocess.run([*self._user, *map(str, command)], cwd=self.folder, check=True,
-                       env=self._environment, capture_output=True)  # fmt: skip
-
-    def _answers(self) -> bool:
-        assert self._server.poll() is None, (self.folder / "log").read_text()
-        try:
-            psycopg.connect(host=str(self.folder), user="gpulease", dbname="postgres").close()
-        except psycopg.OperationalError:
-            return False
-        return True
-
-    def execute(self, statement: str) -> None:
-        with psycopg.connect(
-            host=str(self.folder), user="gpulease", dbname="postgres", autocommit=True
-        ) as connection:
-            connection.execute(statement)
-
-    def database(self) -> str:
-        """Return the address of a new empty database."""
-        name = f"t{uuid4().hex}"
-        self.execute(f"create database {name}")
-        return f"postgresql://gpulease@/{name}?host={self.folder}"
-
-    def stop(self) -> None:
-        self._server.terminate()
-        try:
-            self._server.wait(30)
-        except subprocess.TimeoutExpired:
-            self._server.kill()
-            self._server.wait()
+from tests.store.postgresql import PostgreSQL, postgresql
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    # A Unix socket's path must be short; pytest's own folders are not, nor open to another user.
-    folder = Path(tempfile.mkdtemp(prefix="pg"))
-    folder.chmod(0o755)
-    try:
-        running = Cluster(folder)
+def cluster() -> Iterator[PostgreSQL]:
+    with postgresql() as running:
         yield running
-        running.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 KINDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]

@@ -9,6 +9,7 @@ from gpulease.policy.capacity.devices import (
     in_service,
     known_devices,
     leaving_devices,
+    pool_sizes,
     usable,
     with_drained,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "in_service",
     "known_devices",
     "leaving_devices",
+    "pool_sizes",
     "usable",
     "with_drained",
 ]

@@ -5,10 +5,11 @@ Owns the reading of capacity.  For whom something is kept is ``admission.holds``
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpulease.policy.memo import once
+from gpulease.policy.memo import once, once_for_devices
 from gpulease.policy.model import Device, Snapshot
 from gpulease.policy.queue import holding
 
@@ -23,10 +24,16 @@ def grantable(device: Device) -> bool:
     return usable(device) and not device.leaving
 
 
-@once
-def known_devices(snapshot: Snapshot) -> Mapping[str, Device]:
+@once_for_devices
+def known_devices(devices: Sequence[Device]) -> Mapping[str, Device]:
     """Return the devices by identifier, in the order of the identifiers."""
-    return {device.uuid: device for device in sorted(snapshot.devices, key=lambda d: d.uuid)}
+    return {device.uuid: device for device in sorted(devices, key=lambda d: d.uuid)}
+
+
+@once_for_devices
+def pool_sizes(devices: Sequence[Device]) -> Mapping[str, int]:
+    """Return how many devices each pool has; 0 for one that has none."""
+    return Counter(device.pool for device in devices)
 
 
 @once

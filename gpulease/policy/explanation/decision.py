@@ -57,7 +57,7 @@ def _inputs(snapshot: Snapshot, lease: Lease, mine: Action | None) -> Iterator[I
 
 def _pool(snapshot: Snapshot, lease: Lease) -> Input:
     pool = queue.pool_of(snapshot, lease)
-    total = sum(device.pool == pool for device in snapshot.devices)
+    total = capacity.pool_sizes(snapshot)[pool]
     free = len(capacity.free_devices(snapshot).get(pool, ()))
     out = total - len(capacity.in_service(snapshot).get(pool, ()))
     waiting = sum(queue.pool_of(snapshot, each) == pool for each in queue.waiting(snapshot))

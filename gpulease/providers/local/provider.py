@@ -13,7 +13,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -146,8 +146,9 @@ class LocalProvider:
     async def devices(self) -> Sequence[Device]:
         """Return every device with what occupies it."""
         parts = {info.uuid: self._card_parts(pool_of(info)) for info in self._infos.values()}
+        holders = self._holders()
         return [
-            self._device(info, uuid, parts[info.uuid])
+            self._device(info, uuid, parts[info.uuid], holders.get(info.uuid, {}))
             for info in self._infos.values()
             for uuid in cards.parts_of(info.uuid, parts[info.uuid])
         ]
@@ -300,7 +301,15 @@ class LocalProvider:
         real = not any(info.simulated for info in self._infos.values())
         return real and all(each and not each.gap and not each.pids for each in samples)
 
-    def _device(self, info: GPUInfo, uuid: str, parts: int) -> Device:
+    def _holders(self) -> Mapping[str, Mapping[str, Held]]:
+        """Return, by the card, the leases that hold it or parts of it."""
+        found: dict[str, dict[str, Held]] = {}
+        for lease_id, held in self._held.items():
+            for uuid in held.lease.devices:
+                found.setdefault(cards.card_of(uuid), {})[lease_id] = held
+        return found
+
+    def _device(self, info: GPUInfo, uuid: str, parts: int, holders: Mapping[str, Held]) -> Device:
         sample = self._samples.get(info.uuid)
         return Device(
             uuid=uuid,
@@ -308,28 +317,14 @@ class LocalProvider:
             name=info.name,
             memory=info.memory,
             simulated=info.simulated,
-            healthy=not any(
-                held.told for held in self._held.values() if uuid in held.lease.devices
-            ),
+            healthy=not any(held.told for held in holders.values() if uuid in held.lease.devices),
             lost=sample is not None and sample.gap in LOST_GAPS,
-            occupied_by=self._occupant(uuid, sample),
+            occupied_by=_occupant(uuid, sample, holders),
             compute=info.compute_capability,
             ecc=info.ecc,
             card=info.uuid if parts else "",
             card_parts=parts,
         )
-
-    def _occupant(self, uuid: str, sample: Sample | None) -> str | None:
-        shared = False
-        for lease_id, held in self._held.items():
-            if any(cards.overlap(uuid, each) for each in held.lease.devices):
-                return lease_id
-            shared = shared or any(
-                cards.card_of(uuid) == cards.card_of(each) for each in held.lease.devices
-            )
-        # Nobody holds it, yet NVML lists a process: not ours to give away.  Those on a card of
-        # which others hold parts may all be theirs.
-        return FOREIGN if not shared and sample is not None and sample.pids else None
 
     def _free(self, lease_id: str) -> None:
         held = self._held.pop(lease_id)
@@ -341,3 +336,13 @@ class LocalProvider:
 def pool_of(info: GPUInfo) -> str:
     """Return the pool of a device: one for each model on this machine."""
     return re.sub(r"[^a-z0-9]+", "-", info.name.lower()).strip("-") or "gpu"
+
+
+def _occupant(uuid: str, sample: Sample | None, holders: Mapping[str, Held]) -> str | None:
+    """Return the lease that has a device, of those that hold its card."""
+    for lease_id, held in holders.items():
+        if any(cards.overlap(uuid, each) for each in held.lease.devices):
+            return lease_id
+    # Nobody holds it, yet NVML lists a process: not ours to give away.  Those on a card of which
+    # others hold parts may all be theirs.
+    return FOREIGN if not holders and sample is not None and sample.pids else None
