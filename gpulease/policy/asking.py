@@ -49,15 +49,8 @@ def answer(ask: Ask, snapshot: Snapshot, lease_id: str, ticket: tuple[datetime, 
     gpu_class = _checked(ask, snapshot)
     ask = parts.in_parts(ask, gpu_class)
     project = charged_to(ask, gpu_class, snapshot)
-    mine = sorted(
-        (
-            lease
-            for lease in snapshot.leases
-            if (lease.user, lease.server) == (ask.user, ask.server)
-            and lease.state is not LeaseState.ENDED
-        ),
-        key=queue.order,
-    )
+    theirs = queue.by_person(snapshot).get(ask.user, ())
+    mine = sorted([lease for lease in theirs if lease.server == ask.server], key=queue.order)
     standing = [lease for lease in mine if lease.state is not LeaseState.DRAINING]
     for lease in standing:
         if _serves(lease, gpu_class, ask):
@@ -326,7 +319,7 @@ def _can_be_called_back(lease: Lease, snapshot: Snapshot) -> bool:
 
 
 def _check_queue(ask: Ask, snapshot: Snapshot) -> None:
-    own = sum(request.user == ask.user for request in queue.waiting(snapshot))
+    own = queue.waiting_of(snapshot).get(ask.user, 0)
     if own >= snapshot.policy.waiting_per_user:
         raise GPULeaseError(
             "too_many_waiting",

@@ -52,6 +52,6 @@ def once_for_devices(
     return answered
 
 
-def carry(question: Callable[[Snapshot], R], known: Snapshot, to: Snapshot) -> None:
-    """Let a snapshot have the answer of another, for a question that is the same of both."""
-    to.memo[question.__wrapped__] = question(known)  # type: ignore[attr-defined]
+def keep(question: Callable[[Snapshot], R], of: Snapshot, answer: R) -> None:
+    """Let a snapshot have an answer that is known already."""
+    of.memo[question.__wrapped__] = answer  # type: ignore[attr-defined]

@@ -5,14 +5,19 @@ Refuses to know devices, and whose turn it is where projects share them (``fairn
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
+from typing import TypeVar
 
 from gpulease.policy.lifecycle import HOLDING
-from gpulease.policy.memo import carry, once
+from gpulease.policy.memo import keep, once
 from gpulease.policy.model import GPUClass, Lease, LeaseState, PolicyDocument, Snapshot
+
+V = TypeVar("V")
 
 
 def order(lease: Lease) -> tuple[tuple[datetime, int], str]:
@@ -35,6 +40,42 @@ def waiting(snapshot: Snapshot) -> tuple[Lease, ...]:
 def waiting_ids(snapshot: Snapshot) -> frozenset[str]:
     """Return the identifiers of the queued requests."""
     return frozenset([lease.id for lease in waiting(snapshot)])
+
+
+@once
+def by_person(snapshot: Snapshot) -> Mapping[str, Sequence[Lease]]:
+    """Return the leases and requests of each person that have not ended."""
+    found: dict[str, list[Lease]] = {}
+    for lease in snapshot.leases:
+        if lease.state is not LeaseState.ENDED:
+            found.setdefault(lease.user, []).append(lease)
+    return found
+
+
+@once
+def waiting_of(snapshot: Snapshot) -> Mapping[str, int]:
+    """Return how many requests are queued of each person who has any."""
+    return Counter([lease.user for lease in waiting(snapshot)])
+
+
+def with_new(snapshot: Snapshot, request: Lease) -> Snapshot:
+    """Return a snapshot in which one more request waits.
+
+    Of hundreds that are made one after the other each needs to know those before it: what is known
+    of thousands is not worked out anew.
+    """
+    more = replace(snapshot, leases=(*snapshot.leases, request))
+    line, user = list(waiting(snapshot)), request.user
+    insort(line, request, key=_ORDER)
+    keep(waiting, more, tuple(line))
+    theirs, numbers = by_person(snapshot), waiting_of(snapshot)
+    keep(by_person, more, _put(theirs, user, (*theirs.get(user, ()), request)))
+    keep(waiting_of, more, _put(numbers, user, numbers.get(user, 0) + 1))
+    return more
+
+
+def _put(known: Mapping[str, V], user: str, value: V) -> Mapping[str, V]:
+    return {**known, user: value}
 
 
 @once
@@ -61,8 +102,8 @@ def without(snapshot: Snapshot, settled: Set[str]) -> Snapshot:
     if not settled:
         return snapshot
     rest = replace(snapshot, leases=tuple([x for x in snapshot.leases if x.id not in settled]))
-    carry(waiting, snapshot, rest)
-    carry(waiting_ids, snapshot, rest)
+    keep(waiting, rest, waiting(snapshot))
+    keep(waiting_ids, rest, waiting_ids(snapshot))
     return rest
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from gpulease.policy import capacity
 from gpulease.policy.capacity.fitting import suits
 from gpulease.policy.capacity.growth import Growth
-from gpulease.policy.explanation import forecast
-from gpulease.policy.memo import once
+from gpulease.policy.memo import once_for_devices
 from gpulease.policy.model import Device, GPUClass, LeaseState, Snapshot
 from gpulease.policy.parts import percent
 from gpulease.protocol import ClassView
@@ -19,12 +18,12 @@ from gpulease.protocol import ClassView
 _Kinds = Mapping[tuple[str, tuple[str, ...] | None], int]
 
 
-def on_offer(snapshot: Snapshot) -> list[ClassView]:
-    """Return the policy's classes, in its order."""
+def on_offer(snapshot: Snapshot, next_starts: Mapping[str, datetime]) -> list[ClassView]:
+    """Return the policy's classes, in its order; ``next_starts``: of who would ask now, by pool."""
     loose = [d for found in capacity.free_devices(snapshot).values() for d in found]
     free = _kinds(loose)
     total = _kinds(snapshot.devices)
-    starts, growth = forecast.next_starts(snapshot), Growth(snapshot)
+    growth = Growth(snapshot)
     queued = Counter(x.gpu_class for x in snapshot.leases if x.state is LeaseState.QUEUED)
     found: list[ClassView] = []
     for each in snapshot.policy.classes:
@@ -38,7 +37,7 @@ def on_offer(snapshot: Snapshot) -> list[ClassView]:
             "queued": queued[each.name],
             "max_count": each.max_count,
             "price": each.price,
-            "expected_start": _to_the_minute(starts.get(each.pool)),
+            "expected_start": _to_the_minute(next_starts.get(each.pool)),
         }
         if each.parts:
             view["percent"] = percent(each.parts, each.card_parts)
@@ -51,10 +50,10 @@ def on_offer(snapshot: Snapshot) -> list[ClassView]:
     return found
 
 
-@once
-def simulated_pools(snapshot: Snapshot) -> frozenset[str]:
+@once_for_devices
+def simulated_pools(devices: Sequence[Device]) -> frozenset[str]:
     """Return the pools that have simulated devices."""
-    return frozenset(device.pool for device in snapshot.devices if device.simulated)
+    return frozenset(device.pool for device in devices if device.simulated)
 
 
 def _kinds(devices: Iterable[Device]) -> _Kinds:

@@ -111,6 +111,7 @@ class Events:
         self._wide: set[Reader] = set()  # of those who may see more
         self._said: tuple[LeaseView, dict[str, Any]] | None = None
         self._shown: dict[str, Shown] = {}
+        self._of: dict[str, dict[str, None]] = {}  # the leases of each person that are shown
         self._classes: list[ClassView] = []
         self._classes_told: tuple[list[ClassView], float] = ([], -math.inf)
 
@@ -172,6 +173,7 @@ class Events:
         known = self._shown.get(lease.id)
         if known is None:
             self._shown[lease.id] = Shown(lease, view, view, now, view)
+            self._of.setdefault(lease.user, {})[lease.id] = None
             self._changed(lease.id)
             return
         due = now - known.paged_at >= FIGURES_EVERY
@@ -199,7 +201,10 @@ class Events:
     def forget(self, kept: set[str]) -> None:
         """Drop leases that ended long ago from later snapshots."""
         for lease_id in self._shown.keys() - kept:
-            del self._shown[lease_id]
+            user = self._shown.pop(lease_id).lease.user
+            del self._of[user][lease_id]
+            if not self._of[user]:
+                del self._of[user]
 
     def _bridges(self, resume: int) -> bool:
         if resume < self._first or resume > self._id:
@@ -244,9 +249,11 @@ class Events:
         return {**_now(), "type": "classes", "id": self._id, "classes": self._classes}
 
     def _snapshot(self, reader: Reader) -> dict[str, Any]:
+        place = _place(reader)
+        among = self._shown if place is None else self._of.get(place[0], {})
         leases = [
             self._view(reader, shown)
-            for shown in self._shown.values()
+            for shown in map(self._shown.__getitem__, among)
             if reader.sees(shown.lease)
             and (reader.server is None or shown.lease.state is not LeaseState.ENDED)
         ]

@@ -37,13 +37,7 @@ class History:
         """Return leases newest first, and how many there are altogether."""
         everybody = not mine and (asker.admin or asker.leads_all)
         if state == "live":  # all of them are in memory, and every page and notebook asks
-            found = [
-                lease
-                for lease in self._ledger.live()
-                if everybody
-                or lease.user == asker.name
-                or (not mine and not set(asker.leads).isdisjoint(lease.groups))
-            ]
+            found = self._live(asker, everybody=everybody, mine=mine)
             found.sort(key=lambda lease: (lease.created, lease.id), reverse=True)
             return found[offset : offset + limit], len(found)
         store = self._ledger.store
@@ -55,6 +49,13 @@ class History:
             offset=offset,
             limit=limit,
         )
+
+    def _live(self, asker: Asker, *, everybody: bool, mine: bool) -> list[Lease]:
+        if everybody:
+            return list(self._ledger.live())
+        if mine or not asker.leads:
+            return list(self._ledger.live_of(asker.name))
+        return [x for x in self._ledger.live() if asker.may_see(x.user, x.groups)]
 
     async def busy_shares(self, leases: Sequence[Lease]) -> dict[str, float | None]:
         """Return the busy share, 0 to 1, of those leases that are not in memory any more."""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -55,6 +55,7 @@ class Ledger:
         self._confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
         self._known: tuple[Lease, ...] | None = None
+        self._of: dict[str, tuple[Lease, ...]] = {}  # those that have not ended, by user
         self._live: tuple[Lease, ...] = ()
         self._typical: float | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
@@ -84,12 +85,11 @@ class Ledger:
     async def load(self, now: datetime) -> None:
         """Read what has not ended and what ended of late."""
         for lease in await self.call(self.store.live):
-            self.leases[lease.id] = lease
+            self._put(lease)
         ended = await self.call(self.store.leases, states=[LeaseState.ENDED], limit=500)
         for lease in ended.leases:
             if lease.ended and now - lease.ended <= _RECENT:
-                self.leases[lease.id] = lease
-        self._known = None
+                self._put(lease)
 
     async def record(
         self, changes: Sequence[Change], now: datetime, plan: KeptPlan | None = None
@@ -104,8 +104,7 @@ class Ledger:
         await self.call(self.store.save, changes, now, plan)
         self._confirmed_at = time.monotonic()
         for change in changes:
-            self.leases[change.after.id] = change.after
-        self._known = None
+            self._put(change.after)
         self._changed(changes, now)
 
     async def confirm(self) -> None:
@@ -121,8 +120,17 @@ class Ledger:
 
     def add(self, lease: Lease) -> None:
         """Take a lease that the store knows into the picture again."""
+        self._put(lease)
+
+    def _put(self, lease: Lease) -> None:
         self.leases[lease.id] = lease
         self._known = None
+        theirs = [each for each in self._of.get(lease.user, ()) if each.id != lease.id]
+        if lease.state is not LeaseState.ENDED:
+            theirs.append(lease)
+        self._of[lease.user] = tuple(theirs)
+        if not theirs:
+            del self._of[lease.user]
 
     def all(self) -> tuple[Lease, ...]:
         """Return all leases of the picture; made anew only when one of them changed."""
@@ -155,6 +163,14 @@ class Ledger:
         """Return the leases and requests that have not ended."""
         self.all()
         return self._live
+
+    def live_of(self, user: str) -> Sequence[Lease]:
+        """Return those of one person."""
+        return self._of.get(user, ())
+
+    def live_by_person(self) -> Mapping[str, Sequence[Lease]]:
+        """Return those of each person who has any, as they are now."""
+        return self._of.copy()
 
     def typical_length(self) -> float | None:
         """Return the median length (seconds) of the leases that ended of late."""

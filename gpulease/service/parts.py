@@ -90,7 +90,10 @@ class Services:
         failing = bool(store or planning)
         nodes = {each.node for each in state.devices if each.node}
         agents = self.agents.problems(nodes)
-        said = [*(alert.sentence for alert in self.loop.alerts), *self.reservation_watch.alerts()]
+        said = [
+            *(alert.sentence for alert in self.loop.decider.alerts),
+            *self.reservation_watch.alerts(),
+        ]
         if self.policies.problem:
             said.append(self.policies.problem)
         said += [

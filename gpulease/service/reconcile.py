@@ -2,10 +2,9 @@
 
 Owns that order and when it runs: on every event and on a tick.  After a crash it begins with what
 the store intends and what the provider shows, so nothing is granted twice and nothing leaks.
-A plan is made in a thread of its own, from a snapshot that nobody changes, and without the ledger's
-lock: requests are answered meanwhile, and an action on a lease that they changed is dropped.
-Refuses to decide: ``policy.planner`` does.  When the store does not take a change, nothing of it is
-performed and the service says that it is degraded.
+Where only asks have come since the last look, they are decided without another one: a look at
+thousands of leases takes longer.  Refuses to know what becomes of a plan: ``deciding`` does.  When
+the store does not take a change, the service says that it is degraded.
 """
 
 from __future__ import annotations
@@ -13,32 +12,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import lifecycle, queue, wishes
+from gpulease.policy import lifecycle, queue
 from gpulease.policy.calendar.reservation import Window
-from gpulease.policy.explanation.forecast import foreseen
+from gpulease.policy.explanation.forecast import Outlook
 from gpulease.policy.explanation.waits import ExpectedWaits
 from gpulease.policy.model import (
-    Action,
     Alert,
     Device,
     EndReason,
     Lease,
     LeaseState,
     PolicyDocument,
-    Shape,
     Snapshot,
 )
-from gpulease.policy.planner import plan
 from gpulease.policy.warm import standing
 from gpulease.providers.base import Provider
+from gpulease.service.deciding import PLANNER, Decider
 from gpulease.service.effects import Effects
 from gpulease.service.evidence import Watch
 from gpulease.service.incidents import Incidents
@@ -47,13 +43,11 @@ from gpulease.service.links import Links
 from gpulease.service.metrics import Metrics
 from gpulease.service.observing import ObservedState, Observer
 from gpulease.service.orphans import ContendedCapacity, Orphans
-from gpulease.service.plans import Packed, Plans
 from gpulease.service.policies import Policies
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)
 
-PLANNER = "planner"
 #: For so long a snapshot is as good as a new one to who only looks.
 _SHOWN = timedelta(seconds=1)
 _PARENT_GONE = "parent_gone"
@@ -64,6 +58,7 @@ class Reconciler:
 
     Args:
         publish: called at the end of each round with its snapshot.
+        tell: called with who waits and the snapshot of an outlook on them between two rounds.
         tick: seconds between rounds when nothing wakes the loop.
         clock: the time, UTC.
         windows: the windows of reservations that are open at an instant or come soon.
@@ -83,6 +78,7 @@ class Reconciler:
         *,
         metrics: Metrics,
         publish: Callable[[Snapshot], None],
+        tell: Callable[[Sequence[Lease], Snapshot], None] = lambda _leases, _snapshot: None,
         tick: float = 1.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         windows: Callable[[datetime], tuple[Window, ...]] = lambda _: (),
@@ -97,26 +93,31 @@ class Reconciler:
         self._policies = policies
         self._metrics = metrics
         self._publish = publish
+        self._tell = tell
         self._tick = tick
         self.clock = clock
         self._windows = windows
         self._use = use
         self._spent = spent
         self._away = (away_from, max(away_from, clock())) if away_from is not None else None
-        self.alerts: list[Alert] = []
         self.rounds = 0
-        #: What leases that are less than what was asked for could be by now, by their ids.
-        self.within_reach: Mapping[str, Shape] = {}
+        #: What the last round let expect.
+        self.outlook = Outlook()
         self.problem = ""
         self.observer = Observer(ledger, provider, watch, policies, metrics=metrics, clock=clock)
         self.effects = Effects(ledger, provider)
-        self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
-        self._plans = Plans()
         self._orphans = Orphans(ledger, PLANNER)
         self._contended = ContendedCapacity()
+        self.decider = Decider(
+            ledger, provider, links, policies, self.effects, contended=self._contended,
+            metrics=metrics, clock=clock, devices=lambda: self.observed_state.by_uuid,
+            moved=self._moved, stale=self.wake,
+        )  # fmt: skip
         self._waits = ExpectedWaits(wait_spread)
         self._shown: Snapshot | None = None
         self._wanted = asyncio.Event()
+        self._look_wanted = True
+        self._looked_at = -math.inf
         self._closed = False
 
     @property
@@ -131,6 +132,7 @@ class Reconciler:
 
     def wake(self) -> None:
         """Ask for a round soon; many calls make one round."""
+        self._look_wanted = True
         self._wanted.set()
 
     def snapshot(self) -> Snapshot:
@@ -169,10 +171,6 @@ class Reconciler:
             known = self._shown = self.snapshot()
         return known
 
-    def _preferred_nodes(self) -> dict[str, str]:
-        queued = [x for x in self._ledger.leases.values() if x.state is LeaseState.QUEUED]
-        return {x.id: node for x in queued if (node := self._provider.preferred_node(x))}
-
     async def recover(self, devices: Sequence[Device] = ()) -> None:
         """Tell the provider what the store intends; called once, before the first round.
 
@@ -196,7 +194,10 @@ class Reconciler:
         while not self._closed:
             began = time.perf_counter()
             try:
-                await self.round()
+                if self._look_wanted or time.monotonic() - self._looked_at >= self._tick:
+                    await self.round()
+                else:
+                    await self._decide_asks()
                 self.problem = ""
             except GPULeaseError as error:
                 self._fail(error.reason, error.sentence)
@@ -213,46 +214,43 @@ class Reconciler:
         self._closed = True
         self.wake()
         await self.effects.close()
-        self._planner.shutdown(wait=False, cancel_futures=True)
+        self.decider.close()
 
     async def round(self) -> None:
         """Observe, plan, store, have it performed and tell, once."""
+        self._look_wanted, self._looked_at = False, time.monotonic()
         await self.observer.look()
         async with self._ledger.lock:
             await self._adopt()
-            await self._record(self._parentless())
-        snapshot = self.snapshot()
-        bounds = self._provider.bounds(queue.waiting(snapshot))
-        snapshot = replace(snapshot, bounds=tuple(bounds), preferred_nodes=self._preferred_nodes())
-        running = asyncio.get_running_loop()
-        actions, packed, self.within_reach = await running.run_in_executor(
-            self._planner, self._planned, snapshot
-        )
-        async with self._ledger.lock:
-            recorded = await self._record(self._changes(snapshot, actions), packed)
-        if packed is not None and recorded:
-            self._plans.kept(packed)
+            await self.decider.record(self._parentless())
+        await self.decider.decide(self.snapshot(), self._alerts)
         self.effects.compare(self.observed_state.observed)
-        # What is told of a long queue takes a while; requests are answered meanwhile.
-        self._shown = await running.run_in_executor(self._planner, foreseen, self.snapshot())
+        await self._foresee()
         self.rounds += 1
         snapshot = self.shown()  # a new one where something changed meanwhile
         self._keep_warm(snapshot)
-        self._waits.look(snapshot)
+        self._waits.look(snapshot, lambda _: self.outlook.forecasts)
         self._publish(snapshot)
+
+    async def _decide_asks(self) -> None:
+        """Plan from what was seen last: no lease that holds a device has changed since."""
+        await self.decider.decide(self.snapshot(), self._alerts)
+        if any(lease.state is LeaseState.QUEUED for lease in self._ledger.live()):
+            await self._foresee()
+            snapshot = self.shown()
+            self._waits.look(snapshot, lambda _: self.outlook.forecasts)
+            self._tell(queue.waiting(snapshot), snapshot)
+
+    async def _foresee(self) -> None:
+        """Find what who waits may expect; requests are answered meanwhile."""
+        self._shown = self.snapshot()
+        self.outlook = await self.decider.foresee(self._shown)
 
     def _keep_warm(self, snapshot: Snapshot) -> None:
         pods = self._provider.warm_pods
         wanted = standing(snapshot) if pods is not None else None
         if pods is not None and wanted is not None:
             pods.keep(wanted, snapshot.devices)
-
-    def _planned(
-        self, snapshot: Snapshot
-    ) -> tuple[list[Action], Packed | None, Mapping[str, Shape]]:
-        """Plan, pack what the plan was made from, find what is offered; in the planner's thread."""
-        actions = plan(snapshot)
-        return actions, self._plans.packed(snapshot, actions), _within_reach(snapshot)
 
     async def change(self, changes: Sequence[Change]) -> None:
         """Record what people and the hub changed, all or none, and have it performed.
@@ -262,13 +260,23 @@ class Reconciler:
         if changes:
             await self._ledger.record(changes, self.clock())
             for change in changes:
-                self._perform(change)
-            self.wake()
+                self.decider.perform(change)
+            self._moved(changes)
+            self._wanted.set()
+
+    def _moved(self, changes: Sequence[Change]) -> None:
+        """Want a look before the next plan if leases changed that the provider may show."""
+        if any(each.before and each.before.state is not LeaseState.QUEUED for each in changes):
+            self._look_wanted = True
+
+    def _alerts(self) -> list[Alert]:
+        """Return what an admin has to know that is not of the plan."""
+        return [*self._orphans.alerts(), *self._links.alerts(), *self.effects.alerts()]
 
     async def _adopt(self) -> None:
         """Take in what runs and is not in the store."""
         found = await self._orphans.look(self.observed_state.observed, self.clock())
-        for change in await self._record(found):
+        for change in await self.decider.record(found):
             self._orphans.adopted(change.after)
 
     def _parentless(self) -> list[Change]:
@@ -289,92 +297,6 @@ class Reconciler:
             and lease.state in lifecycle.HOLDING
         ]
 
-    def _changes(self, snapshot: Snapshot, actions: Sequence[Action]) -> list[Change]:
-        """Return what the actions change, but for leases that changed while the plan was made."""
-        alerts = [action for action in actions if isinstance(action, Alert)]
-        more = (*self._orphans.alerts(), *self._links.alerts(), *self.effects.alerts())
-        self._alert([*alerts, *more])
-        planned = {lease.id: lease.version for lease in snapshot.leases}
-        changes = []
-        for action in actions:
-            if isinstance(action, Alert):
-                continue
-            lease = self._ledger.leases.get(action.lease_id)
-            if lease is None or lease.version != planned[action.lease_id]:
-                self._metrics.refused("stale_plan")
-                self.wake()
-                continue
-            after = self._applied(lease, action)
-            if after is not None:
-                changes.append(Change(lease, after, PLANNER, action.reason))
-        return changes
-
-    def _applied(self, lease: Lease, action: Action) -> Lease | None:
-        """Return the lease after an action; one that cannot be applied must not stop the others."""
-        outs = lifecycle.time_outs_of(self._policies.current, lease)
-        try:
-            after = lifecycle.apply(lease, action, self.clock(), outs)
-        except (GPULeaseError, ValueError):
-            log.exception("%s cannot be applied", type(action).__name__, extra={"lease": lease.id})
-            self._metrics.refused("not_applicable")
-            return None
-        return self._with_left(lease, after)
-
-    def _with_left(self, before: Lease, after: Lease) -> Lease:
-        """Add what a drain that is over did not bring home; once answered, it is in the record."""
-        if before.state is not LeaseState.DRAINING:
-            return after
-        blockers, parked = self._links.left_behind(before.id)
-        return lifecycle.left_behind(after, blockers or before.blockers, parked)
-
-    async def _record(
-        self, changes: Sequence[Change], packed: Packed | None = None
-    ) -> Sequence[Change]:
-        """Store all changes at once and return them; those that are refused are left out and said.
-
-        What is stored is performed.  ``packed``: the plan that they are of.
-        """
-        while changes:
-            try:
-                kept = packed.plan if packed is not None else None
-                await self._ledger.record(changes, self.clock(), kept)
-            except GPULeaseError as error:
-                refused = set(error.numbers.get("leases", ()))
-                if error.status != HTTPStatus.CONFLICT or not refused:
-                    raise
-                for lease_id in refused:
-                    extra = {"lease": lease_id, "reason": error.reason}
-                    log.warning("a change was not stored: %s", error.sentence, extra=extra)
-                    self._metrics.refused(error.reason)
-                changes = [change for change in changes if change.after.id not in refused]
-            else:
-                self._recorded(changes)
-                break
-        return changes
-
-    def _recorded(self, changes: Sequence[Change]) -> None:
-        known = self.observed_state.by_uuid
-        for change in changes:
-            held = change.before.devices if change.before is not None else ()
-            pool = next((known[uuid].pool for uuid in held[:1] if uuid in known), "")
-            if self._contended.moved(change, pool, self.clock()):
-                self._metrics.taken(pool)
-            self._perform(change)
-
-    def _perform(self, change: Change) -> None:
-        """Tell the supervisor at once, and let the provider be told by the lease's worker."""
-        self._links.agree(change.after)
-        self.effects.changed(change)
-
-    def _alert(self, alerts: list[Alert]) -> None:
-        known = {(alert.lease_id, alert.reason) for alert in self.alerts}
-        self.alerts = alerts
-        for alert in alerts:
-            if (alert.lease_id, alert.reason) not in known:
-                log.warning(
-                    "%s", alert.sentence, extra={"lease": alert.lease_id, "reason": alert.reason}
-                )
-
     def _fail(self, reason: str, sentence: str) -> None:
         self.problem = sentence
         self._metrics.refused(reason)
@@ -383,14 +305,6 @@ class Reconciler:
     async def _rest(self) -> None:
         with contextlib.suppress(TimeoutError):
             # Not wait_for: before Python 3.12 it swallows a cancellation that meets the event.
-            async with asyncio.timeout(self._tick):
+            async with asyncio.timeout(self._looked_at + self._tick - time.monotonic()):
                 await self._wanted.wait()
         self._wanted.clear()
-
-
-def _within_reach(snapshot: Snapshot) -> Mapping[str, Shape]:
-    try:
-        return wishes.within_reach(snapshot)
-    except Exception:  # what is decided counts; that more could be had does not
-        log.exception("what is within reach of whom could not be found; nothing is offered")
-        return {}

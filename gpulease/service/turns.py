@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import asking
+from gpulease.policy import asking, queue
+from gpulease.policy.memo import keep
 from gpulease.policy.model import Lease, Snapshot
 from gpulease.service.ledger import Ledger, Ticket
 from gpulease.service.reconcile import Reconciler
@@ -157,7 +158,9 @@ class _Round:
 
     def _look(self) -> Snapshot:
         """Return what is known now; leases that have ended, a thousand maybe, decide nothing."""
-        return replace(self._loop.snapshot(), leases=self._ledger.live())
+        known = replace(self._loop.snapshot(), leases=self._ledger.live())
+        keep(queue.by_person, known, self._ledger.live_by_person())
+        return known
 
     def _decide(self, turn: _Turn, ticket: Ticket) -> _Decided:
         wanted = turn.wanted
@@ -173,8 +176,12 @@ class _Round:
 
     def _take(self, decided: _Decided) -> None:
         self._decided[decided.lease.id] = decided
-        if decided.change is not None:
-            before, after = decided.change.before, decided.lease
+        if decided.change is None:
+            return
+        before, after = decided.change.before, decided.lease
+        if before is None:
+            self._snapshot = queue.with_new(self._snapshot, after)
+        else:
             rest = (each for each in self._snapshot.leases if each is not before)
             self._snapshot = replace(self._snapshot, leases=(*rest, after))
 

@@ -12,8 +12,8 @@ from typing import TypedDict
 
 from gpulease.policy import capacity
 from gpulease.policy.evidence.idle_case import warned_at
-from gpulease.policy.explanation import forecast
 from gpulease.policy.explanation.explain import explain, wish_is_free
+from gpulease.policy.explanation.forecast import Forecast
 from gpulease.policy.model import (
     Device,
     Lease,
@@ -68,7 +68,7 @@ class _MadeFrom:
 
     lease: Lease
     policy: PolicyDocument
-    ahead: forecast.Forecast | None
+    ahead: Forecast | None
     said: str
     devices: tuple[Device | None, ...]
     simulated: bool
@@ -136,9 +136,7 @@ class Views:
 
         ``busy``: the busy share, 0 to 1, of leases that are not in memory any more.
         """
-        asking = any(lease.state is LeaseState.QUEUED for lease in leases)
-        found = forecast.forecasts(snapshot) if asking else {}
-        views = [self._view(lease, snapshot, found.get(lease.id)) for lease in leases]
+        views = [self._view(lease, snapshot) for lease in leases]
         if not busy:
             return views
         return [
@@ -151,11 +149,13 @@ class Views:
         for lease_id in [each for each in self._made if each not in kept]:
             del self._made[lease_id]
 
-    def _view(self, lease: Lease, snapshot: Snapshot, ahead: forecast.Forecast | None) -> LeaseView:
+    def _view(self, lease: Lease, snapshot: Snapshot) -> LeaseView:
         """Return the view as it was made last, but for figures that moved meanwhile.
 
         Nobody changes a view: the same one is given again while nothing of it changed.
         """
+        waits = lease.state is LeaseState.QUEUED
+        ahead = self._loop.outlook.forecasts.get(lease.id) if waits else None
         seen = said_of(lease, snapshot.observed)
         known = capacity.known_devices(snapshot)
         made_from = _MadeFrom(
@@ -168,7 +168,7 @@ class Views:
             time_outs_at(snapshot, lease),
             asides(lease, snapshot),
             self._notebook_of(lease),
-            self._loop.within_reach.get(lease.id),
+            self._loop.decider.within_reach.get(lease.id),
         )
         figures = self._figures(lease, snapshot, made_from.outs)
         made = self._made.get(lease.id)
@@ -277,7 +277,7 @@ class Views:
 
     def classes(self, snapshot: Snapshot | None = None) -> list[ClassView]:
         """Return what is on offer and what of it is free now."""
-        return on_offer(snapshot or self._loop.shown())
+        return on_offer(snapshot or self._loop.shown(), self._loop.outlook.next_starts)
 
     def uses(self, snapshot: Snapshot) -> Iterable[tuple[str, str]]:
         """Return each device's pool and use, for the metrics."""

@@ -243,7 +243,7 @@ class Tally:
     def expected(self, ended: Iterable[EndedWait]) -> None:
         """Count what was told to those whose wait is over."""
         for each in ended:
-            if each.said is not None and each.said.between is not None:
+            if each.said.between is not None:
                 early, late = each.said.between
                 width, waited = (late - early), (each.until - each.since)
                 within = early <= each.until <= late

@@ -241,6 +241,16 @@ class Site:
 
         return await wait_for_async(there, seconds, f"lease {lease_id} {state}")
 
+    async def place(self, lease_id: str) -> int:
+        """Wait until who asked is told their place in the queue and return it."""
+        view = self.service.services.views.lease
+        leases = self.service.services.ledger.leases
+
+        def told() -> int | None:
+            return view(leases[lease_id])["position"]
+
+        return await wait_for_async(told, 30, f"the place of lease {lease_id}")
+
 
 def set_environment(patch: Callable[[str, str], None], hub: Hub) -> None:
     """Say to the service's process what a hub says."""

@@ -23,7 +23,8 @@ def shown(*leases, devices=(), elastic=None, grows=True, classes=("small", "larg
             evidence={},
             observed={},
             grows=grows,
-        )
+        ),
+        {},
     )
     return {each["name"]: each for each in found}
 

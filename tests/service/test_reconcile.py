@@ -13,7 +13,7 @@ import pytest
 from gpulease.errors import GPULeaseError
 from gpulease.policy.explanation import forecast, reasons
 from gpulease.policy.model import Activate, EndReason, Lease, LeaseState
-from gpulease.service import reconcile
+from gpulease.service import deciding
 from gpulease.service.links import Links
 from tests.helpers import wait_for_async
 from tests.service.kit import Site, active_lease
@@ -22,7 +22,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 async def test_an_action_that_cannot_be_applied_does_not_stop_the_others(site: Site, monkeypatch):
-    whole = reconcile.plan
+    whole = deciding.plan
     waiting = await site.client(site.hub.server_token("eve")).ask({})
     await site.lease(waiting["id"], "starting")
     await site.client(site.hub.server_token("eve")).end(waiting["id"])
@@ -31,7 +31,7 @@ async def test_an_action_that_cannot_be_applied_does_not_stop_the_others(site: S
     def plan(snapshot: Any) -> Any:
         return [Activate(waiting["id"], "connected"), *whole(snapshot)]
 
-    monkeypatch.setattr(reconcile, "plan", plan)
+    monkeypatch.setattr(deciding, "plan", plan)
     lease, channel, supervisor = await active_lease(site)
     assert lease
     assert site.service.services.loop.problem == ""
@@ -69,39 +69,58 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
     await site.lease(one["id"], "queued")
 
 
+async def test_an_ask_is_decided_without_another_look(
+    hub: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at thousands of leases takes longer than a plan."""
+    async with run(gpus=1, tick=20.0) as site:
+        loop, looks = site.service.services.loop, []
+        whole = loop.observer.look
+
+        async def look() -> None:
+            looks.append(loop.rounds)
+            await whole()
+
+        await wait_for_async(lambda: loop.rounds and not loop._look_wanted, 30, "a first look")
+        monkeypatch.setattr(loop.observer, "look", look)
+        first = await site.client(hub.server_token("stu")).ask({})
+        await site.lease(first["id"], "starting")
+        second = await site.client(hub.server_token("eve")).ask({})
+        assert await site.place(second["id"]) == 1
+        assert looks == []
+        await site.client(hub.server_token("stu")).end(first["id"])
+        await wait_for_async(lambda: looks, 10, "a look at what was held")
+
+
 async def test_what_is_foretold_is_worked_out_in_the_planners_thread(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of thousands who wait that takes tenths of a second, in which the loop would not answer."""
-    told: list[tuple[Any, bool]] = []
+    workers: set[str] = set()
     whole = forecast.turns
 
     def turns(snapshot: Any) -> Any:
-        ours = threading.current_thread().name.startswith(reconcile.PLANNER)
-        told.append((snapshot.now, ours))
+        workers.add(threading.current_thread().name)
         return whole(snapshot)
 
-    def worked_out(by_the_planner: bool) -> set[Any]:
-        return {now for now, ours in told if ours is by_the_planner}
-
-    loop = site.service.services.loop
     monkeypatch.setattr(forecast, "turns", turns)
-    await site.client(site.hub.server_token("stu")).ask({})
-    await wait_for_async(
-        lambda: loop.shown().now in worked_out(True), 30, "a round's snapshot is what is shown"
-    )
-    site.service.services.views.leases(list(loop.shown().leases), loop.shown())
-    assert not worked_out(True) & worked_out(False)
+    client = site.client(site.hub.server_token("stu"))
+    asked = await client.ask({})
+    await site.lease(asked["id"], "starting")
+    await client.end(asked["id"])
+    assert await client.classes()
+    assert workers
+    assert all(name.startswith(deciding.PLANNER) for name in workers)
 
 
 async def test_what_changes_while_it_is_worked_out_is_told_as_it_is_then(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services = site.service.services
-    whole, looking, go_on = reconcile.foreseen, threading.Event(), threading.Event()
+    whole, looking, go_on = deciding.outlook, threading.Event(), threading.Event()
     tell, told = services.loop._publish, []
 
-    def foreseen(snapshot: Any) -> Any:
+    def outlook(snapshot: Any) -> Any:
         if snapshot.leases:
             looking.set()
             go_on.wait(30)
@@ -111,7 +130,7 @@ async def test_what_changes_while_it_is_worked_out_is_told_as_it_is_then(
         told.append(snapshot.leases is services.ledger.all())
         tell(snapshot)
 
-    monkeypatch.setattr(reconcile, "foreseen", foreseen)
+    monkeypatch.setattr(deciding, "outlook", outlook)
     monkeypatch.setattr(services.loop, "_publish", publish)
     client = site.client(site.hub.server_token("stu"))
     asked = await client.ask({})
@@ -128,7 +147,7 @@ async def test_what_a_plan_says_of_a_lease_that_changed_meanwhile_is_dropped(
 ) -> None:
     """A plan is made beside the loop: requests are answered meanwhile, and their word counts."""
     services = site.service.services
-    whole, planning, go_on = reconcile.plan, threading.Event(), threading.Event()
+    whole, planning, go_on = deciding.plan, threading.Event(), threading.Event()
 
     def plan(snapshot: Any) -> Any:
         if snapshot.leases:
@@ -136,7 +155,7 @@ async def test_what_a_plan_says_of_a_lease_that_changed_meanwhile_is_dropped(
             assert go_on.wait(30)
         return whole(snapshot)
 
-    monkeypatch.setattr(reconcile, "plan", plan)
+    monkeypatch.setattr(deciding, "plan", plan)
     eve = site.client(site.hub.server_token("eve"))
     try:
         asked = await eve.ask({})

@@ -79,6 +79,15 @@ class Process:
 
         return await wait_for_async(there, seconds, f"lease {lease_id} {states}")
 
+    async def place(self, lease_id: str) -> int:
+        """Wait until who asked is told their place in the queue and return it."""
+        admin = self.client(self.hub.admin_token())
+
+        async def told() -> int | None:
+            return (await admin.lease(lease_id))["position"]
+
+        return await wait_for_async(told, 60, f"the place of lease {lease_id}")
+
     async def free(self, count: int) -> None:
         admin = self.client(self.hub.admin_token())
 
@@ -162,7 +171,7 @@ async def test_running_leases_go_on_with_the_service_killed_and_started_again(
     again = await process.state(one["id"], "active")
     assert again["devices"] == one["devices"]
     assert (await process.state(two["id"], "active"))["devices"] == two["devices"]
-    assert (await process.state(waiting["id"], "queued"))["position"] == 1
+    assert await process.place(waiting["id"]) == 1
     token = hub.server_token("stu")
     assert (await process.client(token).ask({}))["id"] == one["id"]
     supervisor = await Supervisor.start(process, one["id"], grant)

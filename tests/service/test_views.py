@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpulease.policy.explanation.forecast import outlook
 from gpulease.policy.model import Snapshot
 from gpulease.service import views as module
 from gpulease.service.auth import Asker
@@ -50,8 +51,12 @@ class Round:
         monkeypatch.setattr(module, "explain", explain)
         self.memory = 2 << 30
         observer = SimpleNamespace(busy_share=lambda _: 0.5, memory_used=lambda _: self.memory)
-        loop: Any = SimpleNamespace(observer=observer, within_reach={})
-        self.views = Views(loop, None)
+        self.loop: Any = SimpleNamespace(
+            observer=observer,
+            decider=SimpleNamespace(within_reach={}),
+            outlook=outlook(self.view),
+        )
+        self.views = Views(self.loop, None)
         self.events = Events(lambda _, view: view, lambda: 0.0)
         self.sink = Sink()
         self.events.join(Reader(Asker("root", admin=True), self.sink), None)
@@ -104,7 +109,8 @@ def test_what_a_view_says_is_what_is_made_from_nothing(monkeypatch) -> None:
         view,
     ]
     for world in worlds:
-        fresh = Views(rounds.views._loop, rounds.views._server_started)
+        rounds.loop.outlook = outlook(world)
+        fresh = Views(rounds.loop, rounds.views._server_started)
         leases = list(world.leases)
         assert rounds.views.leases(leases, world) == fresh.leases(leases, replace(world))
 

@@ -9,6 +9,7 @@ are used again, those who give up) is in it as it has been lately.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from math import log
@@ -30,7 +31,7 @@ class EndedWait:
 
     since: datetime
     until: datetime
-    said: Forecast | None
+    said: Forecast
 
 
 class ExpectedWaits:
@@ -41,12 +42,19 @@ class ExpectedWaits:
     """
 
     def __init__(self, spread: tuple[float, float] | None = None) -> None:
-        self._said: dict[str, tuple[datetime, Forecast | None]] = {}
+        self._said: dict[str, tuple[datetime, Forecast]] = {}
         self._ratios: deque[float] = deque(maxlen=MOST)
         self.spread = spread
 
-    def look(self, snapshot: Snapshot) -> list[EndedWait]:
-        """Note who waits; return the waits of those who have started since the last look."""
+    def look(
+        self,
+        snapshot: Snapshot,
+        told: Callable[[Snapshot], Mapping[str, Forecast]] = forecasts,
+    ) -> list[EndedWait]:
+        """Note who waits; return the waits of those who have started since the last look.
+
+        ``told``: what those who wait are told; who is told nothing yet is noted later.
+        """
         waiting = {x.id for x in snapshot.leases if x.state is LeaseState.QUEUED}
         over = self._said.keys() - waiting
         ended = [
@@ -58,8 +66,8 @@ class ExpectedWaits:
         for lease_id in over:
             del self._said[lease_id]
         new = waiting - self._said.keys()
-        found = forecasts(snapshot) if new else {}
-        self._said |= {each: (snapshot.now, found.get(each)) for each in new}
+        found = told(snapshot) if new else {}
+        self._said |= {each: (snapshot.now, found[each]) for each in new & found.keys()}
         self._count(ended)
         return ended
 
@@ -68,7 +76,7 @@ class ExpectedWaits:
             waited = (each.until - each.since).total_seconds()
             if waited < 0:  # the clock was set back meanwhile: nobody knows how long it was
                 continue
-            if each.said is not None and each.said.expected_start is not None:
+            if each.said.expected_start is not None:
                 expected = (each.said.expected_start - each.since).total_seconds()
                 self._ratios.append(log((waited + SLACK) / (max(0.0, expected) + SLACK)))
         if ended and len(self._ratios) >= LEAST:

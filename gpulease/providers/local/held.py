@@ -74,6 +74,8 @@ class Held:
     def _with_descendants(
         self, found: set[Process], table: Mapping[int, ProcessRow]
     ) -> set[Process]:
+        if not found:
+            return set()
         own = processes.of_account(found, self.owner)
         return processes.of_account(own | processes.below(own, table), self.owner)
 

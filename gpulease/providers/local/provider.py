@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 
 from gpulease.gpus.base import GPUInfo, Probe, Sample
 from gpulease.gpus.nvml import LOST_GAPS
@@ -335,7 +336,12 @@ class LocalProvider:
 
 def pool_of(info: GPUInfo) -> str:
     """Return the pool of a device: one for each model on this machine."""
-    return re.sub(r"[^a-z0-9]+", "-", info.name.lower()).strip("-") or "gpu"
+    return _pool_called(info.name)
+
+
+@cache
+def _pool_called(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "gpu"
 
 
 def _occupant(uuid: str, sample: Sample | None, holders: Mapping[str, Held]) -> str | None:
