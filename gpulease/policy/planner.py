@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gpulease.policy import queue
 from gpulease.policy.admission import Admission, admit, came_free, holds
-from gpulease.policy.health import reactions, stuck
+from gpulease.policy.health import reactions, reshaped_too_late, stuck
 from gpulease.policy.isolation import isolated
 from gpulease.policy.model import Action, End, Requeue, Snapshot
 from gpulease.policy.reclaim import Doubts, decide, nominations
@@ -25,6 +25,25 @@ def plan(snapshot: Snapshot) -> list[Action]:
     reach their hard end go on.  A lease on which a step fails is left out and an admin told.
     """
     return isolated(_steps, snapshot)
+
+
+def admissions(snapshot: Snapshot) -> list[Action]:
+    """Return only what becomes of those who wait; what holds devices stays as it is.
+
+    For an ask that comes between two plans: who gets what is free.  That anybody has to leave for
+    it, the next whole plan says.
+    """
+    return isolated(_admissions, snapshot)
+
+
+def _admissions(snapshot: Snapshot) -> list[Action]:
+    if not snapshot.capacity_known:
+        return []
+    late = {each.id for each in reshaped_too_late(snapshot)}
+    snapshot = queue.without(snapshot, late)
+    held = holds(snapshot, frozenset())
+    _, kept = came_free(snapshot, held, frozenset())
+    return admit(snapshot, {**held, **kept}, frozenset()).actions
 
 
 def _steps(snapshot: Snapshot) -> list[Action]:

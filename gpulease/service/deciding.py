@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy import lifecycle, queue, wishes
 from gpulease.policy.explanation.forecast import Outlook, outlook
 from gpulease.policy.model import Action, Alert, Device, Lease, LeaseState, Shape, Snapshot
-from gpulease.policy.planner import plan
+from gpulease.policy.planner import admissions, plan
 from gpulease.providers.base import Provider
 from gpulease.service.effects import Effects
 from gpulease.service.ledger import Ledger
@@ -74,8 +74,10 @@ class Decider:
         self._moved = moved
         self._stale = stale
         self._plans = Plans()
+        self._one_plan = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=PLANNER)
-        self.alerts: list[Alert] = []
+        #: What an admin has to know of the last whole plan.
+        self.plan_alerts: list[Alert] = []
         #: What leases that are less than what was asked for could be by now, by their ids.
         self.within_reach: Mapping[str, Shape] = {}
 
@@ -83,23 +85,26 @@ class Decider:
         """Make no further plan."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def decide(self, snapshot: Snapshot, alerts: Callable[[], Iterable[Alert]]) -> None:
-        """Plan from a snapshot and record what the plan changes.
+    async def decide(self, look: Callable[[], Snapshot], *, only_waiting: bool = False) -> None:
+        """Plan and record what the plan changes; one plan after the other.
 
-        ``alerts``: those of others than the plan.
+        ``look``: what is known, once it is this plan's turn.  ``only_waiting``: what holds devices
+        stays as it is.
 
         Raises:
             GPULeaseError: what the store refuses all changes with.
         """
-        bounds = self._provider.bounds(queue.waiting(snapshot))
-        snapshot = replace(snapshot, bounds=tuple(bounds), preferred_nodes=self._homes(snapshot))
-        actions, packed, self.within_reach = await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._planned, snapshot
-        )
-        async with self._ledger.lock:
-            recorded = await self.record(self._changes(snapshot, actions, alerts()), packed)
-        if packed is not None and recorded:
-            self._plans.kept(packed)
+        async with self._one_plan:
+            snapshot = look()
+            bounds, homes = self._provider.bounds(queue.waiting(snapshot)), self._homes(snapshot)
+            snapshot = replace(snapshot, bounds=tuple(bounds), preferred_nodes=homes)
+            actions, packed = await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._admitted if only_waiting else self._planned, snapshot
+            )
+            async with self._ledger.lock:
+                recorded = await self.record(self._changes(snapshot, actions), packed)
+            if packed is not None and recorded:
+                self._plans.kept(packed)
 
     async def foresee(self, snapshot: Snapshot) -> Outlook:
         """Return what a snapshot lets expect: of a long queue that takes a while."""
@@ -110,19 +115,19 @@ class Decider:
         found = ((x.id, self._provider.preferred_node(x)) for x in queue.waiting(snapshot))
         return {lease_id: node for lease_id, node in found if node}
 
-    def _planned(
-        self, snapshot: Snapshot
-    ) -> tuple[list[Action], Packed | None, Mapping[str, Shape]]:
+    def _planned(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
         """Plan, pack what the plan was made from, find what is offered; in the planner's thread."""
         actions = plan(snapshot)
-        return actions, self._plans.packed(snapshot, actions), _within_reach(snapshot)
+        self.plan_alerts = [action for action in actions if isinstance(action, Alert)]
+        self.within_reach = _within_reach(snapshot)
+        return actions, self._plans.packed(snapshot, actions)
 
-    def _changes(
-        self, snapshot: Snapshot, actions: Sequence[Action], more: Iterable[Alert]
-    ) -> list[Change]:
+    def _admitted(self, snapshot: Snapshot) -> tuple[list[Action], Packed | None]:
+        actions = admissions(snapshot)
+        return actions, self._plans.packed(snapshot, actions)
+
+    def _changes(self, snapshot: Snapshot, actions: Sequence[Action]) -> list[Change]:
         """Return what the actions change, but for leases that changed while the plan was made."""
-        alerts = [action for action in actions if isinstance(action, Alert)]
-        self._alert([*alerts, *more])
         planned = {lease.id: lease.version for lease in snapshot.leases}
         changes = []
         for action in actions:
@@ -195,15 +200,6 @@ class Decider:
         """Tell the supervisor at once, and let the provider be told by the lease's worker."""
         self._links.agree(change.after)
         self._effects.changed(change)
-
-    def _alert(self, alerts: list[Alert]) -> None:
-        known = {(alert.lease_id, alert.reason) for alert in self.alerts}
-        self.alerts = alerts
-        for alert in alerts:
-            if (alert.lease_id, alert.reason) not in known:
-                log.warning(
-                    "%s", alert.sentence, extra={"lease": alert.lease_id, "reason": alert.reason}
-                )
 
 
 def _within_reach(snapshot: Snapshot) -> Mapping[str, Shape]:

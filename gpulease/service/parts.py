@@ -91,7 +91,7 @@ class Services:
         nodes = {each.node for each in state.devices if each.node}
         agents = self.agents.problems(nodes)
         said = [
-            *(alert.sentence for alert in self.loop.decider.alerts),
+            *(alert.sentence for alert in self.loop.alerts),
             *self.reservation_watch.alerts(),
         ]
         if self.policies.problem:

@@ -71,7 +71,7 @@ def publish(services: Services, snapshot: Snapshot) -> None:
         standing.silences(snapshot),
         standing.overdue(snapshot),
         [
-            *(alert.reason for alert in services.loop.decider.alerts),
+            *(alert.reason for alert in services.loop.alerts),
             *(["policy_file"] if services.policies.problem else []),
         ],
     )

@@ -2,9 +2,9 @@
 
 Owns that order and when it runs: on every event and on a tick.  After a crash it begins with what
 the store intends and what the provider shows, so nothing is granted twice and nothing leaks.
-Where only asks have come since the last look, they are decided without another one: a look at
-thousands of leases takes longer.  Refuses to know what becomes of a plan: ``deciding`` does.  When
-the store does not take a change, the service says that it is degraded.
+Between rounds and while one looks, asks are decided from the last look: another one at thousands
+of leases takes longer.  Refuses to know what becomes of a plan: ``deciding`` does.  When the store
+does not take a change, the service says that it is degraded.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from gpulease.errors import GPULeaseError
-from gpulease.policy import lifecycle, queue
+from gpulease.policy import lifecycle
 from gpulease.policy.calendar.reservation import Window
 from gpulease.policy.explanation.forecast import Outlook
 from gpulease.policy.explanation.waits import ExpectedWaits
@@ -27,7 +26,6 @@ from gpulease.policy.model import (
     Alert,
     Device,
     EndReason,
-    Lease,
     LeaseState,
     PolicyDocument,
     Snapshot,
@@ -44,12 +42,15 @@ from gpulease.service.metrics import Metrics
 from gpulease.service.observing import ObservedState, Observer
 from gpulease.service.orphans import ContendedCapacity, Orphans
 from gpulease.service.policies import Policies
+from gpulease.service.unseen import Unseen
 from gpulease.store import Change
 
 log = logging.getLogger(__name__)
 
 #: For so long a snapshot is as good as a new one to who only looks.
 _SHOWN = timedelta(seconds=1)
+#: So many times as long as a round takes is the pause after it; asks are decided meanwhile.
+_PAUSE = 3.0
 _PARENT_GONE = "parent_gone"
 
 
@@ -58,7 +59,6 @@ class Reconciler:
 
     Args:
         publish: called at the end of each round with its snapshot.
-        tell: called with who waits and the snapshot of an outlook on them between two rounds.
         tick: seconds between rounds when nothing wakes the loop.
         clock: the time, UTC.
         windows: the windows of reservations that are open at an instant or come soon.
@@ -78,7 +78,6 @@ class Reconciler:
         *,
         metrics: Metrics,
         publish: Callable[[Snapshot], None],
-        tell: Callable[[Sequence[Lease], Snapshot], None] = lambda _leases, _snapshot: None,
         tick: float = 1.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         windows: Callable[[datetime], tuple[Window, ...]] = lambda _: (),
@@ -93,13 +92,13 @@ class Reconciler:
         self._policies = policies
         self._metrics = metrics
         self._publish = publish
-        self._tell = tell
         self._tick = tick
         self.clock = clock
         self._windows = windows
         self._use = use
         self._spent = spent
         self._away = (away_from, max(away_from, clock())) if away_from is not None else None
+        self.alerts: list[Alert] = []
         self.rounds = 0
         #: What the last round let expect.
         self.outlook = Outlook()
@@ -108,16 +107,16 @@ class Reconciler:
         self.effects = Effects(ledger, provider)
         self._orphans = Orphans(ledger, PLANNER)
         self._contended = ContendedCapacity()
+        self._unseen = Unseen()
         self.decider = Decider(
             ledger, provider, links, policies, self.effects, contended=self._contended,
             metrics=metrics, clock=clock, devices=lambda: self.observed_state.by_uuid,
-            moved=self._moved, stale=self.wake,
+            moved=self._unseen.moved, stale=self.wake,
         )  # fmt: skip
         self._waits = ExpectedWaits(wait_spread)
         self._shown: Snapshot | None = None
         self._wanted = asyncio.Event()
-        self._look_wanted = True
-        self._looked_at = -math.inf
+        self._asked = asyncio.Event()
         self._closed = False
 
     @property
@@ -132,7 +131,6 @@ class Reconciler:
 
     def wake(self) -> None:
         """Ask for a round soon; many calls make one round."""
-        self._look_wanted = True
         self._wanted.set()
 
     def snapshot(self) -> Snapshot:
@@ -186,44 +184,64 @@ class Reconciler:
         await self.effects.settled()
 
     async def run(self) -> None:
-        """Run rounds; a failing round is logged and tried again at the next tick.
+        """Run rounds, and decide asks as they come."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._run_rounds())
+            both.create_task(self._run_asks())
 
-        Between rounds there is as long a pause as a round took: where many things change at once,
+    async def _run_rounds(self) -> None:
+        while not self._closed:
+            async with self._trying(_PAUSE):
+                began = time.perf_counter()
+                await self.round()
+                self.problem = ""
+                self._metrics.planned(time.perf_counter() - began)
+            await self._rest()
+
+    async def _run_asks(self) -> None:
+        while not self._closed:
+            await self._asked.wait()
+            self._asked.clear()
+            if self.rounds and not self._closed:
+                async with self._trying(1.0):
+                    await self._decide_asks()
+
+    @contextlib.asynccontextmanager
+    async def _trying(self, pause: float) -> AsyncIterator[None]:
+        """Log what fails: it is tried again at the next tick.
+
+        There follows a pause, so many times as long as it took: where many things change at once,
         requests are answered meanwhile, and one round takes in what many events told.
         """
-        while not self._closed:
-            began = time.perf_counter()
-            try:
-                if self._look_wanted or time.monotonic() - self._looked_at >= self._tick:
-                    await self.round()
-                else:
-                    await self._decide_asks()
-                self.problem = ""
-            except GPULeaseError as error:
-                self._fail(error.reason, error.sentence)
-            except Exception as error:
-                log.exception("a round of the loop failed")
-                self._fail("internal", type(error).__name__)
-            took = time.perf_counter() - began
-            self._metrics.planned(took)
-            await asyncio.sleep(min(took, self._tick))
-            await self._rest()
+        began = time.perf_counter()
+        try:
+            yield
+        except GPULeaseError as error:
+            self._fail(error.reason, error.sentence)
+        except Exception as error:
+            log.exception("a round of the loop failed")
+            self._fail("internal", type(error).__name__)
+        await asyncio.sleep(min(pause * (time.perf_counter() - began), self._tick))
 
     async def close(self) -> None:
         """End after the present round, and end what is being performed."""
         self._closed = True
         self.wake()
+        self._asked.set()
         await self.effects.close()
         self.decider.close()
 
     async def round(self) -> None:
         """Observe, plan, store, have it performed and tell, once."""
-        self._look_wanted, self._looked_at = False, time.monotonic()
+        self._unseen.look_begins()
         await self.observer.look()
+        if self.observed_state.capacity_known:
+            self._unseen.looked()
         async with self._ledger.lock:
             await self._adopt()
             await self.decider.record(self._parentless())
-        await self.decider.decide(self.snapshot(), self._alerts)
+        await self.decider.decide(self._to_decide)
+        self._alert()
         self.effects.compare(self.observed_state.observed)
         await self._foresee()
         self.rounds += 1
@@ -233,13 +251,13 @@ class Reconciler:
         self._publish(snapshot)
 
     async def _decide_asks(self) -> None:
-        """Plan from what was seen last: no lease that holds a device has changed since."""
-        await self.decider.decide(self.snapshot(), self._alerts)
-        if any(lease.state is LeaseState.QUEUED for lease in self._ledger.live()):
-            await self._foresee()
-            snapshot = self.shown()
-            self._waits.look(snapshot, lambda _: self.outlook.forecasts)
-            self._tell(queue.waiting(snapshot), snapshot)
+        """Give what is free, by the last look, to who waits; a round does and tells the rest."""
+        await self.decider.decide(self._to_decide, only_waiting=True)
+        self.wake()
+
+    def _to_decide(self) -> Snapshot:
+        state = self.observed_state
+        return replace(self.snapshot(), devices=self._unseen.marked(state.devices, state.by_uuid))
 
     async def _foresee(self) -> None:
         """Find what who waits may expect; requests are answered meanwhile."""
@@ -261,17 +279,22 @@ class Reconciler:
             await self._ledger.record(changes, self.clock())
             for change in changes:
                 self.decider.perform(change)
-            self._moved(changes)
-            self._wanted.set()
+            self._unseen.moved(changes)
+            if any(_waits(change) for change in changes):
+                self._asked.set()
+            if not all(_waits(change) for change in changes):
+                self.wake()
 
-    def _moved(self, changes: Sequence[Change]) -> None:
-        """Want a look before the next plan if leases changed that the provider may show."""
-        if any(each.before and each.before.state is not LeaseState.QUEUED for each in changes):
-            self._look_wanted = True
-
-    def _alerts(self) -> list[Alert]:
-        """Return what an admin has to know that is not of the plan."""
-        return [*self._orphans.alerts(), *self._links.alerts(), *self.effects.alerts()]
+    def _alert(self) -> None:
+        alerts = [*self.decider.plan_alerts, *self._orphans.alerts(), *self._links.alerts()]
+        alerts += self.effects.alerts()
+        known = {(alert.lease_id, alert.reason) for alert in self.alerts}
+        self.alerts = alerts
+        for alert in alerts:
+            if (alert.lease_id, alert.reason) not in known:
+                log.warning(
+                    "%s", alert.sentence, extra={"lease": alert.lease_id, "reason": alert.reason}
+                )
 
     async def _adopt(self) -> None:
         """Take in what runs and is not in the store."""
@@ -305,6 +328,11 @@ class Reconciler:
     async def _rest(self) -> None:
         with contextlib.suppress(TimeoutError):
             # Not wait_for: before Python 3.12 it swallows a cancellation that meets the event.
-            async with asyncio.timeout(self._looked_at + self._tick - time.monotonic()):
+            async with asyncio.timeout(self._tick):
                 await self._wanted.wait()
         self._wanted.clear()
+
+
+def _waits(change: Change) -> bool:
+    """Whether a change is of a request that waited, or waits now, and holds nothing."""
+    return change.before is None or change.before.state is LeaseState.QUEUED

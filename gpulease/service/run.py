@@ -165,7 +165,6 @@ class RunningService:
             policies,
             metrics=metrics,
             publish=self._publish,
-            tell=self._tell,
             tick=options.tick,
             windows=reservations.windows,
             use=usage.use,
@@ -334,9 +333,6 @@ class RunningService:
 
     def _moved(self, changes: Sequence[Change], now: datetime) -> None:
         publishing.moved(self.services, changes, now)
-
-    def _tell(self, leases: Sequence[Lease], snapshot: Snapshot) -> None:
-        publishing.tell(self.services, leases, snapshot)
 
     def _publish(self, snapshot: Snapshot) -> None:
         publishing.publish(self.services, snapshot)

@@ -80,7 +80,7 @@ async def test_a_replaced_service_finds_its_leases_and_ends_none(
         assert second.lease(name).devices == lease.devices
         held = [d.uuid for d in await second.provider.devices() if d.occupied_by == name]
         assert held == list(lease.devices)
-        assert second.loop.decider.alerts == []
+        assert second.loop.alerts == []
 
 
 async def test_a_restored_backup_adopts_what_it_does_not_know(
@@ -104,14 +104,12 @@ async def test_a_restored_backup_adopts_what_it_does_not_know(
         assert uid_of(world, lease) == uid
         left = adopted.hard_end - datetime.now(UTC) if adopted.hard_end else timedelta()
         assert timedelta(minutes=55) < left <= timedelta(hours=1)
-        assert [alert.reason for alert in second.loop.decider.alerts] == ["adopted"]
+        assert [alert.reason for alert in second.loop.alerts] == ["adopted"]
         history = await second.ledger.call(second.ledger.store.transitions, name)
         assert [each.why for each in history] == ["adopted"]
     async with service(world, tmp_path, backup.name) as third:
         await rounds(third)
-        assert [alert.reason for alert in third.loop.decider.alerts] == ["adopted"], (
-            "a restart forgot it"
-        )
+        assert [alert.reason for alert in third.loop.alerts] == ["adopted"], "a restart forgot it"
 
 
 async def test_while_the_database_is_away_nothing_is_granted_or_ended(

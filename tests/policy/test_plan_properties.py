@@ -9,9 +9,10 @@ from gpulease.policy import capacity, limits, queue
 from gpulease.policy.admission.holds import gathers
 from gpulease.policy.capacity import fitting
 from gpulease.policy.fairness import turns
+from gpulease.policy.health import reactions
 from gpulease.policy.lifecycle import HOLDING, apply
 from gpulease.policy.model import Alert, Drain, Lease, LeaseState, Start, Warn
-from gpulease.policy.planner import plan
+from gpulease.policy.planner import admissions, plan
 from tests.policy.build import (
     OUTS,
     active,
@@ -156,6 +157,20 @@ def test_only_free_devices_are_granted_and_each_once(view):
             each, parts = lease.per_node, range(0, lease.count, lease.per_node)
             assert all(len({d.node for d in given[at : at + each]}) == 1 for at in parts)
             assert all(fitting.suits("t4", d) and not d.leaving for d in given)
+
+
+@settings(max_examples=300)
+@given(worlds())
+def test_between_two_plans_who_waits_gets_what_a_plan_would_give(view):
+    acted = admissions(view)
+    free = {d.uuid for each in capacity.free_devices(view).values() for d in each}
+    granted = [uuid for a in acted if isinstance(a, Start) for uuid in a.devices]
+    assert len(granted) == len(set(granted))
+    assert set(granted) <= free
+    assert {a.lease_id for a in acted} <= queue.waiting_ids(view)
+    if not reactions(view):
+        starts = [a for a in plan(view) if isinstance(a, Start)]
+        assert [a for a in acted if isinstance(a, Start)] == starts
 
 
 @settings(max_examples=300)

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPResponse
 
+from tests.helpers import wait_for_async
 from tests.service.kit import COOKIE, Hub, Peer, Server, Site, cookie_of
 
 
@@ -235,8 +236,13 @@ async def test_metrics_name_no_user_server_or_lease(site: Site, hub: Hub) -> Non
     lease = await site.client(hub.server_token("stu")).ask({})
     await site.lease(lease["id"], "starting")
     token = {"Authorization": f"token {hub.metrics_token()}"}
-    text = (await fetch(site, "metrics", **token)).body.decode()
-    assert 'gpulease_leases{gpu_class="simulated-gpu",state="starting"} 1.0' in text
+
+    async def shown() -> str | None:
+        found = (await fetch(site, "metrics", **token)).body.decode()
+        held = 'gpulease_leases{gpu_class="simulated-gpu",state="starting"} 1.0'
+        return found if held in found else None
+
+    text = await wait_for_async(shown, 30, "the lease in the metrics")
     assert 'gpulease_waiting_seconds_count{gpu_class="simulated-gpu"} 1.0' in text
     assert "gpulease_queue_length" in text
     assert "stu" not in text.replace("status", "")

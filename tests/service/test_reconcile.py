@@ -69,27 +69,56 @@ async def test_a_change_that_the_store_refuses_costs_only_itself(site: Site, mon
     await site.lease(one["id"], "queued")
 
 
-async def test_an_ask_is_decided_without_another_look(
-    hub: Any, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A look at thousands of leases takes longer than a plan."""
-    async with run(gpus=1, tick=20.0) as site:
-        loop, looks = site.service.services.loop, []
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let looks at the provider begin, and end only once they may."""
+
+    async def of(site: Site) -> tuple[list[int], asyncio.Event]:
+        loop, begun, may_end = site.service.services.loop, [], asyncio.Event()
+        await wait_for_async(lambda: loop.rounds, 30, "a first round")
         whole = loop.observer.look
 
         async def look() -> None:
-            looks.append(loop.rounds)
+            begun.append(loop.rounds)
+            await may_end.wait()
             await whole()
 
-        await wait_for_async(lambda: loop.rounds and not loop._look_wanted, 30, "a first look")
         monkeypatch.setattr(loop.observer, "look", look)
-        first = await site.client(hub.server_token("stu")).ask({})
-        await site.lease(first["id"], "starting")
-        second = await site.client(hub.server_token("eve")).ask({})
-        assert await site.place(second["id"]) == 1
-        assert looks == []
-        await site.client(hub.server_token("stu")).end(first["id"])
-        await wait_for_async(lambda: looks, 10, "a look at what was held")
+        await wait_for_async(lambda: begun, 30, "a look")
+        return begun, may_end
+
+    return of
+
+
+async def test_an_ask_is_decided_while_one_looks(hub: Any, run: Any, looking: Any) -> None:
+    """A look at thousands of leases takes longer than a plan."""
+    async with run(gpus=2) as site:
+        begun, may_end = await looking(site)
+        for name in ("stu", "eve"):
+            lease = await site.client(hub.server_token(name)).ask({})
+            await site.lease(lease["id"], "starting")
+        assert len(begun) == 1
+        may_end.set()
+
+
+async def test_a_device_that_was_given_back_is_looked_at_before_it_is_given_on(
+    hub: Any, run: Any, looking: Any
+) -> None:
+    """An older look shows nothing of a lease that began since, and something of it may run."""
+    async with run(gpus=2) as site:
+        _, may_end = await looking(site)
+        client = site.client(hub.server_token("stu"))
+        first = await client.ask({})
+        given_back = (await site.lease(first["id"], "starting")).devices
+        await client.end(first["id"])
+        await site.lease(first["id"], "ended")
+        other = await site.client(hub.server_token("eve")).ask({})
+        assert (await site.lease(other["id"], "starting")).devices != given_back
+        again = await client.ask({})
+        leases = site.service.services.ledger.leases
+        await wait_for_async(lambda: leases[again["id"]].reason == "no_capacity", 30, "why")
+        may_end.set()
+        assert (await site.lease(again["id"], "starting")).devices == given_back
 
 
 async def test_what_is_foretold_is_worked_out_in_the_planners_thread(
@@ -147,15 +176,19 @@ async def test_what_a_plan_says_of_a_lease_that_changed_meanwhile_is_dropped(
 ) -> None:
     """A plan is made beside the loop: requests are answered meanwhile, and their word counts."""
     services = site.service.services
-    whole, planning, go_on = deciding.plan, threading.Event(), threading.Event()
+    planning, go_on = threading.Event(), threading.Event()
 
-    def plan(snapshot: Any) -> Any:
-        if snapshot.leases:
-            planning.set()
-            assert go_on.wait(30)
-        return whole(snapshot)
+    def slow(whole: Any) -> Any:
+        def planner(snapshot: Any) -> Any:
+            if snapshot.leases:
+                planning.set()
+                assert go_on.wait(30)
+            return whole(snapshot)
 
-    monkeypatch.setattr(deciding, "plan", plan)
+        return planner
+
+    monkeypatch.setattr(deciding, "plan", slow(deciding.plan))
+    monkeypatch.setattr(deciding, "admissions", slow(deciding.admissions))
     eve = site.client(site.hub.server_token("eve"))
     try:
         asked = await eve.ask({})

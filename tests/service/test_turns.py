@@ -177,6 +177,10 @@ async def test_a_change_that_the_store_refuses_is_the_only_one(waiting_students:
     ada, bob, cyd = await students.answers()
     students.asks.clear()
     ledger = students.site.service.services.ledger
+    theirs = [ada.id, bob.id, cyd.id]
+    await wait_for_async(
+        lambda: all(ledger.leases[each].reason == "no_capacity" for each in theirs), 30, "a plan"
+    )
     ledger.leases[bob.id] = replace(ledger.leases[bob.id], version=7)  # nobody stored this one
     async with students.in_one_moment():
         for lease in (ada, bob, cyd):

@@ -282,7 +282,7 @@ class Whole:
             live = self.ledger.live()
             if not live and not self.machines.running and not self.loop.effects.alerts():
                 return
-        raise AssertionError((self.ledger.live(), self.machines.running, self.loop.decider.alerts))
+        raise AssertionError((self.ledger.live(), self.machines.running, self.loop.alerts))
 
     def _lease_of(self, process: Process) -> Lease | None:
         lease = self.ledger.leases.get(process.lease_id)

@@ -10,7 +10,7 @@ from gpulease.policy.health.checks import (
     adding_max,
     observed_of,
 )
-from gpulease.policy.health.reactions import reactions
+from gpulease.policy.health.reactions import reactions, reshaped_too_late
 from gpulease.policy.health.stuck import stuck
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "adding_max",
     "observed_of",
     "reactions",
+    "reshaped_too_late",
     "stuck",
 ]

@@ -27,11 +27,11 @@ def reactions(snapshot: Snapshot) -> dict[str, Action]:
     }
     settled = {lease_id: action for lease_id, action in found.items() if action is not None}
     return settled | {
-        each.id: End(each.id, "hard_end", EndReason.EXPIRED) for each in _late(snapshot)
+        each.id: End(each.id, "hard_end", EndReason.EXPIRED) for each in reshaped_too_late(snapshot)
     }
 
 
-def _late(snapshot: Snapshot) -> list[Lease]:
+def reshaped_too_late(snapshot: Snapshot) -> list[Lease]:
     """Return the leases in another shape whose time ran out before they were back."""
     return [
         each
