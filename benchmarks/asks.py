@@ -18,7 +18,6 @@ from typing import Any
 from benchmarks.measure import Aim, Variants, percentile, progress, report
 from tests.helpers import wait_for_async
 from tests.service.crowd import Crowd, Person, crowd
-from tests.service.kit import QUICK
 from tests.store.postgresql import postgresql
 
 LEASES = 5_000
@@ -63,10 +62,7 @@ async def measure(rounds: int, scale: float) -> dict[str, Any]:
 async def _everybody(kind: str, leases: int) -> AsyncIterator[Crowd]:
     """Run the service with a device for each; the last person sees what happens to all."""
     with tempfile.TemporaryDirectory() as made:
-        options = {
-            "gpus": leases + ASKERS,
-            "first_time_outs": {**QUICK, "start_max": 86_400.0},
-        }
+        options = {"gpus": leases + ASKERS, "start_max": "1d"}
         people = leases + ASKERS
         if kind == "sqlite":
             async with crowd(Path(made), people, **options) as everybody:

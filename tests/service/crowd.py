@@ -26,10 +26,10 @@ from tests.service import kit
 
 #: Twice a second is 120 in a minute, and each end is a change as well.
 POLICY = """\
-pools: {simulated-gpu: {evidence: process}}
-classes: {gpu: {pool: simulated-gpu}}
-limits: {changes_per_minute: 600, queue_max: 10000}
-time_outs: {warm_up: 0, idle: 1h, drain_max: 1s}
+pools: {{simulated-gpu: {{evidence: process}}}}
+classes: {{gpu: {{pool: simulated-gpu}}}}
+limits: {{changes_per_minute: 600, queue_max: 10000}}
+time_outs: {{warm_up: 0, idle: 1h, drain_max: 1s, start_max: {start_max}}}
 """
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +37,8 @@ ROOT = Path(__file__).parents[2]
 async def _serve(folder: Path, hub: kit.Hub, options: dict[str, Any]) -> None:
     kit.set_environment(os.environ.__setitem__, hub)
     first = folder / "policy.yaml"
-    first.write_text(POLICY, encoding="utf-8")
+    start_max = options.pop("start_max", "1m")  # nobody's server runs: so long a lease stands
+    first.write_text(POLICY.format(start_max=start_max), encoding="utf-8")
     usual = {"gpus": 4, "tick": 1.0, "hub_seconds": 10.0, "first_policy_file": first}
     async with kit.running(hub, folder, **{**usual, **options}) as site:
         pages = json.loads(await asyncio.to_thread(sys.stdin.readline))
