@@ -11,7 +11,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +61,13 @@ async def measure(rounds: int, scale: float) -> dict[str, Any]:
 @asynccontextmanager
 async def _everybody(kind: str, leases: int) -> AsyncIterator[Crowd]:
     """Run the service with a device for each; the last person sees what happens to all."""
-    with tempfile.TemporaryDirectory() as made:
-        options = {"gpus": leases + ASKERS, "start_max": "1d"}
-        people = leases + ASKERS
-        if kind == "sqlite":
-            async with crowd(Path(made), people, **options) as everybody:
-                yield everybody
-            return
-        with postgresql(fsync=True) as server:
-            address = server.database()
-            async with crowd(Path(made), people, database_url=address, **options) as everybody:
-                yield everybody
+    database = postgresql(fsync=True) if kind == "postgresql" else nullcontext()
+    with tempfile.TemporaryDirectory() as made, database as server:
+        options: dict[str, Any] = {"gpus": leases + ASKERS, "start_max": "1d"}
+        if server is not None:
+            options["database_url"] = server.database()
+        async with crowd(Path(made), leases + ASKERS, **options) as everybody:
+            yield everybody
 
 
 async def _admitted_a_second(everybody: Crowd, leases: int) -> float:

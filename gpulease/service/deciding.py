@@ -193,13 +193,14 @@ class Decider:
             pool = next((known[uuid].pool for uuid in held[:1] if uuid in known), "")
             if self._contended.moved(change, pool, self._clock()):
                 self._metrics.taken(pool)
-            self.perform(change)
-        self._moved(changes)
+        self.perform(changes)
 
-    def perform(self, change: Change) -> None:
-        """Tell the supervisor at once, and let the provider be told by the lease's worker."""
-        self._links.agree(change.after)
-        self._effects.changed(change)
+    def perform(self, changes: Sequence[Change]) -> None:
+        """Tell the supervisors at once, and let the provider be told by each lease's worker."""
+        for change in changes:
+            self._links.agree(change.after)
+            self._effects.changed(change)
+        self._moved(changes)
 
 
 def _within_reach(snapshot: Snapshot) -> Mapping[str, Shape]:

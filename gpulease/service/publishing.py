@@ -48,18 +48,13 @@ def _note(services: Services, before: Lease | None, after: Lease, now: datetime)
         services.metrics.moved(before, after, now)
 
 
-def tell(services: Services, leases: Sequence[Lease], snapshot: Snapshot) -> None:
-    """Tell what is new of some leases."""
-    views = services.views.leases(leases, snapshot)
-    for lease, view in zip(leases, views, strict=True):
-        services.events.publish(newest(lease, snapshot.observed), view)
-
-
 def publish(services: Services, snapshot: Snapshot) -> None:
     """Tell what follows from a plan's snapshot, and forget what nobody asks about any more."""
     services.usage.tell_of(snapshot, budgets.spent)
     leases = [each for each in snapshot.leases if not services.events.is_final(each)]
-    tell(services, leases, snapshot)
+    views = services.views.leases(leases, snapshot)
+    for lease, view in zip(leases, views, strict=True):
+        services.events.publish(newest(lease, snapshot.observed), view)
     services.events.publish_classes(services.views.classes(snapshot))
     live = {each.id for each in snapshot.leases if each.state is not LeaseState.ENDED}
     services.metrics.show(

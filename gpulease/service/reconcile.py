@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -191,11 +191,9 @@ class Reconciler:
 
     async def _run_rounds(self) -> None:
         while not self._closed:
-            async with self._trying(_PAUSE):
-                began = time.perf_counter()
-                await self.round()
-                self.problem = ""
-                self._metrics.planned(time.perf_counter() - began)
+            took = await self._tried(self.round)
+            self._metrics.planned(took)
+            await asyncio.sleep(min(_PAUSE * took, self._tick))
             await self._rest()
 
     async def _run_asks(self) -> None:
@@ -203,25 +201,24 @@ class Reconciler:
             await self._asked.wait()
             self._asked.clear()
             if self.rounds and not self._closed:
-                async with self._trying(1.0):
-                    await self._decide_asks()
+                took = await self._tried(self._decide_asks)
+                await asyncio.sleep(min(took, self._tick))
 
-    @contextlib.asynccontextmanager
-    async def _trying(self, pause: float) -> AsyncIterator[None]:
-        """Log what fails: it is tried again at the next tick.
+    async def _tried(self, work: Callable[[], Awaitable[None]]) -> float:
+        """Log what fails, which is tried again at the next tick; return the seconds it took.
 
-        There follows a pause, so many times as long as it took: where many things change at once,
+        The longer it takes the longer is the pause after it: where many things change at once,
         requests are answered meanwhile, and one round takes in what many events told.
         """
         began = time.perf_counter()
         try:
-            yield
+            await work()
         except GPULeaseError as error:
             self._fail(error.reason, error.sentence)
         except Exception as error:
             log.exception("a round of the loop failed")
             self._fail("internal", type(error).__name__)
-        await asyncio.sleep(min(pause * (time.perf_counter() - began), self._tick))
+        return time.perf_counter() - began
 
     async def close(self) -> None:
         """End after the present round, and end what is being performed."""
@@ -249,6 +246,7 @@ class Reconciler:
         self._keep_warm(snapshot)
         self._waits.look(snapshot, lambda _: self.outlook.forecasts)
         self._publish(snapshot)
+        self.problem = ""
 
     async def _decide_asks(self) -> None:
         """Give what is free, by the last look, to who waits; a round does and tells the rest."""
@@ -277,9 +275,7 @@ class Reconciler:
         """
         if changes:
             await self._ledger.record(changes, self.clock())
-            for change in changes:
-                self.decider.perform(change)
-            self._unseen.moved(changes)
+            self.decider.perform(changes)
             if any(_waits(change) for change in changes):
                 self._asked.set()
             if not all(_waits(change) for change in changes):

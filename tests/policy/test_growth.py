@@ -4,7 +4,7 @@ Counted are the steps that the interpreter makes, so that a busy machine changes
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from gpulease.policy.asking import Ask, answer
 from gpulease.policy.explanation import forecast
+from gpulease.policy.memo import once_for_devices
 from gpulease.policy.model import Device, Snapshot
 from gpulease.policy.planner import plan
 from tests.policy.build import (
@@ -195,3 +196,17 @@ def test_an_ask_does_not_look_at_each_device_again(number: int) -> None:
     site = snapshot([], devices(number), policy=POLICY)
     ask(site)
     assert steps(ask, site) < 500
+
+
+def test_plans_and_all_others_know_their_own_devices_at_once() -> None:
+    asked: list[int] = []
+
+    @once_for_devices
+    def total(devices: Sequence[Device]) -> int:
+        asked.append(len(devices))
+        return len(devices)
+
+    known, marked = (snapshot([], devices(number), policy=POLICY) for number in (3, 4))
+    for _ in range(3):
+        assert [total(known), total(replace(marked)), total(replace(known))] == [3, 4, 3]
+    assert asked == [3, 4]
