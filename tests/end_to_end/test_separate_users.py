@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from gpulease.demo.browse import Browser
+from tests.end_to_end.open_python import as_account, for_everybody
 from tests.end_to_end.people import LONG
 from tests.helpers import free_port, is_root, process_is_gone, wait_for, wait_for_async
 
@@ -67,14 +68,11 @@ print("found", found)
 def _why_not() -> str:
     if not is_root() or shutil.which("useradd") is None:
         return "not root: no system users can be made"
-    try:
-        python = subprocess.run(
-            [sys.executable, "-c", "import gpulease.companion.kernel"],
-            user=NOBODY, group=NOBODY, extra_groups=[], env={"HOME": "/"}, check=False, timeout=60,
-        )  # fmt: skip
-    except PermissionError:
-        return "other users cannot run this Python"
-    return "" if python.returncode == 0 else "other users cannot import gpulease"
+    tried = subprocess.run(
+        [*for_everybody(), *as_account(NOBODY), sys.executable, "-c", "import gpulease.companion"],
+        env={"PATH": os.defpath}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    return f"other users cannot run this Python: {tried.stderr}" if tried.returncode else ""
 
 
 @dataclass
@@ -121,11 +119,12 @@ def site(people: tuple[str, str]) -> Iterator[Site]:
         "JUPYTERHUB_SERVICE_PREFIX": "/services/gpulease/",
     }  # fmt: skip
     log = (directory / "log").open("wb")
+    opened = for_everybody()
     running = [
-        subprocess.Popen(root, cwd=directory, env=here, stdout=log, stderr=log),
+        subprocess.Popen([*opened, *root], cwd=directory, env=here, stdout=log, stderr=log),
         subprocess.Popen(
-            [*nobody, *database], cwd=own, env=told, stdout=log, stderr=log,
-            user=NOBODY, group=NOBODY, extra_groups=[],
+            [*opened, *as_account(NOBODY), *nobody, *database],
+            cwd=own, env=told, stdout=log, stderr=log,
         ),
     ]  # fmt: skip
     try:
