@@ -31,6 +31,11 @@ class KeptTasks:
         for task in list(self._tasks):
             task.cancel()
 
+    async def end(self) -> None:
+        """Cancel what still runs, and wait until it has ended."""
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     def _finished(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from functools import cached_property
+from typing import Final
 from zoneinfo import ZoneInfo
+
+_PART: Final = r"[^@\s,:;<>()\[\]\x00-\x1f\x7f]+"
+#: The form of an e-mail address that people are told at: what mail can carry without quoting it.
+ADDRESS: Final = f"{_PART}@{_PART}"
 
 
 @dataclass(frozen=True)

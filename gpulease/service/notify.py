@@ -1,7 +1,7 @@
 """Tells people by e-mail and other systems by a webhook.
 
-Owns how a notice is sent and that one which cannot be sent is tried again.  Refuses to know what is
-worth a notice.
+Owns how a notice is sent, and that one which cannot be sent is tried again and not lost without a
+word.  Refuses to know what is worth a notice.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import logging
 import smtplib
 import ssl
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from email.message import EmailMessage
+from email.utils import format_datetime, make_msgid, parseaddr
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from gpulease.errors import GPULeaseError
+from gpulease.kept_tasks import KeptTasks
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ _PORTS = {"smtp": 25, "smtps": 465}
 class Notice:
     """What somebody is told.
 
-    ``kind`` is ``short``, ``cancelled`` or ``changed``; ``to`` are e-mail addresses.
+    ``kind`` is ``short``, ``cancelled``, ``changed`` or ``budget``; ``to`` are e-mail addresses.
     """
 
     kind: str
@@ -47,12 +50,15 @@ class Notice:
 class Channel(Protocol):
     """A way to tell people; ``Notifier`` calls it for each notice, and again when it raises."""
 
+    def letters(self, notice: Notice) -> Sequence[Notice]:
+        """Return what is sent by itself: what becomes of one changes nothing for the others."""
+
     async def send(self, notice: Notice) -> None:
         """Send a notice, or raise ``OSError``."""
 
 
 class Mail:
-    """Sends e-mail through a relay; who has no address is not told.
+    """Sends each address its own e-mail through a relay; who has no address is not told.
 
     With a login everything is encrypted: by ``smtps``, or by STARTTLS before the login is sent.
 
@@ -77,22 +83,37 @@ class Mail:
         self._login = login
         self._context = context or ssl.create_default_context()
 
+    def letters(self, notice: Notice) -> Sequence[Notice]:
+        """Return one for each address."""
+        return [replace(notice, to=(each,)) for each in dict.fromkeys(notice.to)]
+
     async def send(self, notice: Notice) -> None:
         """Send it to everybody who is to be told."""
         if notice.to:
             await asyncio.to_thread(self._deliver, notice)
 
     def _deliver(self, notice: Notice) -> None:
-        message = EmailMessage()
-        message["From"], message["To"] = self._sender, ", ".join(notice.to)
-        message["Subject"] = f"[gpulease] {notice.name} of {notice.group}: {notice.kind}"
-        message.set_content(f"{notice.sentence}\n{notice.next_step}\n")
         with self._relay() as relay:
             if self._login is not None:
                 if not self._tls:
                     relay.starttls(context=self._context)
                 relay.login(*self._login)
-            relay.send_message(message)
+            # The envelope has the addresses as they are: a header may read them otherwise.
+            sender = parseaddr(self._sender)[1]
+            relay.send_message(self._message(notice), sender, list(notice.to))
+
+    def _message(self, notice: Notice) -> EmailMessage:
+        message = EmailMessage()
+        message["From"], message["To"] = self._sender, ", ".join(notice.to)
+        subject = f"[gpulease] {notice.name} of {notice.group}: {notice.kind}"
+        # Names may hold line ends of some alphabet, and a header none of them.
+        message["Subject"] = " ".join(subject.split())
+        message["Date"] = format_datetime(datetime.now(UTC))
+        domain = parseaddr(self._sender)[1].rpartition("@")[2]
+        message["Message-ID"] = make_msgid(domain=domain or "localhost")
+        message["Auto-Submitted"] = "auto-generated"
+        message.set_content("\n".join(each for each in (notice.sentence, notice.next_step) if each))
+        return message
 
     def _relay(self) -> smtplib.SMTP:
         if self._tls:
@@ -106,6 +127,10 @@ class Webhook:
     def __init__(self, url: str) -> None:
         checked(url, "notify_webhook", ("http", "https"))
         self._url = url
+
+    def letters(self, notice: Notice) -> Sequence[Notice]:
+        """Return the notice: one address is posted to."""
+        return [notice]
 
     async def send(self, notice: Notice) -> None:
         """Post it."""
@@ -128,32 +153,61 @@ class Notifier:
     def __init__(self, channels: Sequence[Channel], *, retry: float = RETRY) -> None:
         self._channels = channels
         self._retry = retry
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = KeptTasks(log, "a notice could not be sent")
 
     def tell(self, notice: Notice) -> None:
         """Send a notice soon; the log has it in any case."""
         log.info("%s", notice.sentence, extra={"reason": notice.kind})
         for channel in self._channels:
-            task = asyncio.create_task(self._send(channel, notice))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            for letter in channel.letters(notice):
+                self._tasks.keep(self._send(channel, letter))
 
     async def close(self) -> None:
-        """Give up what could not be sent yet."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Give up what could not be sent yet; the log says what."""
+        await self._tasks.end()
 
     async def _send(self, channel: Channel, notice: Notice) -> None:
-        for number in range(TRIES):
-            try:
-                await channel.send(notice)
-            except (OSError, smtplib.SMTPException) as error:
-                what = type(error).__name__
-                log.warning("a notice could not be sent by %s: %s", type(channel).__name__, what)
-                await asyncio.sleep(self._retry * 2**number)
-            else:
-                return
+        way = type(channel).__name__
+        try:
+            for number in range(TRIES):
+                try:
+                    await channel.send(notice)
+                except (OSError, smtplib.SMTPException) as error:
+                    log.warning(
+                        "a notice could not be sent by %s: %s", way, _what(error),
+                        extra={"reason": notice.kind},
+                    )  # fmt: skip
+                    if _for_good(error):
+                        break
+                    await asyncio.sleep(self._retry * 2**number)
+                else:
+                    return
+        except asyncio.CancelledError:
+            _given_up(way, notice)
+            raise
+        _given_up(way, notice)
+
+
+def _given_up(way: str, notice: Notice) -> None:
+    log.error("a notice is not sent by %s: %s", way, notice.sentence, extra={"reason": notice.kind})
+
+
+def _codes(error: Exception) -> list[int]:
+    """Return what a relay answered, by the people whom it concerns."""
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return [code for code, _said in error.recipients.values()]
+    return [error.smtp_code] if isinstance(error, smtplib.SMTPResponseException) else []
+
+
+def _what(error: Exception) -> str:
+    said = ", ".join(str(code) for code in _codes(error)) or str(error).partition("\n")[0]
+    return f"{type(error).__name__} ({said})" if said else type(error).__name__
+
+
+def _for_good(error: Exception) -> bool:
+    """Whether it is refused whenever it is tried: 4xx is for now, 5xx is not."""
+    codes = _codes(error)
+    return bool(codes) and all(code >= 500 for code in codes)
 
 
 def channels(

@@ -18,6 +18,7 @@ from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import Calendar, Changed, repetition, wall_clock, wall_text, zone_of
 from gpulease.policy.calendar.ics import MAX_TEXT
 from gpulease.policy.calendar.reservation import Reservation
+from gpulease.policy.projects import ADDRESS
 from gpulease.policy.units import parse_duration
 from gpulease.service.bodies import Body
 
@@ -25,7 +26,7 @@ _Line = Annotated[str, Field(max_length=200, pattern=r"^[^\r\n\x00]*$")]
 _Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\r\n\x00]+$")]
 _Person = Annotated[str, Field(min_length=1, max_length=255)]
 _Moment = Annotated[str, Field(min_length=4, max_length=32)]
-_Address = Annotated[str, Field(max_length=254, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$")]
+_Address = Annotated[str, Field(max_length=254, pattern=f"^{ADDRESS}$")]
 
 #: Characters of a reservation's name, and those of them that are its request's key.
 _LENGTH, OF_KEY = 20, 12

@@ -24,7 +24,7 @@ projects:
     members: {weight: 1, limit: 2}
     people: {ann: {weight: 2}}
     budget: {gpu_hours: 500, each: 40, people: {ann: 80}, zone: Europe/Berlin, at_zero: borrow,
-             from: 2026-10-01, to: 2027-03-31}
+             from: 2026-10-01, to: 2027-03-31, contact: [pi@example.org]}
   optics: {parent: physics}
   others: {everyone: true}
 """
@@ -46,7 +46,7 @@ def test_everything_is_read_and_written_back():
         people=(("ann", Member(2, 2)),),
         budget=Budget(
             500, 40, (("ann", 80.0),), date(2026, 10, 1), date(2027, 3, 31), "Europe/Berlin",
-            AtZero.BORROW,
+            AtZero.BORROW, ("pi@example.org",),
         ),
     )  # fmt: skip
     assert document.parse(document.dump(document.parse(WHOLE))).projects == read
@@ -81,6 +81,8 @@ def test_the_tree_is_known_by_its_groups():
         ("a: {budget: {from: soon, to: 2026-09-01}}", "from needs a day"),
         ("a: {budget: {zone: Mars}}", "no time zone"),
         ("a: {budget: {at_zero: cry}}", "'cry' is not known here"),
+        ("a: {budget: {contact: ['a(b@x.org']}}", "is no e-mail address"),
+        ('a: {budget: {contact: ["a\\x1cb@x.org"]}}', "is no e-mail address"),
         ("a: {classes: [h100]}", "there is no class 'h100'"),
         ("a: {wait: 2}", "has no key 'wait'"),
     ],

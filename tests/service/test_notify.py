@@ -2,9 +2,15 @@
 
 import asyncio
 import base64
+import email
+import email.policy
 import json
 import ssl
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+from email.utils import parsedate_to_datetime
 
 import pytest
 import yaml
@@ -26,21 +32,53 @@ NOTICE = Notice(
 )
 
 
+@dataclass
+class Received:
+    """One e-mail as it came over the wire: the envelope, and what it says."""
+
+    sender: str
+    to: list[str]
+    message: EmailMessage
+
+    @property
+    def text(self):
+        return self.message.get_content().replace("\r\n", "\n")
+
+
 @asynccontextmanager
-async def relay(messages):
-    """An SMTP server that takes every message."""
+async def relay(received, refusing=()):
+    """An SMTP server that speaks RFC 5321 line by line; ``refusing``: (address, code)s in turn."""
+    left = list(refusing)
+
+    def answer(words, envelope):
+        address = words.partition(":")[2].strip().partition(">")[0].lstrip("<")
+        if words.upper().startswith("MAIL FROM:"):
+            envelope[:] = [address, []]
+        elif words.upper().startswith("RCPT TO:"):
+            for each in left:
+                if each[0] == address:
+                    left.remove(each)
+                    return f"{each[1]} {address} is not taken"
+            envelope[1].append(address)
+        return "250 fine"
 
     async def serve(reader, writer):
+        envelope = []
         writer.write(b"220 hello\r\n")
-        while line := await reader.readline():
+        while line := (await reader.readline()).decode().strip():
             word = line.split(maxsplit=1)[0].upper()
-            if word == b"DATA":
+            if word == "EHLO":
+                writer.write(b"250-relay\r\n250-8BITMIME\r\n250 SMTPUTF8\r\n")
+                continue
+            if word == "DATA":
                 writer.write(b"354 go on\r\n")
-                messages.append((await reader.readuntil(b"\r\n.\r\n")).decode())
-            if word == b"QUIT":
+                data = (await reader.readuntil(b"\r\n.\r\n"))[:-3].replace(b"\r\n..", b"\r\n.")
+                message = email.message_from_bytes(data, policy=email.policy.default)
+                received.append(Received(envelope[0], envelope[1], message))
+            if word == "QUIT":
                 writer.write(b"221 bye\r\n")
                 break
-            writer.write(b"250 fine\r\n")
+            writer.write(f"{answer(line, envelope)}\r\n".encode())
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -73,14 +111,67 @@ async def hook(posted, statuses=()):
         await server.close_all_connections()
 
 
-async def test_mail_goes_to_everybody_who_is_to_be_told():
-    messages = []
-    async with relay(messages) as url:
-        await Mail(url, "gpulease@x.org").send(NOTICE)
-    (message,) = messages
-    assert "To: a@x.org, b@x.org" in message
-    assert "From: gpulease@x.org" in message
-    assert "lab has 2 of 3 GPUs." in message
+async def test_each_address_gets_a_mail_of_its_own():
+    received = []
+    async with relay(received) as url:
+        notifier = Notifier([Mail(url, "GPUs <gpulease@x.org>")])
+        notifier.tell(NOTICE)
+        await wait_for_async(lambda: len(received) == 2, 30, "both")
+        await notifier.close()
+    received.sort(key=lambda each: each.to)
+    assert [(each.sender, each.to) for each in received] == [
+        ("gpulease@x.org", ["a@x.org"]), ("gpulease@x.org", ["b@x.org"]),
+    ]  # fmt: skip
+    mail = received[0].message
+    assert (mail["From"], mail["To"]) == ("GPUs <gpulease@x.org>", "a@x.org")
+    assert mail["Subject"] == "[gpulease] lab of cs101: short"
+    assert received[0].text == "lab has 2 of 3 GPUs.\nSplit it.\n"
+    # Relays ask for both (RFC 5322), and no out-of-office reply should come back.
+    assert abs(parsedate_to_datetime(mail["Date"]) - datetime.now(UTC)) < timedelta(minutes=5)
+    assert len({each.message["Message-ID"] for each in received}) == 2
+    assert mail["Message-ID"].endswith("@x.org>")
+    assert mail["Auto-Submitted"] == "auto-generated"
+
+
+@pytest.mark.parametrize("name", ["lab\u2028two", "lab\x0btwo", "lab\x85two", "lab\ntwo"])
+async def test_a_name_that_no_header_can_hold_is_told_all_the_same(name):
+    received = []
+    async with relay(received) as url:
+        await Mail(url, "gpulease@x.org").send(replace(NOTICE, name=name, group="Übung"))
+    assert received[0].message["Subject"] == "[gpulease] lab two of Übung: short"
+
+
+@pytest.mark.parametrize("address", ["o'hara+gpu@x.org", '"a"b@x.org', "jörg@x.org", "a..b@x.org"])
+async def test_mail_goes_to_the_address_as_it_was_written(address):
+    received = []
+    async with relay(received) as url:
+        await Mail(url, "gpulease@x.org").send(replace(NOTICE, to=(address,)))
+    assert received[0].to == [address]
+
+
+async def test_one_address_that_is_refused_takes_the_mail_from_nobody(caplog):
+    received = []
+    refusing = [("a@x.org", 550), ("b@x.org", 450), ("b@x.org", 451)]
+    async with relay(received, refusing) as url:
+        notifier = Notifier([Mail(url, "gpulease@x.org")], retry=0.01)
+        notifier.tell(replace(NOTICE, to=("a@x.org", "b@x.org", "c@x.org", "c@x.org")))
+        await wait_for_async(lambda: len(received) == 2, 30, "those who are not refused")
+        await wait_for_async(lambda: "is not sent by Mail" in caplog.text, 30, "the refusal")
+        await notifier.close()
+    # For now is tried again, for good is not, and is said.
+    assert sorted(each.to for each in received) == [["b@x.org"], ["c@x.org"]]
+    assert caplog.text.count("a notice is not sent by Mail: lab has 2 of 3 GPUs.") == 1
+    assert "(550)" in caplog.text
+    assert "x.org" not in caplog.text, "the log needs no addresses"
+
+
+async def test_what_is_still_to_be_sent_when_the_service_ends_is_said(caplog):
+    async with relay([], [("a@x.org", 450)]) as url:
+        notifier = Notifier([Mail(url, "gpulease@x.org")], retry=600)
+        notifier.tell(replace(NOTICE, to=("a@x.org",)))
+        await wait_for_async(lambda: "could not be sent" in caplog.text, 30, "a first try")
+        await notifier.close()
+    assert "a notice is not sent by Mail: lab has 2 of 3 GPUs." in caplog.text
 
 
 async def test_a_webhook_that_fails_is_tried_again_and_told_once():

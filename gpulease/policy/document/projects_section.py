@@ -29,7 +29,7 @@ from typing import Any, Final
 from zoneinfo import available_timezones
 
 from gpulease.policy.document.nodes import Reader
-from gpulease.policy.projects import AtZero, Budget, Member, Project, Projects, Share
+from gpulease.policy.projects import ADDRESS, AtZero, Budget, Member, Project, Projects, Share
 from gpulease.policy.units import format_duration
 from gpulease.texts import Text
 
@@ -40,7 +40,6 @@ PROJECT: Final = (
 )  # fmt: skip
 BUDGET: Final = ("gpu_hours", "each", "people", "from", "to", "zone", "at_zero", "contact")
 _SHARE = ("guarantee", "limit")
-_ADDRESS = re.compile(r"[^@\s,;<>]+@[^@\s,;<>]+")
 _MEMBER = ("weight", "limit")
 
 
@@ -141,7 +140,7 @@ def _budget(reader: Reader) -> Budget:
 
 
 def _address(text: str) -> str:
-    if not _ADDRESS.fullmatch(text):
+    if not re.fullmatch(ADDRESS, text):
         raise ValueError(Text("'{text}' is no e-mail address.", text=text))
     return text
 
