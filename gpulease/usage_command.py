@@ -18,6 +18,8 @@ from gpulease.errors import GPULeaseError
 from gpulease.terminal import csv_text, say, table
 
 _FIGURES = ("hours", "gpu_hours", "estimated")
+#: What the numbers of a Parquet file's columns are.
+_UNITS = {"hours": "hours of one GPU", "gpu_hours": "GPU-hours at its price"}
 
 
 def add_parsers(commands: Any) -> None:
@@ -67,7 +69,8 @@ def run_usage(arguments: argparse.Namespace) -> int:
         cells = ([row[name] for name in columns] for row in rows)
         arguments.csv.write_text(csv_text(columns, cells), encoding="utf-8", newline="")
     elif written is not None:
-        _write_parquet(written, arguments.parquet, columns, rows)
+        said = {"since": found["since"], "until": found["until"], "zone": arguments.zone}
+        _write_parquet(written, arguments.parquet, columns, rows, said)
     else:
         say(table([columns, *([_cell(row[name]) for name in columns] for row in rows)]))
         for name, hours in found["warm"].items():
@@ -110,15 +113,25 @@ def _pyarrow() -> Any:
 
 
 def _write_parquet(
-    pyarrow: Any, file: Path, columns: list[str], rows: list[dict[str, Any]]
+    pyarrow: Any, file: Path, columns: list[str], rows: list[dict[str, Any]], said: dict[str, str]
 ) -> None:
-    """Write columns of their own types, also where there is no row."""
+    """Write columns of their own types with their units, also where there is no row.
+
+    ``said``: what the file says of itself.
+    """
     types = {"day": pyarrow.date32(), "estimated": pyarrow.bool_()}
-    types |= dict.fromkeys(("hours", "gpu_hours"), pyarrow.float64())
-    schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in columns])
+    types |= dict.fromkeys(_UNITS, pyarrow.float64())
+    fields = [
+        pyarrow.field(
+            name,
+            types.get(name, pyarrow.string()),
+            metadata={"unit": _UNITS[name]} if name in _UNITS else None,
+        )
+        for name in columns
+    ]
     if "day" in columns:
         rows = [{**row, "day": date.fromisoformat(row["day"])} for row in rows]
-    found = pyarrow.Table.from_pylist(rows, schema=schema)
+    found = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(fields, metadata=said))
     importlib.import_module("pyarrow.parquet").write_table(found, file)
 
 
