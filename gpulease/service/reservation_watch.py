@@ -85,7 +85,7 @@ class ReservationWatch:
         snapshot = self._snapshot()
         if not snapshot.capacity_known:
             return []
-        others, pools = self._reservations.all(), self._reservations.firm()
+        others, pools = self._reservations.all(), self._reservations.checks.firm()
         found = [
             shortage(
                 window, effective(snapshot, window, snapshot.now), 0, others,
@@ -137,7 +137,7 @@ class ReservationWatch:
         except GPULeaseError as error:  # it stays as it is
             log.warning("%s cannot be expanded again: %s", before.name, error.sentence)
             return
-        policy, pools = self._policy(), self._reservations.firm()
+        policy, pools = self._policy(), self._reservations.checks.firm()
         others = self._reservations.all()
 
         def fits(one: Occurrence) -> bool:

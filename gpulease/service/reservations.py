@@ -1,30 +1,23 @@
-"""The reservations of the site: who may make and change them, and the windows that count now.
+"""The reservations of the site: how they come and change, and the windows that count now.
 
 Owns the order "checked, stored, then true", one change at a time.  Refuses to decide what fits
-(``policy.reservations``) and to know HTTP.
+(``policy.reservations``), who may (``reservation_rights``), and to know HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpulease.errors import GPULeaseError
 from gpulease.policy.calendar import Expanded
 from gpulease.policy.calendar.reservation import Reservation, Window
-from gpulease.policy.capacity.devices import in_service
-from gpulease.policy.capacity.growth import promised
 from gpulease.policy.model import PolicyDocument, Snapshot
 from gpulease.policy.reservations import booking
-from gpulease.policy.reservations.feasibility import Pool
-from gpulease.policy.reservations.seats import effective
-from gpulease.policy.reservations.shortage import Shortage, shortage
 from gpulease.service.auth import Asker
 from gpulease.service.expansion import expanded
-from gpulease.service.hubapi import HubUnreachableError
 from gpulease.service.ledger import Ledger
 from gpulease.service.notify import Notice
 from gpulease.service.reservation_bodies import (
@@ -35,28 +28,15 @@ from gpulease.service.reservation_bodies import (
     id_of,
     made,
 )
+from gpulease.service.reservation_checks import Checks, Outcome
+from gpulease.service.reservation_rights import Rights, may_not
 from gpulease.store import key_reused
 from gpulease.store.reservations import ReservationEvent, drop
-
-log = logging.getLogger(__name__)
 
 #: Reservations that are taken away in one transaction.
 AT_ONCE = 50
 #: The planner sees windows whose hold begins within this time.
 AHEAD = timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A reservation as it is or would be, with what its calendar gave.
-
-    ``problem``: why not; ``short``: how it has fewer seats than people, or than it reserves.
-    """
-
-    reservation: Reservation
-    expanded: Expanded
-    problem: GPULeaseError | None = None
-    short: Shortage | None = None
 
 
 class Reservations:
@@ -86,7 +66,8 @@ class Reservations:
         self._snapshot = snapshot
         self._changed = changed
         self._tell = tell
-        self._members = members
+        self.checks = Checks(policy, snapshot, members)
+        self.rights = Rights(policy)
         self.lock = asyncio.Lock()
         self._known: dict[str, Reservation] = {}
         self._listed: tuple[PolicyDocument | None, list[Window]] = (None, [])
@@ -109,7 +90,7 @@ class Reservations:
             for each in self._known.values()
             if (cancelled or not each.cancelled)
             and group in ("", each.group)
-            and self.may_see(asker, each)
+            and self.rights.may_see(asker, each)
         ]
         return sorted(found, key=lambda each: (each.calendar.start, each.created, each.id))
 
@@ -128,7 +109,7 @@ class Reservations:
             GPULeaseError: ``no_such_reservation`` (404).
         """
         found = self._known.get(reservation_id)
-        if found is None or not self.may_see(asker, found):
+        if found is None or not self.rights.may_see(asker, found):
             raise GPULeaseError(
                 "no_such_reservation",
                 "There is no such reservation, or it is not yours to see.",
@@ -136,20 +117,6 @@ class Reservations:
                 status=404,
             )
         return found
-
-    def may_see(self, asker: Asker, reservation: Reservation) -> bool:
-        """Tell whether somebody manages a reservation, or may claim its seats."""
-        own = reservation.group in asker.groups or asker.name in reservation.named
-        return self.may_manage(asker, reservation) or own
-
-    def may_manage(self, asker: Asker, reservation: Reservation) -> bool:
-        """Tell whether somebody may change a reservation."""
-        return asker.name in reservation.managers or self.may_reserve(asker, reservation.group)
-
-    def may_reserve(self, asker: Asker, group: str) -> bool:
-        """Tell whether somebody may reserve for a group: its instructors, managers and admins."""
-        managed = self._policy().reservations.managed_by(asker.name)
-        return asker.teaches(group) or asker.admin or group in managed
 
     async def book(
         self, asker: Asker, body: ReservationBody, key: str = ""
@@ -164,7 +131,7 @@ class Reservations:
             return await self._book(asker, body, key)
 
     async def _book(self, asker: Asker, body: ReservationBody, key: str) -> tuple[Outcome, bool]:
-        self._allow(asker, body.group)
+        self.rights.allow(asker, body)
         reservation_id = id_of(asker.name, key, body)
         for known in self._known.values() if key else ():
             if known.id[:OF_KEY] != reservation_id[:OF_KEY]:
@@ -174,7 +141,7 @@ class Reservations:
             return Outcome(known, Expanded(known.occurrences)), False
         self._refuse_name(body.group, body.name)
         wanted = made(body, reservation_id, asker.name, self._snapshot().now)
-        outcome = await self._checked(wanted, None, self.all())
+        outcome = await self.checks.checked(wanted, None, self.all())
         await self.save(None, outcome.reservation, asker.name, "booked")
         return outcome, True
 
@@ -197,8 +164,9 @@ class Reservations:
                 numbers={"version": before.version},
                 status=409,
             )
+        self.rights.keep_to_their_hub(asker, body, before)
         wanted = changed(before, body, self._snapshot().now)
-        outcome = await self._checked(wanted, before, self.all())
+        outcome = await self.checks.checked(wanted, before, self.all())
         after = replace(outcome.reservation, version=before.version + 1)
         await self.save(before, after, asker.name, "changed")
         self._told_of(asker, after, "changed")
@@ -227,14 +195,14 @@ class Reservations:
         """
         there, found, now = self.all(), [], self._snapshot().now
         for number, body in enumerate(bodies):
-            self._allow(asker, body.group)
             before = self.named(body.group, body.name)
+            self.rights.allow(asker, body, before)
             if before is None:
                 wanted = made(body, f"check-{number}", asker.name, now)
             else:
                 wanted = changed(before, body, now)
             try:
-                outcome = await self._checked(wanted, before, there)
+                outcome = await self.checks.checked(wanted, before, there)
             except GPULeaseError as error:
                 occurrences = await expanded(wanted.calendar, self._policy().reservations.closures)
                 wanted = replace(wanted, closed=occurrences.skipped)
@@ -272,30 +240,6 @@ class Reservations:
         mine = (each for each in self.all() if (each.group, each.name) == (group, name))
         return next(mine, None)
 
-    def firm(self) -> dict[str, Pool]:
-        """Return the firm capacity of each pool: the devices that are there, never spot ones.
-
-        Raises:
-            GPULeaseError: ``capacity_unknown`` (503).
-        """
-        snapshot = self._snapshot()
-        if not snapshot.capacity_known:
-            raise GPULeaseError(
-                "capacity_unknown",
-                "Which GPUs are there is not known at present.",
-                next_step="Try again in a minute; tell an admin if it stays so.",
-                status=503,
-            )
-        there = in_service(snapshot)
-        return {
-            pool.name: Pool(
-                promised(snapshot.policy, pool.name, len(there.get(pool.name, ()))),
-                pool.spare,
-                snapshot.policy.projects.guarantees(pool.name),
-            )
-            for pool in snapshot.policy.pools
-        }
-
     async def forget(self, until: datetime) -> int:
         """Take away the reservations that were over before ``until``; return how many.
 
@@ -309,39 +253,6 @@ class Reservations:
             for each in old:
                 del self._known[each]
             return len(old)
-
-    async def _checked(
-        self, wanted: Reservation, before: Reservation | None, others: Iterable[Reservation]
-    ) -> Outcome:
-        policy = self._policy()
-        found = await expanded(wanted.calendar, policy.reservations.closures)
-        whole = replace(wanted, occurrences=found.occurrences, closed=found.skipped)
-        others, pools, now = list(others), self.firm(), self._snapshot().now
-        await asyncio.to_thread(
-            booking.check, whole, others, policy, pools=pools, now=now, before=before
-        )
-        return Outcome(whole, found, short=await self._short(whole, others, pools))
-
-    async def _short(
-        self, reservation: Reservation, others: Iterable[Reservation], pools: Mapping[str, Pool]
-    ) -> Shortage | None:
-        """Return what its first window to come lacks."""
-        snapshot = self._snapshot()
-        ahead = [w for w in booking.windows(snapshot.policy, reservation) if w.end > snapshot.now]
-        if not ahead:
-            return None
-        people: Collection[str] = reservation.named
-        if not people:
-            try:
-                people = await self._members(reservation.group)
-            except HubUnreachableError as error:  # then nobody counts them
-                log.warning("the members of %s are not known: %s", reservation.group, error)
-        planned = snapshot.capacity_known and any(w.key == ahead[0].key for w in snapshot.windows)
-        seats = effective(snapshot, ahead[0], snapshot.now) if planned else reservation.seats
-        return shortage(
-            ahead[0], seats, len(people), others,
-            policy=snapshot.policy, pools=pools, now=snapshot.now,
-        )  # fmt: skip
 
     async def save(
         self,
@@ -363,10 +274,6 @@ class Reservations:
         sentence = f"{asker.name} {what} the reservation {after.name} of {after.group}{why}."
         self._tell(Notice(what, after.group, after.name, sentence, to=after.contact))
 
-    def _allow(self, asker: Asker, group: str) -> None:
-        if not self.may_reserve(asker, group):
-            raise _may_not(group)
-
     def manageable(self, asker: Asker, reservation_id: str) -> Reservation:
         """Return a reservation that somebody may change.
 
@@ -374,8 +281,8 @@ class Reservations:
             GPULeaseError: ``no_such_reservation`` (404), ``may_not_reserve`` (403).
         """
         found = self.visible(asker, reservation_id)
-        if not self.may_manage(asker, found):
-            raise _may_not(found.group)
+        if not self.rights.may_manage(asker, found):
+            raise may_not(found.group)
         return found
 
     def _refuse_name(self, group: str, name: str) -> None:
@@ -386,13 +293,3 @@ class Reservations:
                 next_step="Change that one, or choose another name.",
                 status=409,
             )
-
-
-def _may_not(group: str) -> GPULeaseError:
-    return GPULeaseError(
-        "may_not_reserve",
-        f"You may not reserve GPUs for {group}.",
-        next_step=f"Ask an admin to name you an instructor of {group}.",
-        numbers={"group": group},
-        status=403,
-    )

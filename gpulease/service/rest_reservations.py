@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpulease.errors import GPULeaseError
-from gpulease.hub_names import split
 from gpulease.policy.calendar import ics
 from gpulease.policy.calendar.ics import MAX_TEXT
-from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.reservations import booking
 from gpulease.policy.reservations.attendance import as_csv
 from gpulease.service.base import BaseHandler
@@ -22,6 +20,7 @@ from gpulease.service.reservation_bodies import (
     CheckBody,
     ReservationBody,
 )
+from gpulease.service.reservation_checks import Outcome
 from gpulease.service.reservation_shapes import (
     ClosureView,
     ReservationsBrought,
@@ -29,7 +28,6 @@ from gpulease.service.reservation_shapes import (
     ReservationView,
 )
 from gpulease.service.reservation_views import LISTED, reservation_view
-from gpulease.service.reservations import Outcome
 from gpulease.service.scopes import ACCESS, needs_scope
 from gpulease.service.shapes import Items, Page
 
@@ -44,7 +42,7 @@ class _Handler(BaseHandler):
         return reservation_view(
             outcome.reservation,
             self.services.loop.snapshot(),
-            manages=self.services.reservations.may_manage(self.asker, outcome.reservation),
+            manages=self.services.reservations.rights.may_manage(self.asker, outcome.reservation),
             expanded=outcome.expanded,
             short=outcome.short,
         )
@@ -60,31 +58,6 @@ class _Handler(BaseHandler):
             for each in found
         ]
         return {"fits": all(each["fits"] for each in items), "items": items}
-
-    def keep_to_their_hub(self, body: ChangeBody, before: Reservation | None) -> None:
-        """Refuse people of another hub, but those whom the reservation names already.
-
-        Admins may name anybody.
-
-        Raises:
-            GPULeaseError: ``not_your_hub`` (403).
-        """
-        asker, kept = self.asker, set[str]()
-        if asker.admin or not asker.names.further:
-            return
-        if before is not None and self.services.reservations.may_manage(asker, before):
-            kept = {*before.named, *before.managers, *dict(before.extra_time)}
-        told = {*(body.named or ()), *(body.managers or ()), *(body.extra_time or ())}
-        foreign = sorted(each for each in told - kept if split(each)[0] != asker.names.hub)
-        if foreign:
-            own = f"{asker.names.hub}/NAME" if asker.names.hub else "their names alone"
-            raise GPULeaseError(
-                "not_your_hub",
-                f"{foreign[0]} is nobody of your hub.",
-                next_step=f"Name people of your hub: {own}.",
-                numbers={"user": foreign[0]},
-                status=403,
-            )
 
 
 class ReservationList(_Handler):
@@ -106,7 +79,7 @@ class ReservationList(_Handler):
             reservation_view(
                 each,
                 snapshot,
-                manages=self.services.reservations.may_manage(self.asker, each),
+                manages=self.services.reservations.rights.may_manage(self.asker, each),
                 windows=LISTED,
                 since=query.since,
             )
@@ -124,7 +97,6 @@ class ReservationList(_Handler):
     async def post(self) -> None:
         """Make one; 201 with its windows, 200 where the same key made it before."""
         body = self.parse(ReservationBody)
-        self.keep_to_their_hub(body, None)
         key = self.repeat_key()
         outcome, new = await self.services.reservations.book(self.asker, body, key)
         address = f"{self.services.prefix}api/reservations/{outcome.reservation.id}"
@@ -156,8 +128,6 @@ class ReservationCalendar(_Handler):
         """
         body = self.parse(CalendarBody)
         brought = body.reservations()
-        for each in brought:
-            self.keep_to_their_hub(each, self.services.reservations.named(each.group, each.name))
         found, done = await self.services.reservations.bring(
             self.asker, brought, dry_run=body.dry_run
         )
@@ -187,8 +157,6 @@ class ReservationCheck(_Handler):
     async def post(self) -> None:
         """Answer of each whether it fits, its windows, and what is in its way."""
         bodies = self.parse(CheckBody).reservations
-        for each in bodies:
-            self.keep_to_their_hub(each, self.services.reservations.named(each.group, each.name))
         found = await self.services.reservations.check(self.asker, bodies)
         self.answer(self.checked(found))
 
@@ -216,7 +184,7 @@ class OneReservation(_Handler):
     async def get(self, reservation_id: str) -> None:
         """Answer it with all of its windows that are not over."""
         found = self.services.reservations.visible(self.asker, reservation_id)
-        manages = self.services.reservations.may_manage(self.asker, found)
+        manages = self.services.reservations.rights.may_manage(self.asker, found)
         self.answer(reservation_view(found, self.services.loop.snapshot(), manages=manages))
 
     @needs_scope(ACCESS)
@@ -231,7 +199,6 @@ class OneReservation(_Handler):
         if not body.model_fields_set - {"base_version"}:
             raise GPULeaseError("invalid_body", "Nothing is to be changed.", status=422)
         reservations = self.services.reservations
-        self.keep_to_their_hub(body, reservations.visible(self.asker, reservation_id))
         outcome = await reservations.change(self.asker, reservation_id, body)
         self.answer(self.view(outcome))
 
