@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
 
     from gpulease.providers.kubernetes.findings import Result
-    from gpulease.service.app import GPULeaseService
     from gpulease.service.further_hubs import FurtherHub
     from gpulease.service.kubernetes_settings import KubernetesSettings
+    from gpulease.service.settings import GPULeaseService
 
 #: Seconds by which two clocks may differ before times on pages confuse.
 _CLOCK_MAX = 5.0
@@ -82,9 +82,9 @@ async def look(config_file: str, environment: Mapping[str, str]) -> list[Result]
     """
     from traitlets.config import Config
 
-    from gpulease.service.app import GPULeaseService
     from gpulease.service.kubernetes_settings import KubernetesSettings
     from gpulease.service.option_values import read_configuration
+    from gpulease.service.settings import GPULeaseService
 
     config = read_configuration("--config", config_file) if config_file else Config()
     service = GPULeaseService(config=config)

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Options:
-    """Everything the service is told; ``app`` says what each means."""
+    """Everything the service is told; ``settings`` says what each means."""
 
     host: str
     port: int

@@ -211,7 +211,7 @@ def test_pages_that_share_the_hubs_origin_are_warned_of(said, environment, state
     from traitlets.config import Config
 
     from gpulease.doctor_command import _pages
-    from gpulease.service.app import GPULeaseService
+    from gpulease.service.settings import GPULeaseService
 
     monkeypatch.setenv("JUPYTERHUB_HOST", "https://of.this.very.process")
     found = _pages(GPULeaseService(config=Config({"GPULeaseService": said})), environment)

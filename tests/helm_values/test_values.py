@@ -135,8 +135,8 @@ def test_the_settings_of_the_service_are_settings(monkeypatch, tmp_path):
     from traitlets.config.loader import PyFileConfigLoader
 
     from gpulease.policy import document
-    from gpulease.service.app import GPULeaseService
     from gpulease.service.kubernetes_settings import KubernetesSettings
+    from gpulease.service.settings import GPULeaseService
 
     (found,) = shipped.load("service/settings.yaml")
     monkeypatch.setenv("DATABASE_URL", "sqlite:////var/lib/gpulease/gpulease.sqlite")

@@ -205,7 +205,7 @@ def test_every_member_of_a_reservation_is_documented():
 
 
 def test_every_setting_of_the_service_is_documented_and_no_other():
-    from gpulease.service.app import GPULeaseService
+    from gpulease.service.settings import GPULeaseService
 
     text = page("reference/cli.md").split("## `gpulease service`")[1].split("\n## ")[0]
     own = set(GPULeaseService.class_own_traits(config=True))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.app import GPULeaseService
 from gpulease.service.front import log_in_of
 from gpulease.service.further_hubs import FurtherHub, read_hubs
+from gpulease.service.settings import GPULeaseService
 
 FIRST = "/services/gpulease/"
 SECRET = "a-token-that-nobody-may-read"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpulease.errors import GPULeaseError
-from gpulease.service.app import GPULeaseService
 from gpulease.service.option_values import size_option, web_address
+from gpulease.service.settings import GPULeaseService
 
 
 @pytest.mark.parametrize(
