@@ -15,8 +15,9 @@ from typing import Any, Final
 from gpulease.policy import document
 from gpulease.policy.model import Device, PolicyDocument
 from gpulease.simulate import codec
+from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.trace import Trace
-from gpulease.simulate.world import Assumptions, replay
+from gpulease.simulate.world import replay
 from gpulease.texts import Text
 
 ASSUMPTION: Final = Text(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from math import inf
 from statistics import median
@@ -17,7 +17,6 @@ from statistics import median
 from gpulease.policy import asking, lifecycle
 from gpulease.policy.accounts import Accounts
 from gpulease.policy.budgets import use_of
-from gpulease.policy.calendar.reservation import Window, windows_of
 from gpulease.policy.capacity import cards
 from gpulease.policy.capacity.growth import waits_for_node
 from gpulease.policy.evidence.idleness import WINDOW
@@ -36,6 +35,7 @@ from gpulease.policy.model import (
 )
 from gpulease.policy.planner import plan
 from gpulease.simulate import evidence, invariants
+from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.clock import Clock
 from gpulease.simulate.crowd import Crowd
 from gpulease.simulate.nodes import Nodes, devices_of
@@ -43,38 +43,18 @@ from gpulease.simulate.outcome import Outcome, Tally
 from gpulease.simulate.people import Person, Phase
 from gpulease.simulate.ready import Ready
 from gpulease.simulate.trace import Trace
+from gpulease.simulate.windows import Windows
 
 #: Seconds between two plans at most while somebody waits, or a window is open or near.
 LOOK = 60.0
-#: A window that opens within this time is near.
-_NEAR = timedelta(hours=1)
-#: The planner sees windows whose hold begins within this time, as in the service.
-_AHEAD = timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class Assumptions:
-    """What the trace does not tell (seconds, but ``think``).
-
-    ``think`` multiplies everybody's time to think, ``resolution`` is how finely time passes.
-    ``claim`` is a start in a pod that stood ready; ``unneeded`` is how long an added node stays
-    that nobody uses.
-    """
-
-    start: float = 5.0
-    claim: float = 1.0
-    drain: float = 2.0
-    release: float = 2.0
-    unneeded: float = 600.0
-    think: float = 1.0
-    resolution: float = 1.0
+_AS_USUAL = Assumptions()
 
 
 def replay(
     trace: Trace,
     policy: PolicyDocument,
     devices: Sequence[Device],
-    assumed: Assumptions = Assumptions(),
+    assumed: Assumptions = _AS_USUAL,
     *,
     name: str = "",
 ) -> Outcome:
@@ -109,13 +89,7 @@ class _World:
         self._tickets = 0
         self._plan_wanted = False
         self._next_look = 0.0
-        pools = {each.name: each.pool for each in policy.classes}
-        self._windows: list[Window] = [
-            window
-            for each in trace.reservations
-            if each.gpu_class in pools
-            for window in windows_of(each, policy.reservations, pools[each.gpu_class])
-        ]
+        self._windows = Windows(trace, policy)
         self._tally = Tally(trace.length, policy)
         self._clock = Clock(trace.begin, trace.length, self._tally.pass_until)
         self._nodes = Nodes(
@@ -131,9 +105,8 @@ class _World:
     def run(self, name: str) -> Outcome:
         """Go through the whole trace."""
         clock = self._clock
-        for window in self._windows:
-            for at in (window.hold_from - _NEAR, window.start, window.last_end):
-                clock.at(clock.seconds(at), self._look)
+        for at in self._windows.changes():
+            clock.at(clock.seconds(at), self._look)
         for seconds in self._ready.changes():
             clock.at(seconds, self._look)
         while clock.step(self._assumed.resolution):
@@ -217,7 +190,7 @@ class _World:
     def _look_later(self) -> None:
         """Look again in a minute while anything may change without an event of ours."""
         now = self._clock.now
-        near = any(w.hold_from - _NEAR <= now <= w.last_end for w in self._windows)
+        near = self._windows.is_near(now)
         if (near or self._waits()) and self._next_look <= self._clock.t:
             self._next_look = self._clock.t + LOOK
             self._clock.at(self._next_look, self._look)
@@ -238,7 +211,6 @@ class _World:
 
     def _snapshot(self) -> Snapshot:
         now = self._clock.now
-        near = (w for w in self._windows if w.hold_from <= now + _AHEAD and w.last_end > now)
         if self._accounts.is_over(now):
             self._accounts.renew(now)
         return Snapshot(
@@ -249,7 +221,7 @@ class _World:
             evidence=self._evidence,
             observed=self._observed,
             typical_length=median(self._lengths) if self._lengths else None,
-            windows=tuple(near),
+            windows=self._windows.ahead(now),
             use=self._accounts.use(now),
             spent=self._accounts.spent(now),
             wait_spread=self._expected.spread,

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from gpulease.policy.model import Pool
 from gpulease.policy.pods import Elastic
+from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.table import table
-from gpulease.simulate.world import Assumptions, replay
+from gpulease.simulate.world import replay
 from tests.simulate.build import cards, policy, session, trace
 
 COMES = 300.0

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from gpulease.policy.model import Drain, EndReason, LeaseState, Start, TimeOuts, Wait, Warn
 from gpulease.policy.projects import Budget, Project, Projects
 from gpulease.simulate import invariants, scenarios
+from gpulease.simulate.assumptions import Assumptions
 from gpulease.simulate.invariants import BrokenPromise
 from gpulease.simulate.picture import drawn
 from gpulease.simulate.table import table
-from gpulease.simulate.world import Assumptions, replay
+from gpulease.simulate.world import replay
 from tests.policy import build as snapshots
 from tests.policy.fairness.build import asks, holds, project, shared
 from tests.simulate.build import cards, policy, session, trace
