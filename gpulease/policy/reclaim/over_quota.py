@@ -11,17 +11,23 @@ be in quota only, nor a lease before its minimum runtime.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from operator import itemgetter
 
 from gpulease.policy import budgets, queue
 from gpulease.policy.fairness.standing import Node, Tree, above, standing, stays, units_of
-from gpulease.policy.lifecycle import time_outs_of
-from gpulease.policy.model import Lease, LeaseState, Snapshot
+from gpulease.policy.model import Lease, Snapshot
 from gpulease.policy.reclaim.firsts import Firsts
-from gpulease.policy.reclaim.loans import Given, Loan, Useful
+from gpulease.policy.reclaim.loans import (
+    Given,
+    Loan,
+    Useful,
+    loans_of,
+    may_go,
+    next_parts,
+    within_project,
+)
 
 
 @dataclass(frozen=True)
@@ -63,22 +69,11 @@ class Borrowed:
                 continue
             if lease.id in gone:
                 self._move(self._leaf(lease), -units_of(lease))
-            elif lease.id not in settled and self._may_go(lease):
+            elif lease.id not in settled and may_go(snapshot, lease):
                 leaf = self._leaf(lease)
-                loans = self._parts(lease, leaf)
+                loans = loans_of(snapshot, lease, leaf)
                 self._lent.setdefault(_project(leaf), []).extend(loans)
                 self._units.setdefault(_project(leaf), set()).update(x.units for x in loans)
-
-    def _parts(self, lease: Lease, leaf: Node) -> list[Loan]:
-        rank = self._rank(lease)
-        if lease.becomes is not None:  # told already what it gives
-            return [Loan(lease, leaf, len(lease.giving), rank)]
-        spares, gone, fewer = lease.spares, 0, list[Loan]()
-        while gone < spares:
-            units = lease.giving_up(gone + 1) - gone
-            fewer.append(Loan(lease, leaf, units, rank, gone))
-            gone += units
-        return [*fewer, Loan(lease, leaf, units_of(lease) - spares, rank, spares)]
 
     @property
     def nothing(self) -> bool:
@@ -267,7 +262,7 @@ class Borrowed:
             return None
         fair = {units for units in self._units[project] if self._may_lose(theirs, units, right)}
         cutting: Loan | None = None
-        for loan in _next_parts(self._loans(project)) if fair else ():
+        for loan in next_parts(self._loans(project)) if fair else ():
             if loan.units not in fair or not loan.gives(useful):
                 continue
             if self._held(project) - loan.units >= project.guarantee:
@@ -292,7 +287,7 @@ class Borrowed:
         if project not in self._ordered:
             self._ordered.add(project)
             if len(loans) > 1:
-                loans.sort(key=_within_project)
+                loans.sort(key=within_project)
         return loans
 
     def _first_within(
@@ -303,7 +298,7 @@ class Borrowed:
             return None
         lacks = self._due(mine) + wanted <= mine.target
         project, cutting = _project(mine), None
-        for loan in _next_parts(loans):
+        for loan in next_parts(loans):
             theirs, units = loan.leaf, loan.units
             if theirs is mine or self._held(theirs) - units < theirs.share:
                 continue
@@ -322,18 +317,6 @@ class Borrowed:
         held = self._held(project)
         cuts = held - loan.units < project.guarantee
         return told, cuts, idle, project.target - held, age, order, loan.part
-
-    def _rank(self, lease: Lease) -> tuple[bool, float, float, object]:
-        evidence = self._snapshot.evidence.get(lease.id)
-        age = (self._snapshot.now - (lease.active_since or self._snapshot.now)).total_seconds()
-        told = lease.state is LeaseState.WARNED
-        return not told, -(evidence.quiet_for if evidence else 0.0), age, queue.order(lease)
-
-    def _may_go(self, lease: Lease) -> bool:
-        if lease.active_since is None or lease.in_quota_only:
-            return False
-        least = time_outs_of(self._snapshot.policy, lease).minimum_runtime
-        return self._snapshot.now - lease.active_since >= timedelta(seconds=least)
 
     def _project_of(self, lease: Lease) -> Node:
         assert self._tree is not None, "asked where there are no projects"
@@ -369,22 +352,6 @@ class Borrowed:
 def _project(leaf: Node) -> Node:
     assert leaf.parent is not None, "a person is in a project"
     return leaf.parent
-
-
-def _within_project(loan: Loan) -> tuple[object, ...]:
-    told, idle, age, order = loan.rank
-    return told, idle, loan.leaf.target - loan.leaf.held, age, order, loan.part
-
-
-def _next_parts(loans: Iterable[Loan]) -> Iterator[Loan]:
-    """Yield loans in order, but of a lease that gives in steps only its next step."""
-    seen: set[str] = set()
-    for loan in loans:
-        if loan.lease.steps:
-            if loan.lease.id in seen:
-                continue
-            seen.add(loan.lease.id)
-        yield loan
 
 
 def _apart(mine: Node, theirs: Node) -> tuple[list[Node], list[Node]]:
