@@ -296,7 +296,7 @@ def test_a_mutant_that_takes_any_number_of_parts_is_found(monkeypatch):
 
 def test_a_mutant_that_skips_a_step_is_found(monkeypatch):
     monkeypatch.setattr(
-        over_quota, "_next_parts", lambda loans: sorted(loans, key=lambda x: -x.part)
+        over_quota, "next_parts", lambda loans: sorted(loans, key=lambda x: -x.part)
     )
     with pytest.raises(AssertionError):
         test_nobody_loses_more_than_the_next_step()

@@ -385,7 +385,7 @@ MUTANTS = {
     "what is free is given": (PASS, "_is_settled", lambda *_: True),
     "kept is only what was given up": (planner, "holds", all_kept),
     "who is in use is not idle": (unused, "idle_case", lambda *_, **__: "idle"),
-    "a minimum runtime": (over_quota.Borrowed, "_may_go", lambda *_: True),
+    "a minimum runtime": (over_quota, "may_go", lambda *_: True),
     "a quota": (over_quota.Borrowed, "_first", whoever),
     "a hard end": (leaving, "_expiring", never),
     "a full warning": (leaving, "time_outs_of", hasty),
