@@ -55,8 +55,10 @@ class MPI:
             "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent,
             "OMPI_MCA_orte_default_hostfile": ompi,
             "OMPI_MCA_plm_rsh_agent": agent,
+            "OMPI_MCA_plm_rsh_no_tree_spawn": "1",  # the agent is here only
             "PRTE_MCA_prte_default_hostfile": ompi,
             "PRTE_MCA_plm_ssh_agent": agent,
+            "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
         }
         devices = [node.devices for node in self._nodes if node.devices is not None]
         if len(devices) == len(self._nodes):  # all on this machine, and no container says which

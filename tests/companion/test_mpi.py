@@ -9,30 +9,46 @@ from gpulease.companion.mpi import MPI, called, interface_of
 from gpulease.companion.nodes import Node
 from tests.companion.test_member import group
 
-#: Does what Hydra does: a part on each host by the launcher's agent, all of them at once.
+#: Does what mpirun does: a part on each host by the launcher's agent, all of them at once.
 MPIRUN = """
 import os, pathlib, subprocess, sys
-agent = [os.environ["HYDRA_LAUNCHER_EXEC"], "-x"]
-lines = pathlib.Path(os.environ["HYDRA_HOST_FILE"]).read_text().split()
-hosts = [line.rpartition(":")[0] for line in lines]
-print("hosts", *lines, flush=True)
-words = sys.argv[1:]
-parts = [subprocess.Popen([*agent, host, *words], stdin=subprocess.DEVNULL) for host in hosts]
+file, agent, *words = sys.argv[1:]
+lines = pathlib.Path(os.environ[file]).read_text().splitlines()
+print("hosts", *lines, sep="|", flush=True)
+hosts = [line.partition(" ")[0].partition(":")[0] for line in lines]
+called = [os.environ[agent], *(["-x"] if agent.startswith("HYDRA") else [])]
+parts = [subprocess.Popen([*called, host, *words], stdin=subprocess.DEVNULL) for host in hosts]
 sys.exit(max(part.wait() for part in parts))
 """
-RUN = f"!{sys.executable} -P -m gpulease launch --mpi {sys.executable} mpirun.py"
+LAUNCH = f"!{sys.executable} -P -m gpulease launch --mpi {sys.executable} mpirun.py"
+#: By MPI: the variables that name hosts and agent, how a line says two places, and what comes
+#: before its own program (Open MPI 5 was seen to call its agent so).
+HYDRA = ("HYDRA_HOST_FILE HYDRA_LAUNCHER_EXEC", ":2", "")
+LAUNCHERS = [
+    HYDRA,
+    ("I_MPI_HYDRA_HOST_FILE I_MPI_HYDRA_BOOTSTRAP_EXEC", ":2", ""),
+    ("OMPI_MCA_orte_default_hostfile OMPI_MCA_plm_rsh_agent", " slots=2", ""),
+    (
+        "PRTE_MCA_prte_default_hostfile PRTE_MCA_plm_ssh_agent",
+        " slots=2",
+        "'PRTE_PREFIX=/a b;export PRTE_PREFIX;true' --tree-spawn '\"x;y\"' ';'",
+    ),
+]
+RUN = f"{LAUNCH} {HYDRA[0]}"
 
 
 async def test_it_starts_its_parts_on_each_node_by_the_agent(tmp_path: Path) -> None:
     (tmp_path / "mpirun.py").write_text(MPIRUN)
     async with group(tmp_path) as pods, pods.cells(tmp_path) as cells:
-        said = await cells.text(f"{RUN} 'echo part on \"$HOME\" in $PWD;' 'exit 0'; echo st $?")
         first, second = pods.pods
-        assert f"hosts {first.ip}:2 {second.ip}:2" in said
-        assert f"part on {second.token_file.parent} in {tmp_path}" in said, said
-        assert said.count("part on") == 2
-        assert "[0]" not in said, "it speaks for itself"
-        assert "st 0" in said
+        for variables, places, before in LAUNCHERS:
+            words = f"{before} 'echo part on \"$HOME\" in $PWD;' 'exit 0'"
+            said = await cells.text(f"{LAUNCH} {variables} {words}; echo st $?")
+            assert f"hosts|{first.ip}{places}|{second.ip}{places}" in said
+            assert f"part on {second.token_file.parent} in {tmp_path}" in said, said
+            assert said.count("part on") == 2
+            assert "[0]" not in said, "it speaks for itself"
+            assert "st 0" in said
         failed = await cells.text(f"{RUN} 'exit 3'; echo status $?")
         assert "status 3" in failed
         assert "rank 0 failed" not in failed
@@ -51,6 +67,9 @@ def test_nodes_of_one_machine_are_one_host_with_the_gpus_of_all() -> None:
         assert told["HYDRA_IFACE"] == interface_of("127.0.0.1") == "lo"
         place = Path(told["HYDRA_HOST_FILE"]).parent
         assert place.stat().st_mode & 0o077 == 0
+        # The agent is on the first node only: no other node is to start some of the parts.
+        assert told["OMPI_MCA_plm_rsh_no_tree_spawn"] == "1"
+        assert told["PRTE_MCA_plm_ssh_no_tree_spawn"] == "1"
     assert not place.exists()
     pods = [Node("10.0.0.1", 2, None), Node("10.0.0.2", 2, None, "tcp://10.0.0.2:1", "key")]
     with MPI(pods, 1) as told:
