@@ -43,7 +43,7 @@ def read(text: str, *, icalendar: bool = False, common: dict[str, Any] | None = 
     if icalendar:
         return [_complete({**(common or {}), **each}) for each in ics.from_ics(text)], []
     findings: list[Finding] = []
-    root = compose(text, findings)
+    root = compose(text, findings, "Begin with the key reservations.")
     if root is None:
         return [], findings
     top = Reader(root, findings, "the file", (*_COMMON, "reservations"))

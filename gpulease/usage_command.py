@@ -9,6 +9,8 @@ import argparse
 import asyncio
 import importlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,8 @@ def run_usage(arguments: argparse.Namespace) -> int:
     """Print or write what was used; return the exit status.
 
     Raises:
-        GPULeaseError: the service's refusal, ``no_service``, ``no_token``, ``no_pyarrow``.
+        GPULeaseError: the service's refusal, ``no_service``, ``no_token``, ``no_pyarrow``,
+            ``unreadable_file``.
     """
     from gpulease.admin_command import client_of
 
@@ -67,10 +70,12 @@ def run_usage(arguments: argparse.Namespace) -> int:
         say(json.dumps(found, indent=2))
     elif arguments.csv is not None:
         cells = ([row[name] for name in columns] for row in rows)
-        arguments.csv.write_text(csv_text(columns, cells), encoding="utf-8", newline="")
+        with _to_be_written(arguments.csv):
+            arguments.csv.write_text(csv_text(columns, cells), encoding="utf-8", newline="")
     elif written is not None:
         said = {"since": found["since"], "until": found["until"], "zone": arguments.zone}
-        _write_parquet(written, arguments.parquet, columns, rows, said)
+        with _to_be_written(arguments.parquet):
+            _write_parquet(written, arguments.parquet, columns, rows, said)
     else:
         say(table([columns, *([_cell(row[name]) for name in columns] for row in rows)]))
         for name, hours in found["warm"].items():
@@ -99,6 +104,18 @@ def run_projects(arguments: argparse.Namespace) -> int:
             rows.append([item["name"], pool, *figures, left])
     say(table(rows) if len(rows) > 1 else "There are no projects.")
     return 0
+
+
+@contextmanager
+def _to_be_written(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise GPULeaseError(
+            "unreadable_file",
+            f"{file} cannot be written: {error.strerror or type(error).__name__}.",
+            next_step="Give a path in a folder that is there and that you may write to.",
+        ) from None
 
 
 def _pyarrow() -> Any:

@@ -18,6 +18,7 @@ from tornado.http1connection import HTTP1Connection
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from gpulease.errors import PROBLEM_TYPE, GPULeaseError
+from gpulease.service.bodies import problem_of
 from gpulease.service.languages import answer_in, language_of, problem_in
 from gpulease.service.logs import reference
 from gpulease.service.parts import Services
@@ -286,7 +287,7 @@ class NotFound(Answers):
 def _invalid(reason: str, what: str, error: ValidationError) -> GPULeaseError:
     """Return the refusal that names each wrong member."""
     wrong = [
-        {"member": ".".join(str(part) for part in each["loc"]), "problem": each["msg"]}
+        {"member": ".".join(str(part) for part in each["loc"]), "problem": problem_of(each)}
         for each in error.errors(include_url=False, include_input=False, include_context=False)
     ]
     first = wrong[0]

@@ -6,7 +6,8 @@ stands in ``protocol``.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, with_config
 
@@ -25,6 +26,11 @@ class Body(BaseModel):
     """Unknown members are refused: a misspelt one would otherwise be ignored in silence."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+
+def problem_of(detail: Mapping[str, Any]) -> str:
+    """Return what pydantic says of one member; of our own rules their words alone."""
+    return str(detail["msg"]).removeprefix("Value error, ").removesuffix(".")
 
 
 with_config(ConfigDict(extra="forbid", strict=True))(AskBody)

@@ -20,7 +20,7 @@ from gpulease.policy.calendar.ics import MAX_TEXT
 from gpulease.policy.calendar.reservation import Reservation
 from gpulease.policy.projects import ADDRESS
 from gpulease.policy.units import parse_duration
-from gpulease.service.bodies import Body
+from gpulease.service.bodies import Body, problem_of
 
 _Line = Annotated[str, Field(max_length=200, pattern=r"^[^\r\n\x00]*$")]
 _Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\r\n\x00]+$")]
@@ -125,7 +125,7 @@ class CalendarBody(Body):
             member = ".".join(map(str, first["loc"]))
             raise GPULeaseError(
                 "bad_calendar",
-                f"An event cannot be reserved: {member}: {first['msg']}.",
+                f"An event cannot be reserved: {member}: {problem_of(first)}.",
                 next_step="Change the event, or write the reservations as YAML.",
                 status=422,
             ) from None

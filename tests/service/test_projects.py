@@ -212,5 +212,12 @@ async def test_the_command_line_prints_and_writes_it(
         assert said[2].split() == ["project", "gpu_class", "hours", "gpu_hours", "estimated"]
         assert said[3].split()[:2] == ["phys", "gpu"]
         assert file.read_text().splitlines()[1].startswith("stu,")
+        nowhere = str(tmp_path / "none" / "use.csv")
+        assert await asyncio.to_thread(command_line, ["usage", "--csv", nowhere, *where]) == 2
+        assert f"{nowhere} cannot be written: No such file" in capsys.readouterr().err
+        assert await asyncio.to_thread(command_line, ["usage", "--by", "shoe", *where]) == 2
+        assert capsys.readouterr().err == (
+            "gpulease: by: it must be some of class, day, person, project, with commas.\n"
+        )
         await channel.close()
         await supervisor.close()

@@ -52,6 +52,24 @@ async def names(site):
     return {each["name"]: each["version"] for each in found["items"]}
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ["The document is empty or not a mapping. Begin with the key reservations."]),
+        ("reservations: [{name: a}]", [
+            "reservations must be a mapping. Write `name: value` lines below it.",
+        ]),
+        ("reservations: {}", [
+            "reservations is missing or empty. Name at least one entry under reservations.",
+        ]),
+    ],
+)  # fmt: skip
+def test_what_is_no_list_of_reservations_is_said_once(text, said):
+    bodies, findings = read(text)
+    assert bodies == []
+    assert [f"{each.message} {each.next_step}" for each in findings] == said
+
+
 async def test_a_dry_run_says_what_would_be_and_does_nothing(site, tmp_path, capsys):
     assert await apply(tmp_path / "labs.yaml", FILE, "--dry-run") == 0
     said = capsys.readouterr().out

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -52,8 +52,14 @@ class Finding:
         return asdict(self)
 
 
-def compose(text: str, findings: list[Finding]) -> MappingNode | None:
-    """Return the document's top mapping, or ``None`` with a finding."""
+_BEGIN: Final = Text("Begin with the keys pools and classes.")
+
+
+def compose(text: str, findings: list[Finding], begin: str = _BEGIN) -> MappingNode | None:
+    """Return the document's top mapping, or ``None`` with a finding.
+
+    ``begin``: what to do where there is no mapping.
+    """
     if len(text) > MAX_TEXT:
         findings.append(
             Finding(1, 1, Text("The document is too long."), Text("Keep it below 200 kB."))
@@ -69,14 +75,7 @@ def compose(text: str, findings: list[Finding]) -> MappingNode | None:
         findings.append(_syntax(error))
         return None
     if not isinstance(root, MappingNode):
-        findings.append(
-            Finding(
-                1,
-                1,
-                Text("The document is empty or not a mapping."),
-                Text("Begin with the keys pools and classes."),
-            )
-        )
+        findings.append(Finding(1, 1, Text("The document is empty or not a mapping."), begin))
         return None
     return root
 
@@ -181,8 +180,9 @@ class Reader:
 
     def entries(self, key: str, known: Sequence[str]) -> Iterator[tuple[str, Reader]]:
         """Yield name and reader of each entry of a mapping of mappings; there must be one."""
+        before = len(self._findings)
         section = self.section(key, None)
-        if not section.names:
+        if not section.names and len(self._findings) == before:
             message = Text("{key} is missing or empty.", key=key)
             self.wrong(key, message, Text("Name at least one entry under {key}.", key=key))
         for name in section.names:
