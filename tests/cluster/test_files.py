@@ -1,4 +1,4 @@
-"""A home on no volume: a student's files are mirrored in the lease pod, and come home from it."""
+"""A home on no volume: a student's files are mirrored in lease pods, and come home from them."""
 
 import re
 from collections.abc import Iterator
@@ -6,9 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from testcluster.cluster import Cluster
+from testcluster.site import shipped
 from testcluster.site.people import LONG, at_work
+from testcluster.site.ready import several_nodes
 from testcluster.site.site import Site, running_site
 from tests.cluster.conftest import POLICY
+from tests.cluster.test_several_nodes import LAUNCH
 from tests.helpers import wait_for_async
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -18,8 +21,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 def unmounted(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A site whose servers have their homes on no volume."""
     directory = tmp_path_factory.mktemp("unmounted")
-    with running_site(cluster, directory, POLICY, mount_homes=False) as running:
+    several = POLICY.replace("pool: cards\n", "pool: cards\n    max_count: 2\n")
+    with running_site(cluster, directory, several, mount_homes=False) as running:
         yield running
+    shipped.remove(cluster.api, shipped.SEVERAL_NODES)  # what a site has not asked for it lacks
 
 
 async def test_files_travel_to_the_lease_pod_and_home_again(unmounted: Site) -> None:
@@ -56,3 +61,25 @@ async def test_files_travel_to_the_lease_pod_and_home_again(unmounted: Site) -> 
         again = await mira.run("%%gpu\nprint(sorted(os.listdir()), open('out/total.txt').read())")
         assert "'out'" in again.text
         assert again.text.strip().endswith("12")
+
+
+#: Reads what home wrote, and writes a file that says which pod it was written in.
+PART = (
+    "import os, pathlib\n"
+    "said = f\"{os.environ['HOSTNAME']} {open('word.txt').read()}\"\n"
+    "pathlib.Path(f\"part{os.environ['RANK']}.txt\").write_text(said)"
+)
+
+
+async def test_what_several_nodes_write_comes_home(unmounted: Site) -> None:
+    await several_nodes(unmounted, LONG)
+    async with at_work(unmounted, "noor") as noor:
+        await noor.run("import pathlib; pathlib.Path('word.txt').write_text('hello')")
+        launched = f"%%gpu --count 2 --nodes 2\noptions, program = [], {PART!r}\n{LAUNCH}"
+        assert "status 0" in (await noor.run(launched)).text
+        pods = sorted(each["metadata"]["name"] for each in unmounted.lease_pods())
+        assert len(pods) == 2
+        home = await noor.run(
+            "for rank in range(2):\n    print('home@', open(f'part{rank}.txt').read())"
+        )
+        assert sorted(re.findall(r"home@ (\S+) hello", home.text)) == pods
