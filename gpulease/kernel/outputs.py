@@ -6,6 +6,7 @@ home before the companion goes.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -148,8 +149,18 @@ def _carried(name: str, value: Any, values: dict[str, Any]) -> str:
 
 
 def _names(source: str) -> Iterator[str]:
-    seen = set()
-    for match in _UNDERSCORES.finditer(source):
-        if match[1] not in seen:
-            seen.add(match[1])
-            yield match[1]
+    """Yield what a cell reads of ``_`` and its kin, each once.
+
+    In a text or a comment it is no name, and what ``for _ in`` binds is not read.  Where there is a
+    magic, any of its words may be one.
+    """
+    if not _UNDERSCORES.search(source):
+        return
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        words = _UNDERSCORES.findall(source)
+    else:
+        found = (node for node in nodes if isinstance(node, ast.Name))
+        words = [name.id for name in found if isinstance(name.ctx, ast.Load)]
+    yield from dict.fromkeys(word for word in words if _UNDERSCORES.fullmatch(word))

@@ -21,7 +21,7 @@ from gpulease.kernel.files import MirroredFiles
 from gpulease.kernel.inbox import Inbox
 from gpulease.kernel.lease import LeaseLink
 from gpulease.kernel.options import parse_options
-from gpulease.kernel.outputs import Results
+from gpulease.kernel.outputs import CARRIER, Results
 from gpulease.kernel.progress import QueueProgress
 from gpulease.kernel.relay import Relay, say
 from gpulease.kernel.sources import Sources
@@ -149,7 +149,9 @@ class Parts(ABC):
 
     def say_report(self, *reports: SwitchReport) -> None:
         """Show what switches have to say under the cell, each sentence once."""
-        sentences = [note.sentence for report in reports for note in report.notes]
+        notes = [note for report in reports for note in report.notes]
+        # What was only shown is no variable, and nobody can give it again.
+        sentences = [note.sentence for note in notes if note.names != (CARRIER,)]
         for sentence in dict.fromkeys(sentences):
             say(self.shell, sentence)
 

@@ -231,6 +231,37 @@ def test_a_gpu_cell_reads_homes_results(home: HomeKernel) -> None:
     assert "gpulease_out" not in (home.run("dir()").result or "")
 
 
+def test_a_gpu_cell_that_only_writes_underscores_reads_no_result(home: HomeKernel) -> None:
+    home.run("(each for each in [1])")  # does not travel
+    cell = home.run("%%gpu\nfor _ in range(2):\n    x = '_'  # _, __")
+    assert cell.ok, cell.traceback
+    assert "generator" in home.run("_").result
+    assert not home.run("%%gpu\nf'{_}'").ok
+
+
+SHOWN = {
+    "in a second namespace of IPython": (
+        "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()", "fig", "ax.plot([1, 2])\nfig",
+    ),
+    "in a tuple": (
+        "import pandas as pd\nf = pd.Index([1]); t = [f]", "t, {1: f}", "t[0].name = 'q'",
+    ),
+    "by a cache, and read as _": (
+        "from typing import *\nT = TypeVar('T')\nclass S(Generic[T]): pass\ns = S[int]()",
+        "S[int], s.__orig_class__", "len(_)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("held", SHOWN)
+def test_nothing_is_said_of_what_only_results_hold(home: HomeKernel, held: str) -> None:
+    make, show, change = SHOWN[held]
+    home.run(make)
+    home.run(show)
+    said = [home.run(f"%%gpu\n{change}"), home.run("1"), home.run("%%gpu\n2")]
+    assert [line for cell in said for line in cell.shown().splitlines() if "gpulease" in line] == []
+
+
 def test_sys_last_error(home: HomeKernel) -> None:
     home.run("%%gpu\nraise LookupError('last')")
     found = home.run(

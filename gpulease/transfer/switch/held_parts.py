@@ -20,7 +20,8 @@ from gpulease.transfer.values.pins import is_plain
 from gpulease.transfer.values.transplant import may_last
 from gpulease.transfer.values.units import can_pin, is_unit, own_space
 
-from .stale_references import LIMIT, inside, own_results
+from .shown import own_results
+from .stale_references import LIMIT, inside
 
 _OPEN = frozenset({list, dict, set, tuple, frozenset})
 #: References of our own while counting: the table of parts and the call that counts.
@@ -57,10 +58,11 @@ def held_parts(
     before.clear()
     if not any(owners.values()):
         return {}
-    known = inside([*olds.values(), *parts.values()])
+    seen: set[int] = set()
+    known = inside([*olds.values(), *parts.values()], seen)
     if len(known) >= LIMIT:
         return {}
-    known.update(own_results(ns, set(parts)))
+    known.update(own_results(ns, set(parts), seen))
     new = _parts(ns[name] for name in owners if name in ns).keys()
 
     def are_held() -> set[int]:

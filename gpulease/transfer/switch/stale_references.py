@@ -19,6 +19,8 @@ from gpulease.transfer.api import Note
 from gpulease.transfer.libraries import library
 from gpulease.transfer.values.groups import ATOMIC
 
+from .shown import own_results
+
 #: Larger values are not looked into.
 LIMIT = 20_000
 #: References of our own while counting: the table of old values and the call that counts.
@@ -53,9 +55,10 @@ def held(
 ) -> list[str]:
     """Return the keys whose object has more references than we know of; ``ours`` has further."""
     more = ours or {}
-    known = inside(list(olds.values()))
+    seen: set[int] = set()
+    known = inside(list(olds.values()), seen)
     known.update(map(id, olds.values()))
-    known.update(own_results(ns, set(map(id, olds.values()))))
+    known.update(own_results(ns, set(map(id, olds.values())), seen))
     return [
         n
         for n in olds
@@ -63,10 +66,12 @@ def held(
     ]
 
 
-def inside(values: list[Any]) -> Counter[int]:
-    """Return how often each object is referred to from within these values."""
+def inside(values: list[Any], seen: set[int]) -> Counter[int]:
+    """Return how often each object is referred to from within these values.
+
+    ``seen`` gets the ids of those that were looked into.
+    """
     numpy = library("numpy")
-    seen: set[int] = set()
     count: Counter[int] = Counter()
     frontier = values
     while frontier and len(seen) < LIMIT:
@@ -82,15 +87,6 @@ def inside(values: list[Any]) -> Counter[int]:
         count.update(map(id, found))
         frontier = [o for o in found if type(o) not in ATOMIC and not isinstance(o, _CUT)]
     return count
-
-
-def own_results(ns: dict[str, Any], wanted: set[int]) -> list[int]:
-    """Return ids of those that IPython's results refer to, once for each time."""
-    results = ns.get("_oh")
-    # The plain dict's method: a subclass fetches a result that is away when it is asked for it.
-    kept = list(dict.values(results)) if isinstance(results, dict) else []
-    kept += [value for name, value in list(ns.items()) if name.startswith("_")]
-    return [id(value) for value in kept if id(value) in wanted]
 
 
 def holder(olds: Mapping[str, Any], name: str, own: Any = None) -> str:

@@ -1,0 +1,48 @@
+"""What IPython keeps of the results that it showed, which counts as held by nobody."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection
+from typing import Any
+
+from gpulease.transfer.values.groups import ATOMIC
+
+#: More containers of results are not looked into.
+LIMIT = 20_000
+#: A result such as ``model, losses`` is held by the tuple that was shown, and by nobody else.
+_CONTAINERS = frozenset({tuple, list, dict, set, frozenset})
+
+
+def own_results(ns: dict[str, Any], wanted: Collection[int], seen: Collection[int]) -> list[int]:
+    """Return those of the ``wanted`` ids that results refer to, once for each time.
+
+    References from within the objects of ``seen`` (by id) were counted already.
+    """
+    kept = _kept(ns)
+    found = [id(value) for value in kept if id(value) in wanted]
+    frontier = kept
+    entered = {*seen, id(ns.get("_oh"))}  # whose values are among them
+    while frontier and len(entered) < LIMIT + len(seen):
+        fresh = {id(o): o for o in frontier if type(o) in _CONTAINERS and id(o) not in entered}
+        if not fresh:
+            break
+        entered.update(fresh)
+        frontier = gc.get_referents(*fresh.values())
+        found += [id(o) for o in frontier if id(o) in wanted]
+        frontier = [o for o in frontier if type(o) not in ATOMIC]
+    return found
+
+
+def _kept(ns: dict[str, Any]) -> list[Any]:
+    """Return the results in ``Out``, ``_`` and their kin, in each place that has them."""
+    results = ns.get("_oh")
+    # The plain dict's method: a subclass fetches a result that is away when it is asked for it.
+    kept = list(dict.values(results)) if isinstance(results, dict) else []
+    kept += [value for name, value in list(ns.items()) if name.startswith("_")]
+    shell = getattr(ns.get("get_ipython"), "__self__", None)
+    # IPython has ``_`` and its kin in a second namespace, and three of them at its display hook.
+    hidden = getattr(shell, "user_ns_hidden", {})
+    kept += [value for name, value in list(hidden.items()) if name.startswith("_")]
+    hook = vars(getattr(shell, "displayhook", None) or object)
+    return kept + [hook[name] for name in ("_", "__", "___") if name in hook]
