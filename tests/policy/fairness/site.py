@@ -36,6 +36,8 @@ class Site:
     now: datetime = NOW
     leases: dict[str, Lease] = field(default_factory=dict)
     preempted: Counter[str] = field(default_factory=Counter)  # device -> times taken
+    remembers: bool = False  # what people used before counts
+    use: dict[tuple[str, str, str], float] = field(default_factory=dict)  # decayed, of who is gone
     asked: int = 0
 
     def want(self, name: str, user: str, count: int = 1) -> Lease:
@@ -53,6 +55,8 @@ class Site:
 
     def stride(self) -> None:
         self.now += timedelta(seconds=STRIDE)
+        for key in self.use:
+            self.use[key] *= 0.5 ** (STRIDE / self.policy.projects.half_life)
         for lease in list(self.leases.values()):
             held = self.now - (lease.active_since or self.now)
             if self.returns is not None and held >= timedelta(seconds=self.returns):
@@ -70,6 +74,7 @@ class Site:
             policy=self.policy,
             devices=cards(self.devices),
             leases=tuple(self.leases.values()),
+            use=self.use,
             evidence={x.id: busy() for x in holding if x.active_since},
             observed={
                 x.id: Observed(x.id, x.attempt, connected=True, in_use=True, drained=_drained(x))
@@ -88,6 +93,10 @@ class Site:
         if lease.state is not LeaseState.ENDED:
             self.leases[lease.id] = lease
             return
+        if self.remembers and lease.active_since is not None:
+            key = lease.project, lease.user, "cards"
+            held = len(lease.devices) * (self.now - lease.active_since).total_seconds()
+            self.use[key] = self.use.get(key, 0.0) + held
         if lease.end_reason is EndReason.PREEMPTED:
             self.preempted.update(lease.devices)
         # Kept while its nominee waits: what it gave up is that one's.

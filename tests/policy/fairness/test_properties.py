@@ -100,21 +100,23 @@ def test_nobody_starves(given_rows, over):
 
 
 def test_with_decay_a_device_changes_hands_at_most_once_a_minimum_runtime():
-    place = site(2, project("phys"), project("bio"))
-    forgetful = replace(place.policy.projects, strength=20.0, half_life=900.0)
-    place.policy = replace(place.policy, projects=forgetful)
-    for n in range(2):
+    """Who used more of late has a smaller share, so devices go to and fro: as seldom as this."""
+    outs = replace(OUTS, minimum_runtime=10 * STRIDE)
+    policy = shared(project("phys"), project("bio"), outs=outs)
+    forgetful = replace(policy.projects, strength=20.0, half_life=200.0)
+    place = Site(replace(policy, projects=forgetful), 6, remembers=True)
+    for n in range(6):
         place.want("phys", f"p{n}")
     place.run(3)
-    for n in range(2):
+    for n in range(6):
         place.want("bio", f"b{n}")
     taken = []
-    for _ in range(25):
+    for _ in range(60):
         place.preempted.clear()
         place.stride()
         taken += [(device, place.now) for device in place.preempted]
-    assert taken, "who used less gets a turn"
-    for device in {device for device, _ in taken}:
-        times = [when for each, when in taken if each == device]
+    found = {device: [when for each, when in taken if each == device] for device, _ in taken}
+    assert sum(len(times) > 2 for times in found.values()) > 3, "who used less gets a turn"
+    for times in found.values():
         apart = [(b - a).total_seconds() for a, b in pairwise(times)]
-        assert all(seconds >= OUTS.minimum_runtime for seconds in apart)
+        assert all(seconds >= outs.minimum_runtime for seconds in apart)
