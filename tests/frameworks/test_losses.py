@@ -151,3 +151,84 @@ def test_it_goes_back_and_comes_again(agreed):
     assert near.ns["losses"][7].grad_fn.name() == "NllLossBackward0"
     assert not travels(near)
     assert not travels(far)
+
+
+def walk_steps(side):
+    return calls(lambda: plan(side, Wanted(everything=True)))[1]
+
+
+def test_graphs_are_walked_once_between_two_cells():
+    """Steps do not tell: below a graph's nodes the walk asks for attributes alone."""
+    near, _ = two_sides(LOSSES.format(50))
+    near.noted = {}
+    near.survey()
+    reached = next(noted["reached"] for noted in near.noted.values() if "reached" in noted)
+    looked = []
+    reached._look, look = lambda roots: (looked.append(len(roots)), look(roots)), reached._look
+    near.survey()
+    assert set(looked) == {0}
+    run(near.ns, "losses[3] = losses[3] * model[0].bias.sum(); losses[4] = losses[5].detach() * 2")
+    group = next(g for g in near.survey().groups if "losses" in g.names)
+    assert sum(looked) == 1, "the new graph alone"
+    assert reached.graphs.keys() >= {id(loss) for loss in near.ns["losses"] if loss.grad_fn}
+    assert near.ns["losses"][4].grad_fn is None
+    assert "model" in group.names
+
+
+GRAPHS = {
+    "shared": "h = model(X); losses = [(h * i).sum() for i in range({})]",
+    "running": "t = model(X).sum(); losses = []\nfor i in range({}): t = t + i; losses.append(t)",
+    "chain": "h = model(X); losses = []\nfor i in range({}): h = h.sin(); losses.append(h)",
+    "backwards": "h = model(X); losses = []\n"
+    "for i in range({}): h = h.sin(); losses.append(h)\nlosses.reverse()",
+    "other leaves": "ws = [torch.ones(1, requires_grad=True) for _ in range(7)]\n"
+    "losses = [(ws[i % 7] * ws[i % 3]).sum() + i % 2 * model(X).sum() for i in range({})]",
+    "diamonds": "h = model[0].bias; losses = []\nfor i in range({}): h = h.sin() + h.cos()\n"
+    "losses = [h, h * 2]",
+    "none": "losses = [torch.ones(1) for _ in range({})]",
+}
+
+
+def leaves_below(tensor):
+    """Return the ids of the leaves of a graph, found the plain way."""
+    found, seen, stack = set(), set(), [tensor.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.add(id(node.variable))
+        stack += [below for below, _ in node.next_functions]
+    return found
+
+
+@pytest.mark.parametrize("cell", GRAPHS.values(), ids=GRAPHS)
+def test_all_leaves_of_a_graph_are_found(cell):
+    near, _ = two_sides(cell.format(100))
+    near.noted = {}
+    near.survey()
+    reached = next(noted["reached"] for noted in near.noted.values() if "reached" in noted)
+    for loss in near.ns["losses"]:
+        graph = reached.graphs.get(id(loss))
+        assert (graph is not None) == (loss.grad_fn is not None)
+        if graph is not None:
+            assert {id(leaf) for leaf in graph.leaves} == leaves_below(loss)
+
+
+def test_what_is_too_much_to_come_unasked_is_not_packed(monkeypatch):
+    near, far = two_sides("")
+    bring(near, far)
+    near.settings = TransferSettings(small_objects=100)
+    run(near.ns, LOSSES.format(200))
+    packed, pack = [], near.packer.pack
+
+    def see(group, *args, **options):
+        packed.extend(group.names)
+        return pack(group, *args, **options)
+
+    monkeypatch.setattr(near.packer, "pack", see)
+    shipment = plan(near, Wanted())
+    assert {"losses", "model"} <= shipment.absent.keys()
+    assert "losses" not in packed
+    assert "losses" in plan(near, Wanted(soft=frozenset({"losses"}))).names

@@ -85,6 +85,20 @@ def is_imported(obj: Any) -> bool:
     return framework is not None and framework.is_imported(obj)
 
 
+def not_imported(objects: list[Any]) -> list[Any]:
+    """Return those of claimed objects of which ``is_imported`` is not said."""
+    asked = {kind for kind in set(map(type, objects)) if _may_be_imported(kind)}
+    if not asked:
+        return objects
+    return [obj for obj in objects if type(obj) not in asked or not is_imported(obj)]
+
+
+def _may_be_imported(kind: type) -> bool:
+    """Say whether the framework of this type tells of any object that a module has it."""
+    framework = of(kind)
+    return framework is not None and type(framework).is_imported is not Aside.is_imported
+
+
 @functools.cache
 def _known() -> dict[str, Callable[[], Framework | None]]:
     found: dict[str, Callable[[], Framework | None]] = {

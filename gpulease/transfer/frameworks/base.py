@@ -55,6 +55,9 @@ class Framework(Protocol):
     def content(self, obj: Any, packing: Packing) -> Any:
         """Return what is put into ``obj`` at the commit, None for nothing; it may refer to all."""
 
+    def contents(self, objects: list[Any], packing: Packing) -> list[tuple[Any, Any]]:
+        """Return the objects that something is put into, each with it: what is asked."""
+
     def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:
         """Commit: put contents into objects, and carry out what loading planned.
 
@@ -105,6 +108,11 @@ class Aside:
     def content(self, obj: Any, packing: Packing) -> Any:
         """Put nothing into objects that are there."""
 
+    def contents(self, objects: list[Any], packing: Packing) -> list[tuple[Any, Any]]:
+        """Return what is put into each, one after the other."""
+        found = ((obj, self.content(obj, packing)) for obj in objects)
+        return [(obj, content) for obj, content in found if content is not None]
+
     def apply(self, pairs: list[tuple[Any, Any]], stage: Stage) -> None:
         """Do nothing at the commit."""
 
@@ -144,6 +152,8 @@ class Packing:
     scratch: dict[Any, Any] = field(default_factory=dict)
     #: What the framework noted in the walk that found the group (its ``scratch`` there).
     walked: dict[Any, Any] = field(default_factory=dict)
+    #: Reductions that are known already, by ``id`` of a claimed object: ``reduce`` is not asked.
+    ready: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     #: Object id to a number that goes up with every write; a part of the group's digest.
     versions: dict[str, int] = field(default_factory=dict)
     _memory: dict[int, str] = field(default_factory=dict)
@@ -158,6 +168,12 @@ class Packing:
     def lasting_oid(self, obj: Any) -> str:
         """Return the same, or '' for an object that the walk did not meet: it is new each time."""
         return self.registry.oid(obj) if id(obj) in self.known else ""
+
+    def lasting_oids(self, objects: list[Any]) -> list[str]:
+        """Return ``lasting_oid`` of each, of thousands in few steps."""
+        if self.known.issuperset(map(id, objects)):
+            return self.registry.oids(objects)
+        return [self.lasting_oid(obj) for obj in objects]
 
     def memory(self, oid: str, data: Any) -> pickle.PickleBuffer:
         """Return ``data`` for a reduction; it is not sent where the receiver holds it already.
@@ -181,6 +197,7 @@ class Packing:
     def release(self) -> None:
         """Let go of every value, collector or not."""
         self.scratch.clear()
+        self.ready.clear()
         self.blocks.clear()
 
     def label(self, *objects: Any) -> str:
@@ -209,6 +226,12 @@ class Stage:
             return None
         found = self.made.get(oid)
         return self.registry.get(oid) if found is None else found
+
+    def lives(self, oids: list[str]) -> list[Any]:
+        """Return ``live`` of each, of thousands in few steps where none is known."""
+        if self.made.keys().isdisjoint(oids) and not self.registry.knows_any(oids):
+            return [None] * len(oids)
+        return list(map(self.live, oids))
 
     def make(self, oid: str, obj: Any) -> Any:
         """Remember that ``oid`` is ``obj`` from the commit on; return it."""

@@ -101,6 +101,7 @@ class AwaySide:
         self._abandon.set()
         with self._lock:
             self._running += 1
+            self.side.noted = None  # it holds values
             if self._wire is not None:
                 self._wire.withdraw()
             self.side.state.settle()
@@ -121,6 +122,7 @@ class AwaySide:
             module_files.look()
             self._running = max(0, self._running - 1)
             self._generation += 1
+            self.side.noted = {}
             if execution_count is not None:
                 self._cell = execution_count
                 if result is not None:
@@ -146,9 +148,7 @@ class AwaySide:
 
     def thread_ids(self) -> frozenset[int]:
         """Return native ids of transfer's own threads."""
-        threads = [self._worker]
-        if self._wire is not None:
-            threads.append(self._wire.thread)
+        threads = [self._worker, *([self._wire.thread] if self._wire is not None else [])]
         found = (self.side.registry.borrowed.thread_id, *(t.native_id for t in threads))
         return frozenset(number for number in found if number is not None)
 
@@ -304,9 +304,8 @@ class AwaySide:
         with self._lock:
             self._must_be_idle()
             wanted = Wanted(strict=names) if message.body["strict"] else Wanted(soft=names)
-            shipment = plan(
-                self.side, wanted, cell=self._cell, fetch=True, check=self._check(message)
-            )
+            check = self._check(message)
+            shipment = plan(self.side, wanted, cell=self._cell, fetch=True, check=check)
             extra = {"threads": self._threads.alive(), "generation": self._generation}
             self._offer(message, shipment, extra)
 
@@ -381,6 +380,7 @@ class AwaySide:
                 self.side.ns.pop(name, None)
                 self.side.withheld.pop(name, None)
                 self.side.ledger.differ([name_root(name)])
+            self.side.noted = None
         self._home.reply(message, {})
 
     def _unpark(self, message: Message) -> None:

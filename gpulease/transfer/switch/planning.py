@@ -213,6 +213,8 @@ def _look_at_rest(state: _State, eager: bool) -> None:
         if held and (over or not side.ledger.is_small(group, settings)) and _may_wait(state, group):
             state.withheld.add(id(group))
             continue
+        if _is_many(state, group):
+            continue
         _verify(state, group, None)
         packed = state.packed.get(id(group))
         if packed is None:
@@ -240,6 +242,18 @@ def _tell_of_holders(state: _State, eager: bool) -> None:
         if is_newly_held(state.side, group, state.survey, packed):
             state.same.discard(id(group))
             state.chosen.add(id(group))
+
+
+def _is_many(state: _State, group: Group) -> bool:
+    """Say whether a group is too large to travel unasked for, and is news to the receiver anyway.
+
+    A list of thousands of losses holds the model, so that it is no more what was agreed on.
+    """
+    side, base = state.side, state.side.ledger.common(group)
+    few = group.objects <= side.settings.small_objects and group.nbytes < side.settings.small_bytes
+    if few or not side.ledger.peer_units.isdisjoint(group.oids):
+        return False
+    return base is None or id(group) in state.changed or not group.key <= base.roots
 
 
 def _may_be_small(side: Side, group: Group) -> bool:

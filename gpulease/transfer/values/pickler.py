@@ -74,6 +74,8 @@ class Context:
     owners: Mapping[int, Any] = field(default_factory=dict)
     #: What the other side cannot load.
     culprits: Collection[sealed.Culprit] = ()
+    #: Reductions of frameworks that are known already, by ``id`` of their objects.
+    ready: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     #: Whether anything but the pickler's own basic types was met.
     reduced: bool = False
     #: Whether large values of frameworks are left out.
@@ -131,9 +133,14 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(file, protocol=5, buffer_callback=buffers)
         self.context = context
         self._plain: set[type] = set()
+        asked = context.culprits or context.shells or context.spaces
+        self._ready = {} if asked else context.ready
 
     def reducer_override(self, obj: Any) -> Any:
         """See ``pickle``; raises RefusedError for what never moves."""
+        ready = self._ready.get(id(obj))
+        if ready is not None:  # of thousands of tensors in a list
+            return ready
         if getattr(type(obj), "gpulease_stands", False):
             return obj.__reduce__()  # a framework's own, in place of something of the user's
         culprits = self.context.culprits

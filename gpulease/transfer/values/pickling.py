@@ -277,7 +277,9 @@ def _prepare(group: Group, context: Context, names: Mapping[str, Any]) -> list[t
     """Let frameworks look at what they claimed; return what is put into it at the commit."""
     claimed: dict[frameworks.Framework, list[Any]] = {}
     # In an order of their own: the walk's depends on where it began.
-    for obj in sorted(group.claimed, key=context.registry.oid):
+    oids = context.registry.oids(group.claimed)
+    order = sorted(zip(oids, range(len(oids)), strict=True))
+    for obj in [group.claimed[index] for _, index in order]:
         framework = frameworks.of(type(obj))
         if framework is not None:
             claimed.setdefault(framework, []).append(obj)
@@ -289,6 +291,6 @@ def _prepare(group: Group, context: Context, names: Mapping[str, Any]) -> list[t
         packing.group = group.names
         packing.walked = group.noted.get(framework, {})
         framework.prepare(objects, packing)
-        found = ((obj, framework.content(obj, packing)) for obj in objects)
-        contents += [(obj, content) for obj, content in found if content is not None]
+        contents += framework.contents(objects, packing)
+        context.ready.update(packing.ready)
     return contents

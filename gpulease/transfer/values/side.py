@@ -63,6 +63,8 @@ class Side:
         self.aside: Mapping[str, Any] = {}
         #: Whether the user's code may run here beside cells.
         self.runs_beside: Callable[[], bool] = lambda: False
+        #: What frameworks noted of values since the last cell, where that is kept.
+        self.noted: dict[Any, dict[Any, Any]] | None = None
         #: Values by name that are as agreed here, until the other side has looked at its own.
         self.withheld: dict[str, Any] = {}
 
@@ -75,7 +77,7 @@ class Side:
 
     def survey(self, names: Iterable[str] | None = None, check: Check | None = None) -> Survey:
         """Walk from these names (all by default)."""
-        walk = Walk(self.ns, self.registry, self.book, check)
+        walk = Walk(self.ns, self.registry, self.book, check, noted=self.noted)
         chosen = self.names() if names is None else [n for n in names if n in self.ns]
         groups = walk.run(chosen, self._units_with(chosen))
         return Survey(groups, walk.units, walk.used_globals, self.ns)
@@ -203,6 +205,7 @@ class Side:
         ``before_commit`` returns indices of staged groups to leave out (conflicts); it may take
         names out of what is declared absent.
         """
+        self.noted = None  # it holds values
         kept = [
             index
             for index, module in enumerate(incoming.modules)

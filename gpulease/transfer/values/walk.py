@@ -40,16 +40,18 @@ _TREATED = frozenset({types.FunctionType, object, types.BuiltinFunctionType, tup
 class Walk:
     """One pass over values of one side; ``groups`` afterwards partitions everything reached.
 
-    ``values`` gives names their values; the namespace ``ns`` unless another is given.
+    ``values`` gives names their values; the namespace ``ns`` unless another is given.  ``noted`` is
+    what frameworks noted in an earlier walk: they look again at what may have changed since.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what a walk is made of
         self,
         ns: dict[str, Any],
         registry: Registry,
         book: UnitBook,
         check: Check | None = None,
         values: Mapping[str, Any] | None = None,
+        noted: dict[Any, dict[Any, Any]] | None = None,
     ) -> None:
         self._ns = ns
         self._values = ns if values is None else values
@@ -67,15 +69,14 @@ class Walk:
         self._is_imported = Imported()
         self._queue: list[tuple[str, list[Any]]] = []
         self._weakly: list[tuple[str, Any]] = []
-        self._scratch: dict[Any, dict[Any, Any]] = {}
+        self._scratch = {} if noted is None else noted
         frameworks.refresh()
         self.units: dict[str, Any] = {}
         self.used_globals: dict[str, set[str]] = {}
         pandas = library("pandas")
         found = [getattr(pandas, name, None) for name in ("DataFrame", "Series", "Index")]
         self._pandas: tuple[type, ...] = tuple(kind for kind in found if kind is not None)
-        numpy = library("numpy")
-        self._ndarray: type | None = getattr(numpy, "ndarray", None)
+        self._ndarray: type | None = getattr(library("numpy"), "ndarray", None)
 
     def run(self, names: Iterable[str], oids: Iterable[str] = ()) -> list[Group]:
         """Walk from these names and units (live ones); return the groups, sorted by roots."""
@@ -265,8 +266,7 @@ class Walk:
 
     def _visit_claimed(self, root: str, part: Group, found: list[Any]) -> list[Any]:
         """Enter objects of frameworks; return those to look into that they reach."""
-        own = [obj for obj in found if not frameworks.is_imported(obj)]
-        fresh = self._entered(root, part, own)
+        fresh = self._entered(root, part, frameworks.not_imported(found))
         if not fresh:
             return []
         self._keep.append(fresh)

@@ -54,6 +54,10 @@ class _Torch(Aside):
     def content(self, obj: Any, packing: Packing) -> Any:  # noqa: ARG002
         return faces.content(obj) if isinstance(obj, torch.Tensor) else None
 
+    def contents(self, objects: list[Any], packing: Packing) -> list[tuple[Any, Any]]:
+        tensors = [obj for obj in objects if isinstance(obj, torch.Tensor)]
+        return faces.contents(tensors, packing)
+
     def use_of(self, obj: Any) -> dict[int, int]:
         return devices.use_of(obj)
 

@@ -14,6 +14,8 @@ import torch
 
 #: Storage to device; ``data`` says at once whether there is any.
 _tags: Any = weakref.WeakKeyDictionary()
+_BYTES: Any = torch.UntypedStorage
+_DEVICE = _BYTES.device.__get__
 
 
 def tag_of(storage: torch.UntypedStorage) -> str:
@@ -23,6 +25,13 @@ def tag_of(storage: torch.UntypedStorage) -> str:
         return str(own)
     tag: str = _tags.get(storage, "") if _tags.data else ""
     return tag
+
+
+def tags_of(storages: list[torch.UntypedStorage]) -> list[str]:
+    """Return ``tag_of`` each, of thousands in few steps."""
+    if not _tags.data and {device.type for device in set(map(_DEVICE, storages))} <= {"cpu"}:
+        return [""] * len(storages)
+    return list(map(tag_of, storages))
 
 
 def is_here(tag: str, side: str) -> bool:

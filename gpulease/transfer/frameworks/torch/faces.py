@@ -10,33 +10,47 @@ from gpulease.transfer.frameworks.base import Inside, Packing
 from gpulease.transfer.refuse import RefusedError
 
 from . import away, graphs, loading, versions
-from .memories import Memory, is_plain, memory_of, seen, span
+from .memories import Memory, is_plain, memory_of, seen, shown_by, span, split_plain
+
+_TENSOR: Any = torch.Tensor
+# Called by `map`, so that thousands of tensors take no call of Python's each.
+_IS_LEAF, _RETAINS = _TENSOR.is_leaf.__get__, _TENSOR.retains_grad.__get__
 
 
 def inside_all(tensors: list[torch.Tensor], scratch: dict[Any, Any]) -> Inside:
     """Return what tensors reach: their gradients, hooks, attributes, and their graphs' leaves."""
-    values: list[Any] = []
-    spans: list[tuple[int, int]] = []
     memory = seen(scratch)
-    graph = graphs.reached(scratch)
     with torch._C.DisableTorchFunctionSubclass():
-        for tensor in tensors:
-            if not is_plain(tensor):
-                other = _inside_other(tensor)
-                values += other.values
-                spans += other.spans
-                continue
-            storage = tensor.untyped_storage()
-            low, high = span(storage)
-            memory[id(tensor)] = (storage, low, high)
-            spans.append((low, high))
-            beside = _content(tensor)
-            if beside:
-                values += beside.values()
-            node = tensor.grad_fn
-            if node is not None:
-                values.append(graph.leaves(node)[0])
+        plain, others = split_plain(tensors)
+        found = [_inside_other(tensor) for tensor in others]
+        values = [value for other in found for value in other.values]
+        spans = [span for other in found for span in other.spans]
+        shown = shown_by(plain)
+        memory.update(zip(map(id, plain), shown, strict=True))
+        spans += [(low, high) for _, low, high in shown]
+        for tensor in _with_more(plain, scratch):
+            values += (_content(tensor) or {}).values()
+        graph = graphs.reached(scratch).of(plain)
+        values += {id(each.leaves): each.leaves for each in graph}.values()
     return Inside(values, spans)
+
+
+def _with_more(tensors: list[torch.Tensor], scratch: dict[Any, Any]) -> list[torch.Tensor]:
+    """Return the tensors that may have anything beside their memory and their graph."""
+    spaces = [tensor.__dict__ for tensor in tensors]
+    columns = zip(tensors, map(_IS_LEAF, tensors), map(_RETAINS, tensors), spaces, strict=True)
+    more = [tensor for tensor, leaf, retains, space in columns if leaf or retains or space]
+    bare: set[int] = scratch.setdefault("bare", set())
+    bare.update(map(id, tensors))
+    bare.difference_update(map(id, more))
+    return more
+
+
+def contents(tensors: list[torch.Tensor], packing: Packing) -> list[tuple[Any, Any]]:
+    """Return the tensors that something is put into, with it."""
+    bare = packing.walked.get("bare", ())
+    found = ((tensor, content(tensor)) for tensor in tensors if id(tensor) not in bare)
+    return [(tensor, each) for tensor, each in found if each is not None]
 
 
 def content(tensor: torch.Tensor) -> dict[str, Any] | None:

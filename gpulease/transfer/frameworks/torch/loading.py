@@ -7,6 +7,7 @@ Nothing that a user sees is changed here: what a known storage or tensor becomes
 from __future__ import annotations
 
 import ctypes
+import itertools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from gpulease.transfer.frameworks.base import Stage, each_set, staged
 from . import devices, versions
 
 _META = torch.device("meta")
+_BYTES: Any = torch.UntypedStorage
+_POINTER = _BYTES.data_ptr
 #: Bytes compared at once.  A device needs room for them, and for as many answers.
 _PART = 16 * 2**20
 
@@ -73,19 +76,26 @@ def small_memories(  # noqa: PLR0917 - a pickle passes arguments by position
     stage: Stage, oids: str, sizes: list[int], tags: list[str], column: bytearray, data: bytes
 ) -> list[torch.UntypedStorage]:
     """Return the storages of a table; ``data`` has their bytes one after the other."""
-    out = []
+    names = oids.split(",")
+    known = stage.lives(names)
+    ends = list(itertools.accumulate(sizes))
+    parts = [data[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    if not any(tags) and not any(isinstance(each, torch.UntypedStorage) for each in known):
+        made = list(map(torch.UntypedStorage, sizes))
+        list(map(ctypes.memmove, map(_POINTER, made), parts, sizes))
+        stage.made.update(zip(names, made, strict=True))
+        return made
+    out: list[Any] = []
     writes = plan_of(stage).writes
-    end = 0
-    for oid, size, tag in zip(oids.split(","), sizes, column, strict=True):
-        part, end = data[end : end + size], end + size
-        storage = stage.live(oid)
-        if storage is None or storage.nbytes() != size:
-            storage = devices.empty(size, tags[tag], stage.registry.side)
-            write(storage, part)
-            stage.make(oid, storage)
+    for oid, live, part, tag in zip(names, known, parts, column, strict=True):
+        size = len(part)
+        if live is None or live.nbytes() != size:
+            made_here = devices.empty(size, tags[tag], stage.registry.side)
+            write(made_here, part)
+            out.append(stage.make(oid, made_here))
         else:
-            writes.append((storage, part))
-        out.append(storage)
+            writes.append((live, part))
+            out.append(live)
     return out
 
 
@@ -315,33 +325,45 @@ def signature(tensor: torch.Tensor, side: str) -> str:
     return f"{side}{tensor._version}"
 
 
+def signatures(
+    tensors: list[torch.Tensor], versions: list[int], side: str, stands: bool
+) -> list[str]:
+    """Return ``signature`` of each, of thousands in few steps where no graph ``stands`` for one."""
+    if stands:
+        return [signature(tensor, side) for tensor in tensors]
+    texts = {version: f"{side}{version}" for version in set(versions)}
+    return [texts[version] for version in versions]
+
+
 @staged
 def graph_tensors(
     stage: Stage, label: str, where: str, leaves: tuple[torch.Tensor, ...], columns: Any
 ) -> list[torch.Tensor]:
     """Return a batch of tensors whose graph stayed: known ones unless their graph is another."""
-    oids, looks, column, table, places, others = columns
-    side = stage.registry.side
-    other = iter(others)
-    out: list[Any] = []
-    new: list[tuple[int, str, tuple[str, Any, Any, Any]]] = []
-    faces = plan_of(stage).faces
-    for index, (oid, look, place) in enumerate(zip(oids.split(","), column, places, strict=True)):
+    names, looks, column, table, places, others = columns
+    side, oids = stage.registry.side, names.split(",")
+    out = stage.lives(oids)
+    plan, other = plan_of(stage), iter(others)
+    new: list[int] = []
+    rows: list[tuple[str, Any, Any, Any]] = []
+    for index, (live, look, place) in enumerate(zip(out, column, places, strict=True)):
         storage = next(other) if place is None else table[place]
         signed, kind, row = looks[look]
-        live = stage.live(oid)
         known = live is not None and live.grad_fn is not None
         if known and signature(live, side) == signed and _shows(live, storage, row):
-            out.append(live)
-            faces.append((live, oid, None, None, None))
+            plan.faces.append((live, oids[index], None, None, None))
         else:
-            out.append(None)
-            new.append((index, oid, (signed, kind, storage, row)))
-    if new:
-        with torch.inference_mode(False), torch.enable_grad(), _requiring(leaves):
-            made = _Elsewhere.apply(label, where, [row for _, _, row in new], *leaves)
-        for (index, oid, _), tensor in zip(new, made, strict=True):
-            out[index] = _make(stage, oid, tensor)
+            new.append(index)
+            rows.append((signed, kind, storage, row))
+    if not new:
+        return out
+    with torch.inference_mode(False), torch.enable_grad(), _requiring(leaves):
+        made = _Elsewhere.apply(label, where, rows, *leaves)
+    fresh = [(oids[index], tensor) for index, tensor in zip(new, made, strict=True) if oids[index]]
+    plan.made += fresh
+    stage.made.update(fresh)
+    for index, tensor in zip(new, made, strict=True):
+        out[index] = tensor
     return out
 
 

@@ -22,6 +22,20 @@ _SMALL = 64 * 2**10
 #: So many of a device are joined there to be fetched: room for 16 MiB.
 _AT_ONCE = 256
 _NO_DISPATCH = getattr(torch.Tensor, "__torch_dispatch__", None)
+_TENSOR: Any = torch.Tensor
+_BYTES: Any = torch.UntypedStorage
+# Called by `map`, so that thousands of tensors take no call of Python's each.
+_LAYOUT, _STORAGE = _TENSOR.layout.__get__, _TENSOR.untyped_storage
+_POINTER, _NBYTES, _DEVICE = _BYTES.data_ptr, _BYTES.nbytes, _BYTES.device.__get__
+_DTYPE, _OFFSET = _TENSOR.dtype.__get__, _TENSOR.storage_offset
+_SIZE, _STRIDE = _TENSOR.size, _TENSOR.stride
+_NEGATIVE = _TENSOR.is_neg
+#: Of these numbers tensors are joined.
+_JOINED = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64})
+_OTHER_KINDS = (
+    *(getattr(_TENSOR, name).__get__ for name in ("is_quantized", "is_nested", "is_mkldnn")),
+    torch._C._functorch.is_functorch_wrapped_tensor,
+)
 
 Row = tuple[Any, int, tuple[int, ...], tuple[int, ...]]
 #: First and one past the last address, and whose memory it is: a storage's or an array's.
@@ -75,15 +89,35 @@ class Table:
     def __init__(self, packing: Packing) -> None:
         self._packing = packing
         self.storages: list[torch.UntypedStorage] = []
+        #: Tensors of one look, one for each storage, where there are such.
+        self.alike: list[torch.Tensor] = []
 
     def __reduce__(self) -> Any:
-        oids = ",".join(map(self._packing.oid, self.storages))
-        sizes = [storage.nbytes() for storage in self.storages]
-        devices_of = [storage.device for storage in self.storages]
+        oids = ",".join(self._packing.registry.oids(self.storages))
+        sizes = list(map(_NBYTES, self.storages))
+        devices_of = list(map(_DEVICE, self.storages))
         tags: dict[str, int] = {}
-        column = [tags.setdefault(devices.tag_of(s), len(tags)) for s in self.storages]
-        data = b"".join(_bytes_of(self.storages, sizes, devices_of))
+        column = [tags.setdefault(tag, len(tags)) for tag in devices.tags_of(self.storages)]
+        data = _joined(self.alike, sizes)
+        if data is None:
+            data = b"".join(_bytes_of(self.storages, sizes, devices_of))
         return loading.small_memories, (oids, sizes, list(tags), bytearray(column), data)
+
+
+def _joined(tensors: list[torch.Tensor], sizes: list[int]) -> bytes | None:
+    """Return the bytes of tensors that look alike and show all of their memory, else None.
+
+    Those of a device are joined there.
+    """
+    if len(tensors) < _AT_ONCE or len({sizes[0], *sizes}) > 1:
+        return None
+    one = tensors[0]
+    whole = one.numel() * one.element_size() == sizes[0] and one.is_contiguous()
+    if not whole or one.dtype not in _JOINED or any(map(_NEGATIVE, tensors)):
+        return None
+    with torch.no_grad():
+        joined = torch.stack(tensors).cpu()
+    return ctypes.string_at(joined.data_ptr(), joined.nbytes)
 
 
 def _bytes_of(
@@ -104,15 +138,34 @@ def _bytes_of(
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Say whether a tensor is a strided face over a storage and nothing else."""
-    kind: Any = type(tensor)
+    return _are_plain([tensor])
+
+
+def split_plain(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return those that ``is_plain`` is said of, and the others."""
+    if _are_plain(tensors):
+        return tensors, []
+    plain = [tensor for tensor in tensors if is_plain(tensor)]
+    ids = set(map(id, plain))
+    return plain, [tensor for tensor in tensors if id(tensor) not in ids]
+
+
+def _are_plain(tensors: list[torch.Tensor]) -> bool:
+    """Say whether all are plain: column by column, thousands in few steps."""
+    kinds: set[Any] = set(map(type, tensors))
     return (
-        tensor.layout is torch.strided
-        and not tensor.is_quantized
-        and not tensor.is_nested
-        and not tensor.is_mkldnn
-        and getattr(kind, "__torch_dispatch__", None) is _NO_DISPATCH
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        all(getattr(kind, "__torch_dispatch__", None) is _NO_DISPATCH for kind in kinds)
+        and set(map(_LAYOUT, tensors)) <= {torch.strided}
+        and not any(any(map(other, tensors)) for other in _OTHER_KINDS)
     )
+
+
+def shown_by(tensors: list[torch.Tensor]) -> list[tuple[torch.UntypedStorage, int, int]]:
+    """Return storage and span of each of these plain tensors."""
+    storages = list(map(_STORAGE, tensors))
+    lows = list(map(_POINTER, storages))
+    columns = zip(storages, lows, map(_NBYTES, storages), strict=True)
+    return [(storage, low, low + size if low else 0) for storage, low, size in columns]
 
 
 def span(storage: torch.UntypedStorage) -> tuple[int, int]:
@@ -141,13 +194,12 @@ def put_in_table(tensors: list[torch.Tensor], packing: Packing) -> None:
     Only of tensors that are themselves pickled together: others may be left out when what holds
     them is pickled.
     """
-    storages = table(packing).storages
-    memories, known = packing.scratch["memories"], seen(packing.walked)
-    for tensor in tensors:
-        storage, low, high = known[id(tensor)]
+    storages, memories = table(packing).storages, packing.scratch["memories"]
+    for storage, low, high in map(seen(packing.walked).__getitem__, map(id, tensors)):
+        if not low or high - low >= _SMALL:
+            continue
         memory, _ = memories[storage._cdata]
-        own = type(memory) is Memory and memory.storage is storage and memory.place is None
-        if own and low and high - low < _SMALL:
+        if type(memory) is Memory and memory.storage is storage and memory.place is None:
             memory.place = len(storages)
             storages.append(storage)
 
@@ -161,17 +213,17 @@ def find_memory(tensors: list[torch.Tensor], packing: Packing) -> None:
     first: dict[int, torch.Tensor] = {}
     faces: dict[int, list[torch.Tensor]] = {}
     with torch._C.DisableTorchFunctionSubclass():
-        for tensor in tensors:
-            found = walked.get(id(tensor))
-            if found is None:
-                continue
-            storage, low, high = found
-            if first.setdefault(storage._cdata, tensor) is not tensor:
-                faces.setdefault(storage._cdata, [first[storage._cdata]]).append(tensor)
-            if storage._cdata not in memories:
-                memories[storage._cdata] = (Memory(storage, packing), 0)
+        met = [tensor for tensor in tensors if id(tensor) in walked]
+        shown = list(map(walked.__getitem__, map(id, met)))
+        tags = devices.tags_of([storage for storage, _, _ in shown])
+        for tensor, (storage, low, high), tag in zip(met, shown, tags, strict=True):
+            key = storage._cdata
+            if first.setdefault(key, tensor) is not tensor:
+                faces.setdefault(key, [first[key]]).append(tensor)
+            if key not in memories:
+                memories[key] = (Memory(storage, packing), 0)
                 if low < high:
-                    (away if devices.tag_of(storage) else spans).append((low, high, storage, None))
+                    (away if tag else spans).append((low, high, storage, None))
         for several in faces.values():
             versions.find_shared(several, packing)
     arrays = [a for a in packing.arrays if a.size and not a.dtype.hasobject]
@@ -219,10 +271,25 @@ def _share(run: list[Span], memories: dict[int, tuple[Any, int]], packing: Packi
         memories[storage._cdata] = (stands, storage.data_ptr() - low)
 
 
+def memories_of(tensors: list[torch.Tensor], packing: Packing) -> tuple[list[Any], list[Row]]:
+    """Return ``memory_of`` each, column by column."""
+    stands, ids = packing.scratch.setdefault("memories", {}), list(map(id, tensors))
+    shown: list[Any] = [None]
+    if packing.known.issuperset(ids):
+        storages = map(seen(packing.walked).__getitem__, ids)
+        shown = [stands.get(storage._cdata) for storage, _, _ in storages]
+    if any(each is None or each[1] for each in shown):
+        found = [memory_of(tensor, packing) for tensor in tensors]
+        return [memory for memory, _ in found], [row for _, row in found]
+    columns = (map(of, tensors) for of in (_DTYPE, _OFFSET))
+    shapes = (map(tuple, map(of, tensors)) for of in (_SIZE, _STRIDE))
+    return [memory for memory, _ in shown], list(zip(*columns, *shapes, strict=True))
+
+
 def memory_of(tensor: torch.Tensor, packing: Packing) -> tuple[Any, Row]:
     """Return what stands for a tensor's memory, and how the tensor lies in it."""
-    known = packing.walked.get("seen", {}).get(id(tensor))
-    storage = tensor.untyped_storage() if known is None else known[0]
+    seen_there = id(tensor) in packing.known and id(tensor) in seen(packing.walked)
+    storage = seen(packing.walked)[id(tensor)][0] if seen_there else tensor.untyped_storage()
     memories = packing.scratch.setdefault("memories", {})
     found = memories.get(storage._cdata)
     if found is None:  # the walk did not see it: a value's own way of being pickled made it
