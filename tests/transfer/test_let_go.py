@@ -178,7 +178,9 @@ NAMED = {
 
 
 def told(pair):
-    notes = (*pair.after.notes, *pair.last.notes)
+    notes = [*pair.after.notes, *pair.last.notes]
+    pair.home("globals()")  # where the machine is slow, the rest comes now
+    notes += pair.last.notes
     return [name for note in notes if note.reason == "kept_old_object" for name in note.names]
 
 
