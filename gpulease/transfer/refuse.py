@@ -23,7 +23,7 @@ from gpulease.transfer.libraries import library
 _CTYPES: Any = ctypes.Array.__mro__[-2]
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _PROBE: dict[int, int] = {}
-_ITERATORS: tuple[type, ...] = (
+SET_AND_DICT_ITERATORS: tuple[type, ...] = (
     type(iter(_PROBE)),
     type(iter(_PROBE.values())),
     type(iter(_PROBE.items())),
@@ -47,7 +47,7 @@ _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((mmap.mmap,), "a memory map"),
     ((memoryview,), "a memoryview"),
     ((weakref.ref,), "a weak reference"),
-    (_ITERATORS, "an iterator over a dict or set"),
+    (SET_AND_DICT_ITERATORS, "an iterator over a dict or set"),
 )
 
 #: Alive in one kernel, with a front end or a socket at the other end; by package and class name,
@@ -69,6 +69,24 @@ _LIVE: dict[tuple[str, str], str] = {
     ("vllm", "AsyncLLM"): "a vLLM engine (it lives on the device that it was started on)",
     ("zmq", "Socket"): "an open socket",
     ("zmq", "Context"): "an open socket's context",
+}
+#: What holds little but a handle, and what threads share: a copy of it would be nobody's.
+_HANDLES: dict[tuple[str, str], str] = {
+    ("sqlite3", "Connection"): "a database Connection",
+    ("sqlite3", "Cursor"): "a database Cursor",
+    ("psycopg", "BaseConnection"): "a database Connection",
+    ("psycopg2", "connection"): "a database connection",
+    ("psycopg2", "cursor"): "a database cursor",
+    ("duckdb", "DuckDBPyConnection"): "a database connection",
+    ("_duckdb", "DuckDBPyConnection"): "a database connection",
+    ("_queue", "SimpleQueue"): "a queue between threads",
+    ("queue", "Queue"): "a queue between threads",
+    ("threading", "Event"): "an event between threads",
+    ("threading", "Condition"): "a condition between threads",
+    ("threading", "Semaphore"): "a semaphore",
+    ("threading", "Barrier"): "a barrier between threads",
+    ("concurrent", "Executor"): "an executor",
+    ("concurrent", "Future"): "a future of an executor",
 }
 _EXTENSION = "a compiled extension module (load it anew where it is used)"
 #: What people make once and use for long: that it stays where it is, is worth a word.
@@ -123,13 +141,21 @@ def refused_kind(obj: Any) -> str | None:  # noqa: PLR0911 - one line a kind
     kind = type(obj)
     if kind is types.ModuleType:
         return _EXTENSION if _is_loaded_from_a_path(obj) else None
-    if (kind.__module__ or "").startswith("torch") and kind.__name__ in (
-        "Stream",
-        "CUDAGraph",
-        "Event",
-    ):
-        return f"a torch {kind.__name__}"
-    return live_kind(kind)
+    return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES)
+
+
+def kind_of_all(kind: type) -> str | None:
+    """Return in words why objects of this type never move, where that is the type's doing."""
+    for kinds, words in _KINDS:
+        if issubclass(kind, kinds):
+            return words
+    return _of_torch(kind) or live_kind(kind) or _listed(kind, _HANDLES)
+
+
+def _of_torch(kind: type) -> str | None:
+    name = kind.__name__
+    known = (kind.__module__ or "").startswith("torch") and name in ("Stream", "CUDAGraph", "Event")
+    return f"a torch {name}" if known else None
 
 
 def _ctypes_kind(obj: Any) -> str | None:
@@ -143,8 +169,12 @@ def live_kind(kind: type) -> str | None:
     """Return in words why no object of this type moves, or None; what it reaches is not looked at:
     a widget reaches its kernel, and that reaches everything.
     """
+    return _listed(kind, _LIVE)
+
+
+def _listed(kind: type, table: dict[tuple[str, str], str]) -> str | None:
     for base in kind.__mro__:
-        words = _LIVE.get(((base.__module__ or "").partition(".")[0], base.__name__))
+        words = table.get(((base.__module__ or "").partition(".")[0], base.__name__))
         if words is not None:
             return words
     return None

@@ -27,11 +27,18 @@ from typing import Any
 GLOBALS_SLOT = -1
 #: References to an object that nobody but we hold: our table and the call that counts.
 _ONLY_OURS = 2
+#: Where the letter of a side and its token end in an object's id.
+_TOKEN = 9
 #: Seconds between two looks, and how many objects one look takes.
 _PERIOD = 0.05
 #: Of a processor's time, what looking may take: whether units are needed may take long to tell.
 _SHARE = 0.05
 _SLICE = 2000
+
+
+def is_oid(text: str) -> bool:
+    """Say whether this is an object's id, and no name."""
+    return text[_TOKEN : _TOKEN + 1] == "." and text[:1] in "ha"
 
 
 class Registry:
@@ -128,6 +135,10 @@ class Registry:
         if not any(ref() is function and at == slot for ref, at in holders):
             holders.append((weakref.ref(function), slot))
         self._oids[id(_slot(function, slot))] = oid
+
+    def of_type(self, kind: type) -> list[Any]:
+        """Return the live objects of exactly this type, which can be referred to weakly."""
+        return [obj for ref in list(self._get.values()) if type(obj := ref()) is kind]
 
     def prune(self) -> list[str]:
         """Forget dead objects; return their oids."""

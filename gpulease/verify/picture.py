@@ -20,6 +20,7 @@ from typing import Any
 import xxhash
 
 from gpulease.transfer.libraries import library
+from gpulease.transfer.values.stayed import Stayed
 
 #: How much text of a value is kept, to show where two of them part, and how much is compared.
 _KEPT = 100_000
@@ -86,7 +87,7 @@ def user_names(space: dict[str, Any]) -> list[str]:
 
 
 def _kind(value: Any) -> str:
-    kind = type(value)
+    kind = value.__class__ if type(value) is Stayed else type(value)
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
@@ -103,15 +104,16 @@ class _Look:
 
     def text(self, value: Any, path: str, depth: int) -> str:
         """Return a value as text, objects numbered by first sight."""
-        simple = _simple(value)
+        stayed = type(value) is Stayed
+        simple = None if stayed else _simple(value)
         if simple is not None:
             return simple
-        if isinstance(value, tuple) and type(value).__module__ != "torch":
+        if not stayed and isinstance(value, tuple) and type(value).__module__ != "torch":
             inner = (self.text(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(value))
             return f"{_kind(value)}({', '.join(inner)})"
         if depth > _DEPTH or len(self._seen) > _OBJECTS:
             return f"{_kind(value)} ..."
-        span = _memory(value)
+        span = None if stayed else _memory(value)
         if span is not None:
             self._spans.append((*span, path))
         else:
@@ -120,7 +122,8 @@ class _Look:
             return f"#{self._seen[id(value)]}"
         number = self._seen[id(value)] = len(self._seen)
         self._keep.append(value)
-        return f"#{number}={self._inside(value, path, depth + 1)}"
+        inside = _kind(value) if stayed else self._inside(value, path, depth + 1)
+        return f"#{number}={inside}"
 
     def _inside(self, value: Any, path: str, depth: int) -> str:
         def down(inner: Any, at: str) -> str:

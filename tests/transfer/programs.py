@@ -74,6 +74,17 @@ STATEMENTS = (
     "{x} = ValueError({y})",
     "{x}.__cause__ = ValueError(1)",
     "{x} = iter({y})",
+    "{x} = (v for v in {y})",
+    "{x} = [(v for v in {y})]",
+    "{x}.append(v for v in {y})",
+    "{x}['k'] = (v for v in {y})",
+    "{x} = next({y}[0])",
+    "{x} = next({y}['k'])",
+    "{x} = list({y}[0])",
+    "def {x}(v={y}):\n    for n in range(9):\n        v.append(n)\n        yield n",
+    "{x} = [threading.Lock()]",
+    "{x}.v = threading.Lock()",
+    "{y}[0].acquire(False)",
     "{x} = next({y})",
     "{x} = random.random()",
     "random.seed(5)",
@@ -87,7 +98,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 PRELUDE = (
-    "import functools, random\nimport numpy as np\n"
+    "import functools, random, threading\nimport numpy as np\n"
     "from collections import Counter, OrderedDict, defaultdict, deque\nerrors = []\n"
     "class Bag(list): pass\n"
     "class Own:\n    def __init__(self, v): self.v = v\n"

@@ -155,7 +155,8 @@ def test_dumps_but_does_not_load(pair):
     ("make", "why"),
     [
         ("import socket; x = socket.socket()", "socket"),
-        ("import threading; x = {'deep': [threading.Lock()]}", "lock"),
+        ("import threading; x = threading.Lock()", "lock"),
+        ("x = {'deep': [memoryview(bytearray(1))]}", "memoryview"),
         ("x = open('/dev/null')", "open file"),
         ("x = (i for i in range(3))", "generator"),
         ("import threading; x = threading.Thread()", "thread"),

@@ -57,7 +57,7 @@ def test_a_name_bound_anew_at_home_frees_the_older_value(pair):
 def test_a_refusal_keeps_nothing_alive(pair):
     from gpulease.errors import GPULeaseError
 
-    pair.home("import weakref\nclass P: pass\nx = [(i for i in [1]), P()]\nref = weakref.ref(x[1])")
+    pair.home("import weakref\nclass P: pass\nx = [memoryview(b''), P()]\nref = weakref.ref(x[1])")
     try:
         pair.gpu("x")
     except GPULeaseError as error:

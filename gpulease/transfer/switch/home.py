@@ -29,6 +29,7 @@ from gpulease.transfer.values.analysis import Use, cell_use
 from gpulease.transfer.values.groups import names_of
 from gpulease.transfer.values.ledger import Absent
 from gpulease.transfer.values.side import Hidden, Side
+from gpulease.transfer.values.stayed import Stayed, let_go
 from gpulease.wire.message import Message, Pending
 
 from . import memory
@@ -143,6 +144,7 @@ class HomeSide:
         self.commit_pending()  # what was received before is home's, whoever sent it is gone
         self.side.ledger.forget_peer()
         self.side.state.forget_peer()
+        let_go(self.side.registry.of_type(Stayed))
         self._session = ""
         self.owner = Place.HOME
         self._dirty = True

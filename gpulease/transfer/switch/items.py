@@ -10,9 +10,16 @@ from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.values.chunks import runs_to_send
 from gpulease.transfer.values.groups import Check, Group, Survey
 from gpulease.transfer.values.pickling import Packed
-from gpulease.transfer.values.pins import pins_of
+from gpulease.transfer.values.pins import must_stay, pins_of
 from gpulease.transfer.values.shipment import Item
 from gpulease.transfer.values.side import Side
+
+from .messages import cannot_move
+
+_IN_USE = (
+    "it is in use on the GPU by what cannot travel (a generator or a thread, say), and it cannot "
+    "be written in place there any more; bind the name to a copy"
+)
 
 
 def item_of(
@@ -27,6 +34,9 @@ def item_of(
 ) -> Item:
     """Return a packed group for a shipment; a module that nobody ``wanted`` may be left."""
     packed = _pinned(side, survey, group, packed, check)
+    if not must_stay(side, group, survey) <= packed.skeletons.keys():
+        what = ", ".join(group.names) or "a function or class"
+        raise cannot_move(what, _IN_USE)
     module = "" if wanted else _module_name(side, group)
     ledger = side.ledger
     held = ledger.held(packed)

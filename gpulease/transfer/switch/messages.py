@@ -82,7 +82,7 @@ def away_note(name: str, absent: Absent) -> Note:
     if absent.blocker.endswith("."):
         sentence = f"{name} ({absent.type_name}{size}) is on the GPU. {absent.blocker}"
     elif absent.blocker:
-        sentence = f"{name} is on the GPU and cannot come home: it holds {absent.blocker}."
+        sentence = f"{name} is on the GPU and cannot come home: {_why(absent.blocker)}."
     else:
         sentence = (
             f"{name} ({absent.type_name}{size}) is on the GPU and not yet home. "
@@ -104,7 +104,7 @@ def sealed_notes(names: Sequence[str], values: Mapping[str, Any]) -> list[Note]:
 def stayed_note(name: str, blocker: str) -> Note:
     """Say why a name of home is not on the GPU."""
     if blocker:
-        what = f"cannot travel to the GPU: it holds {blocker}. Make it anew in a GPU cell."
+        what = f"cannot travel to the GPU: {_why(blocker)}. Make it anew in a GPU cell."
     else:
         what = (
             f"did not travel, since nothing said that the cell needs it. Name {name} in the cell."
@@ -158,10 +158,12 @@ def cannot_move(name: str, kind: str) -> GPULeaseError:
     """Return the refusal of a needed name."""
     return GPULeaseError(
         "cannot_move",
-        f"{name} cannot travel between the home kernel and the GPU: it holds {kind}."
-        if not kind.startswith(("it ", "the ", "nested"))
-        else f"{name} cannot travel between the home kernel and the GPU: {kind}.",
+        f"{name} cannot travel between the home kernel and the GPU: {_why(kind)}.",
         next_step="Leave it out of this cell, make it anew on the side that uses it, "
         "or run the cell on the side where it is.",
         numbers={"names": name},
     )
+
+
+def _why(kind: str) -> str:
+    return kind if kind.startswith(("it ", "the ", "nested")) else f"it holds {kind}"

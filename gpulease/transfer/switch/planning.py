@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.values import leaves
 from gpulease.transfer.values.collector import collector_waits
 from gpulease.transfer.values.groups import Check, Group, Survey, merge, names_of
 from gpulease.transfer.values.ledger import Base
 from gpulease.transfer.values.pickling import Packed
-from gpulease.transfer.values.pins import is_newly_held
+from gpulease.transfer.values.pins import is_newly_held, is_unknown_there, refuse_kept
 from gpulease.transfer.values.shipment import Shipment
 from gpulease.transfer.values.side import Side
 
@@ -155,6 +156,8 @@ def _verify(state: _State, group: Group, strict: str | None) -> None:
     state.check()
     side = state.side
     try:
+        if state.survey.held.leaves:
+            refuse_kept(side, group, state.survey)
         packed = side.pack(group, state.survey, state.check)
     except RefusedError as error:
         state.stays[id(group)] = error.kind  # of a unit without a name, too
@@ -235,11 +238,13 @@ def _tell_of_holders(state: _State, eager: bool) -> None:
 
     What the receiver changes is put into that part only if both know it by an id.
     """
-    for group in state.survey.groups if eager else ():
+    side, survey = state.side, state.survey
+    for group in survey.groups:
         packed = state.packed.get(id(group))
         if not group.names or id(group) not in state.same or packed is None:
             continue
-        if is_newly_held(state.side, group, state.survey, packed):
+        newly = eager and is_newly_held(side, group, survey, packed)
+        if newly or is_unknown_there(side, group, survey):
             state.same.discard(id(group))
             state.chosen.add(id(group))
 
@@ -325,7 +330,9 @@ def _leave_unneeded(state: _State) -> None:
     stay = {
         id(group)
         for group in state.survey.groups
-        if group.names or id(group) in wanted or not peer.isdisjoint(group.oids)
+        if group.names
+        or (id(group) in wanted and not _is_leaf(state, group))
+        or not peer.isdisjoint(group.oids)
     }
     needed: set[str] = set()
     first = stay & travels  # once: there may be thousands
@@ -338,6 +345,11 @@ def _leave_unneeded(state: _State) -> None:
     for group in state.survey.groups:
         if id(group) not in stay and needed.isdisjoint(group.oids):
             state.chosen.discard(id(group))
+
+
+def _is_leaf(state: _State, group: Group) -> bool:
+    """Say whether it stands for what stays here: whoever has it may leave it out of its pickle."""
+    return len(group.roots) == 1 and leaves.stays(state.survey.units.get(group.oids[0]))
 
 
 def _demand(state: _State, wanted: Wanted) -> None:

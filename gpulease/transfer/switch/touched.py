@@ -44,10 +44,14 @@ def touched_names(
         names |= new
         survey = side.survey(new, check)
         first = first or survey
-        if any(group.unbounded for group in survey.groups):
+        reached = set(survey.by_root)
+        if survey.held.leaves:  # which names one shares something with is told by a look at all
+            survey = side.survey(check=check)
+            reached = side.closure(new, survey, reads=True) & survey.by_root.keys()
+        if any(survey.by_root[root].unbounded for root in reached):
             return None, None
         roots = side.closure(new, survey, reads=True)
-        known = [base[root].roots for root in survey.by_root if root in base]
+        known = [base[root].roots for root in reached if root in base]
         roots = roots.union(*known)
         new = ({r[2:] for r in roots if r.startswith("n:")} & here) - names
     return sorted(names), first if survey is first else None

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from gpulease.transfer.refuse import RefusedError
 
-from . import path
+from . import leaves, path
 from .deep import LEVELS, is_too_deep, with_room
 from .groups import AbandonedError
 
@@ -42,7 +42,7 @@ def attempt(dump: Callable[[], T], values: Mapping[str, Any]) -> T:
             raise
         if is_too_deep(error):
             raise RefusedError(_TOO_DEEP) from error
-        found = path.blocker(values)
+        found = leaves.blocker(values)
         raise RefusedError(found or f"{type(error).__name__}: {_short(error)}") from error
 
 

@@ -10,6 +10,7 @@ import builtins
 import datetime
 import decimal
 import fractions
+import functools
 import pathlib
 import re
 import types
@@ -17,6 +18,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from gpulease.transfer.registry import is_oid
 
 _BUILTINS = frozenset(dir(builtins))
 #: Types without identity or parts: equal is as good as same (contract: numbers, strings).
@@ -64,7 +67,8 @@ class Group:
     """Roots that travel together, and what is known of them without pickling.
 
     ``nbytes`` counts array memory and long strings at the top; ``objects`` the walked objects;
-    ``needs`` are oids of units outside the group; ``reads`` global names its functions read;
+    ``needs`` are oids of units outside the group; ``reads`` global names its functions read, and
+    what its leaves use (see ``leaf_groups``);
     ``claimed`` are objects of frameworks, ``spans`` the memory they show (first and one past the
     last address); ``made`` ids of objects that exist for the walk only (contents of units).
     """
@@ -138,6 +142,19 @@ def merge(groups: Iterable[Group]) -> Group:
 
 
 @dataclass
+class Held:
+    """What leaves (see ``leaves``) of one side keep of what names lead to.
+
+    ``objects`` of names, by ``id``, with the leaf that keeps each.  Roots that are ``stuck`` share
+    with a leaf what cannot even be written in place.  ``leaves`` are those that live here.
+    """
+
+    leaves: dict[int, Any] = field(default_factory=dict)
+    objects: dict[int, Any] = field(default_factory=dict)
+    stuck: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class Survey:
     """One walk: groups by root, and the live units."""
 
@@ -145,12 +162,18 @@ class Survey:
     units: dict[str, Any]
     used_globals: dict[str, set[str]]
     values: Mapping[str, Any]
+    held: Held = field(default_factory=Held)
     by_root: dict[str, Group] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for group in self.groups:
             for root in group.roots:
                 self.by_root[root] = group
+
+    @functools.cached_property
+    def kept(self) -> frozenset[str]:
+        """The ids of objects that leaves on the GPU's side keep, as far as is told here."""
+        return frozenset(r for group in self.groups for r in group.reads if is_oid(r))
 
     def reads_of(self, group: Group) -> set[str]:
         """Return the global names that functions reached from a group read."""

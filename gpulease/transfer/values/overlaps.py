@@ -50,6 +50,21 @@ class Overlaps:
                 if block is not None:
                     roots[root].arrays.append(block)
 
+    def roots_at(self, parts: Mapping[str, Group], spans: list[tuple[int, int]]) -> set[str]:
+        """Return the roots of what shows memory between some of these addresses."""
+        if not spans:
+            return set()
+        roots = {root: part for root, part in parts.items() if not root.startswith("need:")}
+        shown = [(low, high, "", None) for low, high in spans if low < high]
+        runs = _runs([*shown, *self._spans(roots)])
+        return {
+            root
+            for run in runs
+            if any(not r for _, _, r, _ in run)
+            for _, _, root, _ in run
+            if root
+        }
+
     def _shown_by_frameworks(self, roots: Mapping[str, Group]) -> Iterator[tuple[str, str]]:
         """Yield the roots of objects whose memory a framework shows; enter these into the parts."""
         if not self.holders:

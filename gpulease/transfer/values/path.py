@@ -22,9 +22,9 @@ _UNKNOWN = "(...)"
 _LONGEST_KEY = 40
 
 
-def blocker(values: Mapping[str, Any]) -> str | None:
-    """Return what never moves in these values and where it is, in words; None if none is found."""
-    found = _search(values, lambda obj: refused_kind(obj) is not None)
+def blocker(values: Mapping[str, Any], wanted: Callable[[Any], bool]) -> str | None:
+    """Return what ``wanted`` finds that never moves and where it is, in words; None if nothing."""
+    found = _search(values, wanted)
     if found is None:
         return None
     where, obj = found
@@ -37,6 +37,12 @@ def located(kind: str, values: Mapping[str, Any], obj: Any) -> str:
         return kind
     found = _search(values, lambda each: each is obj)
     return _said(kind, found[0], values) if found is not None else kind
+
+
+def way_to(values: Mapping[str, Any], obj: Any) -> str:
+    """Return how to get to ``obj``, "" where that is not found or has no spelling."""
+    found = _search(values, lambda each: each is obj)
+    return found[0] if found is not None and _UNKNOWN not in found[0] else ""
 
 
 def _said(kind: str, where: str, values: Mapping[str, Any]) -> str:

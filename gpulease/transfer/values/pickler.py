@@ -38,6 +38,7 @@ from . import (
     containers,
     files,
     imported,
+    leaves,
     matches,
     spaces,
     tokens,
@@ -46,6 +47,7 @@ from . import (
 from .groups import Check
 from .module_files import module_digest
 from .reductions import reduce_exception, reduce_member, reduce_own, reduce_whole
+from .stayed import Stayed
 from .units import UnitBook, is_interpreters, is_plain_instance, is_unit
 
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
@@ -63,6 +65,8 @@ class Context:
     memory: SharedMemory
     shells: dict[int, str] = field(default_factory=dict)
     referred: set[str] = field(default_factory=set)
+    #: All units that the walk met, by id.
+    units: Mapping[str, Any] = field(default_factory=dict)
     #: The group's objects by id: memory that a name reaches is not only an array's.
     inner: Collection[int] = ()
     arrays: Collection[Any] = ()
@@ -178,6 +182,8 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
         shell = self.context.shells.get(id(obj)) if self.context.shells else None
         if shell is not None:
             return tokens.unit, (self.context.refer(shell),)
+        if type(obj) is Stayed:
+            return self._leaf(obj, "something of the other side")
         if type(obj) in weak.PROXIES:  # it says of itself that it is what it refers to
             return weak.reduce(obj, self._is_held)
         framework = frameworks.of(type(obj))
@@ -210,6 +216,9 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return weak.reduce(obj, self._is_held)
         if is_running_shell(obj):
             return tokens.shell, ()
+        stays = leaves.leaf_kind(obj)
+        if stays is not None:
+            return self._leaf(obj, stays)
         refused = refused_kind(obj)
         if refused is not None:
             raise RefusedError(refused, obj)
@@ -248,6 +257,12 @@ class GroupPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if reduced is not NotImplemented:
             return reduced
         return super().reducer_override(obj)
+
+    def _leaf(self, obj: Any, kind: str) -> Any:
+        oid = self.context.registry.find(obj)
+        if oid is None or oid not in self.context.units:  # made, or found, by code of the value's
+            raise RefusedError(kind, obj)
+        return tokens.unit, (self.context.refer(oid),)
 
 
 class ShellPickler(GroupPickler):

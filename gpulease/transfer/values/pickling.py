@@ -21,7 +21,7 @@ from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.refuse import RefusedError
 from gpulease.transfer.registry import Registry
 
-from . import spaces
+from . import leaves, spaces
 from .attempt import attempt
 from .groups import Check, Group
 from .hashing import chunk_digests, combine, of_chunks
@@ -146,7 +146,9 @@ class Packer:
         context.inner, context.arrays = group.inner.keys(), group.arrays
         context.culprits, context.structure = self.culprits, structure
         context.check = check or context.check
+        context.units = units
         names = {name: (values or self._ns)[name] for name in group.names}
+        _refuse_bound(names)
         contents = _prepare(group, context, names)
         context.shells = {id(obj): oid for oid, obj in pinned.items()}
         foreign = {id(obj) for obj in units.values() if type(obj) is dict} - context.shells.keys()
@@ -182,6 +184,7 @@ class Packer:
         finally:
             for packing in context.packings.values():
                 packing.release()
+        _refuse_unsafe(group, context, names)
         buffers = [raw for raw, _ in found]
         chunks = tuple(chunk_digests(buffer, check) for buffer in buffers)
         digests = [of_chunks(each) for each in chunks]
@@ -260,6 +263,20 @@ def _loads_alike(group: Group, context: Context, buffers: list[memoryview]) -> A
         return Alike.SURELY
     likely = len(group.claimed) >= _MANY and not buffers
     return Alike.LIKELY if likely else Alike.NO
+
+
+def _refuse_bound(names: Mapping[str, Any]) -> None:
+    """Raise RefusedError where a name is bound to what never moves."""
+    for value in names.values():
+        if (kind := leaves.leaf_kind(value)) is not None:
+            raise RefusedError(kind, value)
+
+
+def _refuse_unsafe(group: Group, context: Context, names: Mapping[str, Any]) -> None:
+    referred = [unit for oid in context.referred if (unit := context.units.get(oid)) is not None]
+    found = [unit for unit in referred if leaves.stays(unit)]
+    if found:
+        leaves.refuse_unsafe(group, found, names)
 
 
 def _scalar(group: Group, values: Mapping[str, Any]) -> Any:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpulease.transfer.arrays import SharedMemory, buffer_owner
 from gpulease.transfer.frameworks import sealed
 from gpulease.transfer.libraries import library
+from gpulease.transfer.refuse import RefusedError
+from gpulease.transfer.registry import is_oid
 
+from . import leaves, path
 from .array_reduction import whole_of
 from .arrays_in_place import is_array
 from .containers import is_container
@@ -38,9 +42,7 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     if not may_have_pins(side, group):
         return {}
     spaces = _spaces(group)
-    shared = SharedMemory(group.arrays).ids | spaces.keys()
-    shared.update(map(id, map(buffer_owner, group.arrays)))
-    shared.update(_viewed(group.arrays))
+    shared = _shared(group, spaces)
     able = [o for o in group.inner.values() if can_pin(o) and id(o) not in shared]
     if not able:
         return {}
@@ -60,6 +62,14 @@ def pins_of(side: Side, group: Group, survey: Survey, packed: Packed) -> dict[st
     return pins
 
 
+def _shared(group: Group, spaces: Mapping[int, Any]) -> set[int]:
+    """Return by id what is a part of another object, or shows memory that another one shows."""
+    shared = SharedMemory(group.arrays).ids | spaces.keys()
+    shared.update(map(id, map(buffer_owner, group.arrays)))
+    shared.update(_viewed(group.arrays))
+    return shared
+
+
 def _viewed(arrays: list[Any]) -> set[int]:
     """Return the arrays of objects, by id, that others of these are views of."""
     wholes = ((whole_of(a), a) for a in arrays if a.dtype.hasobject)
@@ -72,6 +82,49 @@ def may_have_pins(side: Side, group: Group) -> bool:
         return False
     culprits = side.packer.culprits  # of these the other side could not make an empty one
     return not any(sealed.is_wanted(obj, culprits) for obj in culprits and group.inner.values())
+
+
+def refuse_kept(side: Side, group: Group, survey: Survey) -> None:
+    """Raise RefusedError where a leaf here keeps a part that could not stay itself here.
+
+    Beside the GPU nobody could say so when another one comes; at home it is said by name.
+    """
+    held = survey.held
+    found = [held.stuck[root] for root in group.roots if root in held.stuck]
+    kept = held.objects.keys() & group.inner.keys()
+    if kept and not found:
+        uncounted = len(group.inner) > _LIMIT
+        if uncounted or (side.label == "a" and not _can_stay(side, group, kept)):
+            found = [held.objects[min(kept)]]
+    if found:
+        values = {name: survey.values[name] for name in side.names() if name in survey.values}
+        where, kind = path.way_to(values, found[0]), leaves.leaf_kind(found[0])
+        who = f"{where}, {kind}" if where else kind
+        raise RefusedError(f"it is in use by {who}; once that is deleted, it travels")
+
+
+def _can_stay(side: Side, group: Group, keys: Collection[int]) -> bool:
+    if not may_have_pins(side, group):
+        return False
+    shared = _shared(group, _spaces(group))
+    return all(can_pin(group.inner[key]) and key not in shared for key in keys)
+
+
+def is_unknown_there(side: Side, group: Group, survey: Survey) -> bool:
+    """Say whether a leaf here keeps a part of which home does not know the id."""
+    kept = survey.held.objects.keys() & group.inner.keys() if side.label == "a" else ()
+    known = side.ledger.peer_units
+    return any(side.registry.find(group.inner[key]) not in known for key in kept)
+
+
+def must_stay(side: Side, group: Group, survey: Survey) -> set[str]:
+    """Return the ids of parts that a leaf on the GPU's side keeps."""
+    remote = side.ledger.remote.values()
+    told = survey.kept.union(r for absent in remote for r in absent.reads if is_oid(r))
+    if not told:
+        return set()
+    found = (side.registry.find(obj) for obj in group.inner.values())
+    return {oid for oid in found if oid in told}
 
 
 def is_newly_held(side: Side, group: Group, survey: Survey, packed: Packed) -> bool:

@@ -80,7 +80,7 @@ class Side:
         walk = Walk(self.ns, self.registry, self.book, check, noted=self.noted)
         chosen = self.names() if names is None else [n for n in names if n in self.ns]
         groups = walk.run(chosen, self._units_with(chosen))
-        return Survey(groups, walk.units, walk.used_globals, self.ns)
+        return Survey(groups, walk.units, walk.used_globals, self.ns, walk.held)
 
     def _units_with(self, names: Iterable[str]) -> set[str]:
         """Return units agreed on together with names, though nothing here may lead to them."""
@@ -95,7 +95,8 @@ class Side:
         """Walk from these names and units; ``values`` may hold names that were taken away."""
         held = self.ns if values is None else values
         walk = Walk(self.ns, self.registry, self.book, values=held)
-        return Survey(walk.run(names, oids), walk.units, walk.used_globals, held)
+        groups = walk.run(names, oids)
+        return Survey(groups, walk.units, walk.used_globals, held, walk.held)
 
     def pack(self, group: Group, survey: Survey, check: Check | None = None) -> Packed:
         """Pack a group and remember what it cost; raises RefusedError."""

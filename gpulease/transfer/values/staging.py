@@ -23,7 +23,7 @@ from gpulease.transfer.frameworks.base import Stage
 from gpulease.transfer.frameworks.sealed import Culprit
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
-from . import arrays_in_place, classes, containers, enums
+from . import arrays_in_place, classes, containers, enums, stayed
 from .culprit import find_culprit
 from .module_files import is_alike
 from .units import apply_content
@@ -157,7 +157,10 @@ class Staging:
         try:
             for oid in group.skeletons:
                 self.unit(oid)
+            before = stayed.asked()
             payload = _Unpickler(group.inband, self, group.buffers).load()
+            if stayed.asked() != before:  # and the value's own code went on without an answer
+                raise LoadError("it asks for what stayed on the other side while it is loaded")
             names, contents, pairs = payload
             frameworks.refresh()
             self.loaded[index] = Loaded(group, names, contents, pairs, stage)
@@ -301,6 +304,8 @@ class Staging:
             made = classes.make(*args)
         elif kind == "enum":
             made = enums.make(*args)
+        elif kind == "stayed":
+            made = stayed.make(oid, self.registry.side, *args)
         else:
             made = _make_plain(kind, args)
         self.units[oid] = made

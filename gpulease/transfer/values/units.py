@@ -16,7 +16,7 @@ from typing import Any
 from gpulease.transfer.refuse import RefusedError, is_dead
 from gpulease.transfer.registry import GLOBALS_SLOT, Registry
 
-from . import arrays_in_place, classes, cloudpickle_names, containers, enums
+from . import arrays_in_place, classes, cloudpickle_names, containers, enums, leaves, stayed
 from .analysis import code_use
 from .containers import fill_dict
 from .module_files import module_digest
@@ -59,8 +59,12 @@ class UnitBook:
 
     # ---- taking apart
 
-    def skeleton(self, obj: Any) -> tuple[Any, ...]:  # noqa: PLR0911 - one line a kind
+    def skeleton(self, obj: Any) -> tuple[Any, ...]:  # noqa: C901, PLR0911 - one line a kind
         """Return what it takes to make an empty ``obj``; pickled with references to units."""
+        if type(obj) is stayed.Stayed:
+            return ("stayed", *stayed.shell_of(obj))
+        if (kind := leaves.leaf_kind(obj)) is not None:
+            return ("stayed", kind, stayed.class_of(obj), False)
         if isinstance(obj, types.FunctionType):
             self._refuse_unsteady(obj)
             cells = tuple(self.registry.held_oid(obj, i) for i in range(len(obj.__closure__ or ())))
@@ -81,10 +85,14 @@ class UnitBook:
             return ("container", *containers.shell_of(obj))
         return ("instance", type(obj))
 
-    def content(  # noqa: C901, PLR0911 - one line a kind
+    def content(  # noqa: C901, PLR0911, PLR0912 - one line a kind
         self, obj: Any, used: set[str] | None = None
     ) -> Any:
         """Return what is in ``obj``; ``used`` bounds a foreign globals dictionary."""
+        if type(obj) is stayed.Stayed:
+            return stayed.content_of(stayed.leaf_of(obj).uses)
+        if leaves.leaf_kind(obj) is not None:
+            return stayed.content_of(used or ())
         if isinstance(obj, types.FunctionType):
             return {name: getattr(obj, name) for name in _FUNCTION_PARTS} | {
                 "__dict__": dict(obj.__dict__)
@@ -187,7 +195,9 @@ def apply_content(  # noqa: C901 - one line a kind
     obj: Any, content: Any, code: types.CodeType | None
 ) -> None:
     """Put ``content`` into ``obj``; runs no user code beyond what ``type.__setattr__`` runs."""
-    if isinstance(obj, types.FunctionType):
+    if stayed.is_content(content):
+        stayed.apply(obj, content)
+    elif isinstance(obj, types.FunctionType):
         _apply_function(obj, content, code)
     elif isinstance(obj, enum.EnumMeta):
         enums.apply(obj, content)
@@ -274,6 +284,8 @@ def can_pin(obj: Any) -> bool:
         return True
     if arrays_in_place.is_array(obj):
         return arrays_in_place.can_be_filled(obj)
+    if leaves.may_be(type(obj)) or type(obj) is functools.cached_property:  # its lock stays
+        return False
     return is_plain_instance(obj) or containers.is_container(obj)
 
 

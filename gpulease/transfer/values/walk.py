@@ -20,12 +20,14 @@ from gpulease.transfer.libraries import library
 from gpulease.transfer.refuse import live_kind
 from gpulease.transfer.registry import Registry
 
-from . import faces, weak
+from . import faces, leaves, weak
 from .analysis import code_use
 from .array_reduction import whole_of
-from .groups import ATOMIC, Check, Group, merge, name_root, unit_root
+from .groups import ATOMIC, Check, Group, Held, merge, name_root, unit_root
 from .imported import ALIAS, Imported, parts_of_alias
+from .leaf_groups import LeafGroups
 from .overlaps import Overlaps
+from .stayed import Stayed, class_of, leaf_of
 from .units import UnitBook, is_unit
 
 #: How many objects are visited between two looks whether to give up: about a millisecond.
@@ -71,6 +73,7 @@ class Walk:
         self._weakly: list[tuple[str, Any]] = []
         self._scratch = {} if noted is None else noted
         frameworks.refresh()
+        self._leaves = LeafGroups(registry)
         self.units: dict[str, Any] = {}
         self.used_globals: dict[str, set[str]] = {}
         pandas = library("pandas")
@@ -78,11 +81,20 @@ class Walk:
         self._pandas: tuple[type, ...] = tuple(kind for kind in found if kind is not None)
         self._ndarray: type | None = getattr(library("numpy"), "ndarray", None)
 
+    @property
+    def held(self) -> Held:
+        """What leaves that were met keep."""
+        return self._leaves.held
+
     def run(self, names: Iterable[str], oids: Iterable[str] = ()) -> list[Group]:
         """Walk from these names and units (live ones); return the groups, sorted by roots."""
         for name in names:
             if name in self._values:
-                self._queue.append((name_root(name), [self._values[name]]))
+                value = self._values[name]
+                if leaves.leaf_kind(value) is None:
+                    self._queue.append((name_root(name), [value]))
+                else:  # it stays here, and so does the name
+                    self._leaf(name_root(name), value)
         for oid in oids:
             unit = self._registry.get(oid)
             if unit is not None:
@@ -91,6 +103,7 @@ class Walk:
             root, values = self._queue.pop()
             self._check()
             self._walk_root(root, values)
+        self._leaves.look(self._ns, self._owner, self._parts, self._memory)
         for one, two in self._memory.pairs(self._parts, self._owner):
             self._union(one, two)
         for root, referent in self._weakly:  # it is entered by whoever holds it
@@ -183,6 +196,7 @@ class Walk:
                 or self._is_live(kind)
                 or weak.is_weak(kind)
                 or frameworks.of(kind) is not None
+                or leaves.may_be(kind)
             )
         return known
 
@@ -198,6 +212,9 @@ class Walk:
                 continue
             if weak.is_weak(kind):
                 out += self._weak(root, part, obj)
+                continue
+            if leaves.stays(obj):
+                part.needs.add(self._need(obj))
                 continue
             if kind is types.FunctionType or kind is object or isinstance(obj, type):
                 if is_unit(obj, self._by_value):
@@ -323,7 +340,10 @@ class Walk:
             return
         self.units[oid] = obj
         root = unit_root(oid)
-        if isinstance(obj, types.FunctionType):
+        if leaves.stays(obj):
+            self._leaf(root, obj)
+            self.used_globals[oid] = set()
+        elif isinstance(obj, types.FunctionType):
             self._queue.append((root, [self._made(root, self._book.content(obj))]))
             self._function(root, obj)
         elif isinstance(obj, type):
@@ -337,6 +357,18 @@ class Walk:
             self._queue.append((root, [value] if full else []))
         elif type(obj) is object:
             self._queue.append((root, []))
+
+    def _leaf(self, root: str, obj: Any) -> None:
+        """Enter what stays where it lives, here or there, and is not walked through."""
+        self._queue.append((root, []))
+        part = self._parts.setdefault("need:" + root, Group(()))
+        cls = leaf_of(obj).cls if type(obj) is Stayed else class_of(obj)
+        if isinstance(cls, type) and is_unit(cls, self._by_value):
+            part.needs.add(self._need(cls))
+        if type(obj) is Stayed:
+            part.reads.update(leaf_of(obj).uses)
+        else:
+            self._leaves.met(root, obj)
 
     def _made(self, root: str, content: Any) -> Any:
         """Remember that ``content`` was put together for this walk."""
@@ -392,6 +424,7 @@ class Walk:
         for group in groups:
             group.noted = self._scratch
             group.needs.difference_update(group.oids)
+        self._leaves.finish(groups, self.used_globals)
         return sorted(groups, key=lambda g: g.roots)
 
 

@@ -1,0 +1,412 @@
+"""What never moves stays where it was made, and what holds it travels."""
+
+import pytest
+
+from gpulease.errors import GPULeaseError
+from tests.transfer.kinds import BY_NEED, open_pair, play
+from tests.transfer.pair import CellError
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with open_pair() as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def by_need():
+    with open_pair(BY_NEED) as pair:
+        yield pair
+
+
+@pytest.fixture(params=["eager", "by need"])
+def either(request, shared, by_need):
+    return shared if request.param == "eager" else by_need
+
+
+def begin(pair, cell):
+    play(pair, ["seen = 0\nclass Box: pass\n" + cell], beside_gpu=False)
+
+
+FILE = (
+    "import os\ntrainer = Box(); trainer.log = open(os.devnull, 'w'); log = trainer.log\n"
+    "trainer.model = model = [1]"
+)
+
+# ---- a leaf of home
+
+
+def test_a_generator_does_not_keep_its_list_at_home(either):
+    begin(either, "lst = [1, 2, 3]; gen = (x for x in lst); assert next(gen) == 1")
+    either.gpu("lst.append(4); lst[1] = 20")
+    either.home("assert lst == [1, 20, 3, 4]\nassert list(gen) == [20, 3, 4]")
+    assert not either.last.notes
+
+
+def test_a_holder_travels_and_the_leaf_is_the_very_one_again(either):
+    begin(either, FILE)
+    either.gpu("assert trainer.model is model\nmodel.append(2)\ntrainer.step = 1")
+    either.home(
+        "assert trainer.log is log and trainer.model is model and trainer.step == 1\n"
+        "assert model == [1, 2]\ntrainer.log.write('x')"
+    )
+    said = r"trainer\.log stayed in your notebook: an open file does not travel"
+    with pytest.raises(CellError, match=said):
+        either.gpu("trainer.log.write('x')")
+    with pytest.raises(GPULeaseError, match=r"log cannot travel .* it holds an open file\."):
+        either.gpu("log")
+    either.home("log.close()")
+
+
+def test_a_holder_does_not_look_changed(shared):
+    begin(shared, FILE)
+    shared.gpu("trainer, model")
+    shared.home("pass")
+    shared.gpu("trainer, model")
+    assert shared.last.moved == (), shared.last
+    shared.gpu("trainer")
+    shared.home("log.close()")
+    assert shared.last.moved == (), shared.last
+
+
+def test_what_is_taken_out_or_put_in_its_place_beside_the_gpu_takes_effect(shared):
+    begin(shared, "a = Box(); a.l = (i for i in 'ab'); b = {'l': (i for i in 'ab')}; keep = [a.l]")
+    shared.gpu("del a.l; b['l'] = 5")
+    shared.home("assert not hasattr(a, 'l') and b == {'l': 5} and next(keep[0]) == 'a'")
+
+
+def test_copies_of_the_holder_lead_to_the_one_leaf(shared):
+    begin(shared, "import copy\na = Box(); a.l = (i for i in 'ab'); a.n = [1]")
+    shared.gpu("b = copy.copy(a); b.n = [2]; c = [a.l, a.l]; d = (a.l,)")
+    shared.home("assert b is not a and b.l is a.l is c[0] is c[1] is d[0] and b.n == [2]")
+    with pytest.raises(CellError, match="stayed in your notebook"):
+        shared.gpu("copy.deepcopy(a)")
+
+
+def test_a_name_that_the_gpu_gave_to_it_is_the_leaf_at_home(shared):
+    begin(shared, "a = Box(); a.l = (i for i in 'ab')")
+    shared.gpu("it = a.l")
+    shared.home("assert it is a.l and next(it) == 'a'")
+
+
+HOLDERS = {
+    "list": ("x = [leaf]", "x[0]"),
+    "tuple": ("x = (1, leaf)", "x[1]"),
+    "dict value": ("x = {'k': leaf}", "x['k']"),
+    "dict key": ("x = {leaf: 1}", "next(iter(x))"),
+    "set": ("x = {leaf, 1}", "[e for e in x if e != 1][0]"),
+    "slots": ("class S: __slots__ = ('v',)\nx = S(); x.v = leaf", "x.v"),
+    "dataclass": (
+        "import dataclasses\n@dataclasses.dataclass\nclass D:\n    v: object\nx = D(leaf)",
+        "x.v",
+    ),
+    "array of objects": (
+        "import numpy as np\nx = np.array([None, 1], object); x[0] = leaf",
+        "x[0]",
+    ),
+    "deque": ("import collections\nx = collections.deque([leaf])", "x[0]"),
+    "closure": ("def m(v):\n    return lambda: v\nx = m(leaf)", "x()"),
+    "default argument": ("def x(v=leaf): return v", "x()"),
+    "attribute of a class": ("class x: v = leaf", "x.v"),
+    "partial": ("import functools\nx = functools.partial(print, leaf)", "x.args[0]"),
+    "exception": ("x = ValueError(leaf)", "x.args[0]"),
+}
+LEAVES = {
+    "generator": ("leaf = (i for i in range(9))", "next({})"),
+    "lock": ("import threading\nleaf = threading.Lock()", "{}.acquire(False)"),
+    "held lock": ("import threading\nleaf = threading.RLock(); leaf.acquire()", "{}.release()"),
+    "thread": ("import threading\nleaf = threading.Thread(target=print)", "{}.is_alive()"),
+    "thread of a class of one's own": (
+        "import threading\nclass T(threading.Thread):\n    n = 1\nleaf = T()",
+        "{}.n",
+    ),
+    "method": ("import threading\nleaf = threading.Lock().acquire", "{}(False)"),
+    "file": ("import os\nleaf = open(os.devnull)", "{}.read()"),
+    "socket": ("import socket\nleaf = socket.socket()", "{}.fileno()"),
+    "database": ("import sqlite3\nleaf = sqlite3.connect(':memory:')", "{}.execute('select 1')"),
+    "dict iterator": ("leaf = iter({1: 2})", "next({})"),
+    "event": ("import threading\nleaf = threading.Event()", "{}.is_set()"),
+    "queue": ("import queue\nleaf = queue.PriorityQueue()", "{}.empty()"),
+    "executor": (
+        "import concurrent.futures\nleaf = concurrent.futures.ThreadPoolExecutor(1)",
+        "{}.shutdown()",
+    ),
+    "thread local": ("import threading\nleaf = threading.local(); leaf.n = 1", "{}.n"),
+}
+CLOSE = "\nleaf = {}\nif hasattr(leaf, 'close'): leaf.close()\ndel leaf, x"
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("holder", ["list", "slots", "closure"])
+def test_every_kind_in_both_directions(shared, leaf, holder):
+    both_ways(shared, LEAVES[leaf], HOLDERS[holder])
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_every_holder_in_both_directions(shared, holder):
+    both_ways(shared, LEAVES["generator"], HOLDERS[holder])
+
+
+def both_ways(pair, leaf, holder):
+    (make, use), (hold, at) = leaf, holder
+    begin(pair, f"{make}\n{hold}\nn = [1]\nimport builtins; builtins.kept = leaf; del leaf")
+    pair.gpu(f"n.append({at} is {at})")
+    with pytest.raises(CellError, match="stayed in your notebook"):
+        pair.gpu(use.format(at))
+    pair.gpu("n.append(x); n.append('later')")
+    pair.home(f"assert {at} is kept and n[1] and n[2] is x, n\nn.clear()\n{use.format(at)}")
+    pair.home("del builtins.kept" + CLOSE.format(at))
+    pair.gpu(f"{make}\n{hold}\nn = [1]\nimport builtins; builtins.kept = leaf; del leaf")
+    pair.home(f"n.append({at} is {at})")
+    with pytest.raises(GPULeaseError, match="stayed on the GPU"):
+        pair.home(use.format(at))
+    pair.home("n.append(x); n.append('later')")
+    pair.gpu(f"assert {at} is kept and n[1] and n[2] is x, n\nn.clear()\n{use.format(at)}")
+    pair.gpu("del builtins.kept" + CLOSE.format(at))
+
+
+def test_what_stands_for_it_answers_what_it_can_and_says_the_rest(shared):
+    begin(
+        shared,
+        "import threading, io, os\nclass W(threading.Thread): pass\n"
+        "a = Box(); a.t = W(); a.f = open(os.devnull); a.g = (i for i in [])",
+    )
+    shared.gpu(
+        "import collections.abc, inspect, io, threading\n"
+        "assert isinstance(a.t, W) and isinstance(a.t, threading.Thread)\n"
+        "assert isinstance(a.f, io.TextIOWrapper) and not isinstance(a.f, io.RawIOBase)\n"
+        "assert inspect.isgenerator(a.g) and isinstance(a.g, collections.abc.Iterator)\n"
+        "assert a.f and a.f == a.f and a.f != a.t and a.f in [a.f] and {a.f: 1}[a.f] == 1\n"
+        "assert not hasattr(a.f, '__array__')\n"
+        "assert repr(a.f) == '<a.f stayed in your notebook: an open file does not travel>'"
+    )
+    for use in (
+        "hasattr(a.f, 'write')", "a.f.name", "a.f.name = 1", "del a.f.name", "list(a.g)",
+        "len(a.f)", "a.f[0]", "a.f()", "a.f + 1", "a.f < 1", "1 in a.f", "import pickle\n"
+        "pickle.dumps(a.f)", "import copy\ncopy.deepcopy(a)", "with a.f: pass", "f'{a.f}'",
+        "def g(): yield from a.g\nnext(g())", "for _ in a.g: pass", "a.t.start()",
+    ):  # fmt: skip
+        with pytest.raises(CellError, match=r"a\.[ftg] stayed in your notebook: "):
+            shared.gpu(use)
+    shared.home("a.f.close()")
+
+
+# ---- a leaf of the GPU's side
+
+
+def test_a_generator_beside_the_gpu_sees_what_home_changes(either):
+    begin(either, "pass")
+    either.gpu("lst = [1, 2, 3]\ngen = (x for x in lst)\nassert next(gen) == 1")
+    either.home("lst[1] = 20; lst.append(4)")
+    either.gpu("assert next(gen) == 20\ngot = list(gen)\nassert lst == [1, 20, 3, 4]")
+    either.home("assert got == [3, 4] and lst == [1, 20, 3, 4]")
+
+
+def test_of_a_large_list_as_well(either):
+    begin(either, "lst = list(range(15_000))")
+    either.gpu("gen = (x for x in lst)\nassert next(gen) == 0")
+    either.home("lst[1] = 20")
+    either.gpu("assert next(gen) == 20")
+
+
+def test_an_array_that_a_generator_beside_the_gpu_reads(either):
+    begin(either, "import numpy as np\na = np.zeros(3_000_000)")
+    either.gpu("gen = (x for x in a)\nassert next(gen) == 0")
+    either.home("a[1] = 20")
+    either.gpu("assert next(gen) == 20")
+
+
+CHANGES = (
+    "def g(l):\n    while True:\n        l.append(len(l)); yield\n"
+    "gen = g(lst)\nbox = [gen]\nnext(gen)"
+)
+
+
+def test_a_generator_beside_the_gpu_changes_what_home_has(either):
+    begin(either, "lst = []")
+    either.gpu(CHANGES)
+    either.home("assert lst == [0]\nlst.append('h')")
+    either.gpu("next(gen)")
+    new = [0, "h", 2]
+    assert either.ns.get("lst", new) == new, "before any cell reads it, a callback may"
+    either.home("assert lst == [0, 'h', 2]")
+    either.gpu("next(box[0])")
+    either.home("assert lst == [0, 'h', 2, 3]")
+
+
+def test_a_generator_at_home_changes_what_the_gpu_has(either):
+    begin(either, "lst = []\n" + CHANGES)
+    either.gpu("assert lst == [0]\nlst.append('g')")
+    either.home("next(gen)\nassert lst == [0, 'g', 2]")
+    either.gpu("assert lst == [0, 'g', 2]\nlst.append(3)")
+    either.home("next(box[0])\nassert lst == [0, 'g', 2, 3, 4]")
+
+
+def test_a_global_that_its_code_reads(either):
+    begin(either, "scale = [2]")
+    either.gpu("def g():\n    while True: yield scale[0]\nbox = [g()]\nassert next(box[0]) == 2")
+    either.home("scale[0] = 5")
+    either.gpu("assert next(box[0]) == 5")
+
+
+def test_what_it_holds_and_cannot_be_put_in_place_stays_by_name(shared):
+    begin(shared, "import pandas as pd")
+    shared.gpu("df = pd.DataFrame({'a': [1, 2]})\nrows = df.iterrows(); next(rows)")
+    said = r"df cannot travel .*: it is in use by rows, a generator .*; once that is deleted, it"
+    with pytest.raises(GPULeaseError, match=said):
+        shared.home("df")
+    assert "cannot come home: it is in use by rows" in shared.side.explain("df").sentence
+    shared.gpu("assert next(rows)[1]['a'] == 2\ndel rows")
+    shared.home("assert df.a.tolist() == [1, 2]")
+
+
+def test_a_list_that_can_no_longer_be_written_in_place_stops_the_cell(shared):
+    begin(shared, "import pandas as pd")
+    shared.gpu("lst = [1, 2]; gen = (x for x in lst); next(gen)")
+    shared.home("lst.append(pd.DataFrame({'a': [1]}))")
+    with pytest.raises(GPULeaseError, match=r"lst cannot travel .* in use on the GPU"):
+        shared.gpu("next(gen)")
+    shared.home("lst = list(lst)")
+    shared.gpu("assert next(gen) == 2 and len(lst) == 3 and list(gen) == []")
+
+
+def test_a_set_that_is_iterated_stays_with_its_iterator(shared):
+    begin(
+        shared,
+        "s = {1, 2, 3}; it = iter(s); gen = (x for x in s); t = {4}; d = {5: 6}\ni = iter(d)",
+    )
+    shared.gpu("t.add(5); d[5] = 7")
+    with pytest.raises(GPULeaseError, match=r"s cannot travel .*: it is in use by (it|gen), "):
+        shared.gpu("s")
+    shared.home("assert sorted(it) == [1, 2, 3] == sorted(gen) and t == {4, 5} and next(i) == 5")
+    shared.gpu("assert s == {1, 2, 3}")
+
+
+def test_a_view_of_memory_that_a_generator_holds(shared):
+    begin(shared, "import numpy as np\na = np.arange(6.)\ngen = (x for x in a[2:])")
+    shared.gpu("n = 1")
+    with pytest.raises(GPULeaseError, match=r"a cannot travel .*: it is in use by gen"):
+        shared.gpu("a[2] = 9")
+    shared.home("assert next(gen) == 2")
+
+
+def test_what_is_replaced_at_home_is_named(new_pair):
+    pair = new_pair(settings={"reply_wait": 30})  # what is late is said under the next cell
+    pair.attach()
+    pair.home(
+        "import pandas as pd\nbox = [pd.DataFrame({'a': [1]})]\n"
+        "gen = (f for f in (box[0], 2))\nhold = [gen]"
+    )
+    pair.gpu("box[0].loc[0, 'a'] = 5")
+    notes = [n.sentence for n in pair.after.notes if n.reason == "kept_old_object"]
+    assert len(notes) == 1, notes
+    assert notes[0].startswith("box led to a DataFrame")
+
+
+# ---- where nothing may stand for it
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "class C:\n    def __init__(s): s.l = (i for i in 'ab')\n    def __del__(s): s.l.close()",
+        "class C:\n    def __init__(s): s.l = (i for i in 'ab')\n"
+        "    def __setstate__(s, d): vars(s).update(d); s.first = next(s.l)",
+        "class C:\n    def __init__(s, l=None): s.l = l or (i for i in 'ab')\n"
+        "    def __reduce__(s): return C, (s.l,)",
+        "class C:\n    def __init__(s): s.l = (i for i in 'ab')\n"
+        "    def __getstate__(s): return {'l': (i for i in 'cd')}",
+    ],
+)
+def test_code_that_would_meet_it_unasked_refuses_as_before(shared, cell):
+    begin(shared, cell + "\nx = C()\nbox = {'k': [x]}")
+    shared.gpu("n = 1")
+    for name in ("x", "box"):
+        with pytest.raises(GPULeaseError, match=f"{name} cannot travel .*: it holds a generator"):
+            shared.gpu(name)
+
+
+def test_a_temporary_file_is_not_deleted_by_a_copy(shared):
+    begin(shared, "import tempfile, os\nbox = [tempfile.NamedTemporaryFile()]")
+    with pytest.raises(GPULeaseError, match="box cannot travel"):
+        shared.gpu("box")
+    shared.home("assert os.path.exists(box[0].name)\nbox[0].close()")
+
+
+def test_what_asks_it_while_it_is_loaded_is_refused(shared):
+    begin(shared, "gen = (i for i in 'ab')\nx = [map(str, gen)]")
+    with pytest.raises(GPULeaseError, match=r"x cannot travel .*: it"):
+        shared.gpu("x")
+    shared.home("assert list(x[0]) == ['a', 'b']")
+
+
+def test_a_state_without_it_is_sent_without_it(shared):
+    own = (
+        "class C:\n    def __init__(s): s.l = (i for i in 'ab'); s.n = 1\n"
+        "    def __getstate__(s): return {'n': s.n}\nx = C()"
+    )
+    begin(shared, own)
+    shared.gpu("assert x.n == 1 and not hasattr(x, 'l')")
+    shared.home("pass")
+    shared.gpu("x.n")
+    assert shared.last.bytes == 0, shared.last
+
+
+# ---- when a side is gone
+
+
+def test_it_is_gone_with_its_companion(new_pair):
+    pair = new_pair()
+    pair.attach()
+    pair.gpu("box = [(i for i in range(3)), 5]")
+    pair.home("assert box[1] == 5")
+    pair.side.drain(60)
+    pair.side.disconnect(died=False)
+    pair.companion.close()
+    with pytest.raises(GPULeaseError, match=r"box\[0\] is gone: it was a generator .* on the GPU"):
+        pair.home("next(box[0])")
+    pair.attach()
+    with pytest.raises(CellError, match=r"box\[0\] is gone: it was a generator .* on the GPU"):
+        pair.gpu("next(box[0])")
+    pair.gpu("box[0] = 1")
+    pair.home("assert box == [1, 5]")
+
+
+def test_what_home_no_longer_holds_is_gone(shared):
+    begin(shared, "box = [(i for i in range(3))]; n = [1]")
+    shared.gpu("import builtins; builtins.kept = box[0]")
+    shared.home("box.clear()")
+    shared.gpu("n.append(kept)")
+    with pytest.raises(GPULeaseError, match=r"n\[1\] is gone: it was a generator .* your notebook"):
+        shared.home("next(n[1])")
+    shared.gpu("del builtins.kept; n.clear()")
+
+
+def test_a_parked_holder_says_that_it_is_gone(new_pair, tmp_path):
+    path = tmp_path / "parked"
+    pair = new_pair()
+    pair.attach()
+    pair.start_gpu("import numpy as np\nbox = [np.ones(5_000_000), (i for i in [1])]")
+    pair.companion.hear()
+    pair.companion.ask({"op": "park", "path": str(path), "seconds": 30})
+    pair.side.after_gpu_cell(1)
+    pair.side._behind.pause()
+    pair.side.arrivals._staged.clear()
+    pair.companion.kill()
+    pair.side.disconnect(died=False)
+    pair.attach(parked=str(path))
+    with pytest.raises(CellError, match=r"box\[1\] is gone: it was a generator .* on the GPU"):
+        pair.gpu("next(box[1])")
+    pair.home("assert box[0].sum() == 5_000_000")
+
+
+def test_a_thread_beside_the_gpu_does_not_keep_what_it_was_given(shared):
+    begin(shared, "lst = []")
+    shared.gpu(
+        "import threading\ngo, done = threading.Event(), threading.Event()\n"
+        "def work(l):\n    go.wait(); l.append(1); done.set()\n"
+        "box = [threading.Thread(target=work, args=(lst,))]\nbox[0].start()"
+    )
+    shared.home("lst.append(0)")
+    shared.gpu("go.set(); done.wait(); box[0].join()")
+    shared.home("assert lst == [0, 1]")
