@@ -2,13 +2,25 @@
 
 import contextlib
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gpulease.hub import guard, guard_list
 from tests.helm_values.conftest import Installed
+from tests.helm_values.lease_pods import (
+    IMAGE,
+    PRIORITY,
+    Change,
+    lease_pod,
+    refusal,
+    with_container,
+    with_env,
+    with_init,
+    with_label,
+    with_spec,
+    with_volume,
+)
 from tests.helpers import wait_for
 from tests.hub.pods import (
     ALLOW,
@@ -22,80 +34,6 @@ from tests.hub.pods import (
 )
 
 pytestmark = pytest.mark.cluster
-
-#: As the shipped one, under a name of these tests' own.
-PRIORITY = "gpulease-test-never"
-IMAGE = "quay.io/jupyter/scipy-notebook:2026-01-01"
-
-
-def lease_pod() -> dict[str, Any]:
-    """A pod such as the lease service makes."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "gpulease-l1-1",
-            "labels": {
-                "app.kubernetes.io/name": "gpulease",
-                "app.kubernetes.io/component": "lease",
-                "gpulease/instance": "gpulease",
-                "gpulease/lease": "l1",
-            },
-        },
-        "spec": {
-            "serviceAccountName": "gpulease-lease",
-            "automountServiceAccountToken": False,
-            "restartPolicy": "Never",
-            "priorityClassName": PRIORITY,
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-            "securityContext": {"runAsUser": 1000, "fsGroup": 100},
-            "containers": [
-                {
-                    "name": "companion",
-                    "image": IMAGE,
-                    "resources": {
-                        "requests": {"cpu": "100m"},
-                        "limits": {"nvidia.com/gpu": "1"},
-                    },
-                    "env": [
-                        {"name": "GPULEASE_LEASE", "value": "l1"},
-                        {
-                            "name": "GPULEASE_POD_IP",
-                            "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
-                        },
-                    ],
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "privileged": False,
-                        "runAsNonRoot": True,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                }
-            ],
-            "volumes": [
-                {"name": "home", "persistentVolumeClaim": {"claimName": "claim-stu"}},
-                {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
-                {
-                    "name": "token",
-                    "projected": {
-                        "sources": [
-                            {"serviceAccountToken": {"audience": "gpulease", "path": "token"}},
-                            {
-                                "downwardAPI": {
-                                    "items": [
-                                        {
-                                            "path": "name",
-                                            "fieldRef": {"fieldPath": "metadata.name"},
-                                        }
-                                    ]
-                                }
-                            },
-                        ]
-                    },
-                },
-            ],
-        },
-    }
 
 
 def make_runtime_class(api: Any, name: str) -> None:
@@ -124,19 +62,6 @@ def make_priority_class(api: Any, name: str, preemption: str) -> None:
                 "preemptionPolicy": preemption,
             }
         )
-
-
-def refusal(client: Any, pod: dict[str, Any], namespace: str) -> str:
-    """Return why the API server does not take a pod (dry run), ``""`` when it does."""
-    from testcluster.api import ApiError
-
-    body = copy.deepcopy(pod)
-    body["metadata"]["namespace"] = namespace
-    try:
-        client.create(body, dryRun="All")
-    except ApiError as error:
-        return error.message
-    return ""
 
 
 @pytest.fixture(scope="module")
@@ -206,40 +131,6 @@ def test_the_api_server_finds_no_fault_in_the_expressions(policies):
 
 # The service's own pods.
 
-Change = Callable[[dict[str, Any]], Any]
-
-
-def _volume(**source: Any) -> Change:
-    return lambda pod: pod["spec"]["volumes"].append({"name": "more", **source})
-
-
-def _container(**fields: Any) -> Change:
-    return lambda pod: pod["spec"]["containers"][0].update(fields)
-
-
-def _spec(**fields: Any) -> Change:
-    return lambda pod: pod["spec"].update(fields)
-
-
-def _env(**entry: Any) -> Change:
-    return lambda pod: pod["spec"]["containers"][0]["env"].append({"name": "X", **entry})
-
-
-def _init(**fields: Any) -> Change:
-    return _spec(initContainers=[{"name": "first", "image": IMAGE, **fields}])
-
-
-def _label(key: str, value: str | None) -> Change:
-    def change(pod: dict[str, Any]) -> None:
-        labels = pod["metadata"]["labels"]
-        if value is None:
-            del labels[key]
-        else:
-            labels[key] = value
-
-    return change
-
-
 _CONFINED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -248,74 +139,80 @@ _CONFINED = {
 _SECRET = {"secretKeyRef": {"name": "hub", "key": "hub.services.gpulease.apiToken"}}
 
 LEASE_RULES: list[tuple[str, Change]] = [
-    ("labels", _label("app.kubernetes.io/name", None)),
-    ("labels", _label("app.kubernetes.io/component", "singleuser-server")),
-    ("labels", _label("gpulease/instance", None)),
-    ("account", _spec(serviceAccountName="default")),
-    ("account", _spec(automountServiceAccountToken=True)),
-    ("host", _spec(hostNetwork=True)),
-    ("host", _spec(hostPID=True)),
-    ("host", _spec(hostIPC=True)),
-    ("host", _container(ports=[{"containerPort": 80, "hostPort": 80}])),
-    ("privilege", _container(securityContext={"privileged": True})),
-    ("privilege", _container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}})),
-    ("privilege", _container(securityContext={"allowPrivilegeEscalation": True})),
-    ("privilege", _init(securityContext={"privileged": True})),
-    ("node", _spec(nodeName="node1")),
-    ("priority", _spec(priorityClassName="system-node-critical")),
-    ("priority", _spec(priorityClassName="gpulease-test-pushing")),
-    ("priority", _spec(priorityClassName="")),
+    ("labels", with_label("app.kubernetes.io/name", None)),
+    ("labels", with_label("app.kubernetes.io/component", "singleuser-server")),
+    ("labels", with_label("gpulease/instance", None)),
+    ("account", with_spec(serviceAccountName="default")),
+    ("account", with_spec(automountServiceAccountToken=True)),
+    ("host", with_spec(hostNetwork=True)),
+    ("host", with_spec(hostPID=True)),
+    ("host", with_spec(hostIPC=True)),
+    ("host", with_container(ports=[{"containerPort": 80, "hostPort": 80}])),
+    ("privilege", with_container(securityContext={"privileged": True})),
+    ("privilege", with_container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}})),
+    ("privilege", with_container(securityContext={"allowPrivilegeEscalation": True})),
+    ("privilege", with_init(securityContext={"privileged": True})),
+    ("node", with_spec(nodeName="node1")),
+    ("priority", with_spec(priorityClassName="system-node-critical")),
+    ("priority", with_spec(priorityClassName="gpulease-test-pushing")),
+    ("priority", with_spec(priorityClassName="")),
     (
         "privilege",
         lambda pod: (
-            _spec(hostUsers=False)(pod),
-            _container(securityContext={"procMount": "Unmasked"})(pod),
+            with_spec(hostUsers=False)(pod),
+            with_container(securityContext={"procMount": "Unmasked"})(pod),
         ),
     ),
-    ("host", _init(ports=[{"containerPort": 80, "hostPort": 80}])),
-    ("secrets", _volume(secret={"secretName": "hub", "optional": True})),
-    ("volumes", _volume(azureFile={"secretName": "hub", "shareName": "x"})),
-    ("volumes", _volume(hostPath={"path": "/srv"})),
-    ("volumes", _volume(configMap={"name": "hub"})),
-    ("volumes", _volume(csi={"driver": "secrets-store.csi.k8s.io"})),
-    ("volumes", _volume(cephfs={"monitors": ["m"], "secretRef": {"name": "hub"}})),
-    ("claims", _volume(persistentVolumeClaim={"claimName": "hub-db-dir"})),
-    ("claims", _volume(persistentVolumeClaim={"claimName": "hub-db-dir-claim-x"})),
-    ("secrets", _volume(secret={"secretName": "hub"})),
-    ("tokens", _volume(projected={"sources": [{"secret": {"name": "hub"}}]})),
-    ("tokens", _volume(projected={"sources": [{"configMap": {"name": "hub"}}]})),
-    ("tokens", _volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]})),
+    ("host", with_init(ports=[{"containerPort": 80, "hostPort": 80}])),
+    ("secrets", with_volume(secret={"secretName": "hub", "optional": True})),
+    ("volumes", with_volume(azureFile={"secretName": "hub", "shareName": "x"})),
+    ("volumes", with_volume(hostPath={"path": "/srv"})),
+    ("volumes", with_volume(configMap={"name": "hub"})),
+    ("volumes", with_volume(csi={"driver": "secrets-store.csi.k8s.io"})),
+    ("volumes", with_volume(cephfs={"monitors": ["m"], "secretRef": {"name": "hub"}})),
+    ("claims", with_volume(persistentVolumeClaim={"claimName": "hub-db-dir"})),
+    ("claims", with_volume(persistentVolumeClaim={"claimName": "hub-db-dir-claim-x"})),
+    ("secrets", with_volume(secret={"secretName": "hub"})),
+    ("tokens", with_volume(projected={"sources": [{"secret": {"name": "hub"}}]})),
+    ("tokens", with_volume(projected={"sources": [{"configMap": {"name": "hub"}}]})),
+    ("tokens", with_volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]})),
     (
         "tokens",
-        _volume(
+        with_volume(
             projected={"sources": [{"serviceAccountToken": {"audience": "vault", "path": "t"}}]}
         ),
     ),
-    ("environment", _env(valueFrom=_SECRET)),
-    ("environment", _env(valueFrom={"configMapKeyRef": {"name": "hub", "key": "x"}})),
-    ("environment", _container(envFrom=[{"secretRef": {"name": "hub"}}])),
-    ("environment", _container(envFrom=[{"configMapRef": {"name": "hub"}}])),
-    ("environment", _init(env=[{"name": "X", "valueFrom": _SECRET}])),
-    ("pull secrets", _spec(imagePullSecrets=[{"name": "hub"}])),
-    ("images", _container(image="docker.io/library/miner:latest")),
-    ("images", _init(image="docker.io/library/miner:latest")),
-    ("users", _spec(securityContext={"runAsUser": 0})),
-    ("users", _container(securityContext={**_CONFINED, "runAsUser": 0})),
-    ("root", _container(securityContext={**_CONFINED, "runAsNonRoot": False})),
-    ("root", _container(securityContext={k: v for k, v in _CONFINED.items() if "Root" not in k})),
-    ("confined", _container(securityContext={"allowPrivilegeEscalation": False})),
-    ("confined", _container(securityContext={**_CONFINED, "capabilities": {"drop": ["CHOWN"]}})),
-    ("confined", _init()),
+    ("environment", with_env(valueFrom=_SECRET)),
+    ("environment", with_env(valueFrom={"configMapKeyRef": {"name": "hub", "key": "x"}})),
+    ("environment", with_container(envFrom=[{"secretRef": {"name": "hub"}}])),
+    ("environment", with_container(envFrom=[{"configMapRef": {"name": "hub"}}])),
+    ("environment", with_init(env=[{"name": "X", "valueFrom": _SECRET}])),
+    ("pull secrets", with_spec(imagePullSecrets=[{"name": "hub"}])),
+    ("images", with_container(image="docker.io/library/miner:latest")),
+    ("images", with_init(image="docker.io/library/miner:latest")),
+    ("users", with_spec(securityContext={"runAsUser": 0})),
+    ("users", with_container(securityContext={**_CONFINED, "runAsUser": 0})),
+    ("root", with_container(securityContext={**_CONFINED, "runAsNonRoot": False})),
+    (
+        "root",
+        with_container(securityContext={k: v for k, v in _CONFINED.items() if "Root" not in k}),
+    ),
+    ("confined", with_container(securityContext={"allowPrivilegeEscalation": False})),
     (
         "confined",
-        _container(securityContext={**_CONFINED, "seccompProfile": {"type": "Unconfined"}}),
+        with_container(securityContext={**_CONFINED, "capabilities": {"drop": ["CHOWN"]}}),
     ),
-    ("confined", _spec(securityContext={"seccompProfile": {"type": "Unconfined"}})),
-    ("runtimes", _spec(runtimeClassName="gpulease-test-other")),
-    ("file servers", _volume(nfs={"server": "files.example.org", "path": "/data"})),
-    ("file servers", _volume(cephfs={"monitors": ["10.0.0.1:6789"]})),
-    ("file servers", _volume(glusterfs={"endpoints": "gluster", "path": "homes"})),
-    ("images", _container(image="evil.example/quay.io/jupyter/x:1")),
+    ("confined", with_init()),
+    (
+        "confined",
+        with_container(securityContext={**_CONFINED, "seccompProfile": {"type": "Unconfined"}}),
+    ),
+    ("confined", with_spec(securityContext={"seccompProfile": {"type": "Unconfined"}})),
+    ("runtimes", with_spec(runtimeClassName="gpulease-test-other")),
+    ("file servers", with_volume(nfs={"server": "files.example.org", "path": "/data"})),
+    ("file servers", with_volume(cephfs={"monitors": ["10.0.0.1:6789"]})),
+    ("file servers", with_volume(glusterfs={"endpoints": "gluster", "path": "homes"})),
+    ("images", with_container(image="evil.example/quay.io/jupyter/x:1")),
 ]
 
 
@@ -338,7 +235,7 @@ def test_the_service_cannot_mount_the_hubs_secret_though_it_may_create_pods(poli
     )
     pod = lease_pod()
     pod["metadata"] |= {"namespace": policies.servers, "name": "thief"}
-    _volume(secret={"secretName": "hub"})(pod)
+    with_volume(secret={"secretName": "hub"})(pod)
     with pytest.raises(ApiError, match="secrets: lease pods may not mount this Secret"):
         policies.service.create(pod)
     with pytest.raises(ApiError) as refused:
@@ -367,16 +264,16 @@ def site_setting(policies: Installed, policy: str, name: str, pattern: str) -> A
 @pytest.mark.parametrize(
     ("name", "pattern", "change"),
     [
-        ("secrets", "registry", _spec(imagePullSecrets=[{"name": "registry"}])),
-        ("secrets", "registry", _volume(secret={"secretName": "registry"})),
-        ("claims", "claim-.*|course", _volume(persistentVolumeClaim={"claimName": "course"})),
-        ("images", "own.example/.*", _container(image="own.example/x:1")),
-        ("users", "0|1000", _spec(securityContext={"runAsUser": 0})),
-        ("runtimes", "gpulease-test-.*", _spec(runtimeClassName="gpulease-test-other")),
+        ("secrets", "registry", with_spec(imagePullSecrets=[{"name": "registry"}])),
+        ("secrets", "registry", with_volume(secret={"secretName": "registry"})),
+        ("claims", "claim-.*|course", with_volume(persistentVolumeClaim={"claimName": "course"})),
+        ("images", "own.example/.*", with_container(image="own.example/x:1")),
+        ("users", "0|1000", lambda pod: pod["spec"]["securityContext"].update(runAsUser=0)),
+        ("runtimes", "gpulease-test-.*", with_spec(runtimeClassName="gpulease-test-other")),
         (
             "fileServers",
             r"files\.example\.org",
-            _volume(nfs={"server": "files.example.org", "path": "/data"}),
+            with_volume(nfs={"server": "files.example.org", "path": "/data"}),
         ),
     ],
 )

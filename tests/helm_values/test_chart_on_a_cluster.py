@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.helm_values.test_admission import hub_of, policies, refusal
+from tests.helm_values.lease_pods import refusal
+from tests.helm_values.test_admission import hub_of, policies
 from tests.helpers import wait_for
 from tests.hub import chart
 from tests.hub.conftest import start

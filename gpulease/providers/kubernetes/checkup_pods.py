@@ -15,7 +15,7 @@ from gpulease import labels
 from gpulease.providers.kubernetes.client import PODS, Client, ClientError, Manifest
 from gpulease.providers.kubernetes.findings import Result
 from gpulease.providers.kubernetes.manifest import PodSettings
-from gpulease.providers.kubernetes.manifest_process import container_security
+from gpulease.providers.kubernetes.manifest_process import container_security, pod_security
 
 
 async def examine_pods(
@@ -53,6 +53,7 @@ def sample(settings: PodSettings, namespace: str, servers: Sequence[Manifest]) -
         "restartPolicy": "Never",
         "serviceAccountName": settings.service_account,
         "automountServiceAccountToken": False,
+        "securityContext": pod_security({"spec": {}}),
         "containers": [
             {"name": "companion", "image": image, "securityContext": container_security({})}
         ],

@@ -47,6 +47,10 @@ _CONTAINER_SECURITY: Final = (
     "readOnlyRootFilesystem",
 )
 _SECCOMP: Final = {"type": "RuntimeDefault"}
+#: What PodSecurity's ``restricted`` lets a container be; a server may be more.
+_SELINUX_TYPES: Final = frozenset(
+    {"container_t", "container_init_t", "container_kvm_t", "container_engine_t"}
+)
 
 
 def pod_security(server: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,8 +58,7 @@ def pod_security(server: Mapping[str, Any]) -> dict[str, Any]:
 
     ``OnRootMismatch``: the home is not walked through at each start.
     """
-    own = server["spec"].get("securityContext") or {}
-    kept = {key: own[key] for key in _POD_SECURITY if own.get(key) is not None}
+    kept = _confined(server["spec"].get("securityContext") or {}, _POD_SECURITY)
     if "fsGroup" in kept:
         kept["fsGroupChangePolicy"] = "OnRootMismatch"
     return {"seccompProfile": dict(_SECCOMP)} | kept
@@ -63,8 +66,7 @@ def pod_security(server: Mapping[str, Any]) -> dict[str, Any]:
 
 def container_security(container: Mapping[str, Any]) -> dict[str, Any]:
     """Return the container's security context: the server's ids without any privilege."""
-    own = container.get("securityContext") or {}
-    kept = {key: own[key] for key in _CONTAINER_SECURITY if own.get(key) is not None}
+    kept = _confined(container.get("securityContext") or {}, _CONTAINER_SECURITY)
     # An image says by itself as whom it runs; as root only where the server does so, too.
     never_root = {} if kept.get("runAsUser") == 0 else {"runAsNonRoot": True}
     return (
@@ -76,6 +78,21 @@ def container_security(container: Mapping[str, Any]) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         }
     )
+
+
+def _confined(own: Mapping[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+    """Return what is copied of a server's security context, without what loosens it.
+
+    An SELinux level stays: by it a volume's files are its pods' own.
+    """
+    kept = {key: own[key] for key in wanted if own.get(key) is not None}
+    if (kept.get("seccompProfile") or {}).get("type") == "Unconfined":
+        del kept["seccompProfile"]
+    if linux := kept.pop("seLinuxOptions", None):
+        level = {"level": linux["level"]} if linux.get("level") else {}
+        kind = {"type": linux["type"]} if linux.get("type") in _SELINUX_TYPES else {}
+        kept |= {"seLinuxOptions": level | kind} if level or kind else {}
+    return kept
 
 
 def computed(container: Mapping[str, Any], ask: PodAsk) -> dict[str, dict[str, str]]:

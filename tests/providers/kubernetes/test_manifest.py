@@ -172,6 +172,31 @@ def test_it_runs_as_the_server_does_but_without_privilege():
         assert host not in spec
 
 
+def test_what_loosens_a_server_does_not_loosen_its_lease():
+    own = {"type": "spc_t", "user": "system_u", "level": "s0:c1,c2"}
+    loose = {"seccompProfile": {"type": "Unconfined"}, "seLinuxOptions": own}
+    pod = server(securityContext=loose)
+    notebook(pod)["securityContext"] = loose
+    spec = made(pod=pod)["spec"]
+    assert spec["securityContext"] == {
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "seLinuxOptions": {"level": "s0:c1,c2"},
+    }
+    (container,) = spec["containers"]
+    assert container["securityContext"]["seLinuxOptions"] == {"level": "s0:c1,c2"}
+    assert "seccompProfile" not in container["securityContext"]
+
+
+def test_a_sites_own_profile_and_type_are_its_leases():
+    own = {
+        "seccompProfile": {"type": "Localhost", "localhostProfile": "course.json"},
+        "seLinuxOptions": {"type": "container_t"},
+    }
+    assert made(pod=server(securityContext=own))["spec"]["securityContext"] == own
+    bare = {"seLinuxOptions": {"type": "spc_t"}}
+    assert "seLinuxOptions" not in made(pod=server(securityContext=bare))["spec"]["securityContext"]
+
+
 def test_image_and_computing_follow_the_server_unless_the_class_says():
     container = companion(made())
     assert (container["image"], container["imagePullPolicy"]) == ("hub.test/singleuser:5", "Always")
